@@ -1,0 +1,149 @@
+//! Attempts: what was tried, and what came of it.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{DeliveryId, Span, Timestamp};
+
+/// Why an attempt ended without an answer. Each has a stable code; nobody searches error texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    /// The URL itself is not allowed.
+    UrlNotAllowed,
+    /// The name does not resolve.
+    DnsFailed,
+    /// The name did not resolve in time.
+    DnsTimeout,
+    /// The address is private, special or denied by the operator.
+    AddressNotAllowed,
+    /// The connection was refused or the network is unreachable.
+    ConnectFailed,
+    /// No connection in time.
+    ConnectTimeout,
+    /// The TLS handshake failed: certificate, protocol or cipher.
+    TlsFailed,
+    /// The TLS handshake took too long.
+    TlsTimeout,
+    /// The request was sent, but no response head came in time.
+    ResponseTimeout,
+    /// The whole attempt took too long.
+    AttemptTimeout,
+    /// The connection broke before a response head arrived.
+    ConnectionClosed,
+    /// What came back is not HTTP as it should be.
+    ProtocolError,
+    /// The response head is larger than the limit.
+    ResponseHeadTooLarge,
+    /// The request could not be built: template, header or secret trouble.
+    RequestInvalid,
+    /// A secret or identity the policy asks for is missing.
+    AuthUnavailable,
+    /// The attempt itself crashed; a defect of ours, never of the receiver.
+    Internal,
+}
+
+impl FailureCode {
+    /// All of them, for tables and metrics.
+    pub const ALL: [FailureCode; 16] = [
+        Self::UrlNotAllowed,
+        Self::DnsFailed,
+        Self::DnsTimeout,
+        Self::AddressNotAllowed,
+        Self::ConnectFailed,
+        Self::ConnectTimeout,
+        Self::TlsFailed,
+        Self::TlsTimeout,
+        Self::ResponseTimeout,
+        Self::AttemptTimeout,
+        Self::ConnectionClosed,
+        Self::ProtocolError,
+        Self::ResponseHeadTooLarge,
+        Self::RequestInvalid,
+        Self::AuthUnavailable,
+        Self::Internal,
+    ];
+
+    /// The stable code, as stores, metrics and the API show it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UrlNotAllowed => "url_not_allowed",
+            Self::DnsFailed => "dns_failed",
+            Self::DnsTimeout => "dns_timeout",
+            Self::AddressNotAllowed => "address_not_allowed",
+            Self::ConnectFailed => "connect_failed",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::TlsFailed => "tls_failed",
+            Self::TlsTimeout => "tls_timeout",
+            Self::ResponseTimeout => "response_timeout",
+            Self::AttemptTimeout => "attempt_timeout",
+            Self::ConnectionClosed => "connection_closed",
+            Self::ProtocolError => "protocol_error",
+            Self::ResponseHeadTooLarge => "response_head_too_large",
+            Self::RequestInvalid => "request_invalid",
+            Self::AuthUnavailable => "auth_unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Back from a store.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text)
+    }
+
+    /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
+    /// Only such failures count for the breaker.
+    pub const fn blames_receiver(self) -> bool {
+        !matches!(self, Self::RequestInvalid | Self::AuthUnavailable | Self::Internal)
+    }
+}
+
+/// What a receiver answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The raw `Retry-After` header, when there was one.
+    pub retry_after: Option<String>,
+    /// The media type of the body.
+    pub content_type: Option<String>,
+    /// The first bytes of the body, raw.
+    pub body: Bytes,
+}
+
+/// How one attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// A response head arrived.
+    Answered(Answer),
+    /// None did.
+    Failed {
+        /// Why.
+        code: FailureCode,
+        /// For the operator; never shown to tenants when it could reveal the network.
+        detail: String,
+    },
+}
+
+/// One line of a delivery's append-only history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Counts from 1 and never restarts, also not after a redrive.
+    pub number: u32,
+    /// When the request began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub took: Span,
+    /// The HTTP status, when one arrived.
+    pub status: Option<u16>,
+    /// The failure code, when none arrived.
+    pub failure: Option<FailureCode>,
+    /// What the operator should know besides the code.
+    pub detail: String,
+    /// The first bytes of the response body.
+    pub response: Bytes,
+    /// True when the result arrived after the shard had moved on: kept for audit, changed nothing.
+    pub late: bool,
+}

@@ -1,0 +1,175 @@
+//! The catalog: everything that changes rarely and is read for every event. Tenants, topics,
+//! subscriptions and API keys. Each node keeps a copy in memory.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Filter, KeyId, ProfileName, SecretName, SubscriptionId, TenantId, Timestamp, TopicName,
+};
+
+/// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
+/// that was planned on an older one is refused, so fan-out always belongs to the commit's snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CatalogVersion(pub u64);
+
+/// The isolation boundary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Unique among all tenants.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// A named stream of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Unique in the tenant.
+    pub name: TopicName,
+    /// For people.
+    pub description: String,
+    /// The attributes one may filter on; empty means any.
+    pub attributes: Vec<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// Where deliveries of a subscription go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Destination {
+    /// An HTTP endpoint.
+    Webhook {
+        /// Its normalised URL.
+        url: String,
+    },
+}
+
+/// Whether a subscription takes part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum SubscriptionStatus {
+    /// Events match it and are attempted.
+    Active,
+    /// Events match it; nothing is attempted until it is resumed. Set by its owner.
+    Paused,
+    /// Like paused, but set by Posthorn itself.
+    Disabled {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+impl SubscriptionStatus {
+    /// Whether attempts may start.
+    pub const fn is_active(&self) -> bool {
+        matches!(self, Self::Active)
+    }
+}
+
+/// A secret as it lies on disk. Only the sealing room can open it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    /// What policies call it.
+    pub name: SecretName,
+    /// Ciphertext.
+    pub sealed: Bytes,
+    /// When it was made; the newest of a name is the current one.
+    pub created_at: Timestamp,
+    /// Until when it is used besides a newer one of the same name.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for SealedSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SealedSecret").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Who wants which events, where and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Its id.
+    pub id: SubscriptionId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// For people.
+    pub description: String,
+    /// Where deliveries go.
+    pub destination: Destination,
+    /// Which events it wants.
+    pub filter: Filter,
+    /// The policy it names.
+    pub profile: ProfileName,
+    /// What it changes in that policy (a JSON merge patch), already validated.
+    pub overrides: serde_json::Value,
+    /// Its secrets, sealed.
+    pub secrets: Vec<SealedSecret>,
+    /// Whether it takes part.
+    pub status: SubscriptionStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// The catalog version of its last change, set by the store; also its entity tag.
+    pub version: CatalogVersion,
+}
+
+/// What an API key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Publish events.
+    Publish,
+    /// Manage topics and subscriptions, retry and cancel deliveries.
+    Subscriptions,
+    /// Read everything of the tenant.
+    Read,
+    /// Everything, in every tenant.
+    Operator,
+}
+
+/// The public half of an API key, and the hash of the secret half.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Part of the key's text.
+    pub id: KeyId,
+    /// The tenant it is bound to; `None` only for operator keys.
+    pub tenant: Option<TenantId>,
+    /// For people.
+    pub description: String,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// SHA-256 of the secret half.
+    pub hash: [u8; 32],
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it stops working by itself.
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiKey").field("id", &self.id).field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}
+
+impl ApiKey {
+    /// Whether it opens anything at `now`.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|at| now < at)
+    }
+
+    /// Whether it may do this.
+    pub fn allows(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope) || self.scopes.contains(&Scope::Operator)
+    }
+}
+

@@ -1,0 +1,308 @@
+//! Deliveries, and the one function that decides what may become of them.
+//!
+//! ```text
+//! pending(due_at) ─▶ in_flight ─▶ delivered
+//!      ▲                 │   ├──▶ dead(exhausted | permanent | gate | expired)
+//!      └──── failed ─────┘   └──▶ cancelled(unsubscribed | operator | dropped)
+//! ```
+//! Terminal is final: only a retry by hand or a redrive brings a delivery back, with a fresh budget
+//! and its whole history.
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{OnClosed, OnExhausted, OnPermanent, Policy, Verdict};
+use crate::{
+    AttemptOutcome, DeliveryId, EventId, LaneKey, Shard, SubscriptionId, TenantId, Timestamp,
+};
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum DeliveryState {
+    /// Waiting for its time, or for its turn in a lane.
+    Pending,
+    /// An attempt is under way (only written down under a durable lease).
+    InFlight,
+    /// The receiver has it.
+    Delivered,
+    /// Ended without success; kept, inspectable, redrivable.
+    Dead(DeadReason),
+    /// Ended because nobody wants it any more.
+    Cancelled(CancelReason),
+}
+
+/// Why a delivery is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadReason {
+    /// The schedule ran out.
+    Exhausted,
+    /// The receiver refused for good.
+    Permanent,
+    /// The gate was closed.
+    Gate,
+    /// It grew too old.
+    Expired,
+}
+
+/// Why a delivery is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelReason {
+    /// Its subscription is gone.
+    Unsubscribed,
+    /// An operator said so.
+    Operator,
+    /// Its schedule ran out and the policy keeps no dead letters.
+    Dropped,
+}
+
+impl DeliveryState {
+    /// Whether nothing more happens by itself.
+    pub const fn is_terminal(self) -> bool {
+        !matches!(self, Self::Pending | Self::InFlight)
+    }
+}
+
+/// The obligation to bring one event to one subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// What is to be delivered.
+    pub event: EventId,
+    /// To whom.
+    pub subscription: SubscriptionId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Its lane, when the policy orders. The whole subscription is the lane with the empty key.
+    pub lane: Option<Lane>,
+    /// Its place in commit order, given by the store.
+    pub seq: u64,
+    /// Where it stands.
+    pub state: DeliveryState,
+    /// When the next attempt may start; [`Timestamp::MAX`] while others of its lane are before it.
+    pub due_at: Timestamp,
+    /// Attempts made in all.
+    pub attempts: u32,
+    /// Attempts that had been made when the present budget began.
+    pub budget_base: u32,
+    /// When the present budget began.
+    pub budget_began: Timestamp,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it reached its terminal state.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl Delivery {
+    /// The shard it belongs to.
+    pub fn shard(&self) -> Shard {
+        Shard::of(self.subscription)
+    }
+
+    /// Attempts made in the present budget.
+    pub fn spent(&self) -> u32 {
+        self.attempts.saturating_sub(self.budget_base)
+    }
+
+    /// Whether it waits for others of its lane.
+    pub fn is_parked(&self) -> bool {
+        !self.state.is_terminal() && self.due_at == Timestamp::MAX
+    }
+}
+
+/// A scope of order inside a subscription.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// All deliveries of the subscription.
+    Subscription,
+    /// Those with this key.
+    Key(LaneKey),
+}
+
+impl Lane {
+    /// The text stores index: empty for the whole subscription.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Subscription => "",
+            Self::Key(key) => key.as_str(),
+        }
+    }
+}
+
+/// Something that happened to a delivery.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// An attempt ended so.
+    Attempted(&'a AttemptOutcome),
+    /// The gate was closed, so no attempt was made.
+    GateClosed,
+    /// The breaker or a pause holds it back until then; no attempt was made.
+    Postponed {
+        /// Until when.
+        until: Timestamp,
+    },
+    /// Somebody cancelled it.
+    Cancel(CancelReason),
+    /// Somebody wants it tried again, from the beginning.
+    Retry,
+}
+
+/// What must be written down, in one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The new state.
+    pub state: DeliveryState,
+    /// The new due time; only meaningful while pending.
+    pub due_at: Timestamp,
+    /// Whether an attempt is added to the count.
+    pub charge: bool,
+    /// Whether a fresh budget begins.
+    pub fresh_budget: bool,
+    /// Whether the next delivery of the lane may go on.
+    pub release_lane: bool,
+    /// What happens to the subscription.
+    pub subscription: SubscriptionEffect,
+}
+
+/// What a step does to the subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubscriptionEffect {
+    /// Nothing.
+    None,
+    /// It is disabled: the receiver says it is gone.
+    DisableGone,
+    /// It is disabled: a delivery was exhausted and the policy says so.
+    DisableExhausted,
+    /// It is deleted: a delivery was exhausted and the policy says so.
+    Delete,
+}
+
+/// Why an input is not possible in the present state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StepRefusal {
+    /// It has ended already.
+    #[error("the delivery has ended already; only a retry can bring it back")]
+    Terminal,
+    /// It has not ended yet.
+    #[error("the delivery has not ended; there is nothing to bring back")]
+    NotTerminal,
+}
+
+/// The state machine: what becomes of a delivery when `input` happens at `now`.
+///
+/// Pure: the same arguments give the same answer. `dice` is one uniform random number for jitter.
+pub fn step(
+    delivery: &Delivery,
+    input: &Input<'_>,
+    policy: &Policy,
+    now: Timestamp,
+    dice: u64,
+) -> Result<Step, StepRefusal> {
+    if let Input::Retry = input {
+        return if delivery.state.is_terminal() {
+            Ok(Step { fresh_budget: true, ..stay_pending(now) })
+        } else {
+            Err(StepRefusal::NotTerminal)
+        };
+    }
+    if delivery.state.is_terminal() {
+        return Err(StepRefusal::Terminal);
+    }
+    Ok(match input {
+        Input::Attempted(outcome) => attempted(delivery, outcome, policy, now, dice),
+        Input::GateClosed => match policy.gate.as_ref().map(|gate| &gate.on_closed) {
+            Some(OnClosed::Postpone { wait }) => match policy.schedule.max_age {
+                Some(age) if now.plus(*wait) > delivery.budget_began.plus(age) => {
+                    dead(DeadReason::Expired, policy, false)
+                }
+                _ => stay_pending(now.plus(*wait)),
+            },
+            _ => dead(DeadReason::Gate, policy, false),
+        },
+        Input::Postponed { until } => match policy.schedule.max_age {
+            Some(age) if *until > delivery.budget_began.plus(age) => {
+                dead(DeadReason::Expired, policy, false)
+            }
+            _ => stay_pending(*until),
+        },
+        Input::Cancel(reason) => end(DeliveryState::Cancelled(*reason), false, true),
+        Input::Retry => return Err(StepRefusal::NotTerminal),
+    })
+}
+
+fn attempted(
+    delivery: &Delivery,
+    outcome: &AttemptOutcome,
+    policy: &Policy,
+    now: Timestamp,
+    dice: u64,
+) -> Step {
+    match policy.classify(outcome, now) {
+        Verdict::Success => end(DeliveryState::Delivered, true, true),
+        Verdict::Permanent => match policy.on_permanent {
+            OnPermanent::DeadLetter => dead(DeadReason::Permanent, policy, true),
+            OnPermanent::Drop => end(DeliveryState::Cancelled(CancelReason::Dropped), true, true),
+        },
+        // The subscription stops here, and its work waits for whoever resumes it.
+        Verdict::Gone => Step {
+            charge: true,
+            subscription: SubscriptionEffect::DisableGone,
+            ..stay_pending(now)
+        },
+        Verdict::Retry { asked, .. } => {
+            let done = delivery.spent() + 1;
+            match policy.schedule.next(done, delivery.budget_began, now, asked, dice) {
+                Some(due) => Step { charge: true, ..stay_pending(due) },
+                None => exhausted(done, policy),
+            }
+        }
+    }
+}
+
+fn exhausted(done: u32, policy: &Policy) -> Step {
+    let by_count = policy.schedule.max_attempts.is_some_and(|max| done >= max);
+    let reason = if by_count { DeadReason::Exhausted } else { DeadReason::Expired };
+    let letter = dead(reason, policy, true);
+    match policy.on_exhausted {
+        OnExhausted::DeadLetter => letter,
+        OnExhausted::Drop => end(DeliveryState::Cancelled(CancelReason::Dropped), true, true),
+        OnExhausted::DisableSubscription => {
+            Step { subscription: SubscriptionEffect::DisableExhausted, ..letter }
+        }
+        OnExhausted::DeleteSubscription => {
+            Step { subscription: SubscriptionEffect::Delete, ..letter }
+        }
+    }
+}
+
+fn dead(reason: DeadReason, policy: &Policy, charge: bool) -> Step {
+    let release = policy.order.dead_head == crate::policy::DeadHead::Skip;
+    end(DeliveryState::Dead(reason), charge, release)
+}
+
+fn end(state: DeliveryState, charge: bool, release_lane: bool) -> Step {
+    Step {
+        state,
+        due_at: Timestamp::MAX,
+        charge,
+        fresh_budget: false,
+        release_lane,
+        subscription: SubscriptionEffect::None,
+    }
+}
+
+fn stay_pending(due_at: Timestamp) -> Step {
+    Step {
+        state: DeliveryState::Pending,
+        due_at,
+        charge: false,
+        fresh_budget: false,
+        release_lane: false,
+        subscription: SubscriptionEffect::None,
+    }
+}

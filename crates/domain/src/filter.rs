@@ -1,0 +1,231 @@
+//! Filters: which events a subscription wants.
+//!
+//! A filter is an OR of groups; a group is an AND of conditions on topic, type, attributes and
+//! payload. An empty list of groups wants nothing; one empty group wants everything.
+
+mod condition;
+mod glob;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_NODES_MAX, FILTER_GROUPS_MAX};
+use crate::{Event, TopicName};
+
+pub use condition::{Condition, Operator, Pointer};
+pub use glob::Glob;
+
+/// Which events a subscription wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// Wanted when any of these groups wants it.
+    pub any_of: Vec<Group>,
+    /// What a condition on an attribute the event does not have means.
+    #[serde(default)]
+    pub missing_attribute: MissingAttribute,
+    /// How attribute names are compared.
+    #[serde(default)]
+    pub attribute_names: AttributeNames,
+}
+
+// Payload conditions hold JSON numbers, which are compared exactly as written.
+impl Eq for Filter {}
+
+/// Conditions that must all hold.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The event's topic is one of these; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topics: Vec<TopicName>,
+    /// The event's type matches one of these; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<Glob>,
+    /// Each attribute has this value; `*` stands for any value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+    /// The JSON payload satisfies this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Condition>,
+}
+
+/// What a condition on an attribute the event does not have means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingAttribute {
+    /// The group does not match.
+    #[default]
+    Mismatch,
+    /// The condition is ignored, as the Notificaties API has it.
+    Ignore,
+}
+
+/// How attribute names are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttributeNames {
+    /// Byte for byte.
+    #[default]
+    Exact,
+    /// `objectType` and `object_type` are the same name.
+    CamelOrSnake,
+}
+
+/// What is wrong with a filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// Too many groups.
+    #[error("a filter may have at most {FILTER_GROUPS_MAX} groups, {0} were given")]
+    TooManyGroups(usize),
+    /// A payload condition is too large or too deep.
+    #[error(
+        "a payload condition may have at most {CONDITION_NODES_MAX} nodes, {CONDITION_DEPTH_MAX} levels deep"
+    )]
+    ConditionTooLarge,
+}
+
+/// Why a group does not want an event, for people who ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Wrong topic.
+    Topic,
+    /// Wrong type.
+    Type,
+    /// This attribute differs or is missing.
+    Attribute(String),
+    /// The payload does not satisfy the condition.
+    Payload,
+    /// The filter has no groups, so it wants nothing.
+    NoGroups,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topic => f.write_str("the topic is not one of the filter's"),
+            Self::Type => f.write_str("the event type matches none of the filter's patterns"),
+            Self::Attribute(name) => write!(f, "attribute `{name}` differs or is missing"),
+            Self::Payload => f.write_str("the payload does not satisfy the filter's condition"),
+            Self::NoGroups => f.write_str("the filter has no groups and wants nothing"),
+        }
+    }
+}
+
+/// An event with its payload parsed at most once, and only if some filter looks at it.
+pub struct Candidate<'a> {
+    event: &'a Event,
+    json: std::cell::OnceCell<Option<serde_json::Value>>,
+}
+
+impl<'a> Candidate<'a> {
+    /// Wraps an event for matching against many filters.
+    pub fn new(event: &'a Event) -> Self {
+        Self { event, json: std::cell::OnceCell::new() }
+    }
+
+    fn json(&self) -> Option<&serde_json::Value> {
+        self.json.get_or_init(|| serde_json::from_slice(&self.event.payload).ok()).as_ref()
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self::everything()
+    }
+}
+
+impl Filter {
+    /// Wants every event of the tenant.
+    pub fn everything() -> Self {
+        Self {
+            any_of: vec![Group::default()],
+            missing_attribute: MissingAttribute::default(),
+            attribute_names: AttributeNames::default(),
+        }
+    }
+
+    /// Checks the limits.
+    pub fn validate(&self) -> Result<(), FilterError> {
+        if self.any_of.len() > FILTER_GROUPS_MAX {
+            return Err(FilterError::TooManyGroups(self.any_of.len()));
+        }
+        for condition in self.any_of.iter().filter_map(|group| group.payload.as_ref()) {
+            let (nodes, depth) = condition.size();
+            if nodes > CONDITION_NODES_MAX || depth > CONDITION_DEPTH_MAX {
+                return Err(FilterError::ConditionTooLarge);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it wants the event.
+    pub fn wants(&self, candidate: &Candidate<'_>) -> bool {
+        self.any_of.iter().any(|group| self.group_mismatch(group, candidate).is_none())
+    }
+
+    /// Why it does not want the event, group by group; `None` when it does.
+    pub fn explain(&self, candidate: &Candidate<'_>) -> Option<Vec<Mismatch>> {
+        if self.any_of.is_empty() {
+            return Some(vec![Mismatch::NoGroups]);
+        }
+        self.any_of.iter().map(|group| self.group_mismatch(group, candidate)).collect()
+    }
+
+    fn group_mismatch(&self, group: &Group, candidate: &Candidate<'_>) -> Option<Mismatch> {
+        let event = candidate.event;
+        if !group.topics.is_empty() && !group.topics.contains(&event.topic) {
+            return Some(Mismatch::Topic);
+        }
+        if !group.types.is_empty()
+            && !group.types.iter().any(|glob| glob.matches(event.event_type.as_str()))
+        {
+            return Some(Mismatch::Type);
+        }
+        for (name, wanted) in &group.attributes {
+            let fits = match self.attribute(event, name) {
+                Some(value) => wanted == "*" || wanted == value,
+                None => self.missing_attribute == MissingAttribute::Ignore,
+            };
+            if !fits {
+                return Some(Mismatch::Attribute(name.clone()));
+            }
+        }
+        match &group.payload {
+            Some(condition) if !candidate.json().is_some_and(|json| condition.holds(json)) => {
+                Some(Mismatch::Payload)
+            }
+            _ => None,
+        }
+    }
+
+    fn attribute<'e>(&self, event: &'e Event, name: &str) -> Option<&'e String> {
+        match self.attribute_names {
+            AttributeNames::Exact => event.attributes.get(name),
+            AttributeNames::CamelOrSnake => {
+                let wanted = snake(name);
+                event.attributes.iter().find(|(key, _)| snake(key) == wanted).map(|(_, v)| v)
+            }
+        }
+    }
+}
+
+/// `objectType` → `object_type`; what is snake already stays.
+fn snake(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    for (index, c) in name.chars().enumerate() {
+        if c.is_ascii_uppercase() {
+            if index > 0 && !out.ends_with('_') {
+                out.push('_');
+            }
+            out.push(c.to_ascii_lowercase());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

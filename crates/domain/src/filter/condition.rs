@@ -1,0 +1,141 @@
+//! Conditions on a JSON payload: a small tree of tests, bounded in size, without surprises.
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A condition on a JSON document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Condition {
+    /// All hold; an empty list holds.
+    All(Vec<Condition>),
+    /// At least one holds; an empty list does not.
+    Any(Vec<Condition>),
+    /// It does not hold.
+    Not(Box<Condition>),
+    /// One place in the document compares so with a value.
+    Test {
+        /// Where to look: a JSON pointer such as `/data/amount`.
+        path: Pointer,
+        /// How to compare.
+        op: Operator,
+        /// With what; not used by `exists`.
+        #[serde(default)]
+        value: Value,
+    },
+}
+
+/// A JSON pointer (RFC 6901).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Pointer(String);
+
+impl<'de> Deserialize<'de> for Pointer {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() || text.starts_with('/') {
+            Ok(Self(text))
+        } else {
+            Err(serde::de::Error::custom("a path is a JSON pointer and starts with `/`"))
+        }
+    }
+}
+
+/// How a value found in the document is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operator {
+    /// The same JSON value.
+    Eq,
+    /// There, and another JSON value.
+    Ne,
+    /// Less: numbers with numbers, texts with texts.
+    Lt,
+    /// Less or equal.
+    Le,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Ge,
+    /// One of a list of values.
+    In,
+    /// Present, also when null.
+    Exists,
+    /// A text that contains this text, or a list that contains this value.
+    Contains,
+    /// A text that begins so.
+    Prefix,
+}
+
+impl Condition {
+    /// Number of nodes and depth, for limits.
+    pub fn size(&self) -> (usize, usize) {
+        let of = |children: &[Condition]| {
+            children.iter().map(Condition::size).fold((1, 1), |(nodes, depth), (n, d)| {
+                (nodes + n, depth.max(d + 1))
+            })
+        };
+        match self {
+            Self::All(children) | Self::Any(children) => of(children),
+            Self::Not(child) => of(std::slice::from_ref(child)),
+            Self::Test { .. } => (1, 1),
+        }
+    }
+
+    /// Whether it holds for a document.
+    pub fn holds(&self, document: &Value) -> bool {
+        match self {
+            Self::All(children) => children.iter().all(|child| child.holds(document)),
+            Self::Any(children) => children.iter().any(|child| child.holds(document)),
+            Self::Not(child) => !child.holds(document),
+            Self::Test { path, op, value } => {
+                document.pointer(&path.0).is_some_and(|found| op.holds(found, value))
+            }
+        }
+    }
+}
+
+impl Operator {
+    fn holds(self, found: &Value, wanted: &Value) -> bool {
+        let order = || compare(found, wanted);
+        match self {
+            Self::Eq => equal(found, wanted),
+            Self::Ne => !equal(found, wanted),
+            Self::Lt => order() == Some(Ordering::Less),
+            Self::Le => matches!(order(), Some(Ordering::Less | Ordering::Equal)),
+            Self::Gt => order() == Some(Ordering::Greater),
+            Self::Ge => matches!(order(), Some(Ordering::Greater | Ordering::Equal)),
+            Self::In => {
+                wanted.as_array().is_some_and(|list| list.iter().any(|item| equal(found, item)))
+            }
+            Self::Exists => true,
+            Self::Contains => match (found, wanted) {
+                (Value::String(text), Value::String(part)) => text.contains(part.as_str()),
+                (Value::Array(list), item) => list.iter().any(|found| equal(found, item)),
+                _ => false,
+            },
+            Self::Prefix => match (found, wanted) {
+                (Value::String(text), Value::String(start)) => text.starts_with(start.as_str()),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// JSON equality, except that `1` and `1.0` are the same number.
+fn equal(a: &Value, b: &Value) -> bool {
+    a == b || (a.is_number() && b.is_number() && compare(a, b) == Some(Ordering::Equal))
+}
+
+fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
+        },
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}

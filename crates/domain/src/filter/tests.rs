@@ -1,0 +1,114 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{Candidate, Filter, Glob};
+use crate::{Event, EventId, EventType, TenantId, Timestamp, TopicName};
+
+fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event {
+    Event {
+        id: EventId::new(Timestamp::from_millis(1), 1),
+        tenant: TenantId::DEFAULT,
+        topic: TopicName::new("orders").expect("a name"),
+        event_type: EventType::new(event_type).expect("a type"),
+        attributes: attributes
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
+        key: None,
+        content_type: "application/json".to_owned(),
+        payload: Bytes::from(payload.to_owned()),
+        accepted_at: Timestamp::from_millis(1),
+    }
+}
+
+#[track_caller]
+fn check(filter: &str, event: &Event, wanted: bool) {
+    let filter: Filter = serde_json::from_str(filter).expect("a filter");
+    filter.validate().expect("within limits");
+    let candidate = Candidate::new(event);
+    assert_eq!(filter.wants(&candidate), wanted, "{filter:?}");
+    assert_eq!(filter.explain(&candidate).is_none(), wanted, "explanation must agree");
+}
+
+#[test]
+fn globs_match_whole_texts() {
+    for (pattern, text, fits) in [
+        ("payment.*", "payment.succeeded", true),
+        ("payment.*", "payments", false),
+        ("*", "", true),
+        ("*.created", "order.created", true),
+        ("a*b*c", "a-b-b-c", true),
+        ("a*b*c", "a-c-b", false),
+        ("ab*ba", "aba", false),
+        ("exact", "exact", true),
+        ("exact", "exactly", false),
+        ("*mid*", "in the middle", true),
+    ] {
+        assert_eq!(Glob::new(pattern).matches(text), fits, "{pattern} {text}");
+    }
+}
+
+#[test]
+fn groups_are_or_ed_and_their_conditions_and_ed() {
+    let e = event("order.created", &[("region", "eu"), ("vip", "yes")], r#"{"total": 12.5}"#);
+    check(r#"{"any_of":[]}"#, &e, false);
+    check(r#"{"any_of":[{}]}"#, &e, true);
+    check(r#"{"any_of":[{"types":["order.*"],"attributes":{"region":"eu"}}]}"#, &e, true);
+    check(r#"{"any_of":[{"types":["order.*"],"attributes":{"region":"us"}}]}"#, &e, false);
+    check(r#"{"any_of":[{"types":["x"]},{"attributes":{"vip":"*"}}]}"#, &e, true);
+    check(r#"{"any_of":[{"topics":["billing"]}]}"#, &e, false);
+}
+
+#[test]
+fn missing_attributes_and_name_styles_are_knobs() {
+    let e = event("t", &[("objectType", "zaak")], "{}");
+    check(r#"{"any_of":[{"attributes":{"object_type":"zaak"}}]}"#, &e, false);
+    check(
+        r#"{"any_of":[{"attributes":{"object_type":"zaak"}}],"attribute_names":"camel_or_snake"}"#,
+        &e,
+        true,
+    );
+    check(r#"{"any_of":[{"attributes":{"other":"1"}}]}"#, &e, false);
+    check(r#"{"any_of":[{"attributes":{"other":"1"}}],"missing_attribute":"ignore"}"#, &e, true);
+    check(r#"{"any_of":[{"attributes":{"other":"*"}}]}"#, &e, false);
+}
+
+#[test]
+fn payload_conditions_look_inside() {
+    let e = event("t", &[], r#"{"total": 12.5, "tags": ["a", "b"], "who": {"name": "Ada"}, "n": null}"#);
+    for (condition, holds) in [
+        (r#"{"test":{"path":"/total","op":"gt","value":12}}"#, true),
+        (r#"{"test":{"path":"/total","op":"le","value":12}}"#, false),
+        (r#"{"test":{"path":"/who/name","op":"prefix","value":"A"}}"#, true),
+        (r#"{"test":{"path":"/tags","op":"contains","value":"b"}}"#, true),
+        (r#"{"test":{"path":"/tags/0","op":"in","value":["x","a"]}}"#, true),
+        (r#"{"test":{"path":"/n","op":"exists"}}"#, true),
+        (r#"{"test":{"path":"/gone","op":"exists"}}"#, false),
+        (r#"{"test":{"path":"/gone","op":"ne","value":1}}"#, false),
+        (r#"{"test":{"path":"/who/name","op":"gt","value":5}}"#, false),
+        (r#"{"not":{"test":{"path":"/total","op":"eq","value":12.5}}}"#, false),
+        (r#"{"all":[]}"#, true),
+        (r#"{"any":[]}"#, false),
+    ] {
+        check(&format!(r#"{{"any_of":[{{"payload":{condition}}}]}}"#), &e, holds);
+    }
+    let not_json = event("t", &[], "not json");
+    check(r#"{"any_of":[{"payload":{"all":[]}}]}"#, &not_json, false);
+}
+
+#[test]
+fn oversized_filters_and_bad_paths_are_refused() {
+    let groups = vec!["{}"; 65].join(",");
+    let filter: Filter = serde_json::from_str(&format!(r#"{{"any_of":[{groups}]}}"#)).expect("shape");
+    assert!(filter.validate().is_err());
+    let mut nested = r#"{"test":{"path":"/a","op":"exists"}}"#.to_owned();
+    for _ in 0..8 {
+        nested = format!(r#"{{"not":{nested}}}"#);
+    }
+    let filter: Filter =
+        serde_json::from_str(&format!(r#"{{"any_of":[{{"payload":{nested}}}]}}"#)).expect("shape");
+    assert!(filter.validate().is_err());
+    assert!(serde_json::from_str::<Filter>(r#"{"any_of":[{"payload":{"test":{"path":"a","op":"eq"}}}]}"#).is_err());
+    assert!(serde_json::from_str::<Filter>(r#"{"any_of":[{"typo":[]}]}"#).is_err());
+}

@@ -1,0 +1,50 @@
+//! The words of Posthorn as types, and every decision that can be made without touching the world.
+//!
+//! # What it is for
+//! A reader who knows this crate knows what Posthorn promises: what an [`Event`] is, how a
+//! [`Filter`] chooses, when the next attempt of a [`Delivery`] is due, and which of its states may
+//! follow which. All of it is plain data and pure functions of (state, input, now, dice).
+//!
+//! # What it must not know
+//! There is no async here, no I/O, no HTTP client, no SQL, no wall clock and no global randomness.
+//! Time comes in as [`Timestamp`], chance as a `u64` drawn by the caller. The serde forms of
+//! [`Policy`] and [`Filter`] are the one JSON shape that config files, API and stores all share, so
+//! that every knob is spelled once.
+//!
+//! # Where to start
+//! [`delivery::step`] is the state machine; [`policy::Policy`] lists every knob;
+//! [`policy::profiles`] holds the shipped ones.
+
+mod attempt;
+mod catalog;
+pub mod delivery;
+mod event;
+pub mod filter;
+mod id;
+pub mod limits;
+mod names;
+pub mod policy;
+mod redrive;
+mod shard;
+mod span;
+mod template;
+mod time;
+
+pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
+pub use catalog::{
+    ApiKey, CatalogVersion, Destination, SealedSecret, Scope, Subscription, SubscriptionStatus,
+    Tenant, Topic,
+};
+pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
+pub use event::{Event, Idempotency};
+pub use filter::Filter;
+pub use id::{DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId, TenantId};
+pub use names::{
+    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, TopicName,
+};
+pub use policy::Policy;
+pub use redrive::{Redrive, RedriveFilter, RedriveState};
+pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
+pub use span::{Span, SpanParseError};
+pub use template::{Lookup, Template, TemplateError};
+pub use time::{Clock, Timestamp};

@@ -1,0 +1,32 @@
+//! Every limit the domain itself enforces, with its reason.
+
+/// Default for the largest payload of one event: webhooks are notifications, not file transfers.
+pub const PAYLOAD_BYTES_DEFAULT: usize = 256 * 1024;
+/// Nesting allowed in a published JSON payload; deeper documents break recursive receivers.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Attributes of one event: they are compared with every filter, so their number is bounded.
+pub const ATTRIBUTES_MAX: usize = 64;
+/// Longest attribute name in bytes.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 100;
+/// Longest attribute value in bytes (the Notificaties API allows 1,000 characters).
+pub const ATTRIBUTE_VALUE_BYTES_MAX: usize = 4_000;
+/// Groups in one filter.
+pub const FILTER_GROUPS_MAX: usize = 64;
+/// Nodes in one payload condition: bounds the cost of matching one event.
+pub const CONDITION_NODES_MAX: usize = 64;
+/// Depth of one payload condition.
+pub const CONDITION_DEPTH_MAX: usize = 8;
+/// Attempts any schedule may ask for; above this a schedule is a mistake.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// The longest wait between two attempts.
+pub const WAIT_DAYS_MAX: u64 = 30;
+/// Custom headers per subscription.
+pub const HEADERS_MAX: usize = 20;
+/// Longest custom header value in bytes.
+pub const HEADER_VALUE_BYTES_MAX: usize = 4_096;
+/// Bytes of a response body read before the connection is dropped.
+pub const RESPONSE_READ_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a response body kept in the attempt history.
+pub const RESPONSE_KEPT_BYTES_MAX: usize = 16 * 1024;
+/// Events in one batch publish.
+pub const BATCH_EVENTS_MAX: usize = 1_000;

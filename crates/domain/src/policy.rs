@@ -1,0 +1,350 @@
+//! Policy: every knob of how a delivery is made and retried, spelled once.
+//!
+//! A named policy is a profile. A subscription names one and may override fields with a JSON merge
+//! patch; [`Policy::patched`] applies and validates it, so that everything downstream works with
+//! one complete, checked value.
+
+mod auth;
+mod classify;
+pub mod profiles;
+mod request;
+mod schedule;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::limits::{
+    ATTEMPTS_MAX, HEADER_VALUE_BYTES_MAX, HEADERS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX,
+};
+use crate::{Span, Template};
+
+pub use auth::{Auth, HmacHeader, Otp, SignedContent, ZgwJwt};
+pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
+pub use request::{BodySource, Method, RequestPolicy};
+pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};
+pub use status::StatusSet;
+
+/// Every knob.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// What the request looks like.
+    pub request: RequestPolicy,
+    /// How the request proves where it comes from. Computed for each attempt, never before.
+    pub auth: Vec<Auth>,
+    /// Which statuses mean the receiver has it. A 3xx is never followed and never success.
+    pub success: StatusSet,
+    /// Which answers mean that trying again is pointless.
+    pub permanent: Permanent,
+    /// When to try again, and how often.
+    pub schedule: Schedule,
+    /// Deadlines and caps.
+    pub limits: Limits,
+    /// Which deliveries wait for which.
+    pub order: Order,
+    /// Least time between the end of one attempt and the start of the next with the same key.
+    pub spacing: Option<Span>,
+    /// A question asked before each attempt.
+    pub gate: Option<Gate>,
+    /// What becomes of a delivery whose schedule has run out.
+    pub on_exhausted: OnExhausted,
+    /// What becomes of a delivery that was refused for good.
+    pub on_permanent: OnPermanent,
+    /// How long an attempt is protected against being repeated after a crash.
+    pub lease: Lease,
+    /// Extra log lines.
+    pub log: LogTemplates,
+}
+
+/// Deadlines and caps of one subscription.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// To a connection, name resolution included.
+    pub connect: Span,
+    /// To a finished TLS handshake, after the connection.
+    pub tls: Span,
+    /// To the first byte of the response, after the request was sent.
+    pub response: Span,
+    /// For the whole attempt.
+    pub total: Span,
+    /// Attempts under way at once.
+    pub concurrency: u32,
+    /// Attempts per second at most.
+    pub rate: Option<f64>,
+    /// The largest payload this policy sends.
+    pub payload_bytes: usize,
+}
+
+/// Which deliveries wait for which.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// What a lane is.
+    pub scope: OrderScope,
+    /// The key of a lane in scope `key`; the event's own key when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Template>,
+    /// What a delivery that died at the head of a lane does to those behind it.
+    pub dead_head: DeadHead,
+}
+
+/// What a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderScope {
+    /// No order.
+    None,
+    /// All deliveries of the subscription, one after the other.
+    Subscription,
+    /// Deliveries with the same key, one after the other. Those without a key are free.
+    Key,
+}
+
+/// What a dead head does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadHead {
+    /// The next one goes on.
+    Skip,
+    /// The lane stands still until the dead letter is redriven or cancelled.
+    Block,
+}
+
+/// A question asked before each attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gate {
+    /// Where to ask, with GET.
+    pub url: Template,
+    /// How long to wait for the answer.
+    pub timeout: Span,
+    /// The statuses of an open gate.
+    pub status: StatusSet,
+    /// What the JSON answer of an open gate must say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<GateExpect>,
+    /// What to do at a closed gate.
+    pub on_closed: OnClosed,
+}
+
+/// What the JSON answer of an open gate must say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateExpect {
+    /// Where to look, a JSON pointer.
+    pub pointer: String,
+    /// What must be there.
+    pub equals: Value,
+    /// Whether the text of the value is as good as the value.
+    #[serde(default)]
+    pub text_is_fine: bool,
+}
+
+/// What to do at a closed gate. Neither charges an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum OnClosed {
+    /// Give up at once; the dead letter can be redriven.
+    DeadLetter,
+    /// Ask again later.
+    Postpone {
+        /// How much later.
+        wait: Span,
+    },
+}
+
+/// What becomes of a delivery whose schedule has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// It is kept as a dead letter.
+    DeadLetter,
+    /// It is ended without a dead letter.
+    Drop,
+    /// Dead letter, and the subscription is disabled.
+    DisableSubscription,
+    /// Dead letter, and the subscription is deleted with all its pending work.
+    DeleteSubscription,
+}
+
+/// What becomes of a delivery that was refused for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnPermanent {
+    /// It is kept as a dead letter.
+    DeadLetter,
+    /// It is ended without a dead letter.
+    Drop,
+}
+
+/// How an attempt under way is protected against being repeated after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    /// How long nobody else may try the delivery once an attempt has begun.
+    pub time: Span,
+    /// `true`: the lease is written down before each attempt, so that it also outlives a crash.
+    /// `false`: owning the shard is enough, and a restart repeats what was under way at once.
+    pub durable: bool,
+}
+
+/// Extra log lines, for operators who search for exact texts.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogTemplates {
+    /// The field that carries the text; `message` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// Logged before each attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Template>,
+    /// Logged after each attempt without success; may use `{response.body}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Template>,
+}
+
+/// What is wrong with a policy, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct PolicyError {
+    /// The field, dotted.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+fn refuse<T>(path: &str, problem: impl Into<String>) -> Result<T, PolicyError> {
+    Err(PolicyError { path: path.to_owned(), problem: problem.into() })
+}
+
+impl Policy {
+    /// This policy with a JSON merge patch (RFC 7396) applied, complete and validated.
+    pub fn patched(&self, patch: &Value) -> Result<Policy, PolicyError> {
+        match patch {
+            Value::Null => return self.validate().map(|()| self.clone()),
+            Value::Object(fields) if fields.is_empty() => return Ok(self.clone()),
+            Value::Object(_) => {}
+            _ => return refuse("policy", "must be an object of the fields to change"),
+        }
+        let mut whole = serde_json::to_value(self)
+            .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
+        merge(&mut whole, patch);
+        let policy: Policy = serde_json::from_value(whole)
+            .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
+        policy.validate()?;
+        Ok(policy)
+    }
+
+    /// Refuses what can never work.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        self.schedule.validate()?;
+        self.request.validate()?;
+        self.limits.validate()?;
+        for auth in &self.auth {
+            auth.validate()?;
+        }
+        if self.success.is_empty() {
+            return refuse("success", "needs at least one status, such as 2xx");
+        }
+        if self.success.contains_any(300..=399) {
+            return refuse("success", "a redirect (3xx) can never be success");
+        }
+        if self.spacing.is_some() && self.order.scope != OrderScope::Key {
+            return refuse("spacing", "needs order.scope to be key");
+        }
+        if self.order.key.is_some() && self.order.scope != OrderScope::Key {
+            return refuse("order.key", "needs order.scope to be key");
+        }
+        let gate_time = self.gate.as_ref().map_or(Span::ZERO, |gate| gate.timeout);
+        let busy = self.limits.total.as_millis() + gate_time.as_millis();
+        if self.lease.time.as_millis() <= busy {
+            return refuse(
+                "lease.time",
+                format!("must be longer than limits.total plus gate.timeout ({}ms)", busy),
+            );
+        }
+        if let Some(gate) = &self.gate {
+            if gate.timeout == Span::ZERO {
+                return refuse("gate.timeout", "must be more than zero");
+            }
+            if let Some(expect) = &gate.expect
+                && !expect.pointer.is_empty()
+                && !expect.pointer.starts_with('/')
+            {
+                return refuse("gate.expect.pointer", "is a JSON pointer and starts with `/`");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Limits {
+    fn validate(&self) -> Result<(), PolicyError> {
+        for (path, span) in [
+            ("limits.connect", self.connect),
+            ("limits.tls", self.tls),
+            ("limits.response", self.response),
+            ("limits.total", self.total),
+        ] {
+            if span == Span::ZERO || span > Span::from_secs(600) {
+                return refuse(path, "must be more than zero and at most 10m");
+            }
+        }
+        if self.concurrency == 0 || self.concurrency > 1_000 {
+            return refuse("limits.concurrency", "must be 1 to 1000");
+        }
+        if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            return refuse("limits.rate", "must be more than zero");
+        }
+        if self.payload_bytes == 0 {
+            return refuse("limits.payload_bytes", "must be more than zero");
+        }
+        Ok(())
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Span::from_secs(10),
+            tls: Span::from_secs(5),
+            response: Span::from_secs(15),
+            total: Span::from_secs(20),
+            concurrency: 32,
+            rate: None,
+            payload_bytes: PAYLOAD_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// RFC 7396, with one addition: an object with a `kind` (or another single tag) that differs from
+/// the old one replaces it whole, since the fields of two variants do not mix.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() || is_variant(target) || is_variant(patch) {
+        *target = Value::Object(serde_json::Map::new());
+    }
+    if let Value::Object(fields) = target {
+        for (name, change) in changes {
+            if change.is_null() {
+                fields.remove(name);
+            } else {
+                merge(fields.entry(name.clone()).or_insert(Value::Null), change);
+            }
+        }
+    }
+}
+
+/// Names of the variants that carry fields; an object with one of them is a choice, not a record.
+const VARIANTS: [&str; 6] = ["fixed", "exponential", "list", "ratio", "add", "postpone"];
+
+fn is_variant(value: &Value) -> bool {
+    value.as_object().is_some_and(|o| o.len() == 1 && o.keys().all(|k| VARIANTS.contains(&k.as_str())))
+}

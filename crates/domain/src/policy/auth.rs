@@ -1,0 +1,177 @@
+//! How a request proves where it comes from. Secrets are named here and live, sealed, with the
+//! subscription; nothing in this module ever holds one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{PolicyError, refuse};
+use crate::{SecretName, Span, Template};
+
+/// One way of authentication. A policy may combine several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Auth {
+    /// Standard Webhooks headers, signed with every live secret of this name.
+    StandardWebhooks {
+        /// The signing secret.
+        secret: SecretName,
+    },
+    /// A header with an HMAC.
+    HmacHeader(HmacHeader),
+    /// `Authorization: Bearer …`.
+    Bearer {
+        /// The token.
+        secret: SecretName,
+    },
+    /// `Authorization: Basic …`.
+    Basic {
+        /// The user.
+        user: String,
+        /// The password.
+        secret: SecretName,
+    },
+    /// A header whose value is a secret as it stands.
+    SecretHeader {
+        /// The header.
+        header: String,
+        /// Its value.
+        secret: SecretName,
+    },
+    /// A one-time code.
+    Otp(Otp),
+    /// A JWT as the Dutch ZGW APIs use it.
+    ZgwJwt(ZgwJwt),
+}
+
+/// A header with an HMAC over the body.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HmacHeader {
+    /// The key.
+    pub secret: SecretName,
+    /// The header.
+    pub header: String,
+    /// `sha1`, `sha256` or `sha512`.
+    pub hash: String,
+    /// `hex` or `base64`.
+    pub encoding: String,
+    /// What is signed.
+    pub content: SignedContent,
+    /// The header's value around `{signature}`, e.g. `sha256={signature}`.
+    pub format: String,
+}
+
+/// What an [`HmacHeader`] signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignedContent {
+    /// The body.
+    Body,
+    /// The time of the attempt in seconds, a dot, and the body.
+    TimestampAndBody,
+}
+
+/// A one-time code, fresh for each attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Otp {
+    /// The key.
+    pub secret: SecretName,
+    /// `totp`, `hmac` or `static`.
+    pub method: String,
+    /// `sha1`, `sha256` or `sha512`.
+    pub hash: String,
+    /// How the secret's text becomes bytes: `utf8`, `hex`, `base64` or `base32`.
+    pub secret_encoding: String,
+    /// A second secret to combine with the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salt: Option<SecretName>,
+    /// How: `prefix`, `suffix`, `key_xor` or `none`.
+    pub salt_use: String,
+    /// How long one code is valid.
+    pub step: Span,
+    /// Where steps begin to count, in seconds since 1970.
+    pub t0: i64,
+    /// Digits of a `totp` code.
+    pub digits: u32,
+    /// What an `hmac` code covers.
+    pub message: String,
+    /// `hex`, `base64` or `base64url` for an `hmac` code.
+    pub encode: String,
+    /// The header.
+    pub header: String,
+    /// The header's value around `{otp}`.
+    pub format: String,
+    /// Further placeholders for `message`, from event and subscription.
+    #[serde(default)]
+    pub values: BTreeMap<String, Template>,
+}
+
+/// A JWT as the Dutch ZGW APIs use it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZgwJwt {
+    /// Who we are to the receiver.
+    pub client_id: String,
+    /// The HMAC key.
+    pub secret: SecretName,
+    /// How long a token is valid.
+    pub lifetime: Span,
+}
+
+impl Auth {
+    /// The secrets it needs.
+    pub fn secrets(&self) -> Vec<&SecretName> {
+        match self {
+            Self::StandardWebhooks { secret }
+            | Self::Bearer { secret }
+            | Self::Basic { secret, .. }
+            | Self::SecretHeader { secret, .. } => vec![secret],
+            Self::HmacHeader(scheme) => vec![&scheme.secret],
+            Self::Otp(otp) => std::iter::once(&otp.secret).chain(&otp.salt).collect(),
+            Self::ZgwJwt(jwt) => vec![&jwt.secret],
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        let one_of = |path: &str, text: &str, allowed: &[&str]| {
+            if allowed.contains(&text) {
+                Ok(())
+            } else {
+                refuse(path, format!("must be one of {}", allowed.join(", ")))
+            }
+        };
+        let hashes = ["sha1", "sha256", "sha512"];
+        match self {
+            Self::HmacHeader(scheme) => {
+                one_of("auth.hash", &scheme.hash, &hashes)?;
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
+                if !scheme.format.contains("{signature}") {
+                    return refuse("auth.format", "must contain {signature}");
+                }
+            }
+            Self::Otp(otp) => {
+                one_of("auth.method", &otp.method, &["totp", "hmac", "static"])?;
+                one_of("auth.hash", &otp.hash, &hashes)?;
+                one_of("auth.secret_encoding", &otp.secret_encoding, &["utf8", "hex", "base64", "base32"])?;
+                one_of("auth.salt_use", &otp.salt_use, &["prefix", "suffix", "key_xor", "none"])?;
+                one_of("auth.encode", &otp.encode, &["hex", "base64", "base64url"])?;
+                if otp.step < Span::from_secs(1) {
+                    return refuse("auth.step", "must be at least 1s");
+                }
+                if !matches!(otp.digits, 6..=8) {
+                    return refuse("auth.digits", "must be 6, 7 or 8");
+                }
+                if !otp.format.contains("{otp}") {
+                    return refuse("auth.format", "must contain {otp}");
+                }
+            }
+            Self::ZgwJwt(jwt) if jwt.lifetime > Span::from_secs(86_400) => {
+                return refuse("auth.lifetime", "must be at most 24h");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

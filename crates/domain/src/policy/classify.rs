@@ -1,0 +1,142 @@
+//! What an outcome means: success, worth another try, or pointless.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, StatusSet};
+use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
+
+/// Which answers mean that trying again is pointless.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permanent {
+    /// These statuses.
+    #[serde(default)]
+    pub status: StatusSet,
+    /// Answers without success whose body has this shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<BodyRule>,
+    /// What a 410 does.
+    #[serde(default)]
+    pub gone: Gone,
+}
+
+/// A shape of JSON body that means "I understood you, and no".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BodyRule {
+    /// The fields the object must have, with their types. More fields are fine.
+    pub fields: BTreeMap<String, FieldType>,
+    /// Statuses for which the rule does not apply.
+    #[serde(default)]
+    pub except: StatusSet,
+}
+
+/// The type of a field in a [`BodyRule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FieldType {
+    /// A JSON number.
+    Number,
+    /// A JSON string.
+    String,
+    /// A JSON boolean.
+    Boolean,
+    /// Anything, null included.
+    Any,
+}
+
+/// What a 410 does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gone {
+    /// The subscription is disabled and its pending work kept, until an operator decides.
+    #[default]
+    Disable,
+    /// It is a failed attempt like any other.
+    Retry,
+}
+
+/// What an outcome means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The receiver has it.
+    Success,
+    /// Try again.
+    Retry {
+        /// How long the receiver asked us to wait.
+        asked: Option<Span>,
+        /// Whether the receiver is overloaded rather than broken.
+        throttle: bool,
+    },
+    /// Pointless.
+    Permanent,
+    /// The receiver says the endpoint no longer exists.
+    Gone,
+}
+
+impl Policy {
+    /// What an outcome means under this policy. `now` is for `Retry-After` dates.
+    pub fn classify(&self, outcome: &AttemptOutcome, now: Timestamp) -> Verdict {
+        match outcome {
+            AttemptOutcome::Failed { code, .. } => match code {
+                FailureCode::UrlNotAllowed => Verdict::Permanent,
+                _ => Verdict::Retry { asked: None, throttle: false },
+            },
+            AttemptOutcome::Answered(answer) => self.classify_answer(answer, now),
+        }
+    }
+
+    fn classify_answer(&self, answer: &Answer, now: Timestamp) -> Verdict {
+        if self.success.contains(answer.status) {
+            return Verdict::Success;
+        }
+        if answer.status == 410 && self.permanent.gone == Gone::Disable {
+            return Verdict::Gone;
+        }
+        if self.permanent.status.contains(answer.status) {
+            return Verdict::Permanent;
+        }
+        if let Some(rule) = &self.permanent.body
+            && !rule.except.contains(answer.status)
+            && rule.fits(&answer.body)
+        {
+            return Verdict::Permanent;
+        }
+        Verdict::Retry {
+            asked: answer.retry_after.as_deref().and_then(|text| parse_retry_after(text, now)),
+            throttle: matches!(answer.status, 429 | 502 | 503 | 504),
+        }
+    }
+}
+
+impl BodyRule {
+    fn fits(&self, body: &[u8]) -> bool {
+        let Ok(serde_json::Value::Object(found)) = serde_json::from_slice(body) else {
+            return false;
+        };
+        self.fields.iter().all(|(name, kind)| match (kind, found.get(name)) {
+            (_, None) => false,
+            (FieldType::Number, Some(value)) => value.is_number(),
+            (FieldType::String, Some(value)) => value.is_string(),
+            (FieldType::Boolean, Some(value)) => value.is_boolean(),
+            (FieldType::Any, Some(_)) => true,
+        })
+    }
+}
+
+/// Reads `Retry-After`: up to seven digits of seconds, or an HTTP date. Anything else is ignored.
+pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Span> {
+    let text = text.trim();
+    if !text.is_empty() && text.len() <= 7 && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().ok().map(Span::from_secs);
+    }
+    // IMF-fixdate has exactly 29 characters; the length check keeps absurd input out of the parser.
+    if text.len() != 29 || !text.ends_with(" GMT") {
+        return None;
+    }
+    let civil = jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text).ok()?.to_datetime().ok()?;
+    let at = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+    Some(Timestamp::from_millis(at.as_millisecond()).since(now))
+}

@@ -1,0 +1,214 @@
+//! The shipped profiles. Systems differ in numbers and shapes only; the engine knows none of them.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Auth, Backoff, BodySource, DeadHead, Jitter, Lease, Limits, LogTemplates, Method, OnExhausted,
+    OnPermanent, Order, OrderScope, Permanent, Policy, RequestPolicy, RetryAfter, Schedule,
+    StatusSet,
+};
+use crate::{ProfileName, SecretName, Span, Template};
+
+/// The name of the profile a subscription has when it names none.
+pub const DEFAULT: &str = "default";
+/// The secret that signs under the default profile.
+pub const SIGNING_SECRET: &str = "signing";
+
+/// All shipped profiles by name.
+pub fn shipped() -> BTreeMap<ProfileName, Policy> {
+    [
+        (DEFAULT, default_profile()),
+        ("efgs", efgs()),
+        ("notificaties", notificaties()),
+        ("cedros", cedros()),
+        ("pca-hub", pca_hub()),
+    ]
+    .into_iter()
+    .map(|(name, policy)| (ProfileName::new(name).expect("shipped names are valid"), policy))
+    .collect()
+}
+
+fn template(text: &str) -> Template {
+    text.parse().expect("shipped templates are valid")
+}
+
+fn secret(name: &str) -> SecretName {
+    SecretName::new(name).expect("shipped names are valid")
+}
+
+fn seconds(list: &[u64]) -> Vec<Span> {
+    list.iter().copied().map(Span::from_secs).collect()
+}
+
+fn post() -> RequestPolicy {
+    RequestPolicy {
+        method: Method::Post,
+        body: BodySource::Payload,
+        path: None,
+        query: BTreeMap::new(),
+        headers: BTreeMap::new(),
+        content_type: None,
+        user_agent: None,
+    }
+}
+
+fn unordered() -> Order {
+    Order { scope: OrderScope::None, key: None, dead_head: DeadHead::Skip }
+}
+
+/// Twelve sends over about three days, signed, 2xx is success.
+pub fn default_profile() -> Policy {
+    Policy {
+        request: post(),
+        auth: vec![Auth::StandardWebhooks { secret: secret(SIGNING_SECRET) }],
+        success: StatusSet::two_hundreds(),
+        permanent: Permanent::default(),
+        schedule: Schedule {
+            backoff: Backoff::List {
+                waits: seconds(&[5, 30, 120, 600, 1800, 3600, 10800, 21600, 43200, 86400, 86400]),
+            },
+            jitter: Jitter::Ratio { ratio: 0.1 },
+            max_attempts: Some(12),
+            max_age: None,
+            retry_after: RetryAfter::default(),
+        },
+        limits: Limits::default(),
+        order: unordered(),
+        spacing: None,
+        gate: None,
+        on_exhausted: OnExhausted::DeadLetter,
+        on_permanent: OnPermanent::DeadLetter,
+        lease: Lease { time: Span::from_secs(30), durable: false },
+        log: LogTemplates::default(),
+    }
+}
+
+/// A GET with the batch's tag and date, strictly one after the other, six sends.
+pub fn efgs() -> Policy {
+    Policy {
+        request: RequestPolicy {
+            method: Method::Get,
+            body: BodySource::Empty,
+            query: BTreeMap::from([
+                ("batchTag".to_owned(), template("{event.attributes.batchTag}")),
+                ("date".to_owned(), template("{event.attributes.date}")),
+            ]),
+            user_agent: Some("EFGS Callback Engine".to_owned()),
+            ..post()
+        },
+        auth: Vec::new(),
+        schedule: Schedule {
+            backoff: Backoff::Fixed { wait: Span::from_secs(300) },
+            jitter: Jitter::None,
+            max_attempts: Some(6),
+            max_age: None,
+            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
+        },
+        limits: Limits {
+            connect: Span::from_secs(10),
+            response: Span::from_secs(10),
+            concurrency: 1,
+            ..Limits::default()
+        },
+        order: Order { scope: OrderScope::Subscription, key: None, dead_head: DeadHead::Skip },
+        on_exhausted: OnExhausted::Drop,
+        lease: Lease { time: Span::from_secs(300), durable: true },
+        ..default_profile()
+    }
+}
+
+/// Eight sends, 25·4ⁿ seconds apart, at most 52,000.
+pub fn notificaties() -> Policy {
+    Policy {
+        auth: Vec::new(),
+        schedule: Schedule {
+            backoff: Backoff::Exponential {
+                initial: Span::from_secs(25),
+                factor: 4.0,
+                cap: Span::from_secs(52_000),
+            },
+            jitter: Jitter::None,
+            max_attempts: Some(8),
+            max_age: None,
+            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
+        },
+        limits: Limits {
+            response: Span::from_secs(10),
+            total: Span::from_secs(15),
+            ..Limits::default()
+        },
+        lease: Lease { time: Span::from_secs(100), durable: false },
+        ..default_profile()
+    }
+}
+
+/// Five sends, doubling from one second; event type, delivery id and time in headers.
+pub fn cedros() -> Policy {
+    Policy {
+        request: RequestPolicy {
+            headers: BTreeMap::from([
+                ("X-Cedros-Event-Type".to_owned(), template("{event.type}")),
+                ("X-Cedros-Delivery-ID".to_owned(), template("{delivery.id}")),
+                ("X-Cedros-Timestamp".to_owned(), template("{attempt.unix}")),
+            ]),
+            ..post()
+        },
+        auth: Vec::new(),
+        schedule: Schedule {
+            backoff: Backoff::Exponential {
+                initial: Span::from_secs(1),
+                factor: 2.0,
+                cap: Span::from_secs(300),
+            },
+            jitter: Jitter::None,
+            max_attempts: Some(5),
+            max_age: None,
+            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
+        },
+        limits: Limits {
+            connect: Span::from_secs(5),
+            response: Span::from_secs(10),
+            total: Span::from_secs(10),
+            ..Limits::default()
+        },
+        lease: Lease { time: Span::from_secs(300), durable: false },
+        ..default_profile()
+    }
+}
+
+/// Six sends, ordered and two seconds apart for each key; only 200 is success.
+pub fn pca_hub() -> Policy {
+    Policy {
+        auth: Vec::new(),
+        success: StatusSet::of(&[200]),
+        permanent: Permanent {
+            status: StatusSet::default(),
+            body: Some(super::BodyRule {
+                fields: BTreeMap::from([
+                    ("status".to_owned(), super::FieldType::Number),
+                    ("code".to_owned(), super::FieldType::String),
+                    ("message".to_owned(), super::FieldType::String),
+                    ("domain".to_owned(), super::FieldType::String),
+                    ("trace".to_owned(), super::FieldType::String),
+                ]),
+                except: StatusSet::of(&[409, 500]),
+            }),
+            gone: super::Gone::Retry,
+        },
+        schedule: Schedule {
+            backoff: Backoff::List { waits: seconds(&[10, 300, 600, 1800, 6000]) },
+            jitter: Jitter::Add {
+                from: Span::from_secs(1),
+                to: Span::from_secs(10),
+                step: Span::from_secs(1),
+            },
+            max_attempts: Some(6),
+            max_age: None,
+            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
+        },
+        order: Order { scope: OrderScope::Key, key: None, dead_head: DeadHead::Skip },
+        spacing: Some(Span::from_secs(2)),
+        lease: Lease { time: Span::from_secs(180), durable: true },
+        ..default_profile()
+    }
+}

@@ -1,0 +1,219 @@
+//! When to try again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ATTEMPTS_MAX, PolicyError, WAIT_DAYS_MAX, refuse};
+use crate::{Span, Timestamp};
+
+/// When to try again, and how often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// The waits.
+    pub backoff: Backoff,
+    /// What chance adds to them.
+    pub jitter: Jitter,
+    /// Sends in all, the first included. At least one of this and `max_age` must be set.
+    pub max_attempts: Option<u32>,
+    /// No attempt starts later than this after the budget began.
+    pub max_age: Option<Span>,
+    /// What a receiver's `Retry-After` does.
+    pub retry_after: RetryAfter,
+}
+
+/// The waits between attempts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Backoff {
+    /// Always the same.
+    Fixed {
+        /// How long.
+        wait: Span,
+    },
+    /// Growing by a factor.
+    Exponential {
+        /// The first wait.
+        initial: Span,
+        /// Each wait is this many times the one before.
+        factor: f64,
+        /// But never longer than this.
+        cap: Span,
+    },
+    /// Written out. The last one repeats.
+    List {
+        /// One after the other.
+        waits: Vec<Span>,
+    },
+}
+
+/// What chance adds to a wait, so that failures of one moment do not return as one herd.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Jitter {
+    /// Nothing.
+    None,
+    /// Up to this share of the wait, either way.
+    Ratio {
+        /// 0.1 means ± 10 %.
+        ratio: f64,
+    },
+    /// A uniform choice of `from`, `from + step`, … up to `to`, always added.
+    Add {
+        /// The least.
+        from: Span,
+        /// The most.
+        to: Span,
+        /// The grain.
+        step: Span,
+    },
+}
+
+/// What a receiver's `Retry-After` does. It only ever lengthens a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryAfter {
+    /// Whether it is listened to.
+    pub honour: bool,
+    /// The longest that is believed.
+    pub cap: Span,
+}
+
+impl Default for RetryAfter {
+    fn default() -> Self {
+        Self { honour: true, cap: Span::from_secs(86_400) }
+    }
+}
+
+/// Longest wait of any schedule.
+const WAIT_MAX: Span = Span::from_secs(WAIT_DAYS_MAX * 86_400);
+
+impl Backoff {
+    /// The wait after attempt number `done` of the budget (1 = the first) has failed.
+    pub fn wait(&self, done: u32) -> Span {
+        let index = done.saturating_sub(1);
+        match self {
+            Self::Fixed { wait } => *wait,
+            Self::Exponential { initial, factor, cap } => {
+                let exponent = i32::try_from(index).unwrap_or(i32::MAX);
+                let millis = initial.as_millis() as f64 * factor.powi(exponent);
+                if millis.is_finite() && millis < cap.as_millis() as f64 {
+                    Span::from_millis(millis as u64)
+                } else {
+                    *cap
+                }
+            }
+            Self::List { waits } => {
+                let last = waits.last().copied().unwrap_or(Span::ZERO);
+                waits.get(index as usize).copied().unwrap_or(last)
+            }
+        }
+    }
+}
+
+impl Jitter {
+    /// The wait with chance applied; `dice` is a uniform random number.
+    pub fn apply(&self, wait: Span, dice: u64) -> Span {
+        match self {
+            Self::None => wait,
+            Self::Ratio { ratio } => {
+                let spread = (wait.as_millis() as f64 * ratio) as u64;
+                if spread == 0 {
+                    return wait;
+                }
+                Span::from_millis(wait.as_millis() - spread + dice % (2 * spread + 1))
+            }
+            Self::Add { from, to, step } => {
+                let grain = step.as_millis().max(1);
+                let choices = (to.as_millis() - from.as_millis()) / grain + 1;
+                let extra = from.as_millis() + (dice % choices) * grain;
+                Span::from_millis(wait.as_millis() + extra)
+            }
+        }
+    }
+}
+
+impl Schedule {
+    /// When to try again after attempt number `done` of the budget failed at `now`; `None` when
+    /// the budget is used up. `asked` is what the receiver wished for, already parsed.
+    pub fn next(
+        &self,
+        done: u32,
+        budget_began: Timestamp,
+        now: Timestamp,
+        asked: Option<Span>,
+        dice: u64,
+    ) -> Option<Timestamp> {
+        if self.max_attempts.is_some_and(|max| done >= max) {
+            return None;
+        }
+        let mut wait = self.jitter.apply(self.backoff.wait(done), dice);
+        if let Some(asked) = asked.filter(|_| self.retry_after.honour) {
+            wait = wait.max(asked.min(self.retry_after.cap));
+        }
+        let due = now.plus(wait);
+        match self.max_age {
+            Some(age) if due > budget_began.plus(age) => None,
+            _ => Some(due),
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        match self.max_attempts {
+            Some(0) => return refuse("schedule.max_attempts", "must be at least 1"),
+            Some(n) if n > ATTEMPTS_MAX => {
+                return refuse("schedule.max_attempts", format!("must be at most {ATTEMPTS_MAX}"));
+            }
+            None if self.max_age.is_none() => {
+                return refuse(
+                    "schedule",
+                    "never ends: set max_attempts, max_age or both",
+                );
+            }
+            _ => {}
+        }
+        let wait_ok = |span: &Span| *span <= WAIT_MAX;
+        match &self.backoff {
+            Backoff::Fixed { wait } => {
+                if !wait_ok(wait) {
+                    return refuse("schedule.backoff.fixed.wait", "must be at most 30d");
+                }
+                if *wait < Span::from_millis(100) && self.max_attempts.is_none() {
+                    return refuse(
+                        "schedule.backoff.fixed.wait",
+                        "must be at least 100ms when max_attempts is not set",
+                    );
+                }
+            }
+            Backoff::Exponential { factor, cap, .. } => {
+                if !factor.is_finite() || *factor < 1.0 || *factor > 100.0 {
+                    return refuse("schedule.backoff.exponential.factor", "must be 1 to 100");
+                }
+                if !wait_ok(cap) {
+                    return refuse("schedule.backoff.exponential.cap", "must be at most 30d");
+                }
+            }
+            Backoff::List { waits } => {
+                if waits.is_empty() && self.max_attempts != Some(1) {
+                    return refuse("schedule.backoff.list.waits", "must not be empty");
+                }
+                if !waits.iter().all(wait_ok) {
+                    return refuse("schedule.backoff.list.waits", "each must be at most 30d");
+                }
+            }
+        }
+        match &self.jitter {
+            Jitter::None => {}
+            Jitter::Ratio { ratio } => {
+                if !(0.0..=1.0).contains(ratio) {
+                    return refuse("schedule.jitter.ratio", "must be 0 to 1");
+                }
+            }
+            Jitter::Add { from, to, step } => {
+                if to < from || *step == Span::ZERO {
+                    return refuse("schedule.jitter.add", "needs from ≤ to and step above zero");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Sets of HTTP statuses, written as `2xx`, `200` or `200-204`.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A set of HTTP statuses.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct StatusSet(Vec<RangeInclusive<u16>>);
+
+impl StatusSet {
+    /// All of 200 to 299.
+    pub fn two_hundreds() -> Self {
+        Self(vec![200..=299])
+    }
+
+    /// Exactly these.
+    pub fn of(statuses: &[u16]) -> Self {
+        Self(statuses.iter().map(|s| *s..=*s).collect())
+    }
+
+    /// Whether it holds `status`.
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
+
+    /// Whether it holds any status of a range.
+    pub fn contains_any(&self, range: RangeInclusive<u16>) -> bool {
+        self.0.iter().any(|own| own.start() <= range.end() && range.start() <= own.end())
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn parse_one(text: &str) -> Option<RangeInclusive<u16>> {
+        let number = |t: &str| t.parse::<u16>().ok().filter(|s| (100..=599).contains(s));
+        if let Some(class) = text.strip_suffix("xx") {
+            let class = class.parse::<u16>().ok().filter(|c| (1..=5).contains(c))?;
+            return Some(class * 100..=class * 100 + 99);
+        }
+        match text.split_once('-') {
+            Some((from, to)) => {
+                let range = number(from)?..=number(to)?;
+                (!range.is_empty()).then_some(range)
+            }
+            None => number(text).map(|s| s..=s),
+        }
+    }
+}
+
+impl Serialize for StatusSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|range| {
+            let (from, to) = (*range.start(), *range.end());
+            if from == to {
+                from.to_string()
+            } else if from % 100 == 0 && to == from + 99 {
+                format!("{}xx", from / 100)
+            } else {
+                format!("{from}-{to}")
+            }
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for StatusSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts
+            .iter()
+            .map(|text| {
+                Self::parse_one(text).ok_or_else(|| {
+                    de::Error::custom(format!("`{text}` is not a status: write 200, 2xx or 200-204"))
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}

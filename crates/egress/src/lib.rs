@@ -1,0 +1,32 @@
+//! The only way out to the network: it sends one HTTP request and says what came of it.
+//!
+//! Theory of operation. [`Guard::check_url`] parses a URL exactly once into a [`Target`].
+//! [`Egress::send`] takes a target, finds an idle connection or opens one (resolve, vet every
+//! address, connect to a vetted address, TLS), exchanges one request for one answer under
+//! absolute deadlines and byte limits, and gives the connection back when it is clean.
+//!
+//! What never happens here: a redirect is followed, a proxy is taken from the environment, a
+//! name is resolved twice, a body is decompressed, a cookie is kept, a connection is shared by
+//! two subscriptions, a task is spawned per connection.
+//!
+//! What it leaves to others: retries, storage, signatures, and what a delivery is.
+//!
+//! Start reading at [`client`], then `exchange` and `link`; `guard` stands alone.
+
+mod client;
+mod dial;
+mod exchange;
+mod failure;
+mod guard;
+mod link;
+mod pool;
+mod resolve;
+mod stream;
+mod target;
+mod tls;
+
+pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
+pub use guard::{AddressRefusal, AllowRule, AllowRuleError, Guard, UrlRefusal};
+pub use pool::PoolKey;
+pub use resolve::ResolverChoice;
+pub use target::{Host, Scheme, Target};

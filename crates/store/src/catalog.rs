@@ -1,0 +1,81 @@
+//! Changes of the catalog, and how other nodes learn of them.
+
+use posthorn_domain::{
+    ApiKey, CatalogVersion, KeyId, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
+    Topic, TopicName,
+};
+
+/// One change of the catalog.
+#[derive(Clone, Debug)]
+pub enum CatalogChange {
+    /// A new tenant. Refused with `AlreadyExists` when id or name is taken.
+    CreateTenant(Tenant),
+    /// A new topic, or new description and attributes for one. `created_at` of an existing one is
+    /// kept. Refused with `NotFound` when the tenant is unknown.
+    PutTopic(Topic),
+    /// No more topic. Events published on it stay. Refused with `NotFound`.
+    DeleteTopic {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        name: TopicName,
+    },
+    /// A new subscription. Refused with `AlreadyExists` when the id is taken (also by a deleted one),
+    /// `NotFound` when the tenant is unknown.
+    CreateSubscription(Box<Subscription>),
+    /// New contents for a subscription (all fields but id, tenant and `created_at`). Refused with
+    /// `NotFound`, or `VersionMismatch` when `expected` is given and not its present version.
+    UpdateSubscription {
+        /// The new contents. The `version` inside is ignored.
+        subscription: Box<Subscription>,
+        /// What the caller had read.
+        expected: Option<CatalogVersion>,
+    },
+    /// No more subscription. Refused with `NotFound`.
+    DeleteSubscription {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        id: SubscriptionId,
+        /// When.
+        at: Timestamp,
+    },
+    /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant is unknown.
+    CreateKey(ApiKey),
+    /// A key that no longer opens anything. Revoking again is fine and changes nothing. Refused with
+    /// `NotFound`.
+    RevokeKey {
+        /// Which.
+        id: KeyId,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// A tenant with the version of the last change in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantEntry {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// What plans for its events must be made on.
+    pub version: CatalogVersion,
+}
+
+/// What changed since a version. Applying deltas in order to an empty catalog gives the whole one.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogDelta {
+    /// The version the receiver has after applying this.
+    pub version: CatalogVersion,
+    /// Tenants that are new or in which something changed.
+    pub tenants: Vec<TenantEntry>,
+    /// Topics that are new or changed.
+    pub topics: Vec<Topic>,
+    /// Topics that are gone.
+    pub removed_topics: Vec<(TenantId, TopicName)>,
+    /// Subscriptions that are new or changed, with their `version`.
+    pub subscriptions: Vec<Subscription>,
+    /// Subscriptions that are gone.
+    pub removed_subscriptions: Vec<(TenantId, SubscriptionId)>,
+    /// Keys that are new or changed, revoked ones included.
+    pub keys: Vec<ApiKey>,
+}

@@ -1,0 +1,97 @@
+//! What can go wrong with a store, by what the caller should do about it.
+
+use posthorn_domain::CatalogVersion;
+
+/// The result of every store call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing was changed; the same call may work later.
+    #[error("the store is not available: {context}")]
+    Unavailable {
+        /// What was being done.
+        context: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// It is not known whether the change was made: the connection broke during commit. Repeat only
+    /// what is idempotent.
+    #[error("it is not known whether the change was made: {context}")]
+    Unknown {
+        /// What was being done.
+        context: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The store can no longer promise anything (an I/O error on commit, a corrupt row). The process
+    /// must stop acknowledging and exit; a restart recovers.
+    #[error("the store has failed: {context}")]
+    Fatal {
+        /// What was being done.
+        context: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The request itself is not possible. Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl Error {
+    /// An [`Error::Unavailable`] with its cause.
+    pub fn unavailable(
+        context: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Unavailable { context, source: Some(source.into()) }
+    }
+
+    /// An [`Error::Unknown`] with its cause.
+    pub fn unknown(
+        context: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Unknown { context, source: Some(source.into()) }
+    }
+
+    /// An [`Error::Fatal`] with its cause.
+    pub fn fatal(
+        context: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Fatal { context, source: Some(source.into()) }
+    }
+
+    /// Whether trying the same again later makes sense.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. })
+    }
+}
+
+/// Why a request is not possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such thing, or it is another tenant's, which looks the same.
+    #[error("there is no such thing")]
+    NotFound,
+    /// There is one with that name or id already.
+    #[error("there is one with that name already")]
+    AlreadyExists,
+    /// It was changed by somebody else since it was read.
+    #[error("it was changed meanwhile")]
+    VersionMismatch {
+        /// The version it has now.
+        current: CatalogVersion,
+    },
+    /// The delivery has ended.
+    #[error("the delivery has ended already")]
+    Ended,
+    /// The delivery has not ended.
+    #[error("the delivery has not ended yet")]
+    NotEnded,
+}

@@ -1,0 +1,209 @@
+//! The storage contract: what the engine may ask of a store, in the words of the domain.
+//!
+//! # What it is for
+//! [`Store`] is the whole contract. Its behaviour is defined by the doc comments and by
+//! [`conformance`], one suite that every implementation runs: the in-memory [`model`], SQLite and
+//! PostgreSQL. An implementation that passes is a store; how it does it is its own affair.
+//!
+//! # Theory of operation
+//! * **Durable means durable.** A write that returned `Ok` survives `kill -9` and power loss.
+//! * **A batch is one transaction** unless its comment says otherwise; replies come in the order of
+//!   the batch.
+//! * **Order.** Each delivery gets a `seq` from one counter. Within a lane, `seq` order equals
+//!   commit order, also with concurrent writers on several nodes. Only the head of a lane has a due
+//!   time; those behind it are parked with [`Timestamp::MAX`](posthorn_domain::Timestamp::MAX) and
+//!   are promoted in the transaction that ends the head.
+//! * **Fencing.** Writes about deliveries under way carry a
+//!   [`Fence`](posthorn_domain::Fence). When the shard's epoch has moved on, the write changes
+//!   nothing and says so. Expiry of leases is judged by the store's clock alone.
+//! * **Fan-out belongs to the commit.** [`Store::accept`] refuses an event whose plan was made on
+//!   an older version of its tenant's catalog.
+//!
+//! # What it must not know
+//! Which databases exist, what HTTP is, and when anything should be retried.
+
+mod catalog;
+pub mod conformance;
+mod error;
+mod intake;
+mod lease;
+pub mod model;
+mod query;
+mod work;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthorn_domain::{
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
+    Shard, TenantId, Timestamp,
+};
+
+pub use catalog::{CatalogChange, CatalogDelta, TenantEntry};
+pub use error::{Error, Refusal, Result};
+pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
+pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, StateKind};
+pub use work::{
+    Advanced, Claim, DueSubscription, Moved, PendingAsk, Record, Recorded, Swept, Work,
+};
+
+/// What the engine may ask of a store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // ---- catalog -------------------------------------------------------------------------------
+
+    /// Applies one change and returns the new catalog version, which is greater than every earlier
+    /// one and becomes the version of the changed tenant (operator keys belong to no tenant).
+    ///
+    /// Refusals ([`Error::Refused`]) change nothing. Deleting a subscription takes effect for
+    /// fan-out and lookups at once; its pending deliveries are cancelled by
+    /// [`Store::sweep_cancelled`], and until then no read reports them as pending.
+    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion>;
+
+    /// Everything that changed after `since`, removals included; `CatalogVersion(0)` asks for all.
+    /// The answer is one consistent snapshot.
+    async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta>;
+
+    // ---- intake --------------------------------------------------------------------------------
+
+    /// Stores events with all their deliveries and idempotency keys.
+    ///
+    /// The batch is one transaction, but each item is judged by itself, in batch order: an item that
+    /// is a duplicate, a conflict or stale changes nothing and does not disturb the others. Checks
+    /// are made in this order: idempotency key (also against earlier items of the same batch), then
+    /// catalog version. The order of the items is the order of their `seq`.
+    ///
+    /// A delivery of an ordered lane whose lane is occupied is stored parked.
+    async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>>;
+
+    // ---- work ----------------------------------------------------------------------------------
+
+    /// For each subscription of these shards with work that is not parked: its earliest due time.
+    /// Cost grows with the number of such subscriptions, not with their backlog. Deleted
+    /// subscriptions are left out.
+    async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>>;
+
+    /// For each ask: up to `limit` deliveries of a subscription that are due by `until`, by due time
+    /// and then `seq`, each with its event. May stop early when the events' payloads together exceed
+    /// `max_bytes`, but never without returning at least one delivery if there is one for the first
+    /// ask. Replies in the order of the asks.
+    async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>>;
+
+    /// Writes down leases before attempts begin: state `in_flight`, due at the lease's end. `false`
+    /// for those that are fenced, ended, or have other attempts than expected.
+    async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>>;
+
+    /// Writes down what became of deliveries, with their attempts, and promotes the next of a lane
+    /// where the step says so. Each item is judged by itself. A fenced or superseded item changes
+    /// nothing, except that its attempt is kept, marked late. Repeating an item after an unknown
+    /// outcome is harmless: it is then superseded.
+    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
+
+    /// Cancels one delivery on behalf of an operator. Refused when it has ended or is not the
+    /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane.
+    async fn cancel_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved>;
+
+    /// Brings an ended delivery back with a fresh budget, due at `at`, or parked when its lane is
+    /// occupied. Refused when it has not ended, is not the tenant's, or its subscription is gone.
+    async fn retry_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved>;
+
+    // ---- redrives ------------------------------------------------------------------------------
+
+    /// Writes down a redrive and counts what it will move (`total`). Returns it as stored.
+    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive>;
+
+    /// One redrive of a tenant.
+    async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>>;
+
+    /// Redrives of a tenant (`None`: of all), newest first.
+    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>>;
+
+    /// Stops a running redrive; one that has ended stays as it is. Returns it.
+    async fn cancel_redrive(
+        &self,
+        tenant: TenantId,
+        id: RedriveId,
+        at: Timestamp,
+    ) -> Result<Redrive>;
+
+    /// Moves up to `limit` more dead letters of a running redrive back to pending, each at most
+    /// once per redrive, with the progress written in the same transaction. Dead letters of deleted
+    /// subscriptions are passed over.
+    async fn advance_redrive(&self, id: RedriveId, limit: usize, at: Timestamp)
+    -> Result<Advanced>;
+
+    // ---- maintenance ---------------------------------------------------------------------------
+
+    /// Cancels up to `limit` unfinished deliveries of deleted subscriptions.
+    async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept>;
+
+    /// Removes history that nobody needs any more, in small bites. Never an event with an
+    /// unfinished delivery, never a dead letter younger than its own limit.
+    async fn prune(&self, prune: Prune) -> Result<Pruned>;
+
+    // ---- membership ----------------------------------------------------------------------------
+
+    /// Says that a node is alive, renews all shards it holds, and returns who else is alive and who
+    /// holds what. `ttl` counts from the store's present.
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership>;
+
+    /// Takes those of `shards` that nobody holds or whose lease has run out. Each gets a new epoch.
+    /// A shard the node holds already is renewed and keeps its epoch.
+    async fn acquire_shards(
+        &self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+    ) -> Result<Vec<Grant>>;
+
+    /// Gives shards back, if the node still holds them under these epochs.
+    async fn release_shards(&self, node: NodeId, grants: &[Grant]) -> Result<()>;
+
+    /// Says that a node is gone for good: its shards are free and it no longer counts as alive.
+    async fn depart(&self, node: NodeId) -> Result<()>;
+
+    // ---- wake-ups ------------------------------------------------------------------------------
+
+    /// Tells the other nodes that there is work in these shards, or that the catalog changed (when
+    /// empty). Only a hint: it may be lost, and coalesced with others.
+    async fn notify(&self, shards: &[Shard]) -> Result<()>;
+
+    /// Waits for the next hint of another node. `Some(shards)` as given to [`Store::notify`]; stores
+    /// that one process owns alone wait for ever.
+    async fn notified(&self) -> Vec<Shard>;
+
+    // ---- questions -----------------------------------------------------------------------------
+
+    /// One event of a tenant.
+    async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>>;
+
+    /// Events of a tenant, newest first.
+    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>>;
+
+    /// One delivery of a tenant.
+    async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>>;
+
+    /// Deliveries of a tenant, newest first (by delivery id).
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter)
+    -> Result<Page<Delivery>>;
+
+    /// All attempts of one delivery of a tenant, oldest first.
+    async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>>;
+
+    /// How many events and deliveries there are, by state. May scan; not for the hot path.
+    async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts>;
+
+    /// Whether the store can be used right now. Cheap.
+    async fn ping(&self) -> Result<()>;
+}

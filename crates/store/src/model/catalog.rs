@@ -1,0 +1,187 @@
+//! The catalog of the model.
+
+use std::collections::BTreeMap;
+
+use posthorn_domain::{
+    ApiKey, CatalogVersion, KeyId, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
+    Topic, TopicName,
+};
+
+use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
+
+pub(super) struct Catalog {
+    version: CatalogVersion,
+    tenants: BTreeMap<TenantId, TenantEntry>,
+    topics: BTreeMap<(TenantId, TopicName), Versioned<Option<Topic>>>,
+    subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
+    keys: BTreeMap<KeyId, Versioned<ApiKey>>,
+}
+
+struct Versioned<T> {
+    version: CatalogVersion,
+    value: T,
+}
+
+struct StoredSubscription {
+    subscription: Subscription,
+    deleted_at: Option<Timestamp>,
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        let tenant = Tenant {
+            id: TenantId::DEFAULT,
+            name: "default".to_owned(),
+            created_at: Timestamp::MIN,
+        };
+        let version = CatalogVersion(1);
+        Self {
+            version,
+            tenants: BTreeMap::from([(tenant.id, TenantEntry { tenant, version })]),
+            topics: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        }
+    }
+}
+
+impl Catalog {
+    pub(super) fn version(&self) -> CatalogVersion {
+        self.version
+    }
+
+    pub(super) fn tenant_version(&self, tenant: TenantId) -> Option<CatalogVersion> {
+        self.tenants.get(&tenant).map(|entry| entry.version)
+    }
+
+    /// When a subscription was deleted, if it was.
+    pub(super) fn deleted_at(&self, id: SubscriptionId) -> Option<Timestamp> {
+        self.subscriptions.get(&id).and_then(|stored| stored.deleted_at)
+    }
+
+    pub(super) fn deleted(&self) -> impl Iterator<Item = SubscriptionId> {
+        self.subscriptions.iter().filter(|(_, s)| s.deleted_at.is_some()).map(|(id, _)| *id)
+    }
+
+    pub(super) fn change(&mut self, change: CatalogChange) -> Result<CatalogVersion, Refusal> {
+        let next = CatalogVersion(self.version.0 + 1);
+        let tenant = match change {
+            CatalogChange::CreateTenant(tenant) => {
+                let taken = |e: &TenantEntry| e.tenant.id == tenant.id || e.tenant.name == tenant.name;
+                if self.tenants.values().any(taken) {
+                    return Err(Refusal::AlreadyExists);
+                }
+                let id = tenant.id;
+                self.tenants.insert(id, TenantEntry { tenant, version: next });
+                Some(id)
+            }
+            CatalogChange::PutTopic(mut topic) => {
+                self.known(topic.tenant)?;
+                let key = (topic.tenant, topic.name.clone());
+                if let Some(Versioned { value: Some(old), .. }) = self.topics.get(&key) {
+                    topic.created_at = old.created_at;
+                }
+                let tenant = topic.tenant;
+                self.topics.insert(key, Versioned { version: next, value: Some(topic) });
+                Some(tenant)
+            }
+            CatalogChange::DeleteTopic { tenant, name } => {
+                let stored = self.topics.get_mut(&(tenant, name)).filter(|t| t.value.is_some());
+                *stored.ok_or(Refusal::NotFound)? = Versioned { version: next, value: None };
+                Some(tenant)
+            }
+            CatalogChange::CreateSubscription(mut subscription) => {
+                self.known(subscription.tenant)?;
+                if self.subscriptions.contains_key(&subscription.id) {
+                    return Err(Refusal::AlreadyExists);
+                }
+                subscription.version = next;
+                let (id, tenant) = (subscription.id, subscription.tenant);
+                let stored = StoredSubscription { subscription: *subscription, deleted_at: None };
+                self.subscriptions.insert(id, stored);
+                Some(tenant)
+            }
+            CatalogChange::UpdateSubscription { subscription, expected } => {
+                let stored = self.live(subscription.tenant, subscription.id)?;
+                let current = stored.subscription.version;
+                if expected.is_some_and(|expected| expected != current) {
+                    return Err(Refusal::VersionMismatch { current });
+                }
+                let created_at = stored.subscription.created_at;
+                let tenant = subscription.tenant;
+                stored.subscription = Subscription { created_at, version: next, ..*subscription };
+                Some(tenant)
+            }
+            CatalogChange::DeleteSubscription { tenant, id, at } => {
+                let stored = self.live(tenant, id)?;
+                stored.deleted_at = Some(at);
+                stored.subscription.version = next;
+                Some(tenant)
+            }
+            CatalogChange::CreateKey(key) => {
+                if let Some(tenant) = key.tenant {
+                    self.known(tenant)?;
+                }
+                if self.keys.contains_key(&key.id) {
+                    return Err(Refusal::AlreadyExists);
+                }
+                let tenant = key.tenant;
+                self.keys.insert(key.id, Versioned { version: next, value: key });
+                tenant
+            }
+            CatalogChange::RevokeKey { id, at } => {
+                let stored = self.keys.get_mut(&id).ok_or(Refusal::NotFound)?;
+                if stored.value.revoked_at.is_some() {
+                    return Ok(self.version);
+                }
+                stored.value.revoked_at = Some(at);
+                stored.version = next;
+                stored.value.tenant
+            }
+        };
+        self.version = next;
+        if let Some(entry) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) {
+            entry.version = next;
+        }
+        Ok(next)
+    }
+
+    fn known(&self, tenant: TenantId) -> Result<(), Refusal> {
+        self.tenants.get(&tenant).map(|_| ()).ok_or(Refusal::NotFound)
+    }
+
+    fn live(
+        &mut self,
+        tenant: TenantId,
+        id: SubscriptionId,
+    ) -> Result<&mut StoredSubscription, Refusal> {
+        self.subscriptions
+            .get_mut(&id)
+            .filter(|s| s.subscription.tenant == tenant && s.deleted_at.is_none())
+            .ok_or(Refusal::NotFound)
+    }
+
+    pub(super) fn since(&self, since: CatalogVersion) -> CatalogDelta {
+        let mut delta = CatalogDelta { version: self.version, ..CatalogDelta::default() };
+        delta.tenants.extend(self.tenants.values().filter(|e| e.version > since).cloned());
+        for ((tenant, name), stored) in self.topics.iter().filter(|(_, t)| t.version > since) {
+            match &stored.value {
+                Some(topic) => delta.topics.push(topic.clone()),
+                None => delta.removed_topics.push((*tenant, name.clone())),
+            }
+        }
+        for (id, stored) in &self.subscriptions {
+            if stored.subscription.version > since {
+                match stored.deleted_at {
+                    None => delta.subscriptions.push(stored.subscription.clone()),
+                    Some(_) => {
+                        delta.removed_subscriptions.push((stored.subscription.tenant, *id));
+                    }
+                }
+            }
+        }
+        let keys = self.keys.values().filter(|key| key.version > since);
+        delta.keys.extend(keys.map(|key| key.value.clone()));
+        delta
+    }
+}

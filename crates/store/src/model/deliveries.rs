@@ -1,0 +1,288 @@
+//! Deliveries of the model: lanes, claims, records, and what operators do by hand.
+
+use std::collections::BTreeSet;
+
+use posthorn_domain::delivery::{CancelReason, Step};
+use posthorn_domain::{
+    Delivery, DeliveryId, DeliveryState, Event, Lane, Redrive, RedriveId, RedriveState,
+    SubscriptionId, TenantId, Timestamp,
+};
+
+use super::State;
+use crate::{Advanced, Claim, Moved, NewDelivery, Placed, Record, Recorded, Refusal, Swept};
+
+pub(crate) struct Row {
+    pub(super) delivery: Delivery,
+    /// A dead head that stops its lane.
+    pub(super) blocks: bool,
+}
+
+impl State {
+    /// Whether a lane has somebody at its head: unfinished and not parked, or dead and blocking.
+    fn occupied(&self, subscription: SubscriptionId, lane: &Lane, but: Option<DeliveryId>) -> bool {
+        self.lane_members(subscription, lane).any(|row| {
+            Some(row.delivery.id) != but
+                && (row.blocks || (!row.delivery.state.is_terminal() && !row.delivery.is_parked()))
+        })
+    }
+
+    fn lane_members<'a>(
+        &'a self,
+        subscription: SubscriptionId,
+        lane: &'a Lane,
+    ) -> impl Iterator<Item = &'a Row> {
+        self.by_subscription
+            .get(&subscription)
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.rows.get(id))
+            .filter(move |row| row.delivery.lane.as_ref() == Some(lane))
+    }
+
+    pub(super) fn place(&mut self, event: &Event, new: NewDelivery) -> Placed {
+        let parked = new
+            .lane
+            .as_ref()
+            .is_some_and(|lane| self.occupied(new.subscription, lane, None));
+        self.seq += 1;
+        let delivery = Delivery {
+            id: new.id,
+            event: event.id,
+            subscription: new.subscription,
+            tenant: event.tenant,
+            lane: new.lane,
+            seq: self.seq,
+            state: DeliveryState::Pending,
+            due_at: if parked { Timestamp::MAX } else { new.due_at },
+            attempts: 0,
+            budget_base: 0,
+            budget_began: event.accepted_at,
+            created_at: event.accepted_at,
+            ended_at: None,
+        };
+        self.by_subscription.entry(new.subscription).or_default().insert(new.id);
+        self.by_event.entry(event.id).or_default().push(new.id);
+        self.rows.insert(new.id, Row { delivery, blocks: false });
+        Placed { seq: self.seq, parked }
+    }
+
+    /// Makes the first parked delivery of a lane its head, if the lane has none.
+    fn promote(
+        &mut self,
+        subscription: SubscriptionId,
+        lane: Option<&Lane>,
+        at: Timestamp,
+    ) -> Option<crate::Work> {
+        let lane = lane?;
+        if self.occupied(subscription, lane, None) {
+            return None;
+        }
+        let next = self
+            .lane_members(subscription, lane)
+            .filter(|row| row.delivery.is_parked())
+            .min_by_key(|row| row.delivery.seq)?
+            .delivery
+            .id;
+        self.rows.get_mut(&next)?.delivery.due_at = at;
+        self.work(next)
+    }
+
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> bool {
+        if !self.leases.allows(&claim.fence, now) {
+            return false;
+        }
+        let deleted = |state: &Self, id| state.catalog.deleted_at(id).is_some();
+        match self.rows.get(&claim.delivery) {
+            Some(row)
+                if !row.delivery.state.is_terminal()
+                    && !row.delivery.is_parked()
+                    && row.delivery.attempts == claim.expected_attempts
+                    && !deleted(self, row.delivery.subscription) => {}
+            _ => return false,
+        }
+        if let Some(row) = self.rows.get_mut(&claim.delivery) {
+            row.delivery.state = DeliveryState::InFlight;
+            row.delivery.due_at = claim.until;
+        }
+        true
+    }
+
+    pub(super) fn record(&mut self, record: Record, now: Timestamp) -> Recorded {
+        let fenced = !self.leases.allows(&record.fence, now);
+        let current = self.rows.get(&record.delivery).is_some_and(|row| {
+            !row.delivery.state.is_terminal()
+                && !row.delivery.is_parked()
+                && row.delivery.attempts == record.expected_attempts
+                && self.catalog.deleted_at(row.delivery.subscription).is_none()
+        });
+        if fenced || !current {
+            if let Some(mut attempt) = record.attempt
+                && self.rows.contains_key(&record.delivery)
+            {
+                attempt.late = true;
+                let list = self.attempts.entry(record.delivery).or_default();
+                // A repeat of what was written already is no news.
+                if !list.iter().any(|old| {
+                    old.number == attempt.number && old.started_at == attempt.started_at
+                }) {
+                    list.push(attempt);
+                }
+            }
+            return if fenced { Recorded::Fenced } else { Recorded::Superseded };
+        }
+        if let Some(attempt) = record.attempt {
+            self.attempts.entry(record.delivery).or_default().push(attempt);
+        }
+        let (subscription, lane) = self.apply(record.delivery, &record.step, record.at);
+        let promoted = if record.step.release_lane {
+            self.promote(subscription, lane.as_ref(), record.at)
+        } else {
+            None
+        };
+        Recorded::Written { promoted }
+    }
+
+    fn apply(&mut self, id: DeliveryId, step: &Step, at: Timestamp) -> (SubscriptionId, Option<Lane>) {
+        let row = self.rows.get_mut(&id).expect("the caller has just seen the row");
+        let delivery = &mut row.delivery;
+        delivery.attempts += u32::from(step.charge);
+        delivery.state = step.state;
+        if step.state.is_terminal() {
+            delivery.ended_at = Some(at);
+            delivery.due_at = Timestamp::MAX;
+            row.blocks = !step.release_lane && delivery.lane.is_some();
+        } else {
+            delivery.due_at = step.due_at;
+        }
+        (delivery.subscription, delivery.lane.clone())
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        tenant: TenantId,
+        id: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved, Refusal> {
+        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
+        let row = row.ok_or(Refusal::NotFound)?;
+        if self.seen(row).state.is_terminal() && !row.blocks {
+            return Err(Refusal::Ended);
+        }
+        let row = self.rows.get_mut(&id).ok_or(Refusal::NotFound)?;
+        row.blocks = false;
+        row.delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
+        row.delivery.ended_at = Some(at);
+        row.delivery.due_at = Timestamp::MAX;
+        let delivery = row.delivery.clone();
+        let ready = self.promote(delivery.subscription, delivery.lane.as_ref(), at);
+        Ok(Moved { delivery, ready })
+    }
+
+    pub(super) fn retry(
+        &mut self,
+        tenant: TenantId,
+        id: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved, Refusal> {
+        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
+        let row = row.ok_or(Refusal::NotFound)?;
+        if self.catalog.deleted_at(row.delivery.subscription).is_some() {
+            return Err(Refusal::NotFound);
+        }
+        if !row.delivery.state.is_terminal() {
+            return Err(Refusal::NotEnded);
+        }
+        self.revive(id, at);
+        let delivery = self.rows.get(&id).ok_or(Refusal::NotFound)?.delivery.clone();
+        let ready = if delivery.is_parked() { None } else { self.work(id) };
+        Ok(Moved { delivery, ready })
+    }
+
+    /// Back to pending with a fresh budget; parked when somebody else heads the lane.
+    fn revive(&mut self, id: DeliveryId, at: Timestamp) {
+        let Some(row) = self.rows.get(&id) else { return };
+        let (subscription, lane) = (row.delivery.subscription, row.delivery.lane.clone());
+        let parked =
+            lane.as_ref().is_some_and(|lane| self.occupied(subscription, lane, Some(id)));
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        row.blocks = false;
+        let delivery = &mut row.delivery;
+        delivery.state = DeliveryState::Pending;
+        delivery.due_at = if parked { Timestamp::MAX } else { at };
+        delivery.budget_base = delivery.attempts;
+        delivery.budget_began = at;
+        delivery.ended_at = None;
+    }
+
+    pub(super) fn redrivable<'a>(
+        &'a self,
+        redrive: &'a Redrive,
+        after: Option<DeliveryId>,
+    ) -> impl Iterator<Item = DeliveryId> + 'a {
+        self.rows.values().filter_map(move |row| {
+            let delivery = &row.delivery;
+            let DeliveryState::Dead(reason) = delivery.state else { return None };
+            let wanted = delivery.tenant == redrive.tenant
+                && after.is_none_or(|after| delivery.id > after)
+                && self.catalog.deleted_at(delivery.subscription).is_none()
+                && redrive.filter.wants(
+                    delivery.subscription,
+                    reason,
+                    delivery.ended_at.unwrap_or(Timestamp::MAX),
+                );
+            wanted.then_some(delivery.id)
+        })
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        id: RedriveId,
+        limit: usize,
+        at: Timestamp,
+    ) -> Result<Advanced, Refusal> {
+        let stored = self.redrives.get(&id).ok_or(Refusal::NotFound)?;
+        if stored.redrive.state != RedriveState::Running {
+            let state = stored.redrive.state;
+            return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state });
+        }
+        let ids: Vec<DeliveryId> =
+            self.redrivable(&stored.redrive, stored.cursor).take(limit).collect();
+        let mut subscriptions = BTreeSet::new();
+        for id in &ids {
+            self.revive(*id, at);
+            subscriptions.extend(self.rows.get(id).map(|row| row.delivery.subscription));
+        }
+        let stored = self.redrives.get_mut(&id).ok_or(Refusal::NotFound)?;
+        stored.redrive.moved += ids.len() as u64;
+        stored.cursor = ids.last().copied().or(stored.cursor);
+        if ids.len() < limit {
+            stored.redrive.state = RedriveState::Done;
+            stored.redrive.finished_at = Some(at);
+        }
+        Ok(Advanced {
+            moved: ids.len(),
+            subscriptions: subscriptions.into_iter().collect(),
+            state: stored.redrive.state,
+        })
+    }
+
+    pub(super) fn sweep(&mut self, limit: usize, at: Timestamp) -> Swept {
+        let doomed: Vec<DeliveryId> = self
+            .catalog
+            .deleted()
+            .filter_map(|id| self.by_subscription.get(&id))
+            .flatten()
+            .filter(|id| self.rows.get(id).is_some_and(|row| !row.delivery.state.is_terminal()))
+            .copied()
+            .take(limit)
+            .collect();
+        for id in &doomed {
+            if let Some(row) = self.rows.get_mut(id) {
+                row.delivery.state = DeliveryState::Cancelled(CancelReason::Unsubscribed);
+                row.delivery.ended_at = Some(at);
+                row.delivery.due_at = Timestamp::MAX;
+            }
+        }
+        Swept { cancelled: doomed.len(), more: doomed.len() == limit }
+    }
+}

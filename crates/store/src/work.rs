@@ -1,0 +1,108 @@
+//! Deliveries under way.
+
+use std::sync::Arc;
+
+use posthorn_domain::delivery::Step;
+use posthorn_domain::{Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, Timestamp};
+
+/// A delivery together with what is to be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The obligation.
+    pub delivery: Delivery,
+    /// The event; shared between all deliveries of it that were read together.
+    pub event: Arc<Event>,
+}
+
+/// A subscription with work that is not parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueSubscription {
+    /// Which.
+    pub subscription: SubscriptionId,
+    /// When its earliest delivery is due.
+    pub due_at: Timestamp,
+}
+
+/// A question for work of one subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingAsk {
+    /// Whose.
+    pub subscription: SubscriptionId,
+    /// Due at or before this time.
+    pub until: Timestamp,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A lease to be written down before an attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Who writes.
+    pub fence: Fence,
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// The attempts it has according to the writer.
+    pub expected_attempts: u32,
+    /// Until when nobody else may try.
+    pub until: Timestamp,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Who writes.
+    pub fence: Fence,
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// The attempts it had, according to the writer, before this one.
+    pub expected_attempts: u32,
+    /// The decision of the state machine.
+    pub step: Step,
+    /// The attempt, when one was made.
+    pub attempt: Option<Attempt>,
+    /// When it happened.
+    pub at: Timestamp,
+}
+
+/// What a store answers to a [`Record`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is written; the next of the lane, if one was promoted, comes along.
+    Written {
+        /// The new head of the lane, due now.
+        promoted: Option<Work>,
+    },
+    /// The shard has another owner or epoch. Nothing changed.
+    Fenced,
+    /// The delivery has ended or moved on meanwhile. Nothing changed.
+    Superseded,
+}
+
+/// What a cancel or a retry by hand led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The delivery as it is now.
+    pub delivery: Delivery,
+    /// Work that is now due because of it: the delivery itself, or the new head of its lane.
+    pub ready: Option<Work>,
+}
+
+/// What one bite of a redrive did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    /// How many were put back.
+    pub moved: usize,
+    /// Whose they are, without repetition; their work is due now.
+    pub subscriptions: Vec<SubscriptionId>,
+    /// Where the redrive stands.
+    pub state: RedriveState,
+}
+
+/// What one sweep did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swept {
+    /// How many deliveries were cancelled.
+    pub cancelled: usize,
+    /// Whether there may be more.
+    pub more: bool,
+}
