@@ -157,7 +157,10 @@ pub struct ApiKey {
 
 impl std::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiKey").field("id", &self.id).field("tenant", &self.tenant).finish_non_exhaustive()
+        f.debug_struct("ApiKey")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
     }
 }
 
@@ -172,4 +175,3 @@ impl ApiKey {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Operator)
     }
 }
-

@@ -17,7 +17,9 @@ const TEXT_LEN: usize = 26;
 
 /// Why a text is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not an id of the form {prefix}_ followed by 26 characters of 0-9 and a-z without i, l, o, u")]
+#[error(
+    "not an id of the form {prefix}_ followed by 26 characters of 0-9 and a-z without i, l, o, u"
+)]
 pub struct IdParseError {
     /// The prefix that was expected.
     pub prefix: &'static str,

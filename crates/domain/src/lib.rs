@@ -32,13 +32,15 @@ mod time;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
-    ApiKey, CatalogVersion, Destination, SealedSecret, Scope, Subscription, SubscriptionStatus,
+    ApiKey, CatalogVersion, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
     Tenant, Topic,
 };
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
 pub use event::{Event, Idempotency};
 pub use filter::Filter;
-pub use id::{DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId, TenantId};
+pub use id::{
+    DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
+};
 pub use names::{
     EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, TopicName,
 };

@@ -346,5 +346,7 @@ fn merge(target: &mut Value, patch: &Value) {
 const VARIANTS: [&str; 6] = ["fixed", "exponential", "list", "ratio", "add", "postpone"];
 
 fn is_variant(value: &Value) -> bool {
-    value.as_object().is_some_and(|o| o.len() == 1 && o.keys().all(|k| VARIANTS.contains(&k.as_str())))
+    value
+        .as_object()
+        .is_some_and(|o| o.len() == 1 && o.keys().all(|k| VARIANTS.contains(&k.as_str())))
 }

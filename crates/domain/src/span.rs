@@ -12,7 +12,9 @@ pub struct Span(u64);
 
 /// Why a text is not a span.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a duration: write whole numbers with units, like 250ms, 10s, 5m, 1h30m or 7d")]
+#[error(
+    "`{0}` is not a duration: write whole numbers with units, like 250ms, 10s, 5m, 1h30m or 7d"
+)]
 pub struct SpanParseError(String);
 
 /// Units from large to small, with their milliseconds.

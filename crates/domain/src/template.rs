@@ -144,9 +144,8 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, expected: Result<&str, ()>) {
-        let rendered = source
-            .parse::<Template>()
-            .and_then(|t| t.render(&One, |v| v.replace(' ', "+")));
+        let rendered =
+            source.parse::<Template>().and_then(|t| t.render(&One, |v| v.replace(' ', "+")));
         assert_eq!(rendered.as_deref().map_err(|_| ()), expected, "{source}");
     }
 

@@ -1,1 +1,58 @@
-//! stub
+//! The engine: what happens to an event between the publisher's 2xx and the receiver's.
+//!
+//! # Theory of operation
+//! ```text
+//! publish ─▶ intake ── one durable transaction ──▶ 2xx
+//!                │ hand-over in memory, no re-read
+//!                ▼
+//!           scheduler ─▶ attempts ─▶ transport ─▶ receiver
+//!                ▲           │
+//!                └─ recorder ◀┘   outcomes, batched into the next commit
+//! ```
+//! * [`intake`] groups publishes, matches them with the [`catalog`] and commits both at once.
+//! * [`scheduler`] is one task that owns everything about deliveries that are due soon: the bounded
+//!   window, fairness, breakers, pace. It alone decides what is attempted.
+//! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
+//! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
+//!   the scheduler stops using by itself.
+//! * [`maintenance`] sweeps, prunes and advances redrives.
+//!
+//! # What it must not know
+//! No routes, no HTML, no SQL. Time comes from a [`Clock`](posthorn_domain::Clock) and tokio's
+//! timer, chance from a seeded generator, the network from a [`Transport`]: the simulator brings its
+//! own of all three, and the same code runs.
+//!
+//! # Where to start
+//! [`Engine`] is the handle; [`Engine::start`] wires the services together.
+
+mod attempt;
+pub mod catalog;
+mod chance;
+mod engine;
+mod error;
+mod explain;
+mod intake;
+mod keys;
+mod maintenance;
+mod membership;
+pub mod metrics;
+mod operator;
+mod options;
+mod recorder;
+mod request;
+mod scheduler;
+mod subscriptions;
+pub mod transport;
+mod wakes;
+
+pub use catalog::{Endpoint, SubscriptionView};
+pub use chance::Chance;
+pub use engine::{Engine, Health, Parts};
+pub use error::{Error, Result};
+pub use explain::{EventExplanation, NotDelivered};
+pub use intake::{Publish, Published};
+pub use keys::{NewKey, Principal};
+pub use options::Options;
+pub use scheduler::Snapshot;
+pub use subscriptions::{NewSubscription, SecretInput, SubscriptionChange};
+pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -195,8 +195,7 @@ pub trait Store: Send + Sync + 'static {
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>>;
 
     /// Deliveries of a tenant, newest first (by delivery id).
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter)
-    -> Result<Page<Delivery>>;
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>>;
 
     /// All attempts of one delivery of a tenant, oldest first.
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>>;

@@ -426,11 +426,7 @@ impl Store for ModelStore {
         Ok(found.map(|row| state.seen(row)))
     }
 
-    async fn deliveries(
-        &self,
-        tenant: TenantId,
-        filter: DeliveryFilter,
-    ) -> Result<Page<Delivery>> {
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
         let state = self.shared.state.lock();
         let found = state.rows.values().rev().map(|row| state.seen(row)).filter(|delivery| {
             delivery.tenant == tenant

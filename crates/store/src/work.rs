@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use posthorn_domain::delivery::Step;
-use posthorn_domain::{Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, Timestamp};
+use posthorn_domain::{
+    Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, Timestamp,
+};
 
 /// A delivery together with what is to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]

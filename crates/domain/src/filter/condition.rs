@@ -73,9 +73,10 @@ impl Condition {
     /// Number of nodes and depth, for limits.
     pub fn size(&self) -> (usize, usize) {
         let of = |children: &[Condition]| {
-            children.iter().map(Condition::size).fold((1, 1), |(nodes, depth), (n, d)| {
-                (nodes + n, depth.max(d + 1))
-            })
+            children
+                .iter()
+                .map(Condition::size)
+                .fold((1, 1), |(nodes, depth), (n, d)| (nodes + n, depth.max(d + 1)))
         };
         match self {
             Self::All(children) | Self::Any(children) => of(children),

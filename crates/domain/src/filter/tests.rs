@@ -76,7 +76,11 @@ fn missing_attributes_and_name_styles_are_knobs() {
 
 #[test]
 fn payload_conditions_look_inside() {
-    let e = event("t", &[], r#"{"total": 12.5, "tags": ["a", "b"], "who": {"name": "Ada"}, "n": null}"#);
+    let e = event(
+        "t",
+        &[],
+        r#"{"total": 12.5, "tags": ["a", "b"], "who": {"name": "Ada"}, "n": null}"#,
+    );
     for (condition, holds) in [
         (r#"{"test":{"path":"/total","op":"gt","value":12}}"#, true),
         (r#"{"test":{"path":"/total","op":"le","value":12}}"#, false),
@@ -100,7 +104,8 @@ fn payload_conditions_look_inside() {
 #[test]
 fn oversized_filters_and_bad_paths_are_refused() {
     let groups = vec!["{}"; 65].join(",");
-    let filter: Filter = serde_json::from_str(&format!(r#"{{"any_of":[{groups}]}}"#)).expect("shape");
+    let filter: Filter =
+        serde_json::from_str(&format!(r#"{{"any_of":[{groups}]}}"#)).expect("shape");
     assert!(filter.validate().is_err());
     let mut nested = r#"{"test":{"path":"/a","op":"exists"}}"#.to_owned();
     for _ in 0..8 {
@@ -109,6 +114,11 @@ fn oversized_filters_and_bad_paths_are_refused() {
     let filter: Filter =
         serde_json::from_str(&format!(r#"{{"any_of":[{{"payload":{nested}}}]}}"#)).expect("shape");
     assert!(filter.validate().is_err());
-    assert!(serde_json::from_str::<Filter>(r#"{"any_of":[{"payload":{"test":{"path":"a","op":"eq"}}}]}"#).is_err());
+    assert!(
+        serde_json::from_str::<Filter>(
+            r#"{"any_of":[{"payload":{"test":{"path":"a","op":"eq"}}}]}"#
+        )
+        .is_err()
+    );
     assert!(serde_json::from_str::<Filter>(r#"{"any_of":[{"typo":[]}]}"#).is_err());
 }

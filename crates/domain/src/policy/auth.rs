@@ -154,7 +154,11 @@ impl Auth {
             Self::Otp(otp) => {
                 one_of("auth.method", &otp.method, &["totp", "hmac", "static"])?;
                 one_of("auth.hash", &otp.hash, &hashes)?;
-                one_of("auth.secret_encoding", &otp.secret_encoding, &["utf8", "hex", "base64", "base32"])?;
+                one_of(
+                    "auth.secret_encoding",
+                    &otp.secret_encoding,
+                    &["utf8", "hex", "base64", "base32"],
+                )?;
                 one_of("auth.salt_use", &otp.salt_use, &["prefix", "suffix", "key_xor", "none"])?;
                 one_of("auth.encode", &otp.encode, &["hex", "base64", "base64url"])?;
                 if otp.step < Span::from_secs(1) {

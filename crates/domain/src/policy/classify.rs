@@ -136,7 +136,8 @@ pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Span> {
     if text.len() != 29 || !text.ends_with(" GMT") {
         return None;
     }
-    let civil = jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text).ok()?.to_datetime().ok()?;
+    let civil =
+        jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text).ok()?.to_datetime().ok()?;
     let at = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
     Some(Timestamp::from_millis(at.as_millisecond()).since(now))
 }

@@ -164,10 +164,7 @@ impl Schedule {
                 return refuse("schedule.max_attempts", format!("must be at most {ATTEMPTS_MAX}"));
             }
             None if self.max_age.is_none() => {
-                return refuse(
-                    "schedule",
-                    "never ends: set max_attempts, max_age or both",
-                );
+                return refuse("schedule", "never ends: set max_attempts, max_age or both");
             }
             _ => {}
         }

@@ -72,7 +72,9 @@ impl<'de> Deserialize<'de> for StatusSet {
             .iter()
             .map(|text| {
                 Self::parse_one(text).ok_or_else(|| {
-                    de::Error::custom(format!("`{text}` is not a status: write 200, 2xx or 200-204"))
+                    de::Error::custom(format!(
+                        "`{text}` is not a status: write 200, 2xx or 200-204"
+                    ))
                 })
             })
             .collect::<Result<_, _>>()

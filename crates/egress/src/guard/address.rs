@@ -7,25 +7,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Everything in IPv4 that is not an ordinary public host: first address and prefix length.
 const V4_DENIED: [(Ipv4Addr, u32); 20] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),       // "this network"; Linux connects it to itself
-    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
-    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT
-    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(0, 0, 0, 0), 8), // "this network"; Linux connects it to itself
+    (Ipv4Addr::new(10, 0, 0, 0), 8), // private
+    (Ipv4Addr::new(100, 64, 0, 0), 10), // carrier-grade NAT
+    (Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
     (Ipv4Addr::new(168, 63, 129, 16), 32), // a cloud's host agent, in the midst of public space
-    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, metadata
-    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
-    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocol assignments
-    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
+    (Ipv4Addr::new(169, 254, 0, 0), 16), // link-local, metadata
+    (Ipv4Addr::new(172, 16, 0, 0), 12), // private
+    (Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments
+    (Ipv4Addr::new(192, 0, 2, 0), 24), // documentation
     (Ipv4Addr::new(192, 31, 196, 0), 24), // AS112
     (Ipv4Addr::new(192, 52, 193, 0), 24), // AMT
-    (Ipv4Addr::new(192, 88, 99, 0), 24),  // 6to4 relays
-    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
+    (Ipv4Addr::new(192, 88, 99, 0), 24), // 6to4 relays
+    (Ipv4Addr::new(192, 168, 0, 0), 16), // private
     (Ipv4Addr::new(192, 175, 48, 0), 24), // AS112
-    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
+    (Ipv4Addr::new(198, 18, 0, 0), 15), // benchmarks
     (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
-    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved
+    (Ipv4Addr::new(203, 0, 113, 0), 24), // documentation
+    (Ipv4Addr::new(224, 0, 0, 0), 4), // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4), // reserved
     (Ipv4Addr::BROADCAST, 32),
 ];
 
@@ -60,9 +60,7 @@ const V6_NEVER: [(Ipv6Addr, u32); 4] = [
 pub(super) fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !V4_DENIED.iter().any(|block| v4_in(ip, *block)),
-        IpAddr::V6(ip) => {
-            v6_in(ip, V6_GLOBAL) && !V6_DENIED.iter().any(|block| v6_in(ip, *block))
-        }
+        IpAddr::V6(ip) => v6_in(ip, V6_GLOBAL) && !V6_DENIED.iter().any(|block| v6_in(ip, *block)),
     }
 }
 
@@ -89,7 +87,8 @@ fn v6_in(ip: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
 /// the IPv6 block: all of these forms are closed otherwise.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = ip.segments();
-    let join = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    let join =
+        |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match parts {
         // Mapped, compatible and translated forms.
         [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low] | [0, 0, 0, 0, 0xFFFF, 0, high, low] => {

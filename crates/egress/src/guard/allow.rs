@@ -17,7 +17,10 @@ pub struct AllowRule {
 
 /// Why a text is not an allow rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a network: write it like 10.1.0.0/16, 10.1.0.0/16:8080, 127.0.0.1 or [fd00::]/8:8080")]
+#[error(
+    "`{0}` is not a network: write it like 10.1.0.0/16, 10.1.0.0/16:8080, 127.0.0.1 or \
+         [fd00::]/8:8080"
+)]
 pub struct AllowRuleError(String);
 
 impl AllowRule {
@@ -53,7 +56,13 @@ fn parse(text: &str) -> Option<AllowRule> {
     };
     let length = match length.strip_prefix('/') {
         Some(digits) => digits.parse().ok()?,
-        None if length.is_empty() => if ip.is_ipv4() { 32 } else { 128 },
+        None if length.is_empty() => {
+            if ip.is_ipv4() {
+                32
+            } else {
+                128
+            }
+        }
         None => return None,
     };
     Some(AllowRule { net: IpNet::new(ip, length).ok()?.trunc(), port })

@@ -46,9 +46,9 @@ pub(super) fn check(name: &str) -> Result<(), UrlRefusal> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.split('.').all(label_is_valid) {
         return Err(UrlRefusal::HostInvalid);
     }
-    let denied = DENIED_DOMAINS
-        .iter()
-        .any(|domain| name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
+    let denied = DENIED_DOMAINS.iter().any(|domain| {
+        name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    });
     if denied {
         return Err(UrlRefusal::HostDenied);
     }

@@ -21,7 +21,8 @@ pub enum UrlRefusal {
     Backslash,
     /// Several spellings of one host look alike in Unicode.
     #[error(
-        "the URL contains characters outside ASCII; write the host in its xn-- form and the rest as %XX"
+        "the URL contains characters outside ASCII; write the host in its xn-- form and \
+         the rest as %XX"
     )]
     NotAscii,
     /// Not a URL.
@@ -52,7 +53,10 @@ pub enum UrlRefusal {
     #[error("the path or query of the URL cannot be sent; write special characters as %XX")]
     PathInvalid,
     /// A port where no webhook receiver lives.
-    #[error("port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a database or mail port")]
+    #[error(
+        "port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a \
+         database or mail port"
+    )]
     Port {
         /// The port asked for.
         port: u16,
@@ -93,14 +97,18 @@ impl UrlRefusal {
 pub enum AddressRefusal {
     /// Private, special, reserved.
     #[error(
-        "the address is not on the public internet; use a public one, or ask the operator to allow it"
+        "the address is not on the public internet; use a public one, or ask the operator \
+         to allow it"
     )]
     NotPublic,
     /// Link-local and cloud metadata. No allow rule opens these.
     #[error("the address is link-local or a cloud metadata service; use a public one")]
     Metadata,
     /// The port is closed for this address.
-    #[error("port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a database or mail port")]
+    #[error(
+        "port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a \
+         database or mail port"
+    )]
     Port {
         /// The port asked for.
         port: u16,

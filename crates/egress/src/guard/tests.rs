@@ -299,7 +299,16 @@ fn allow_rules_read_and_write() {
         assert_eq!(rule(text).to_string(), shown, "{text}");
         assert_eq!(rule(&rule(text).to_string()), rule(text));
     }
-    for bad in ["", "x", "10.0.0.0/33", "10.0.0.0/8:0", "10.0.0.0/8:99999", "[10.0.0.1]", "10.0.0.0/", "10.0.0.1:"] {
+    for bad in [
+        "",
+        "x",
+        "10.0.0.0/33",
+        "10.0.0.0/8:0",
+        "10.0.0.0/8:99999",
+        "[10.0.0.1]",
+        "10.0.0.0/",
+        "10.0.0.1:",
+    ] {
         assert!(bad.parse::<AllowRule>().is_err(), "{bad}");
     }
 }

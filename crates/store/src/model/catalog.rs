@@ -67,7 +67,8 @@ impl Catalog {
         let next = CatalogVersion(self.version.0 + 1);
         let tenant = match change {
             CatalogChange::CreateTenant(tenant) => {
-                let taken = |e: &TenantEntry| e.tenant.id == tenant.id || e.tenant.name == tenant.name;
+                let taken =
+                    |e: &TenantEntry| e.tenant.id == tenant.id || e.tenant.name == tenant.name;
                 if self.tenants.values().any(taken) {
                     return Err(Refusal::AlreadyExists);
                 }

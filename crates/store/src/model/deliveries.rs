@@ -40,10 +40,8 @@ impl State {
     }
 
     pub(super) fn place(&mut self, event: &Event, new: NewDelivery) -> Placed {
-        let parked = new
-            .lane
-            .as_ref()
-            .is_some_and(|lane| self.occupied(new.subscription, lane, None));
+        let parked =
+            new.lane.as_ref().is_some_and(|lane| self.occupied(new.subscription, lane, None));
         self.seq += 1;
         let delivery = Delivery {
             id: new.id,
@@ -122,9 +120,10 @@ impl State {
                 attempt.late = true;
                 let list = self.attempts.entry(record.delivery).or_default();
                 // A repeat of what was written already is no news.
-                if !list.iter().any(|old| {
-                    old.number == attempt.number && old.started_at == attempt.started_at
-                }) {
+                if !list
+                    .iter()
+                    .any(|old| old.number == attempt.number && old.started_at == attempt.started_at)
+                {
                     list.push(attempt);
                 }
             }
@@ -142,7 +141,12 @@ impl State {
         Recorded::Written { promoted }
     }
 
-    fn apply(&mut self, id: DeliveryId, step: &Step, at: Timestamp) -> (SubscriptionId, Option<Lane>) {
+    fn apply(
+        &mut self,
+        id: DeliveryId,
+        step: &Step,
+        at: Timestamp,
+    ) -> (SubscriptionId, Option<Lane>) {
         let row = self.rows.get_mut(&id).expect("the caller has just seen the row");
         let delivery = &mut row.delivery;
         delivery.attempts += u32::from(step.charge);
@@ -202,8 +206,7 @@ impl State {
     fn revive(&mut self, id: DeliveryId, at: Timestamp) {
         let Some(row) = self.rows.get(&id) else { return };
         let (subscription, lane) = (row.delivery.subscription, row.delivery.lane.clone());
-        let parked =
-            lane.as_ref().is_some_and(|lane| self.occupied(subscription, lane, Some(id)));
+        let parked = lane.as_ref().is_some_and(|lane| self.occupied(subscription, lane, Some(id)));
         let Some(row) = self.rows.get_mut(&id) else { return };
         row.blocks = false;
         let delivery = &mut row.delivery;

@@ -36,7 +36,9 @@ impl Leases {
         let alive = self.nodes.iter().filter(|(_, (until, _))| *until > now);
         let held = self.shards.iter().filter(|(_, lease)| lease.until > now);
         Membership {
-            nodes: alive.map(|(node, (_, catalog))| LiveNode { node: *node, catalog: *catalog }).collect(),
+            nodes: alive
+                .map(|(node, (_, catalog))| LiveNode { node: *node, catalog: *catalog })
+                .collect(),
             holders: held
                 .filter_map(|(shard, lease)| {
                     Some(ShardHolder { shard: *shard, node: lease.holder?, epoch: lease.epoch })

@@ -1,0 +1,306 @@
+//! The handle everybody sends through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use http_body_util::Full;
+use posthorn_domain::{AttemptOutcome, FailureCode, TenantId};
+use tokio::time::Instant;
+
+use crate::dial::Dialer;
+use crate::exchange::{Exchanged, Message, Until, exchange};
+use crate::failure::Failure;
+use crate::guard::{AllowRule, Guard};
+use crate::link::Link;
+use crate::pool::{Key, Limits, Pool, PoolKey};
+use crate::resolve::{Names, ResolverChoice};
+use crate::target::Target;
+use crate::tls;
+
+/// What the operator decides.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Networks opened in spite of the address policy.
+    pub allow: Vec<AllowRule>,
+    /// Refuse plain http.
+    pub https_only: bool,
+    /// Idle connections kept per subscription and origin.
+    pub idle_per_key: usize,
+    /// How long a connection is kept idle.
+    pub idle_timeout: Duration,
+    /// How long a connection is used at all, so that a receiver that moved is found.
+    pub connection_age_max: Duration,
+    /// Open connections in all, busy and idle.
+    pub connections_max: usize,
+    /// Who resolves names.
+    pub resolver: ResolverChoice,
+    /// Certificates trusted besides the public roots.
+    pub extra_roots_pem: Option<Vec<u8>>,
+    /// Sent unless a request brings its own.
+    pub user_agent: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            https_only: false,
+            idle_per_key: 64,
+            idle_timeout: Duration::from_secs(30),
+            connection_age_max: Duration::from_secs(300),
+            connections_max: 2_000,
+            resolver: ResolverChoice::System,
+            extra_roots_pem: None,
+            user_agent: concat!("Posthorn/", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// Why egress cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not PEM.
+    #[error("read the extra root certificates")]
+    RootsPem(#[source] rustls_pki_types::pem::Error),
+    /// PEM without a certificate.
+    #[error("find a certificate among the extra root certificates")]
+    RootsEmpty,
+    /// Refused by the TLS library.
+    #[error("set up TLS")]
+    Tls(#[source] rustls::Error),
+    /// Cannot be a header value.
+    #[error("use the user agent text as a header value")]
+    UserAgent(#[source] http::header::InvalidHeaderValue),
+}
+
+/// How long the phases of one attempt may take. All are absolute: trickling bytes extend nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// DNS and TCP.
+    pub connect: Duration,
+    /// The TLS handshake.
+    pub tls: Duration,
+    /// From sending the request to the response head.
+    pub response: Duration,
+    /// The whole attempt, response body included.
+    pub total: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            tls: Duration::from_secs(5),
+            response: Duration::from_secs(15),
+            total: Duration::from_secs(20),
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Whose it is; connections are not shared between tenants.
+    pub tenant: TenantId,
+    /// Which subscription's; connections are not shared between these either.
+    pub pool: PoolKey,
+    /// Where to.
+    pub target: Arc<Target>,
+    /// Replaces the target's path and query when they were rendered for this request.
+    pub path_and_query: Option<String>,
+    /// The method.
+    pub method: Method,
+    /// Headers, without those that describe the connection or the length: these are ours.
+    pub headers: HeaderMap,
+    /// The body, verbatim.
+    pub body: Bytes,
+    /// How long it may take.
+    pub deadlines: Deadlines,
+}
+
+/// What the phases took. Absent when a phase did not happen or did not end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Resolving the name.
+    pub dns: Option<Duration>,
+    /// Connecting.
+    pub connect: Option<Duration>,
+    /// The TLS handshake.
+    pub tls: Option<Duration>,
+    /// From the beginning to the response head.
+    pub first_byte: Option<Duration>,
+    /// Everything.
+    pub total: Duration,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// An answer or a typed failure.
+    pub outcome: AttemptOutcome,
+    /// What it took.
+    pub timings: Timings,
+    /// Whether it went over a connection that was open already.
+    pub reused: bool,
+}
+
+/// A cheap handle; clones share connections.
+#[derive(Clone)]
+pub struct Egress {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dialer: Dialer,
+    pool: Arc<Pool>,
+    user_agent: HeaderValue,
+}
+
+impl Egress {
+    /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let tls = tls::config(options.extra_roots_pem.as_deref())?;
+        let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
+        let pool = Pool::new(Limits {
+            idle_per_key: options.idle_per_key,
+            idle_timeout: options.idle_timeout,
+            age_max: options.connection_age_max,
+            open_max: options.connections_max,
+        });
+        let guard = Guard::new(options.allow, options.https_only);
+        let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
+        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent }) })
+    }
+
+    /// The rules, for whoever takes URLs from tenants.
+    pub fn guard(&self) -> &Guard {
+        &self.inner.dialer.guard
+    }
+
+    /// Sends one request and says what came of it. Dropping the future closes the connection it
+    /// was using and leaves nothing behind.
+    pub async fn send(&self, request: Request) -> Sent {
+        let began = Instant::now();
+        let mut sent = Sent {
+            outcome: AttemptOutcome::Failed { code: FailureCode::Internal, detail: String::new() },
+            timings: Timings::default(),
+            reused: false,
+        };
+        sent.outcome = match self.attempt(request, began, &mut sent).await {
+            Ok(outcome) => outcome,
+            Err(failure) => failure.into_outcome(),
+        };
+        sent.timings.total = began.elapsed();
+        sent
+    }
+
+    async fn attempt(
+        &self,
+        request: Request,
+        began: Instant,
+        sent: &mut Sent,
+    ) -> Result<AttemptOutcome, Failure> {
+        let inner = &*self.inner;
+        let Request { tenant, pool, target, deadlines, .. } = &request;
+        let (target, deadlines) = (Arc::clone(target), *deadlines);
+        let key = Key { tenant: *tenant, pool: *pool, origin: Arc::clone(target.origin()) };
+        let total = began + deadlines.total;
+        let mut message = inner.message(request)?;
+        let mut idle = inner.idle(&key, began);
+        loop {
+            sent.reused = idle.is_some();
+            let (mut link, start) = match idle.take() {
+                Some(link) => (link, began),
+                None => {
+                    // Boxed, because most attempts need none of it and all would carry its size.
+                    let opening = inner.dialer.open(&target, &deadlines, total, &mut sent.timings);
+                    (Box::pin(opening).await?, Instant::now())
+                }
+            };
+            let until = Until { head: start + deadlines.response, total };
+            match exchange(&mut link, message, until).await {
+                Exchanged::Answered { answer, head_at, clean } => {
+                    sent.timings.first_byte = Some(head_at.duration_since(began));
+                    if clean {
+                        inner.pool.put(key, link, head_at);
+                    }
+                    return Ok(AttemptOutcome::Answered(answer));
+                }
+                // The receiver closed the idle connection while we picked it up. Not a byte was
+                // sent, so a fresh connection cannot make it arrive twice.
+                Exchanged::NotSent(unsent, _) if sent.reused => message = *unsent,
+                Exchanged::NotSent(_, failure) | Exchanged::Failed(failure) => return Err(failure),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A link to use again, if its address is still allowed.
+    fn idle(&self, key: &Key, now: Instant) -> Option<Box<Link>> {
+        let link = self.pool.take(key, now)?;
+        self.dialer.guard.check_address(link.peer.ip(), link.peer.port()).is_ok().then_some(link)
+    }
+
+    fn message(&self, request: Request) -> Result<Message, Failure> {
+        let Request { target, path_and_query, method, headers, body, .. } = request;
+        if method == Method::CONNECT {
+            return Err(invalid("CONNECT is not a request for a receiver"));
+        }
+        if let Some(name) = headers.keys().find(|name| is_ours(name)) {
+            return Err(invalid(format!(
+                "the header {name} is set by the connection, not by requests"
+            )));
+        }
+        let path = match path_and_query {
+            None => target.parsed_path_and_query().clone(),
+            Some(text) => rendered(text)?,
+        };
+        let mut message = Message::new(Full::new(body));
+        *message.method_mut() = method;
+        *message.uri_mut() = Uri::from(path);
+        *message.headers_mut() = headers;
+        let headers = message.headers_mut();
+        headers.insert(HOST, target.host_header().clone());
+        // Whatever arrives is kept raw, so nothing must arrive compressed.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.entry(USER_AGENT).or_insert_with(|| self.user_agent.clone());
+        Ok(message)
+    }
+}
+
+fn invalid(detail: impl Into<String>) -> Failure {
+    Failure::new(FailureCode::RequestInvalid, detail)
+}
+
+/// A rendered path must be one already: whatever a parser would repair or cut is refused.
+fn rendered(text: String) -> Result<PathAndQuery, Failure> {
+    if !text.starts_with('/') || text.contains('#') || !text.is_ascii() {
+        return Err(invalid("the rendered path must begin with / and be percent-encoded"));
+    }
+    PathAndQuery::try_from(text)
+        .map_err(|_| invalid("the rendered path has characters that cannot be sent"))
+}
+
+/// Headers that say where a message ends or what happens to the connection. A tenant who could
+/// set them could make two requests out of one.
+fn is_ours(name: &HeaderName) -> bool {
+    *name == HOST
+        || *name == CONTENT_LENGTH
+        || *name == TRANSFER_ENCODING
+        || *name == CONNECTION
+        || *name == UPGRADE
+        || *name == TE
+        || *name == TRAILER
+        || *name == EXPECT
+        || *name == PROXY_AUTHORIZATION
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}

@@ -1,0 +1,126 @@
+//! Names to addresses, with our own resolver.
+//!
+//! Names are always fully qualified, so that no search list completes them, and the hosts file is
+//! not consulted: it describes this machine's network, and tenants have no business in it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
+};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::{TokioResolver, proto::rr::Name};
+use parking_lot::Mutex;
+
+use crate::failure::chain;
+
+/// More addresses than any receiver has; a longer list is an attack on us or on others.
+const ADDRESSES_MAX: usize = 32;
+/// Names without a lifetime must not cost a query per attempt.
+const TTL_MIN: Duration = Duration::from_secs(5);
+/// A receiver that moved is found within minutes whatever its records say.
+const TTL_MAX: Duration = Duration::from_secs(300);
+/// A name that was just created should not stay unknown for long.
+const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30);
+/// Per query to one server. Two tries fit into the deadline of a lookup.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Answers kept; about one per destination and family.
+const CACHE_ENTRIES: u64 = 16_384;
+/// Queries under way to one server; above it hickory says busy, which would fail attempts.
+const ACTIVE_QUERIES_MAX: usize = 1_024;
+
+/// Who is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResolverChoice {
+    /// The servers of `/etc/resolv.conf`.
+    #[default]
+    System,
+    /// These servers, over UDP and TCP.
+    Servers(Vec<SocketAddr>),
+}
+
+/// Why a name has no addresses.
+#[derive(Debug)]
+pub(crate) enum ResolveFailure {
+    Timeout,
+    Failed(String),
+}
+
+pub(crate) struct Names {
+    choice: ResolverChoice,
+    /// Made at first use: many installations only ever talk to literal addresses, and not every
+    /// machine has a resolver configuration.
+    resolver: Mutex<Option<TokioResolver>>,
+}
+
+impl Names {
+    pub(crate) fn new(choice: ResolverChoice) -> Self {
+        Self { choice, resolver: Mutex::new(None) }
+    }
+
+    /// All addresses of a name; never an empty list. The caller sets the deadline.
+    pub(crate) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, ResolveFailure> {
+        let resolver = self.resolver().map_err(|error| ResolveFailure::Failed(chain(&error)))?;
+        let mut qualified =
+            Name::from_ascii(name).map_err(|error| ResolveFailure::Failed(chain(&error)))?;
+        qualified.set_fqdn(true);
+        let found = match resolver.lookup_ip(qualified).await {
+            Ok(found) => found,
+            Err(NetError::Timeout) => return Err(ResolveFailure::Timeout),
+            Err(error) => return Err(ResolveFailure::Failed(chain(&error))),
+        };
+        let addresses: Vec<IpAddr> = found.iter().take(ADDRESSES_MAX + 1).collect();
+        match addresses.len() {
+            0 => Err(ResolveFailure::Failed("the name has no addresses".to_owned())),
+            1..=ADDRESSES_MAX => Ok(addresses),
+            _ => Err(ResolveFailure::Failed("the name has too many addresses".to_owned())),
+        }
+    }
+
+    fn resolver(&self) -> Result<TokioResolver, NetError> {
+        let mut made = self.resolver.lock();
+        if let Some(resolver) = &*made {
+            return Ok(resolver.clone());
+        }
+        let resolver = build(&self.choice)?;
+        *made = Some(resolver.clone());
+        Ok(resolver)
+    }
+}
+
+fn build(choice: &ResolverChoice) -> Result<TokioResolver, NetError> {
+    let mut builder = match choice {
+        ResolverChoice::System => TokioResolver::builder_tokio()?,
+        ResolverChoice::Servers(servers) => {
+            let servers = servers.iter().map(|server| name_server(*server)).collect();
+            TokioResolver::builder_with_config(
+                ResolverConfig::from_parts(None, vec![], servers),
+                TokioRuntimeProvider::default(),
+            )
+        }
+    };
+    let options = builder.options_mut();
+    options.use_hosts_file = ResolveHosts::Never;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.timeout = QUERY_TIMEOUT;
+    options.attempts = 2;
+    options.cache_size = CACHE_ENTRIES;
+    options.max_active_requests = ACTIVE_QUERIES_MAX;
+    options.positive_min_ttl = Some(TTL_MIN);
+    options.positive_max_ttl = Some(TTL_MAX);
+    options.negative_max_ttl = Some(NEGATIVE_TTL_MAX);
+    builder.build()
+}
+
+fn name_server(address: SocketAddr) -> NameServerConfig {
+    let mut config = NameServerConfig::udp_and_tcp(address.ip());
+    config.connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()]
+        .map(|mut connection| {
+            connection.port = address.port();
+            connection
+        })
+        .into();
+    config
+}

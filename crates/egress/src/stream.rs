@@ -1,0 +1,144 @@
+//! The byte stream under HTTP: plain or TLS, with a meter on what arrives before the answer.
+//!
+//! hyper bounds a single message head, but not how many informational heads precede the answer.
+//! The meter is the brake: once tripped, every further read fails, and the trip says why.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// Bytes that may arrive before the answer's head is complete, informational heads included.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Informational (1xx) heads that may precede an answer.
+const INFORMATIONAL_MAX: u32 = 10;
+
+/// Which limit was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trip {
+    HeadTooLarge,
+    Informational,
+}
+
+/// Counts what arrives while an answer's head is awaited. Relaxed ordering suffices: writer and
+/// reader are the same task; the atomics only make it shareable with hyper's callback.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    in_body: AtomicBool,
+    bytes: AtomicUsize,
+    informational: AtomicU32,
+}
+
+impl Meter {
+    /// A new request begins.
+    pub(crate) fn restart(&self) {
+        self.in_body.store(false, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        self.informational.store(0, Ordering::Relaxed);
+    }
+
+    /// The head has arrived; the body has limits of its own.
+    pub(crate) fn enter_body(&self) {
+        self.in_body.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_informational(&self) {
+        self.informational.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tripped(&self) -> Option<Trip> {
+        if self.informational.load(Ordering::Relaxed) > INFORMATIONAL_MAX {
+            Some(Trip::Informational)
+        } else if self.bytes.load(Ordering::Relaxed) > HEAD_BYTES_MAX {
+            Some(Trip::HeadTooLarge)
+        } else {
+            None
+        }
+    }
+}
+
+/// Plain or TLS.
+pub(crate) enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A transport with its meter.
+pub(crate) struct Stream {
+    transport: Transport,
+    meter: std::sync::Arc<Meter>,
+}
+
+impl Stream {
+    pub(crate) fn new(transport: Transport, meter: std::sync::Arc<Meter>) -> Self {
+        Self { transport, meter }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let counting = !self.meter.in_body.load(Ordering::Relaxed);
+        if counting && self.meter.tripped().is_some() {
+            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        }
+        let before = buf.filled().len();
+        let polled = match &mut self.transport {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, buf),
+        };
+        if counting {
+            self.meter.bytes.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.transport {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.transport {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Egress against real receivers on loopback: well-behaved, broken and hostile ones.
+//!
+//! Proxies from the environment need no test of their own: no code in this crate or in hyper's
+//! connection layer reads `HTTP_PROXY` and its kin, and the address that is dialled comes from
+//! the vetted list alone.
+
+mod deadlines;
+mod hostile;
+mod names;
+mod ordinary;
+mod pooling;
+mod receiver;
+mod tls;

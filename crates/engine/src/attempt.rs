@@ -1,0 +1,194 @@
+//! One attempt: ask the gate, build the request, send it, say how it went.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use posthorn_domain::policy::{Gate, Policy};
+use posthorn_domain::{
+    Answer, AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Span, SubscriptionId, Timestamp,
+};
+use posthorn_store::Work;
+use tracing::{debug, info, warn};
+
+use crate::catalog::{Catalog, Endpoint, SubscriptionView};
+use crate::metrics;
+use crate::request::{self, AttemptLookup, BuildError};
+use crate::transport::{Deadlines, Outbound, Transport};
+
+/// What attempts need besides their work.
+pub(crate) struct Surroundings {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+/// An attempt to be made.
+pub(crate) struct Job {
+    pub(crate) work: Work,
+    /// The one version of the subscription this attempt uses.
+    pub(crate) view: Arc<SubscriptionView>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) fence: Fence,
+    /// Whether it uses one of the slots of the sick.
+    pub(crate) sick: bool,
+}
+
+/// An attempt that was made, or not.
+pub(crate) struct Done {
+    pub(crate) job: Job,
+    pub(crate) started_at: Timestamp,
+    pub(crate) took: Span,
+    pub(crate) result: Ended,
+}
+
+/// How it went.
+pub(crate) enum Ended {
+    /// A request was sent, or at least tried.
+    Outcome(AttemptOutcome),
+    /// The gate was closed.
+    GateClosed,
+    /// The subscription changed or went away before anything was sent.
+    Overtaken,
+}
+
+impl Done {
+    pub(crate) fn delivery(&self) -> DeliveryId {
+        self.job.work.delivery.id
+    }
+
+    pub(crate) fn subscription(&self) -> SubscriptionId {
+        self.job.work.delivery.subscription
+    }
+}
+
+/// Makes one attempt. Never panics: a crash inside becomes a failed attempt.
+pub(crate) async fn run(around: Arc<Surroundings>, job: Job) -> Done {
+    let started_at = around.clock.now();
+    let result = AssertUnwindSafe(attempt(&around, &job)).catch_unwind().await;
+    let result = result.unwrap_or_else(|_| {
+        ::metrics::counter!(metrics::ATTEMPT_PANICS).increment(1);
+        failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned())
+    });
+    let took = around.clock.now().since(started_at);
+    Done { job, started_at, took, result }
+}
+
+fn failed(code: FailureCode, detail: String) -> Ended {
+    Ended::Outcome(AttemptOutcome::Failed { code, detail })
+}
+
+async fn attempt(around: &Surroundings, job: &Job) -> Ended {
+    if let Some(gate) = &job.policy.gate {
+        match ask(around, job, gate).await {
+            Ok(true) => {}
+            Ok(false) => return Ended::GateClosed,
+            Err(detail) => return failed(FailureCode::RequestInvalid, detail),
+        }
+    }
+    let now = around.clock.now();
+    let built = request::build(&job.view, &job.policy, &job.work, now);
+    let outbound = match built {
+        Ok(outbound) => outbound,
+        Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
+        Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+    };
+    // Nothing is awaited between this check and the send: once an unsubscribe has returned, no
+    // request of the old subscription begins.
+    let current = around.catalog.view(job.view.subscription.id);
+    if !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view)) {
+        return Ended::Overtaken;
+    }
+    log_before(job, now);
+    let outcome = around.transport.send(outbound).await;
+    log_failure(job, now, &outcome);
+    Ended::Outcome(outcome)
+}
+
+/// Asks the gate. `Err` means the question itself could not be put together.
+async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, String> {
+    let now = around.clock.now();
+    let values = AttemptLookup { view: &job.view, work: &job.work, now };
+    let url = gate.url.render(&values, str::to_owned).map_err(|e| format!("gate.url: {e}"))?;
+    let url = around.transport.check_url(&url).map_err(|e| format!("gate.url: {e}"))?;
+    let timeout = gate.timeout;
+    let outcome = around
+        .transport
+        .send(Outbound {
+            tenant: job.view.subscription.tenant,
+            subscription: job.view.subscription.id,
+            endpoint: Arc::new(Endpoint::new(url)),
+            path_and_query: None,
+            method: http::Method::GET,
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+            deadlines: Deadlines {
+                connect: timeout,
+                tls: timeout,
+                response: timeout,
+                total: timeout,
+            },
+        })
+        .await;
+    Ok(match outcome {
+        AttemptOutcome::Answered(answer) => is_open(gate, &answer),
+        AttemptOutcome::Failed { .. } => false,
+    })
+}
+
+fn is_open(gate: &Gate, answer: &Answer) -> bool {
+    if !gate.status.contains(answer.status) {
+        return false;
+    }
+    let Some(expect) = &gate.expect else { return true };
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(&answer.body) else { return false };
+    json.pointer(&expect.pointer).is_some_and(|found| {
+        *found == expect.equals
+            || (expect.text_is_fine && found.as_str() == Some(&expect.equals.to_string()))
+    })
+}
+
+fn log_before(job: &Job, now: Timestamp) {
+    if let Some(template) = &job.policy.log.before {
+        let values = AttemptLookup { view: &job.view, work: &job.work, now };
+        match template.render(&values, str::to_owned) {
+            Ok(text) => info!(mt = %text, event_type = %job.work.event.event_type, "{text}"),
+            Err(e) => warn!(error = %e, "the log template of a policy cannot be filled in"),
+        }
+    }
+}
+
+/// The lookup of a failure line: everything of the attempt, and the response.
+struct FailureLookup<'a>(AttemptLookup<'a>, &'a AttemptOutcome);
+
+impl posthorn_domain::Lookup for FailureLookup<'_> {
+    fn lookup(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
+        match (name, self.1) {
+            ("response.body", AttemptOutcome::Answered(answer)) => {
+                Some(String::from_utf8_lossy(&answer.body))
+            }
+            ("response.body", AttemptOutcome::Failed { code, .. }) => Some(code.as_str().into()),
+            ("response.status", AttemptOutcome::Answered(answer)) => {
+                Some(answer.status.to_string().into())
+            }
+            ("response.status", AttemptOutcome::Failed { .. }) => Some("none".into()),
+            _ => self.0.lookup(name),
+        }
+    }
+}
+
+fn log_failure(job: &Job, now: Timestamp, outcome: &AttemptOutcome) {
+    if let AttemptOutcome::Answered(answer) = outcome
+        && job.policy.success.contains(answer.status)
+    {
+        return;
+    }
+    debug!(delivery = %job.work.delivery.id, ?outcome, "an attempt did not succeed");
+    if let Some(template) = &job.policy.log.failure {
+        let values = AttemptLookup { view: &job.view, work: &job.work, now };
+        match template.render(&FailureLookup(values, outcome), str::to_owned) {
+            Ok(text) => warn!(mt = %text, event_type = %job.work.event.event_type, "{text}"),
+            Err(e) => warn!(error = %e, "the log template of a policy cannot be filled in"),
+        }
+    }
+}

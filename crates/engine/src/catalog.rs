@@ -1,0 +1,297 @@
+//! The catalog in memory: what matching, authentication and attempts look at.
+//!
+//! Every node keeps the whole catalog. It is brought up to date by deltas from the store, and each
+//! plan for an event remembers the version it was made on, so that the store can refuse a plan that
+//! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
+
+mod view;
+
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use posthorn_domain::filter::Candidate;
+use posthorn_domain::{
+    ApiKey, CatalogVersion, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
+    Tenant, TenantId, Topic, TopicName,
+};
+use posthorn_sealing::vault::Vault;
+use posthorn_store::CatalogDelta;
+
+use crate::error::{Error, Result};
+
+pub use view::{Endpoint, Secrets, SubscriptionView};
+
+/// Hash maps without per-process randomness: the simulator replays runs exactly.
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+/// The catalog in memory.
+pub struct Catalog {
+    state: RwLock<State>,
+    profiles: std::collections::BTreeMap<ProfileName, Arc<Policy>>,
+    vault: Arc<Vault>,
+}
+
+#[derive(Default)]
+struct State {
+    version: CatalogVersion,
+    tenants: Map<TenantId, TenantState>,
+    subscriptions: Map<SubscriptionId, Arc<SubscriptionView>>,
+    keys: Map<KeyId, Arc<ApiKey>>,
+    /// Policies with overrides, shared by all subscriptions that say the same.
+    policies: Map<(ProfileName, String), Arc<Policy>>,
+}
+
+struct TenantState {
+    tenant: Tenant,
+    version: CatalogVersion,
+    topics: Map<TopicName, Arc<Topic>>,
+    /// Subscriptions whose every group names topics, by topic.
+    by_topic: Map<TopicName, Vec<Arc<SubscriptionView>>>,
+    /// Subscriptions with a group that does not.
+    any_topic: Vec<Arc<SubscriptionView>>,
+}
+
+/// A plan: which subscriptions want an event, and what that was decided on.
+pub(crate) struct Plan {
+    pub(crate) version: CatalogVersion,
+    pub(crate) matches: Vec<Arc<SubscriptionView>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(
+        profiles: &std::collections::BTreeMap<ProfileName, Policy>,
+        vault: Arc<Vault>,
+    ) -> Self {
+        let profiles = profiles
+            .iter()
+            .map(|(name, policy)| (name.clone(), Arc::new(policy.clone())))
+            .collect();
+        Self { state: RwLock::new(State::default()), profiles, vault }
+    }
+
+    /// The version this copy has.
+    pub fn version(&self) -> CatalogVersion {
+        self.state.read().version
+    }
+
+    /// Applies what changed; returns the subscriptions that are new, changed or gone.
+    pub(crate) fn apply(&self, delta: CatalogDelta) -> Vec<SubscriptionId> {
+        let mut state = self.state.write();
+        if delta.version <= state.version {
+            return Vec::new();
+        }
+        state.version = delta.version;
+        for entry in delta.tenants {
+            match state.tenants.entry(entry.tenant.id) {
+                Entry::Occupied(mut old) => {
+                    old.get_mut().version = entry.version;
+                    old.get_mut().tenant = entry.tenant;
+                }
+                Entry::Vacant(free) => {
+                    free.insert(TenantState {
+                        tenant: entry.tenant,
+                        version: entry.version,
+                        topics: Map::default(),
+                        by_topic: Map::default(),
+                        any_topic: Vec::new(),
+                    });
+                }
+            }
+        }
+        for topic in delta.topics {
+            if let Some(tenant) = state.tenants.get_mut(&topic.tenant) {
+                tenant.topics.insert(topic.name.clone(), Arc::new(topic));
+            }
+        }
+        for (tenant, name) in delta.removed_topics {
+            if let Some(tenant) = state.tenants.get_mut(&tenant) {
+                tenant.topics.remove(&name);
+            }
+        }
+        for key in delta.keys {
+            state.keys.insert(key.id, Arc::new(key));
+        }
+        let mut changed = Vec::new();
+        for subscription in delta.subscriptions {
+            changed.push(subscription.id);
+            let policy = self.resolve(&mut state, &subscription);
+            let view =
+                Arc::new(SubscriptionView::new(subscription, policy, Arc::clone(&self.vault)));
+            state.remove(view.subscription.id);
+            state.insert(view);
+        }
+        for (_, id) in delta.removed_subscriptions {
+            changed.push(id);
+            state.remove(id);
+        }
+        changed
+    }
+
+    /// The complete policy of a subscription. A profile that is gone from the config, or overrides
+    /// that no longer fit it, make the subscription unusable until somebody mends it; its work waits.
+    fn resolve(
+        &self,
+        state: &mut State,
+        subscription: &Subscription,
+    ) -> std::result::Result<Arc<Policy>, String> {
+        let base = self
+            .profiles
+            .get(&subscription.profile)
+            .ok_or_else(|| format!("there is no profile `{}`", subscription.profile))?;
+        let plain = match &subscription.overrides {
+            serde_json::Value::Null => true,
+            serde_json::Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        if plain {
+            return Ok(Arc::clone(base));
+        }
+        let key = (subscription.profile.clone(), subscription.overrides.to_string());
+        match state.policies.entry(key) {
+            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
+            Entry::Vacant(free) => {
+                let policy = base.patched(&subscription.overrides).map_err(|e| e.to_string())?;
+                Ok(Arc::clone(free.insert(Arc::new(policy))))
+            }
+        }
+    }
+
+    /// The profile of a name.
+    pub fn profile(&self, name: &ProfileName) -> Result<Arc<Policy>> {
+        self.profiles.get(name).cloned().ok_or_else(|| Error::UnknownProfile(name.clone()))
+    }
+
+    /// All profiles.
+    pub fn profiles(&self) -> impl Iterator<Item = (&ProfileName, &Arc<Policy>)> {
+        self.profiles.iter()
+    }
+
+    /// Which subscriptions want an event, and on which version that was decided.
+    pub(crate) fn plan(&self, event: &Event) -> Result<Plan> {
+        let state = self.state.read();
+        let tenant = state.tenants.get(&event.tenant).ok_or(Error::NotFound("tenant"))?;
+        if !tenant.topics.contains_key(&event.topic) {
+            return Err(Error::UnknownTopic(event.topic.clone()));
+        }
+        let candidate = Candidate::new(event);
+        let named = tenant.by_topic.get(&event.topic).into_iter().flatten();
+        let matches = named
+            .chain(&tenant.any_topic)
+            .filter(|view| view.subscription.filter.wants(&candidate))
+            .cloned()
+            .collect();
+        Ok(Plan { version: tenant.version, matches })
+    }
+
+    /// One subscription, whoever's.
+    pub(crate) fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
+        self.state.read().subscriptions.get(&id).cloned()
+    }
+
+    /// One subscription of a tenant.
+    pub fn subscription(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+    ) -> Result<Arc<SubscriptionView>> {
+        self.view(id)
+            .filter(|view| view.subscription.tenant == tenant)
+            .ok_or(Error::NotFound("subscription"))
+    }
+
+    /// All subscriptions of a tenant, oldest first.
+    pub fn subscriptions(&self, tenant: TenantId) -> Vec<Arc<SubscriptionView>> {
+        let state = self.state.read();
+        let mut all: Vec<_> = state
+            .subscriptions
+            .values()
+            .filter(|view| view.subscription.tenant == tenant)
+            .cloned()
+            .collect();
+        all.sort_by_key(|view| view.subscription.id);
+        all
+    }
+
+    /// One topic of a tenant.
+    pub fn topic(&self, tenant: TenantId, name: &TopicName) -> Result<Arc<Topic>> {
+        let state = self.state.read();
+        let topic = state.tenants.get(&tenant).and_then(|t| t.topics.get(name)).cloned();
+        topic.ok_or(Error::NotFound("topic"))
+    }
+
+    /// All topics of a tenant, by name.
+    pub fn topics(&self, tenant: TenantId) -> Vec<Arc<Topic>> {
+        let state = self.state.read();
+        let topics = state.tenants.get(&tenant).into_iter().flat_map(|t| t.topics.values());
+        let mut all: Vec<_> = topics.cloned().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// One tenant.
+    pub fn tenant(&self, id: TenantId) -> Result<Tenant> {
+        let state = self.state.read();
+        state.tenants.get(&id).map(|t| t.tenant.clone()).ok_or(Error::NotFound("tenant"))
+    }
+
+    /// A tenant by its name.
+    pub fn tenant_named(&self, name: &str) -> Option<Tenant> {
+        let state = self.state.read();
+        state.tenants.values().find(|t| t.tenant.name == name).map(|t| t.tenant.clone())
+    }
+
+    /// All tenants, oldest first.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        let state = self.state.read();
+        let mut all: Vec<_> = state.tenants.values().map(|t| t.tenant.clone()).collect();
+        all.sort_by_key(|tenant| tenant.id);
+        all
+    }
+
+    /// One key.
+    pub fn key(&self, id: KeyId) -> Option<Arc<ApiKey>> {
+        self.state.read().keys.get(&id).cloned()
+    }
+
+    /// All keys, oldest first.
+    pub fn keys(&self) -> Vec<Arc<ApiKey>> {
+        let mut all: Vec<_> = self.state.read().keys.values().cloned().collect();
+        all.sort_by_key(|key| key.id);
+        all
+    }
+}
+
+impl State {
+    fn insert(&mut self, view: Arc<SubscriptionView>) {
+        if let Some(tenant) = self.tenants.get_mut(&view.subscription.tenant) {
+            match view.topics() {
+                Some(topics) => {
+                    for topic in topics {
+                        tenant.by_topic.entry(topic).or_default().push(Arc::clone(&view));
+                    }
+                }
+                None => tenant.any_topic.push(Arc::clone(&view)),
+            }
+        }
+        self.subscriptions.insert(view.subscription.id, view);
+    }
+
+    fn remove(&mut self, id: SubscriptionId) {
+        let Some(old) = self.subscriptions.remove(&id) else { return };
+        let Some(tenant) = self.tenants.get_mut(&old.subscription.tenant) else { return };
+        let other = |view: &Arc<SubscriptionView>| view.subscription.id != id;
+        match old.topics() {
+            Some(topics) => {
+                for topic in topics {
+                    if let Some(list) = tenant.by_topic.get_mut(&topic) {
+                        list.retain(other);
+                    }
+                }
+            }
+            None => tenant.any_topic.retain(other),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Seeded randomness: ids and jitter. One seed, one sequence; the simulator depends on it.
+
+use parking_lot::Mutex;
+use posthorn_domain::{
+    DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId, Timestamp,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// A source of chance.
+pub struct Chance(Mutex<StdRng>);
+
+macro_rules! fresh {
+    ($($name:ident -> $kind:ident),* $(,)?) => {
+        $(
+            /// A fresh id.
+            pub fn $name(&self, at: Timestamp) -> $kind {
+                $kind::new(at, self.0.lock().random())
+            }
+        )*
+    };
+}
+
+impl Chance {
+    /// The sequence of a seed.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self(Mutex::new(StdRng::from_seed(seed)))
+    }
+
+    /// One uniform number.
+    pub fn dice(&self) -> u64 {
+        self.0.lock().random()
+    }
+
+    fresh! {
+        event_id -> EventId,
+        delivery_id -> DeliveryId,
+        subscription_id -> SubscriptionId,
+        tenant_id -> TenantId,
+        key_id -> KeyId,
+        redrive_id -> RedriveId,
+        node_id -> NodeId,
+    }
+}

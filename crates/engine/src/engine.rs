@@ -1,0 +1,308 @@
+//! The handle on a running engine, and how its services are wired together.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
+use posthorn_sealing::vault::Vault;
+use posthorn_store::{CatalogChange, Store};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::attempt::Surroundings;
+use crate::catalog::Catalog;
+use crate::chance::Chance;
+use crate::error::{Error, Result, chain};
+use crate::intake::{self, Intake, Publish, Published};
+use crate::maintenance::Maintenance;
+use crate::membership::{self, Membership};
+use crate::options::Options;
+use crate::recorder;
+use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
+use crate::transport::Transport;
+use crate::wakes::Wakes;
+
+/// Inputs that may wait for the scheduler; when it is full, those who send wait.
+const SCHEDULER_QUEUE: usize = 1_024;
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// The way out.
+    pub transport: Arc<dyn Transport>,
+    /// What opens secrets.
+    pub vault: Arc<Vault>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The seed of all chance.
+    pub seed: [u8; 32],
+    /// Knobs.
+    pub options: Options,
+}
+
+/// How the engine is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Working.
+    Running,
+    /// Finishing what is under way.
+    Stopping,
+    /// The store failed for good; the process must exit, a restart recovers.
+    Failed(String),
+}
+
+/// A running engine. Clones share it; dropping the last one stops it at once, as a crash would.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) chance: Arc<Chance>,
+    pub(crate) vault: Arc<Vault>,
+    pub(crate) around: Arc<Surroundings>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) scheduler: mpsc::Sender<Input>,
+    pub(crate) wakes: Wakes,
+    intake: Mutex<Option<intake::Handle>>,
+    health: watch::Sender<Health>,
+    services: Mutex<JoinSet<()>>,
+}
+
+impl Engine {
+    /// Loads the catalog and starts all services.
+    pub async fn start(parts: Parts) -> Result<Engine> {
+        let Parts { store, transport, vault, clock, seed, options } = parts;
+        let options = Arc::new(options);
+        let chance = Arc::new(Chance::new(seed));
+        let node = chance.node_id(clock.now());
+        let catalog = Arc::new(Catalog::new(&options.profiles, Arc::clone(&vault)));
+        catalog.apply(store.catalog_since(catalog.version()).await?);
+
+        let (scheduler, inputs) = mpsc::channel(SCHEDULER_QUEUE);
+        let (publishes, queue) = mpsc::channel(intake::QUEUE);
+        let (records, record_queue) = mpsc::unbounded_channel();
+        let (answers, answer_queue) = mpsc::unbounded_channel();
+        let (effects, effect_queue) = mpsc::unbounded_channel();
+        let (failed, failures) = mpsc::unbounded_channel();
+        let (health, _) = watch::channel(Health::Running);
+        let term = LeaseTerm::default();
+        let wakes = Wakes::default();
+        let around = Arc::new(Surroundings {
+            transport,
+            clock: Arc::clone(&clock),
+            catalog: Arc::clone(&catalog),
+        });
+        let intake_handle = intake::Handle::new(
+            publishes,
+            Arc::clone(&clock),
+            Arc::clone(&chance),
+            options.payload_bytes,
+        );
+        let inner = Arc::new(Inner {
+            node,
+            store: Arc::clone(&store),
+            catalog: Arc::clone(&catalog),
+            clock: Arc::clone(&clock),
+            chance: Arc::clone(&chance),
+            vault,
+            around: Arc::clone(&around),
+            options: Arc::clone(&options),
+            scheduler: scheduler.clone(),
+            wakes: wakes.clone(),
+            intake: Mutex::new(Some(intake_handle)),
+            health,
+            services: Mutex::new(JoinSet::new()),
+        });
+        let engine = Engine { inner };
+
+        let mut services = JoinSet::new();
+        let run_scheduler = Scheduler::new(scheduler::Parts {
+            node,
+            store: Arc::clone(&store),
+            catalog: Arc::clone(&catalog),
+            clock: Arc::clone(&clock),
+            chance: Arc::clone(&chance),
+            around,
+            term: term.clone(),
+            options: Arc::clone(&options),
+            records,
+            effects,
+        });
+        services.spawn(run_scheduler.run(inputs, answer_queue));
+        let pipeline = options.record_pipeline;
+        services.spawn(recorder::run(
+            Arc::clone(&store),
+            pipeline,
+            record_queue,
+            answers,
+            failed.clone(),
+        ));
+        let run_intake = Intake {
+            store: Arc::clone(&store),
+            catalog: Arc::clone(&catalog),
+            chance,
+            options: Arc::clone(&options),
+            scheduler: scheduler.clone(),
+            wakes: wakes.clone(),
+            failed,
+        };
+        services.spawn(run_intake.run(queue));
+        let run_membership = Membership {
+            node,
+            store: Arc::clone(&store),
+            catalog,
+            options: Arc::clone(&options),
+            scheduler: scheduler.clone(),
+            term,
+            wakes: wakes.clone(),
+        };
+        services.spawn(run_membership.run());
+        let run_maintenance =
+            Maintenance { store, clock, options, scheduler, wakes, next_count: Mutex::new(None) };
+        services.spawn(run_maintenance.run());
+        services.spawn(engine.downgrade().follow_effects(effect_queue));
+        services.spawn(engine.downgrade().follow_failures(failures));
+        *engine.inner.services.lock() = services;
+        info!(%node, "the engine is running");
+        Ok(engine)
+    }
+
+    fn downgrade(&self) -> Weak {
+        Weak(Arc::downgrade(&self.inner))
+    }
+
+    /// The catalog in memory.
+    pub fn catalog(&self) -> &Catalog {
+        &self.inner.catalog
+    }
+
+    /// The store, for questions.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// The present moment, by the engine's clock.
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// This process's name among the nodes.
+    pub fn node(&self) -> NodeId {
+        self.inner.node
+    }
+
+    /// The largest payload of an event.
+    pub fn payload_bytes(&self) -> usize {
+        self.inner.options.payload_bytes
+    }
+
+    /// How it is doing, now and from now on.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.inner.health.subscribe()
+    }
+
+    /// Publishes one event. `Ok` means committed with all its deliveries.
+    pub async fn publish(&self, tenant: TenantId, publish: Publish) -> Result<Published> {
+        let mut answers = self.publish_batch(tenant, vec![publish]).await?;
+        answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
+    }
+
+    /// Publishes several events; each answer stands for itself.
+    pub async fn publish_batch(
+        &self,
+        tenant: TenantId,
+        batch: Vec<Publish>,
+    ) -> Result<Vec<Result<Published>>> {
+        let handle = self.inner.intake.lock().clone();
+        let handle = handle.ok_or(Error::Busy("it is stopping"))?;
+        handle.publish(tenant, batch).await
+    }
+
+    /// What is in memory right now.
+    pub async fn inspect(&self) -> Snapshot {
+        let (answer, snapshot) = oneshot::channel();
+        drop(self.inner.scheduler.send(Input::Inspect(answer)).await);
+        snapshot.await.unwrap_or_default()
+    }
+
+    /// Stops: takes nothing more in, finishes or hands back what is under way, gives up its shards.
+    /// Returns within about the drain time of the options.
+    pub async fn stop(&self) {
+        self.inner.health.send_if_modified(|health| match health {
+            Health::Running => {
+                *health = Health::Stopping;
+                true
+            }
+            _ => false,
+        });
+        *self.inner.intake.lock() = None;
+        let (done, quiet) = oneshot::channel();
+        drop(self.inner.scheduler.send(Input::Drain(done)).await);
+        match tokio::time::timeout(self.inner.options.drain, quiet).await {
+            Ok(_) => info!("nothing is under way any more"),
+            Err(_) => warn!("some attempts did not end in time; they will be made again"),
+        }
+        if let Err(e) = self.inner.store.depart(self.inner.node).await {
+            warn!(error = %chain(&e), "the node could not take its leave; its leases will run out");
+        }
+        self.kill();
+    }
+
+    /// Stops at once, as a crash would: nothing is finished, nothing is given back.
+    pub fn kill(&self) {
+        self.inner.intake.lock().take();
+        self.inner.services.lock().abort_all();
+    }
+
+    /// Applies a change of the catalog, here and, before it returns, everywhere.
+    pub(crate) async fn change(&self, change: CatalogChange, settle: bool) -> Result<()> {
+        let inner = &self.inner;
+        let version = inner.store.change_catalog(change).await?;
+        let delta = inner.store.catalog_since(inner.catalog.version()).await?;
+        let changed = inner.catalog.apply(delta);
+        drop(inner.scheduler.send(Input::Changed(changed)).await);
+        if let Err(e) = inner.store.notify(&[]).await {
+            warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");
+        }
+        if settle {
+            let ttl = inner.options.lease_ttl;
+            membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// A handle that does not keep the engine alive.
+struct Weak(std::sync::Weak<Inner>);
+
+impl Weak {
+    fn upgrade(&self) -> Option<Engine> {
+        self.0.upgrade().map(|inner| Engine { inner })
+    }
+
+    async fn follow_effects(self, mut effects: mpsc::UnboundedReceiver<scheduler::Effect>) {
+        while let Some(effect) = effects.recv().await {
+            let Some(engine) = self.upgrade() else { return };
+            if let Err(e) = engine.apply_effect(effect).await {
+                warn!(error = %chain(&e), subscription = %effect.subscription,
+                    "a subscription could not be disabled or deleted; the next delivery will say so again");
+            }
+        }
+    }
+
+    async fn follow_failures(self, mut failures: mpsc::UnboundedReceiver<String>) {
+        while let Some(reason) = failures.recv().await {
+            let Some(engine) = self.upgrade() else { return };
+            engine.inner.intake.lock().take();
+            engine.inner.health.send_replace(Health::Failed(reason));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the engine says no to, with a stable code for each reason.
+
+use posthorn_domain::filter::FilterError;
+use posthorn_domain::policy::PolicyError;
+use posthorn_domain::{CatalogVersion, EventId, ProfileName, TopicName};
+use posthorn_store as store;
+
+use crate::transport::UrlProblem;
+
+/// The result of every engine call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What the engine says no to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such thing, or it is another tenant's.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// There is one already.
+    #[error("there is such a {0} already")]
+    AlreadyExists(&'static str),
+    /// It was changed meanwhile.
+    #[error("the subscription was changed meanwhile; read it again")]
+    Changed {
+        /// What it is now.
+        current: CatalogVersion,
+    },
+    /// The topic does not exist.
+    #[error("there is no topic `{0}`; create it first")]
+    UnknownTopic(TopicName),
+    /// The profile does not exist.
+    #[error("there is no profile `{0}`")]
+    UnknownProfile(ProfileName),
+    /// The policy can never work.
+    #[error("the policy is not valid: {0}")]
+    Policy(#[from] PolicyError),
+    /// The filter is too large.
+    #[error("the filter is not valid: {0}")]
+    Filter(#[from] FilterError),
+    /// The URL may not be used.
+    #[error("the URL is not allowed: {0}")]
+    Url(#[from] UrlProblem),
+    /// A secret is missing or malformed.
+    #[error("secret `{name}`: {problem}")]
+    Secret {
+        /// Which.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// An event's field is out of bounds.
+    #[error("{field}: {problem}")]
+    Event {
+        /// Which.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The payload is too large.
+    #[error("the payload has {size} bytes; at most {limit} are allowed")]
+    PayloadTooLarge {
+        /// Its size.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The idempotency key was used for other contents.
+    #[error("the idempotency key was used before for other contents")]
+    KeyReused {
+        /// The event it was used for.
+        event: EventId,
+    },
+    /// The delivery has ended.
+    #[error("the delivery has ended already")]
+    Ended,
+    /// The delivery has not ended.
+    #[error("the delivery has not ended yet")]
+    NotEnded,
+    /// The engine is stopping or overloaded; nothing was done.
+    #[error("the server is not taking this now: {0}")]
+    Busy(&'static str),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(store::Error),
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::Refused(store::Refusal::NotFound) => Self::NotFound("thing"),
+            store::Error::Refused(store::Refusal::AlreadyExists) => Self::AlreadyExists("thing"),
+            store::Error::Refused(store::Refusal::VersionMismatch { current }) => {
+                Self::Changed { current }
+            }
+            store::Error::Refused(store::Refusal::Ended) => Self::Ended,
+            store::Error::Refused(store::Refusal::NotEnded) => Self::NotEnded,
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl Error {
+    /// Names the thing in errors that came from the store without one.
+    #[must_use]
+    pub(crate) fn about(self, what: &'static str) -> Self {
+        match self {
+            Self::NotFound(_) => Self::NotFound(what),
+            Self::AlreadyExists(_) => Self::AlreadyExists(what),
+            other => other,
+        }
+    }
+}
+
+/// An error with all its causes, for one log line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,155 @@
+//! Chores: sweeping what nobody wants, pruning what nobody needs, putting dead letters back.
+//!
+//! Chores for the whole store are done by whoever holds the first shard, in small bites, so that the
+//! hot path never waits long for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use posthorn_domain::{Clock, RedriveState, Shard, SubscriptionId};
+use posthorn_store::{DueSubscription, Prune, Store};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::error::chain;
+use crate::metrics;
+use crate::options::Options;
+use crate::scheduler::Input;
+use crate::wakes::Wakes;
+
+/// Rows touched in one bite.
+const BITE: usize = 500;
+/// Bites in one go, so that one chore does not starve the others.
+const BITES_MAX: usize = 200;
+/// How often running redrives are advanced.
+const REDRIVE_TICK: Duration = Duration::from_secs(1);
+/// Redrives looked at in one go.
+const REDRIVES_MAX: usize = 100;
+/// How often the gauges that need a count are refreshed, at least.
+const COUNT_EVERY: Duration = Duration::from_secs(30);
+/// A count may take this share of the time at most.
+const COUNT_SHARE: u32 = 100;
+
+pub(crate) struct Maintenance {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) scheduler: mpsc::Sender<Input>,
+    pub(crate) wakes: Wakes,
+    pub(crate) next_count: Mutex<Option<Instant>>,
+}
+
+impl Maintenance {
+    /// Runs until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut chores = tokio::time::interval(self.options.maintenance);
+        chores.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut redrives = tokio::time::interval(REDRIVE_TICK);
+        redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                _ = redrives.tick() => {
+                    if self.is_on_duty() {
+                        self.report(self.advance_redrives().await, "redrive");
+                    }
+                }
+                _ = chores.tick() => {
+                    if self.is_on_duty() {
+                        self.report(self.sweep().await, "sweep");
+                        self.report(self.prune().await, "prune");
+                        self.report(self.count().await, "count");
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_on_duty(&self) -> bool {
+        Shard::new(0).is_some_and(|first| self.wakes.holds(first))
+    }
+
+    fn report(&self, result: posthorn_store::Result<()>, chore: &'static str) {
+        if let Err(e) = result {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => chore).increment(1);
+            warn!(error = %chain(&e), chore, "a chore could not be done; it will be tried again");
+        }
+    }
+
+    async fn sweep(&self) -> posthorn_store::Result<()> {
+        for _ in 0..BITES_MAX {
+            let swept = self.store.sweep_cancelled(BITE, self.clock.now()).await?;
+            if swept.cancelled > 0 {
+                debug!(cancelled = swept.cancelled, "deliveries of deleted subscriptions ended");
+            }
+            if !swept.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn prune(&self) -> posthorn_store::Result<()> {
+        let now = self.clock.now();
+        for _ in 0..BITES_MAX {
+            let pruned = self
+                .store
+                .prune(Prune {
+                    ended_before: now.minus(self.options.retention),
+                    dead_before: now.minus(self.options.dead_retention),
+                    keys_before: now.minus(self.options.key_retention),
+                    limit: BITE,
+                })
+                .await?;
+            if !pruned.more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refreshes the gauges that need a count; the larger the store, the rarer.
+    async fn count(&self) -> posthorn_store::Result<()> {
+        if self.next_count.lock().is_some_and(|at| Instant::now() < at) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let counts = self.store.counts(None).await?;
+        ::metrics::gauge!(metrics::PENDING).set(counts.pending as f64);
+        ::metrics::gauge!(metrics::DEAD_STORED).set(counts.dead as f64);
+        let pause = COUNT_EVERY.max(began.elapsed() * COUNT_SHARE);
+        *self.next_count.lock() = Some(Instant::now() + pause);
+        Ok(())
+    }
+
+    async fn advance_redrives(&self) -> posthorn_store::Result<()> {
+        let all = self.store.redrives(None, REDRIVES_MAX).await?;
+        for redrive in all.iter().filter(|r| r.state == RedriveState::Running) {
+            let mut left = redrive.per_second as usize;
+            while left > 0 {
+                let bite = left.min(BITE);
+                let moved = self.store.advance_redrive(redrive.id, bite, self.clock.now()).await?;
+                self.announce(&moved.subscriptions).await;
+                left -= bite;
+                if moved.state != RedriveState::Running {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn announce(&self, subscriptions: &[SubscriptionId]) {
+        let due_at = self.clock.now();
+        let due = subscriptions
+            .iter()
+            .map(|subscription| {
+                self.wakes.add(Shard::of(*subscription));
+                DueSubscription { subscription: *subscription, due_at }
+            })
+            .collect();
+        drop(self.scheduler.send(Input::Due(due)).await);
+    }
+}

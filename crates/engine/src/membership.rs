@@ -1,0 +1,266 @@
+//! Membership: who is alive, which shards are ours, and is our catalog fresh?
+//!
+//! Every heartbeat renews all leases at once. The term until which the scheduler may use them counts
+//! from before the heartbeat was sent, less a margin, by this process's own monotonic clock: a node
+//! that was paused or cut off stops by itself before the store lets anybody else in.
+//!
+//! Each shard has one rightful owner among the living (rendezvous hashing). A node takes the shards
+//! that are rightfully its own and free, and gives back, once they are quiet, those that are not.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthorn_domain::{Epoch, NodeId, Shard};
+use posthorn_store::{Grant, Heartbeat, Membership as Members, Result, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::catalog::Catalog;
+use crate::error::chain;
+use crate::metrics;
+use crate::options::Options;
+use crate::scheduler::{Input, LeaseTerm};
+use crate::wakes::Wakes;
+
+/// The part of a lease that is not used, for what clocks and schedulers may be off by.
+const MARGIN: u32 = 5;
+
+pub(crate) struct Membership {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) scheduler: mpsc::Sender<Input>,
+    pub(crate) term: LeaseTerm,
+    pub(crate) wakes: Wakes,
+}
+
+/// What a run of the membership service keeps in mind.
+#[derive(Default)]
+struct Mind {
+    held: BTreeMap<Shard, Epoch>,
+    /// Shards that are being given back, and the word that they are quiet.
+    retiring: Option<(Vec<Grant>, oneshot::Receiver<()>)>,
+}
+
+impl Membership {
+    /// Runs until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut mind = Mind::default();
+        let mut beat = tokio::time::interval(self.options.heartbeat);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(self.options.poll);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                _ = beat.tick() => self.beat(&mut mind).await,
+                shards = self.store.notified() => self.hinted(shards).await,
+                shards = self.wakes.next() => {
+                    if let Err(e) = self.store.notify(&shards).await {
+                        warn!(error = %chain(&e), "other nodes could not be woken; they will poll");
+                    }
+                }
+                _ = poll.tick() => {
+                    let held = mind.held.keys().copied().collect();
+                    drop(self.scheduler.send(Input::Scan(held)).await);
+                }
+            }
+        }
+    }
+
+    async fn hinted(&self, shards: Vec<Shard>) {
+        if shards.is_empty() {
+            self.refresh_catalog().await;
+        } else {
+            drop(self.scheduler.send(Input::Scan(shards)).await);
+        }
+    }
+
+    async fn beat(&self, mind: &mut Mind) {
+        let sent = Instant::now();
+        let ttl = self.options.lease_ttl;
+        let heartbeat = Heartbeat { node: self.node, ttl, catalog: self.catalog.version() };
+        let result = match self.store.heartbeat(heartbeat).await {
+            Ok(members) => self.follow(mind, &members, sent).await,
+            Err(e) => Err(e),
+        };
+        if let Err(e) = result {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "heartbeat").increment(1);
+            warn!(error = %chain(&e), "leases could not be renewed");
+        }
+        ::metrics::gauge!(metrics::SHARDS).set(mind.held.len() as f64);
+        self.wakes.set_held(mind.held.keys().copied());
+    }
+
+    async fn follow(&self, mind: &mut Mind, members: &Members, sent: Instant) -> Result<()> {
+        // A node must not start anything on a catalog that is older than its sign of life says.
+        if members.catalog > self.catalog.version() && !self.refresh_catalog().await {
+            return Ok(());
+        }
+        self.lose_what_is_gone(mind, members).await;
+        self.give_back(mind, members).await?;
+        self.take_what_is_ours(mind, members).await?;
+        let usable = self.options.lease_ttl - self.options.lease_ttl / MARGIN;
+        self.term.set(sent + usable);
+        drop(self.scheduler.send(Input::Renewed).await);
+        Ok(())
+    }
+
+    async fn lose_what_is_gone(&self, mind: &mut Mind, members: &Members) {
+        let still = |shard: &Shard, epoch: &Epoch| {
+            members
+                .holders
+                .iter()
+                .any(|h| h.shard == *shard && h.epoch == *epoch && h.node == self.node)
+        };
+        let lost: Vec<Shard> =
+            mind.held.iter().filter(|(s, e)| !still(s, e)).map(|(s, _)| *s).collect();
+        if lost.is_empty() {
+            return;
+        }
+        warn!(shards = lost.len(), "leases were lost");
+        ::metrics::counter!(metrics::LEASE_CHANGES, "change" => "lost")
+            .increment(lost.len() as u64);
+        for shard in &lost {
+            mind.held.remove(shard);
+        }
+        drop(self.scheduler.send(Input::Lost(lost)).await);
+    }
+
+    async fn give_back(&self, mind: &mut Mind, members: &Members) -> Result<()> {
+        if let Some((grants, quiet)) = &mut mind.retiring {
+            match quiet.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => return Ok(()),
+                _ => {
+                    self.store.release_shards(self.node, grants).await?;
+                    let count = grants.len() as u64;
+                    ::metrics::counter!(metrics::LEASE_CHANGES, "change" => "released")
+                        .increment(count);
+                    for grant in grants.iter() {
+                        mind.held.remove(&grant.shard);
+                    }
+                    mind.retiring = None;
+                    return Ok(());
+                }
+            }
+        }
+        let surplus: Vec<Grant> = mind
+            .held
+            .iter()
+            .filter(|(shard, _)| rightful(**shard, members) != Some(self.node))
+            .map(|(shard, epoch)| Grant { shard: *shard, epoch: *epoch })
+            .collect();
+        if !surplus.is_empty() {
+            let (done, quiet) = oneshot::channel();
+            let shards = surplus.iter().map(|grant| grant.shard).collect();
+            drop(self.scheduler.send(Input::Retire(shards, done)).await);
+            mind.retiring = Some((surplus, quiet));
+        }
+        Ok(())
+    }
+
+    async fn take_what_is_ours(&self, mind: &mut Mind, members: &Members) -> Result<()> {
+        let free = |shard: &Shard| !members.holders.iter().any(|h| h.shard == *shard);
+        let wanted: Vec<Shard> = Shard::all()
+            .filter(|shard| free(shard) && rightful(*shard, members) == Some(self.node))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let grants = self.store.acquire_shards(self.node, &wanted, self.options.lease_ttl).await?;
+        if grants.is_empty() {
+            return Ok(());
+        }
+        info!(shards = grants.len(), "shards were gained");
+        ::metrics::counter!(metrics::LEASE_CHANGES, "change" => "gained")
+            .increment(grants.len() as u64);
+        for grant in &grants {
+            mind.held.insert(grant.shard, grant.epoch);
+        }
+        drop(self.scheduler.send(Input::Gained(grants)).await);
+        Ok(())
+    }
+
+    /// Brings the catalog up to date; false when the store could not answer.
+    async fn refresh_catalog(&self) -> bool {
+        match self.store.catalog_since(self.catalog.version()).await {
+            Ok(delta) => {
+                let changed = self.catalog.apply(delta);
+                if !changed.is_empty() {
+                    drop(self.scheduler.send(Input::Changed(changed)).await);
+                }
+                true
+            }
+            Err(e) => {
+                warn!(error = %chain(&e), "the catalog could not be read");
+                false
+            }
+        }
+    }
+}
+
+/// Whose a shard is by right: the living node with the highest score for it.
+fn rightful(shard: Shard, members: &Members) -> Option<NodeId> {
+    let score = |node: NodeId| {
+        let mut hasher = DefaultHasher::new();
+        (shard.number(), node.as_bytes()).hash(&mut hasher);
+        hasher.finish()
+    };
+    members.nodes.iter().map(|live| live.node).max_by_key(|node| (score(*node), *node))
+}
+
+/// Waits until every living node works with a catalog at least this new, or could no longer start
+/// anything: after this, what was deleted or paused stays so everywhere.
+pub(crate) async fn settle_catalog(
+    store: &dyn Store,
+    node: NodeId,
+    catalog: &Catalog,
+    ttl: Duration,
+    version: posthorn_domain::CatalogVersion,
+) -> Result<()> {
+    let deadline = Instant::now() + ttl;
+    let mut wait = Duration::from_millis(10);
+    loop {
+        let beat = Heartbeat { node, ttl, catalog: catalog.version() };
+        let members = store.heartbeat(beat).await?;
+        let behind = |n: &posthorn_store::LiveNode| n.node != node && n.catalog < version;
+        if !members.nodes.iter().any(behind) || Instant::now() >= deadline {
+            return Ok(());
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthorn_domain::{CatalogVersion, Timestamp};
+    use posthorn_store::LiveNode;
+
+    #[test]
+    fn shards_spread_and_mostly_stay_when_a_node_joins() {
+        let nodes = |count: u128| Members {
+            nodes: (0..count)
+                .map(|n| LiveNode {
+                    node: NodeId::new(Timestamp::from_millis(1), n),
+                    catalog: CatalogVersion(0),
+                })
+                .collect(),
+            ..Members::default()
+        };
+        let (three, four) = (nodes(3), nodes(4));
+        let moved = Shard::all()
+            .filter(|shard| rightful(*shard, &three) != rightful(*shard, &four))
+            .count();
+        assert!(moved < 32, "only the newcomer's share moves, not {moved} of 64");
+        for node in &three.nodes {
+            let own = Shard::all().filter(|s| rightful(*s, &three) == Some(node.node)).count();
+            assert!(own > 8, "every node gets a fair share, not {own} of 64");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Names, units and labels of the engine's metrics. Labels are bounded: never an id.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+/// Events accepted.
+pub const ACCEPTED: &str = "posthorn_events_accepted_total";
+/// Deliveries made by fan-out.
+pub const FANNED_OUT: &str = "posthorn_deliveries_created_total";
+/// Publishes refused, by `reason`.
+pub const PUBLISH_REFUSED: &str = "posthorn_publishes_refused_total";
+/// Attempts, by `outcome`.
+pub const ATTEMPTS: &str = "posthorn_attempts_total";
+/// Attempts that crashed.
+pub const ATTEMPT_PANICS: &str = "posthorn_attempt_panics_total";
+/// Duration of attempts.
+pub const ATTEMPT_SECONDS: &str = "posthorn_attempt_seconds";
+/// Deliveries ended, by `state`.
+pub const ENDED: &str = "posthorn_deliveries_ended_total";
+/// Dead letters, by `reason`.
+pub const DEAD: &str = "posthorn_dead_letters_total";
+/// From due to begun.
+pub const LAG_SECONDS: &str = "posthorn_delivery_lag_seconds";
+/// Deliveries held in memory.
+pub const WINDOW: &str = "posthorn_window_deliveries";
+/// Attempts under way.
+pub const IN_FLIGHT: &str = "posthorn_attempts_in_flight";
+/// Unfinished deliveries in the store.
+pub const PENDING: &str = "posthorn_deliveries_pending";
+/// Dead letters in the store.
+pub const DEAD_STORED: &str = "posthorn_dead_letters_stored";
+/// Events in one accept transaction.
+pub const ACCEPT_BATCH: &str = "posthorn_accept_batch_events";
+/// Outcomes in one record transaction.
+pub const RECORD_BATCH: &str = "posthorn_record_batch_outcomes";
+/// Shards held.
+pub const SHARDS: &str = "posthorn_shards_held";
+/// Shards gained or lost, by `change`.
+pub const LEASE_CHANGES: &str = "posthorn_lease_changes_total";
+/// Writes refused because the shard had moved on.
+pub const FENCED: &str = "posthorn_writes_fenced_total";
+/// Breakers that opened.
+pub const BREAKER_OPENED: &str = "posthorn_breakers_opened_total";
+/// Errors of the store, by `operation`.
+pub const STORE_ERRORS: &str = "posthorn_store_errors_total";
+
+/// Registers the descriptions; once, at start.
+pub fn describe() {
+    describe_counter!(ACCEPTED, "Events accepted and committed");
+    describe_counter!(FANNED_OUT, "Deliveries committed together with their events");
+    describe_counter!(PUBLISH_REFUSED, "Publishes refused, by reason");
+    describe_counter!(ATTEMPTS, "Attempts ended, by outcome");
+    describe_counter!(ATTEMPT_PANICS, "Attempts that crashed; always a defect");
+    describe_histogram!(ATTEMPT_SECONDS, Unit::Seconds, "Duration of attempts");
+    describe_counter!(ENDED, "Deliveries that reached a terminal state, by state");
+    describe_counter!(DEAD, "Deliveries that became dead letters, by reason");
+    describe_histogram!(
+        LAG_SECONDS,
+        Unit::Seconds,
+        "From the due time of a delivery to its attempt"
+    );
+    describe_gauge!(WINDOW, "Deliveries held in memory");
+    describe_gauge!(IN_FLIGHT, "Attempts under way");
+    describe_gauge!(PENDING, "Unfinished deliveries in the store");
+    describe_gauge!(DEAD_STORED, "Dead letters in the store");
+    describe_histogram!(ACCEPT_BATCH, "Events in one accept transaction");
+    describe_histogram!(RECORD_BATCH, "Outcomes in one record transaction");
+    describe_gauge!(SHARDS, "Shards this node holds");
+    describe_counter!(LEASE_CHANGES, "Shards gained or lost, by change");
+    describe_counter!(FENCED, "Writes refused because the shard had moved on");
+    describe_counter!(BREAKER_OPENED, "Breakers that opened");
+    describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
+}

@@ -1,0 +1,69 @@
+//! What operators do by hand: cancel, retry, redrive.
+
+use posthorn_domain::{
+    Delivery, DeliveryId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
+};
+use posthorn_store::Moved;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::scheduler::Input;
+
+/// The fastest a redrive may be: a tenth of what the engine can do, so that live traffic goes first.
+const REDRIVE_PER_SECOND_MAX: u32 = 10_000;
+
+impl Engine {
+    /// Cancels a delivery that has not ended. An attempt under way may still arrive.
+    pub async fn cancel_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+        let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
+        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
+        let gone = Input::Cancelled(moved.delivery.subscription, id);
+        drop(self.inner.scheduler.send(gone).await);
+        Ok(self.hand_over(moved).await)
+    }
+
+    /// Tries an ended delivery again, with a fresh budget and its whole history.
+    pub async fn retry_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+        let moved = self.store().retry_delivery(tenant, id, self.now()).await;
+        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
+        Ok(self.hand_over(moved).await)
+    }
+
+    async fn hand_over(&self, moved: Moved) -> Delivery {
+        if let Some(work) = moved.ready {
+            self.inner.wakes.add(work.delivery.shard());
+            drop(self.inner.scheduler.send(Input::Work(vec![work])).await);
+        }
+        moved.delivery
+    }
+
+    /// Begins to put dead letters back, at most `per_second`.
+    pub async fn create_redrive(
+        &self,
+        tenant: TenantId,
+        mut filter: RedriveFilter,
+        per_second: u32,
+    ) -> Result<Redrive> {
+        let now = self.now();
+        // What dies again during the redrive is not moved again.
+        filter.until = Some(filter.until.map_or(now, |until| until.min(now)));
+        let redrive = Redrive {
+            id: self.inner.chance.redrive_id(now),
+            tenant,
+            filter,
+            per_second: per_second.clamp(1, REDRIVE_PER_SECOND_MAX),
+            state: RedriveState::Running,
+            total: 0,
+            moved: 0,
+            created_at: now,
+            finished_at: None,
+        };
+        Ok(self.store().create_redrive(redrive).await?)
+    }
+
+    /// Stops a redrive; what was put back stays so.
+    pub async fn cancel_redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Redrive> {
+        let cancelled = self.store().cancel_redrive(tenant, id, self.now()).await;
+        cancelled.map_err(|e| Error::from(e).about("redrive"))
+    }
+}

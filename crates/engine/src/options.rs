@@ -1,0 +1,73 @@
+//! Knobs of the engine itself, as opposed to those of a subscription's policy.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use posthorn_domain::{Policy, ProfileName, Span, limits, policy::profiles};
+
+/// Knobs of the engine. The defaults suit one machine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The policies subscriptions may name.
+    pub profiles: BTreeMap<ProfileName, Policy>,
+    /// The largest payload of an event.
+    pub payload_bytes: usize,
+    /// Accept transactions under way at once. More than one lets the next group form and be planned
+    /// while one syncs.
+    pub accept_pipeline: usize,
+    /// Record transactions under way at once.
+    pub record_pipeline: usize,
+    /// Events in one accept transaction at most.
+    pub accept_batch: usize,
+    /// Attempts under way at once, over all subscriptions.
+    pub slots: usize,
+    /// Deliveries held in memory at once; the rest waits in the store.
+    pub window: usize,
+    /// Deliveries of one subscription held in memory at once.
+    pub window_per_subscription: usize,
+    /// Payload bytes held in memory for deliveries at once.
+    pub window_bytes: usize,
+    /// How far ahead a delivery may be due and still be held in memory.
+    pub horizon: Span,
+    /// How long a shard is leased.
+    pub lease_ttl: Duration,
+    /// How often leases are renewed and the catalog is compared.
+    pub heartbeat: Duration,
+    /// How often the store is asked for work nobody told us about.
+    pub poll: Duration,
+    /// How often history is pruned and deleted subscriptions are swept.
+    pub maintenance: Duration,
+    /// How long ended events are kept.
+    pub retention: Span,
+    /// How long dead letters are kept.
+    pub dead_retention: Span,
+    /// How long idempotency keys are kept.
+    pub key_retention: Span,
+    /// How long a stop waits for attempts under way.
+    pub drain: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            profiles: profiles::shipped(),
+            payload_bytes: limits::PAYLOAD_BYTES_DEFAULT,
+            accept_pipeline: 2,
+            record_pipeline: 2,
+            accept_batch: 1_000,
+            slots: 512,
+            window: 65_536,
+            window_per_subscription: 4_096,
+            window_bytes: 64 << 20,
+            horizon: Span::from_secs(60),
+            lease_ttl: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(1),
+            poll: Duration::from_secs(5),
+            maintenance: Duration::from_secs(10),
+            retention: Span::from_secs(7 * 86_400),
+            dead_retention: Span::from_secs(30 * 86_400),
+            key_retention: Span::from_secs(2 * 86_400),
+            drain: Duration::from_secs(25),
+        }
+    }
+}

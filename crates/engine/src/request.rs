@@ -1,0 +1,178 @@
+//! Building a request from a policy: templates, headers, authentication. Done afresh for each
+//! attempt, since timestamps, codes and signatures must be of that moment.
+
+mod authenticate;
+mod lookup;
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
+use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, Timestamp};
+use posthorn_store::Work;
+
+use crate::catalog::SubscriptionView;
+use crate::transport::{Deadlines, Outbound};
+
+pub(crate) use lookup::{AttemptLookup, EventLookup};
+
+/// Why a request could not be built. Always our side's trouble, never the receiver's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BuildError {
+    #[error("{0}")]
+    Request(String),
+    #[error("{0}")]
+    Auth(String),
+}
+
+/// What binds a sealed secret to its place: it cannot be moved to another subscription or name.
+pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) -> Vec<u8> {
+    let mut context = b"subscription-secret\0".to_vec();
+    context.extend_from_slice(subscription.as_bytes());
+    context.extend_from_slice(name.as_str().as_bytes());
+    context
+}
+
+/// Builds the request of one attempt.
+pub(crate) fn build(
+    view: &SubscriptionView,
+    policy: &Policy,
+    work: &Work,
+    now: Timestamp,
+) -> Result<Outbound, BuildError> {
+    let values = AttemptLookup { view, work, now };
+    let shape = &policy.request;
+    let body = match shape.body {
+        BodySource::Payload => work.event.payload.clone(),
+        BodySource::Empty => Bytes::new(),
+    };
+    let mut headers = HeaderMap::with_capacity(shape.headers.len() + 6);
+    if shape.body == BodySource::Payload {
+        let media_type = shape.content_type.as_deref().unwrap_or(&work.event.content_type);
+        headers.insert(header::CONTENT_TYPE, value(media_type)?);
+    }
+    if let Some(agent) = &shape.user_agent {
+        headers.insert(header::USER_AGENT, value(agent)?);
+    }
+    for (name, template) in &shape.headers {
+        let (name, optional) = match name.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (name.as_str(), false),
+        };
+        match template.render(&values, str::to_owned) {
+            Ok(text) => {
+                let name = HeaderName::try_from(name)
+                    .map_err(|_| BuildError::Request(format!("header `{name}` is not a name")))?;
+                headers.insert(name, value(&text)?);
+            }
+            Err(_) if optional => {}
+            Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
+        }
+    }
+    authenticate::add(&policy.auth, view, &values, &body, now, &mut headers)?;
+    Ok(Outbound {
+        tenant: view.subscription.tenant,
+        subscription: view.subscription.id,
+        endpoint: std::sync::Arc::clone(&view.endpoint),
+        path_and_query: path_and_query(shape, &view.endpoint.url, &values)?,
+        method: Method::from_bytes(shape.method.as_str().as_bytes())
+            .map_err(|e| BuildError::Request(e.to_string()))?,
+        headers,
+        body,
+        deadlines: Deadlines::from(&policy.limits),
+    })
+}
+
+fn value(text: &str) -> Result<HeaderValue, BuildError> {
+    HeaderValue::from_str(text)
+        .map_err(|_| BuildError::Request("a header value has forbidden characters".to_owned()))
+}
+
+/// Path and query with the policy's additions; `None` when it adds nothing.
+fn path_and_query(
+    shape: &RequestPolicy,
+    base: &str,
+    values: &dyn Lookup,
+) -> Result<Option<String>, BuildError> {
+    if shape.path.is_none() && shape.query.is_empty() {
+        return Ok(None);
+    }
+    let render = |template: &Template| {
+        template
+            .render(values, |text| percent_encode(text).into_owned())
+            .map_err(|e| BuildError::Request(e.to_string()))
+    };
+    // The base is normalised: scheme, authority, path, and perhaps a query.
+    let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
+    let from_path = rest.find('/').map_or("/", |at| &rest[at..]);
+    let (path, query) = from_path.split_once('?').unwrap_or((from_path, ""));
+    let mut out = match &shape.path {
+        None => path.to_owned(),
+        Some(template) => {
+            format!("{}/{}", path.trim_end_matches('/'), render(template)?.trim_start_matches('/'))
+        }
+    };
+    let mut separator = '?';
+    if !query.is_empty() {
+        out.push(separator);
+        out.push_str(query);
+        separator = '&';
+    }
+    for (name, template) in &shape.query {
+        out.push(separator);
+        out.push_str(&percent_encode(name));
+        out.push('=');
+        out.push_str(&render(template)?);
+        separator = '&';
+    }
+    Ok(Some(out))
+}
+
+/// Escapes everything but the unreserved characters of RFC 3986.
+fn percent_encode(text: &str) -> Cow<'_, str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    if text.bytes().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+    impl Lookup for Nothing {
+        fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+            (name == "x").then_some(Cow::Borrowed("a b/c"))
+        }
+    }
+
+    #[track_caller]
+    fn check(base: &str, path: Option<&str>, query: &[(&str, &str)], expected: Option<&str>) {
+        let mut shape = posthorn_domain::policy::profiles::default_profile().request;
+        shape.path = path.map(|p| p.parse().expect("a template"));
+        shape.query =
+            query.iter().map(|(k, v)| ((*k).to_owned(), v.parse().expect("a template"))).collect();
+        let built = path_and_query(&shape, base, &Nothing).expect("renders");
+        assert_eq!(built.as_deref(), expected);
+    }
+
+    #[test]
+    fn paths_join_and_queries_add() {
+        check("https://h/a", None, &[], None);
+        check("https://h/a/", Some("/b"), &[], Some("/a/b"));
+        check("https://h", Some("b"), &[], Some("/b"));
+        check("https://h/a?q=1", None, &[("d", "{x}")], Some("/a?q=1&d=a%20b%2Fc"));
+        check("https://h/a", Some("{x}"), &[("d", "1")], Some("/a/a%20b%2Fc?d=1"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Proving where a request comes from. Everything here is computed for this one attempt.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignedContent};
+use posthorn_domain::{Lookup, SecretName, Timestamp};
+use posthorn_sealing::encoding::SecretEncoding;
+use posthorn_sealing::vault::Secret;
+use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
+
+use super::{AttemptLookup, BuildError};
+use crate::catalog::{Secrets, SubscriptionView};
+
+/// Adds the headers of every way of authentication a policy asks for.
+pub(super) fn add(
+    ways: &[Auth],
+    view: &SubscriptionView,
+    values: &AttemptLookup<'_>,
+    body: &[u8],
+    now: Timestamp,
+    headers: &mut HeaderMap,
+) -> Result<(), BuildError> {
+    if ways.is_empty() {
+        return Ok(());
+    }
+    let secrets = view.secrets().map_err(|e| BuildError::Auth(e.to_owned()))?;
+    for way in ways {
+        match way {
+            Auth::StandardWebhooks { secret } => {
+                sign(secrets, secret, values, body, now, headers)?;
+            }
+            Auth::HmacHeader(scheme) => {
+                let value = hmac_header(secrets, scheme, body, now)?;
+                set(headers, &scheme.header, &value)?;
+            }
+            Auth::Bearer { secret } => {
+                let token = text(current(secrets, secret, now)?)?;
+                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+            }
+            Auth::Basic { user, secret } => {
+                let password = text(current(secrets, secret, now)?)?;
+                let pair = STANDARD.encode(format!("{user}:{password}"));
+                set(headers, header::AUTHORIZATION.as_str(), &format!("Basic {pair}"))?;
+            }
+            Auth::SecretHeader { header, secret } => {
+                set(headers, header, text(current(secrets, secret, now)?)?)?;
+            }
+            Auth::Otp(scheme) => {
+                let value = one_time_code(secrets, scheme, values, now)?;
+                set(headers, &scheme.header, &value)?;
+            }
+            Auth::ZgwJwt(scheme) => {
+                let secret = current(secrets, &scheme.secret, now)?;
+                let lifetime = (scheme.lifetime.as_millis() / 1_000) as i64;
+                let claims =
+                    jwt::ZgwClaims::of_client(&scheme.client_id, now.as_seconds(), lifetime);
+                let token = jwt::sign(secret.expose(), &claims);
+                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn current<'s>(
+    secrets: &'s Secrets,
+    name: &SecretName,
+    now: Timestamp,
+) -> Result<&'s Secret, BuildError> {
+    secrets
+        .current(name, now)
+        .ok_or_else(|| BuildError::Auth(format!("the subscription has no secret `{name}`")))
+}
+
+fn text(secret: &Secret) -> Result<&str, BuildError> {
+    std::str::from_utf8(secret.expose())
+        .map_err(|_| BuildError::Auth("a secret is not text".to_owned()))
+}
+
+fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
+    let name = HeaderName::try_from(name)
+        .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| {
+        BuildError::Auth(format!("the value for `{name}` has forbidden characters"))
+    })?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn sign(
+    secrets: &Secrets,
+    name: &SecretName,
+    values: &AttemptLookup<'_>,
+    body: &[u8],
+    now: Timestamp,
+    headers: &mut HeaderMap,
+) -> Result<(), BuildError> {
+    let signing = secrets.signing(name, now);
+    if signing.is_empty() {
+        return Err(BuildError::Auth(format!("the subscription has no signing secret `{name}`")));
+    }
+    let id = values.work.event.id.to_string();
+    let seconds = now.as_seconds();
+    let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
+    set(headers, "webhook-id", &id)?;
+    set(headers, "webhook-timestamp", &seconds.to_string())?;
+    set(headers, "webhook-signature", &signature)
+}
+
+fn hmac_header(
+    secrets: &Secrets,
+    scheme: &HmacHeader,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<String, BuildError> {
+    let shape = body_hmac::Scheme {
+        hash: choice("auth.hash", &scheme.hash)?,
+        encoding: choice("auth.encoding", &scheme.encoding)?,
+        content: match scheme.content {
+            SignedContent::Body => body_hmac::Content::Body,
+            SignedContent::TimestampAndBody => body_hmac::Content::TimestampAndBody,
+        },
+        format: scheme.format.clone(),
+    };
+    let secret = current(secrets, &scheme.secret, now)?;
+    let hmac = body_hmac::BodyHmac::new(secret.expose(), shape)
+        .map_err(|e| BuildError::Auth(e.to_string()))?;
+    Ok(hmac.sign(now.as_seconds(), body))
+}
+
+/// Reads one of the words that policies are validated to hold.
+fn choice<T: std::str::FromStr>(field: &str, word: &str) -> Result<T, BuildError> {
+    word.parse().map_err(|_| BuildError::Auth(format!("{field}: `{word}` is not known")))
+}
+
+fn one_time_code(
+    secrets: &Secrets,
+    scheme: &Otp,
+    values: &AttemptLookup<'_>,
+    now: Timestamp,
+) -> Result<String, BuildError> {
+    let bad = |e: otp::OtpError| BuildError::Auth(e.to_string());
+    let encoding: SecretEncoding = choice("auth.secret_encoding", &scheme.secret_encoding)?;
+    let open = |name: &SecretName| {
+        let secret = current(secrets, name, now)?;
+        encoding
+            .decode(secret.expose())
+            .map_err(|e| BuildError::Auth(format!("secret `{name}`: {e}")))
+    };
+    let salt = scheme.salt.as_ref().map(open).transpose()?;
+    let method = match scheme.method.as_str() {
+        "totp" => otp::Method::Totp { digits: scheme.digits },
+        "hmac" => otp::Method::Hmac {
+            message: scheme.message.clone(),
+            encode: choice("auth.encode", &scheme.encode)?,
+        },
+        _ => otp::Method::Static,
+    };
+    let shape = otp::Scheme {
+        method,
+        hash: choice("auth.hash", &scheme.hash)?,
+        salt_use: choice("auth.salt_use", &scheme.salt_use)?,
+        step_seconds: (scheme.step.as_millis() / 1_000) as i64,
+        t0: scheme.t0,
+        format: scheme.format.clone(),
+    };
+    let mut rendered = Vec::new();
+    for (name, template) in &scheme.values {
+        let value = template
+            .render(values as &dyn Lookup, str::to_owned)
+            .map_err(|e| BuildError::Auth(format!("one-time code: {e}")))?;
+        rendered.push((name.as_str(), value));
+    }
+    let placeholders: Vec<(&str, &str)> =
+        rendered.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let code = otp::Otp::new(open(&scheme.secret)?, salt, shape).map_err(bad)?;
+    code.code(now.as_seconds(), &placeholders).map_err(bad)
+}

@@ -1,0 +1,497 @@
+//! The scheduler: one task that owns every delivery that is due soon.
+//!
+//! # Theory of operation
+//! The store's index on due times is the durable timer; memory holds a bounded window of it, one
+//! [`Lineup`](lineup::Lineup) for each subscription with work. A lineup knows the earliest due time
+//! that may be on disk and not in memory, so a backlog of a million costs one timer. Work that intake
+//! has just committed arrives in memory and is never read again; what does not fit stays on disk and
+//! is refilled when the window has room.
+//!
+//! Each turn of the loop takes in everything that happened, then starts as many attempts as there
+//! are slots: round robin by tenant, then subscription; the sick share a tenth of the slots.
+//!
+//! # Invariants
+//! * No attempt starts for a shard that is not held, or whose lease may have run out.
+//! * A delivery is in at most one place: queue, under way, or being recorded. Refills are filtered
+//!   against all three, and against what was recorded since the refill was asked for.
+//! * The scheduler never waits for anybody: it only sends to queues that its own limits bound.
+
+mod health;
+mod lineup;
+mod outcome;
+mod ring;
+mod shards;
+mod tasks;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use posthorn_domain::policy::Policy;
+use posthorn_domain::{Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, Timestamp};
+use posthorn_store::{DueSubscription, Grant, Record, Store, Work};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::attempt::{self, Job, Surroundings};
+use crate::catalog::{Catalog, Map, SubscriptionView};
+use crate::chance::Chance;
+use crate::metrics;
+use crate::options::Options;
+use crate::recorder::Written;
+use lineup::Lineup;
+use ring::Ring;
+use shards::Held;
+use tasks::TaskOutput;
+
+/// Outcomes that may wait to be written before attempts stop being started.
+const RECORDING_MAX: usize = 8_192;
+/// The part of all slots that sick subscriptions share.
+const SICK_SHARE: usize = 10;
+/// Refills under way at once.
+const REFILLS_MAX: usize = 2;
+/// Subscriptions in one refill.
+const REFILL_ASKS_MAX: usize = 64;
+/// Payload bytes of one refill.
+const REFILL_BYTES_MAX: usize = 8 << 20;
+
+/// Something the scheduler should know.
+pub(crate) enum Input {
+    /// Deliveries that were committed a moment ago and are due.
+    Work(Vec<Work>),
+    /// Subscriptions that have work on disk.
+    Due(Vec<DueSubscription>),
+    /// Subscriptions that were created, changed or deleted.
+    Changed(Vec<SubscriptionId>),
+    /// A waiting delivery was cancelled.
+    Cancelled(SubscriptionId, DeliveryId),
+    /// Shards were gained.
+    Gained(Vec<Grant>),
+    /// Shards were lost.
+    Lost(Vec<Shard>),
+    /// Start nothing more in these shards; answer when nothing of them is under way or unwritten.
+    Retire(Vec<Shard>, oneshot::Sender<()>),
+    /// Look for work in these shards that nobody told us about.
+    Scan(Vec<Shard>),
+    /// Leases were renewed: attempts that waited for that may start.
+    Renewed,
+    /// Start nothing more; answer when nothing is under way or unwritten.
+    Drain(oneshot::Sender<()>),
+    /// How are you?
+    Inspect(oneshot::Sender<Snapshot>),
+}
+
+/// What is in memory, for tests and gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Deliveries waiting in memory.
+    pub window: usize,
+    /// Attempts under way.
+    pub in_flight: usize,
+    /// Outcomes not yet written.
+    pub recording: usize,
+    /// Subscriptions with state in memory.
+    pub lineups: usize,
+}
+
+/// Until when the leases on shards can be relied on, by this process's own clock.
+#[derive(Clone, Default)]
+pub(crate) struct LeaseTerm(Arc<Mutex<Option<Instant>>>);
+
+impl LeaseTerm {
+    pub(crate) fn set(&self, until: Instant) {
+        *self.0.lock() = Some(until);
+    }
+
+    fn is_valid(&self) -> bool {
+        self.0.lock().is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// What the scheduler is made of.
+pub(crate) struct Parts {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) chance: Arc<Chance>,
+    pub(crate) around: Arc<Surroundings>,
+    pub(crate) term: LeaseTerm,
+    pub(crate) options: Arc<Options>,
+    pub(crate) records: mpsc::UnboundedSender<Vec<Record>>,
+    /// Effects on subscriptions: disable, delete.
+    pub(crate) effects: mpsc::UnboundedSender<Effect>,
+}
+
+pub(crate) use outcome::Effect;
+
+pub(crate) struct Scheduler {
+    parts: Parts,
+    lineups: Map<SubscriptionId, Lineup>,
+    held: Held,
+    ring: Ring,
+    sickbay: std::collections::VecDeque<SubscriptionId>,
+    timers: BTreeSet<(Timestamp, SubscriptionId)>,
+    /// Attempts, claims, refills and scans under way.
+    tasks: JoinSet<TaskOutput>,
+    refills: usize,
+    wants_refill: BTreeSet<SubscriptionId>,
+    /// Deliveries whose outcome is being written, with what is needed afterwards.
+    recording: Map<(DeliveryId, Epoch), Work>,
+    in_flight: usize,
+    sick_in_flight: usize,
+    window: usize,
+    window_bytes: usize,
+    claims: Vec<Job>,
+    outbox: Vec<Record>,
+    draining: Option<oneshot::Sender<()>>,
+    retiring: Vec<(Vec<Shard>, oneshot::Sender<()>)>,
+    stopped: bool,
+}
+
+impl Scheduler {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            lineups: Map::default(),
+            held: Held::default(),
+            ring: Ring::default(),
+            sickbay: std::collections::VecDeque::new(),
+            timers: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            refills: 0,
+            wants_refill: BTreeSet::new(),
+            recording: Map::default(),
+            in_flight: 0,
+            sick_in_flight: 0,
+            window: 0,
+            window_bytes: 0,
+            claims: Vec::new(),
+            outbox: Vec::new(),
+            draining: None,
+            retiring: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// Runs until every sender of inputs is gone.
+    pub(crate) async fn run(
+        mut self,
+        mut inputs: mpsc::Receiver<Input>,
+        mut answers: mpsc::UnboundedReceiver<Vec<Written>>,
+    ) {
+        let alarm = tokio::time::sleep(Duration::from_secs(3600));
+        tokio::pin!(alarm);
+        loop {
+            alarm.as_mut().reset(self.next_wake());
+            tokio::select! {
+                biased;
+                Some(written) = answers.recv() => {
+                    self.written(written);
+                    while let Ok(written) = answers.try_recv() {
+                        self.written(written);
+                    }
+                }
+                Some(output) = self.tasks.join_next() => {
+                    self.finished(output);
+                    while let Some(output) = self.tasks.try_join_next() {
+                        self.finished(output);
+                    }
+                }
+                input = inputs.recv() => match input {
+                    Some(input) => {
+                        self.take_in(input);
+                        while let Ok(input) = inputs.try_recv() {
+                            self.take_in(input);
+                        }
+                    }
+                    None => return,
+                },
+                () = &mut alarm => {}
+            }
+            self.turn();
+        }
+    }
+
+    fn next_wake(&self) -> Instant {
+        let now = self.parts.clock.now();
+        let wait = match self.timers.first() {
+            Some((at, _)) => at.since(now).to_duration(),
+            None => Duration::from_secs(3600),
+        };
+        Instant::now() + wait.min(Duration::from_secs(3600))
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Work(works) => {
+                let now = self.parts.clock.now();
+                for work in works {
+                    self.insert(work, now);
+                }
+            }
+            Input::Due(due) => self.note_due(&due),
+            Input::Changed(ids) => {
+                for id in ids {
+                    self.evaluate(id);
+                }
+            }
+            Input::Cancelled(subscription, delivery) => {
+                if let Some(lineup) = self.lineups.get_mut(&subscription)
+                    && let Some(work) = lineup.withdraw(delivery)
+                {
+                    self.left_window(&work);
+                }
+            }
+            Input::Gained(grants) => self.gain(&grants),
+            Input::Lost(shards) => self.lose(&shards),
+            Input::Retire(shards, done) => {
+                for shard in &shards {
+                    self.held.retire(*shard);
+                }
+                self.retiring.push((shards, done));
+            }
+            Input::Scan(shards) => self.scan(shards),
+            Input::Renewed => {}
+            Input::Drain(done) => {
+                self.stopped = true;
+                self.draining = Some(done);
+            }
+            Input::Inspect(answer) => {
+                let snapshot = Snapshot {
+                    window: self.window,
+                    in_flight: self.in_flight,
+                    recording: self.recording.len(),
+                    lineups: self.lineups.len(),
+                };
+                drop(answer.send(snapshot));
+            }
+        }
+    }
+
+    /// Everything that follows from what was taken in.
+    fn turn(&mut self) {
+        let now = self.parts.clock.now();
+        while let Some((at, id)) = self.timers.first().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(lineup) = self.lineups.get_mut(&id) {
+                lineup.timer = None;
+            }
+            self.evaluate(id);
+        }
+        if !self.stopped {
+            self.dispatch(now);
+            self.start_refills(now);
+        }
+        if !self.outbox.is_empty() {
+            drop(self.parts.records.send(std::mem::take(&mut self.outbox)));
+        }
+        ::metrics::gauge!(metrics::WINDOW).set(self.window as f64);
+        ::metrics::gauge!(metrics::IN_FLIGHT).set(self.in_flight as f64);
+        self.answer_retired();
+        if self.in_flight == 0
+            && self.recording.is_empty()
+            && let Some(done) = self.draining.take()
+        {
+            drop(done.send(()));
+        }
+    }
+
+    /// Takes a delivery into the window, or leaves it on disk when it is far off or there is no room.
+    fn insert(&mut self, work: Work, now: Timestamp) {
+        let id = work.delivery.subscription;
+        if !self.held.holds(Shard::of(id)) || work.delivery.is_parked() {
+            return;
+        }
+        let options = &self.parts.options;
+        let size = work.event.payload.len();
+        let due = work.delivery.due_at;
+        let lineup = self.lineups.entry(id).or_default();
+        let crowded = lineup.waiting() >= options.window_per_subscription
+            || (lineup.waiting() > 0
+                && (self.window >= options.window
+                    || self.window_bytes + size > options.window_bytes));
+        if crowded || due > now.plus(options.horizon) {
+            if !lineup.is_known(work.delivery.id) {
+                lineup.note_on_disk(due);
+            }
+        } else if lineup.add(work) {
+            self.window += 1;
+            self.window_bytes += size;
+        }
+        self.evaluate(id);
+    }
+
+    fn left_window(&mut self, work: &Work) {
+        self.window -= 1;
+        self.window_bytes -= work.event.payload.len();
+    }
+
+    fn note_due(&mut self, due: &[DueSubscription]) {
+        for DueSubscription { subscription, due_at } in due {
+            if self.held.holds(Shard::of(*subscription)) {
+                self.lineups.entry(*subscription).or_default().note_on_disk(*due_at);
+                self.evaluate(*subscription);
+            }
+        }
+    }
+
+    /// Decides what a subscription waits for: a turn, a refill, a time, or nothing.
+    fn evaluate(&mut self, id: SubscriptionId) {
+        let now = self.parts.clock.now();
+        let Some(lineup) = self.lineups.get_mut(&id) else { return };
+        let Some(view) = self.parts.catalog.view(id) else {
+            // Deleted, or so new that this node has not heard of it. Either way the store knows.
+            let dropped: Vec<Work> = lineup.drain().collect();
+            lineup.on_disk = None;
+            for work in &dropped {
+                self.left_window(work);
+            }
+            self.tidy(id, now);
+            return;
+        };
+        let Ok(policy) = &view.policy else { return };
+        if !view.subscription.status.is_active() || lineup.in_ring || lineup.in_sickbay {
+            return;
+        }
+        if self.held.usable(Shard::of(id)).is_none() {
+            return;
+        }
+        let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
+        let mut wake: Option<Timestamp> = None;
+        let free = lineup.in_flight < lineup.health.limit(&policy.limits);
+        if let Some(head) = lineup.head()
+            && free
+        {
+            let start = head.max(held);
+            if start <= now {
+                lineup.in_ring = true;
+                self.ring.push(view.subscription.tenant, id);
+            } else {
+                wake = Some(start);
+            }
+        }
+        if let Some(due) = lineup.on_disk
+            && lineup.refill.is_none()
+            && lineup.waiting() <= self.parts.options.window_per_subscription / 4
+        {
+            let start = due.max(lineup.health.held_until());
+            if start <= now {
+                self.wants_refill.insert(id);
+            } else {
+                wake = Some(wake.map_or(start, |other| other.min(start)));
+            }
+        }
+        match wake {
+            Some(at) => self.set_timer(id, at),
+            None => self.tidy(id, now),
+        }
+    }
+
+    fn set_timer(&mut self, id: SubscriptionId, at: Timestamp) {
+        if let Some(lineup) = self.lineups.get_mut(&id) {
+            if lineup.timer == Some(at) {
+                return;
+            }
+            if let Some(old) = lineup.timer.replace(at) {
+                self.timers.remove(&(old, id));
+            }
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// Drops a lineup that holds nothing any more.
+    fn tidy(&mut self, id: SubscriptionId, now: Timestamp) {
+        if self.lineups.get(&id).is_some_and(|lineup| lineup.is_idle(now))
+            && let Some(lineup) = self.lineups.remove(&id)
+            && let Some(at) = lineup.timer
+        {
+            self.timers.remove(&(at, id));
+        }
+    }
+
+    /// Starts attempts while there are slots and somebody is ready.
+    fn dispatch(&mut self, now: Timestamp) {
+        if !self.ring.is_empty() && !self.parts.term.is_valid() {
+            return;
+        }
+        let slots = self.parts.options.slots;
+        let sick_slots = (slots / SICK_SHARE).max(1);
+        while self.in_flight < slots && self.recording.len() + self.in_flight < RECORDING_MAX {
+            let Some(id) = self.ring.pop() else { break };
+            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
+            lineup.in_ring = false;
+            let Some(view) = self.parts.catalog.view(id) else {
+                self.evaluate(id);
+                continue;
+            };
+            let Ok(policy) = view.policy.clone() else { continue };
+            if lineup.health.is_sick() && self.sick_in_flight >= sick_slots {
+                lineup.in_sickbay = true;
+                self.sickbay.push_back(id);
+                continue;
+            }
+            self.start_one(id, &view, &policy, now);
+            self.evaluate(id);
+        }
+        if !self.claims.is_empty() {
+            let jobs = std::mem::take(&mut self.claims);
+            let store = Arc::clone(&self.parts.store);
+            self.tasks.spawn(tasks::claim(store, jobs, now));
+        }
+    }
+
+    fn start_one(
+        &mut self,
+        id: SubscriptionId,
+        view: &Arc<SubscriptionView>,
+        policy: &Arc<Policy>,
+        now: Timestamp,
+    ) {
+        let shard = Shard::of(id);
+        let Some((epoch, gained_at)) = self.held.usable(shard) else { return };
+        let Some(lineup) = self.lineups.get_mut(&id) else { return };
+        let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
+        if !view.subscription.status.is_active()
+            || held > now
+            || lineup.in_flight >= lineup.health.limit(&policy.limits)
+        {
+            return;
+        }
+        // Nobody knows when the former owner last called, so spacing begins with the ownership.
+        let floor = policy.spacing.map_or(Timestamp::MIN, |gap| gained_at.plus(gap));
+        let Some(work) = lineup.take(now, policy.spacing, floor) else { return };
+        let fence = Fence { shard, epoch, node: self.parts.node };
+        if policy.schedule.max_age.is_some_and(|age| now > work.delivery.budget_began.plus(age)) {
+            self.left_window(&work);
+            self.expire(work, policy, fence, now);
+            return;
+        }
+        self.held.busy(shard, 1);
+        lineup.in_flight += 1;
+        lineup.health.take_slot(&policy.limits, now);
+        let sick = lineup.health.is_sick();
+        self.in_flight += 1;
+        self.sick_in_flight += usize::from(sick);
+        self.left_window(&work);
+        let lag = now.since(work.delivery.due_at);
+        ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
+        let job = Job { work, view: Arc::clone(view), policy: Arc::clone(policy), fence, sick };
+        if policy.lease.durable {
+            self.claims.push(job);
+        } else {
+            self.launch(job);
+        }
+    }
+
+    fn launch(&mut self, job: Job) {
+        let around = Arc::clone(&self.parts.around);
+        self.tasks
+            .spawn(async move { TaskOutput::Done(Box::new(attempt::run(around, job).await)) });
+    }
+}

@@ -1,0 +1,191 @@
+//! How a subscription's receiver is doing: breaker, concurrency, pace.
+//!
+//! Nothing here is written down and nothing here charges an attempt. A breaker only holds work back
+//! in memory; the due times in the store stay what they were.
+
+use posthorn_domain::policy::Limits;
+use posthorn_domain::{Span, Timestamp};
+
+/// Failures in a row that open the breaker.
+const OPEN_AFTER: u32 = 8;
+/// Failures in a row after which a subscription shares the slots for the sick.
+const SICK_AFTER: u32 = 3;
+/// How long a breaker first stays open, and at most.
+const OPEN_FIRST: Span = Span::from_secs(5);
+const OPEN_MAX: Span = Span::from_secs(300);
+/// Attempts under way at once when nothing is known of a receiver yet.
+const CONCURRENCY_START: f64 = 8.0;
+/// How long an overloaded receiver is left alone when it does not say.
+const THROTTLE: Span = Span::from_secs(1);
+
+/// The state of one receiver.
+pub(super) struct Health {
+    failures: u32,
+    open_for: Span,
+    held_until: Timestamp,
+    concurrency: f64,
+    next_slot_ms: f64,
+}
+
+/// What an attempt says about the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// It works.
+    Good,
+    /// It answered, but did not want this one. It works.
+    Refused,
+    /// It is broken or out of reach.
+    Bad,
+    /// It asks for less.
+    Overloaded {
+        /// For how long, if it said so.
+        asked: Option<Span>,
+    },
+    /// Nothing: the trouble is ours.
+    Silent,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            failures: 0,
+            open_for: Span::ZERO,
+            held_until: Timestamp::MIN,
+            concurrency: CONCURRENCY_START,
+            next_slot_ms: 0.0,
+        }
+    }
+}
+
+impl Health {
+    /// Takes note of an attempt; true when the breaker has just opened.
+    pub(super) fn note(&mut self, sign: Sign, now: Timestamp) -> bool {
+        match sign {
+            Sign::Good | Sign::Refused => {
+                self.failures = 0;
+                self.open_for = Span::ZERO;
+                self.concurrency = (self.concurrency + 1.0).min(1_000.0);
+                false
+            }
+            Sign::Silent => false,
+            Sign::Overloaded { asked } => {
+                self.concurrency = (self.concurrency / 2.0).max(1.0);
+                let wait = asked.unwrap_or(THROTTLE).min(OPEN_MAX).max(THROTTLE);
+                self.held_until = self.held_until.max(now.plus(wait));
+                self.failed(now)
+            }
+            Sign::Bad => {
+                self.concurrency = (self.concurrency / 2.0).max(1.0);
+                self.failed(now)
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Timestamp) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        // Attempts that were under way when the breaker opened do not open it further.
+        if self.failures < OPEN_AFTER || (self.open_for > Span::ZERO && now < self.held_until) {
+            return false;
+        }
+        let doubled = Span::from_millis(self.open_for.as_millis() * 2);
+        self.open_for = doubled.clamp(OPEN_FIRST, OPEN_MAX);
+        self.held_until = self.held_until.max(now.plus(self.open_for));
+        self.concurrency = 1.0;
+        true
+    }
+
+    /// Nothing starts before this.
+    pub(super) fn held_until(&self) -> Timestamp {
+        self.held_until
+    }
+
+    /// Holds everything back until then.
+    pub(super) fn hold(&mut self, until: Timestamp) {
+        self.held_until = self.held_until.max(until);
+    }
+
+    /// How many attempts may be under way at once.
+    pub(super) fn limit(&self, limits: &Limits) -> u32 {
+        if self.failures >= OPEN_AFTER {
+            1
+        } else {
+            limits.concurrency.min(self.concurrency as u32)
+        }
+    }
+
+    /// Whether it belongs to those that share a small part of the slots.
+    pub(super) fn is_sick(&self) -> bool {
+        self.failures >= SICK_AFTER
+    }
+
+    /// Whether there is nothing worth remembering.
+    pub(super) fn is_plain(&self, now: Timestamp) -> bool {
+        self.failures == 0 && self.held_until <= now && self.next_slot_ms <= now.as_millis() as f64
+    }
+
+    /// When the rate allows the next attempt.
+    pub(super) fn rate_slot(&self, limits: &Limits) -> Timestamp {
+        match limits.rate {
+            None => Timestamp::MIN,
+            Some(_) => Timestamp::from_millis(self.next_slot_ms.ceil() as i64),
+        }
+    }
+
+    /// Takes one slot of the rate.
+    pub(super) fn take_slot(&mut self, limits: &Limits, now: Timestamp) {
+        if let Some(rate) = limits.rate {
+            let gap = 1_000.0 / rate;
+            self.next_slot_ms = self.next_slot_ms.max(now.as_millis() as f64) + gap;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn breaker_opens_probes_and_closes() {
+        let limits = Limits::default();
+        let mut health = Health::default();
+        for _ in 0..OPEN_AFTER - 1 {
+            assert!(!health.note(Sign::Bad, at(0)));
+        }
+        assert!(health.is_sick());
+        assert!(health.note(Sign::Bad, at(0)));
+        assert_eq!(health.held_until(), at(5_000));
+        // A straggler changes nothing; a failed probe doubles the time.
+        assert!(!health.note(Sign::Bad, at(10)));
+        assert_eq!(health.held_until(), at(5_000));
+        assert_eq!(health.limit(&limits), 1);
+        assert!(health.note(Sign::Bad, at(5_000)));
+        assert_eq!(health.held_until(), at(15_000));
+        health.note(Sign::Good, at(15_000));
+        assert!(!health.is_sick());
+        assert_eq!(health.limit(&limits), 2, "recovery ramps instead of jumping");
+    }
+
+    #[test]
+    fn rate_spreads_attempts() {
+        let limits = Limits { rate: Some(4.0), ..Limits::default() };
+        let mut health = Health::default();
+        assert!(health.rate_slot(&limits) <= at(1_000));
+        health.take_slot(&limits, at(1_000));
+        assert_eq!(health.rate_slot(&limits), at(1_250));
+        health.take_slot(&limits, at(1_250));
+        assert_eq!(health.rate_slot(&limits), at(1_500));
+    }
+
+    #[test]
+    fn overload_is_respected_but_bounded() {
+        let mut health = Health::default();
+        health.note(Sign::Overloaded { asked: Some(Span::from_secs(20)) }, at(0));
+        assert_eq!(health.held_until(), at(20_000));
+        health.note(Sign::Overloaded { asked: Some(Span::from_secs(86_400)) }, at(0));
+        assert_eq!(health.held_until(), at(300_000));
+    }
+}

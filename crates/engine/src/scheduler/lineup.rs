@@ -1,0 +1,146 @@
+//! One subscription's deliveries that are due soon: the part of its backlog that is in memory.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasherDefault;
+
+use posthorn_domain::{DeliveryId, Lane, Span, Timestamp};
+use posthorn_store::Work;
+
+use super::health::Health;
+use crate::catalog::Map;
+
+type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
+
+/// What the scheduler knows of one subscription.
+#[derive(Default)]
+pub(super) struct Lineup {
+    /// Waiting deliveries by (time they may start, place in commit order).
+    queue: BTreeMap<(Timestamp, u64), Work>,
+    /// Everything in the queue, under way, or being recorded. The store may return it again.
+    known: Ids,
+    /// Attempts under way.
+    pub(super) in_flight: u32,
+    /// The earliest due time the store may have that is not in memory.
+    pub(super) on_disk: Option<Timestamp>,
+    /// A refill is under way; these were recorded since, so its copy of them is old.
+    pub(super) refill: Option<Vec<DeliveryId>>,
+    /// How the receiver is doing.
+    pub(super) health: Health,
+    /// When the last attempt of a lane ended, for spacing.
+    spaced: Map<Lane, Timestamp>,
+    /// Whether it is in the ring.
+    pub(super) in_ring: bool,
+    /// Whether it waits for a slot of the sick.
+    pub(super) in_sickbay: bool,
+    /// The timer that is set for it.
+    pub(super) timer: Option<Timestamp>,
+}
+
+impl Lineup {
+    /// Adds a delivery that may start at its due time; false when it is known already.
+    pub(super) fn add(&mut self, work: Work) -> bool {
+        if !self.known.insert(work.delivery.id) {
+            return false;
+        }
+        self.queue.insert((work.delivery.due_at, work.delivery.seq), work);
+        true
+    }
+
+    /// Puts back a delivery that was taken but not attempted.
+    pub(super) fn put_back(&mut self, work: Work, not_before: Timestamp) {
+        self.queue.insert((not_before.max(work.delivery.due_at), work.delivery.seq), work);
+    }
+
+    /// When the first waiting delivery may start.
+    pub(super) fn head(&self) -> Option<Timestamp> {
+        self.queue.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Takes the first waiting delivery that may start now and whose lane has had its rest.
+    /// Those that must rest are moved to when they may start.
+    pub(super) fn take(
+        &mut self,
+        now: Timestamp,
+        gap: Option<Span>,
+        floor: Timestamp,
+    ) -> Option<Work> {
+        while let Some(entry) = self.queue.first_entry() {
+            if entry.key().0 > now {
+                return None;
+            }
+            let work = entry.remove();
+            let rested = match (gap, &work.delivery.lane) {
+                (Some(gap), Some(lane)) => {
+                    self.spaced.get(lane).map_or(floor, |end| end.plus(gap).max(floor))
+                }
+                _ => Timestamp::MIN,
+            };
+            if rested <= now {
+                return Some(work);
+            }
+            self.queue.insert((rested, work.delivery.seq), work);
+        }
+        None
+    }
+
+    /// Notes when an attempt of a lane ended.
+    pub(super) fn rest(&mut self, lane: &Lane, gap: Span, now: Timestamp) {
+        self.spaced.retain(|_, end| end.plus(gap) > now);
+        self.spaced.insert(lane.clone(), now);
+    }
+
+    /// Says that the store has something due then.
+    pub(super) fn note_on_disk(&mut self, due: Timestamp) {
+        self.on_disk = Some(self.on_disk.map_or(due, |known| known.min(due)));
+    }
+
+    /// A delivery is no longer ours to think of.
+    pub(super) fn forget(&mut self, id: DeliveryId) {
+        self.known.remove(&id);
+        if let Some(since) = &mut self.refill {
+            since.push(id);
+        }
+    }
+
+    /// Removes a waiting delivery, wherever it is in the queue; returns its payload size.
+    pub(super) fn withdraw(&mut self, id: DeliveryId) -> Option<Work> {
+        let key = *self.queue.iter().find(|(_, work)| work.delivery.id == id)?.0;
+        let work = self.queue.remove(&key)?;
+        self.forget(id);
+        Some(work)
+    }
+
+    pub(super) fn is_known(&self, id: DeliveryId) -> bool {
+        self.known.contains(&id)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn known(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Empties the queue, for when the shard or the subscription is gone.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Work> {
+        let queue = std::mem::take(&mut self.queue);
+        for work in queue.values() {
+            self.known.remove(&work.delivery.id);
+        }
+        queue.into_values()
+    }
+
+    /// Whether nothing would be lost by dropping it.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.known.is_empty()
+            && self.in_flight == 0
+            && self.on_disk.is_none()
+            && self.refill.is_none()
+            && !self.in_ring
+            && !self.in_sickbay
+            && self.health.is_plain(now)
+            && self.spaced.is_empty()
+    }
+}

@@ -1,0 +1,235 @@
+//! What follows from an attempt: the next state, a record, a sign of health.
+
+use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
+use posthorn_domain::policy::Verdict;
+use posthorn_domain::{
+    Attempt, AttemptOutcome, DeliveryState, Fence, Policy, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{Record, Recorded, Work};
+use tracing::warn;
+
+use super::Scheduler;
+use super::health::Sign;
+use crate::attempt::{Done, Ended, Job};
+use crate::metrics;
+use crate::recorder::Written;
+
+/// How long a subscription that says it is gone is left alone until it is disabled for good.
+const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
+/// How long a delivery rests whose subscription changed under it.
+const OVERTAKEN_REST: posthorn_domain::Span = posthorn_domain::Span::ZERO;
+
+/// Something that must happen to a subscription because of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) tenant: TenantId,
+    pub(crate) subscription: SubscriptionId,
+    pub(crate) what: SubscriptionEffect,
+}
+
+impl Scheduler {
+    /// Whether a fence is that of the present ownership. What comes back from a former one must not
+    /// touch the lineups of this one.
+    pub(super) fn is_present(&self, fence: &Fence) -> bool {
+        self.held.epoch(fence.shard).is_some_and(|(epoch, _)| epoch == fence.epoch)
+    }
+
+    pub(super) fn free_slot(&mut self, job: &Job) {
+        self.in_flight -= 1;
+        if job.sick {
+            self.sick_in_flight -= 1;
+            if let Some(id) = self.sickbay.pop_front() {
+                if let Some(lineup) = self.lineups.get_mut(&id) {
+                    lineup.in_sickbay = false;
+                }
+                self.evaluate(id);
+            }
+        }
+        if self.is_present(&job.fence)
+            && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
+        {
+            lineup.in_flight -= 1;
+        }
+    }
+
+    pub(super) fn attempted(&mut self, done: Done) {
+        let now = self.parts.clock.now();
+        self.free_slot(&done.job);
+        let id = done.subscription();
+        if let Ended::Overtaken = done.result {
+            self.held.busy(done.job.fence.shard, -1);
+            self.give_back(done.job.work, now.plus(OVERTAKEN_REST));
+            return;
+        }
+        self.note_health(&done, now);
+        let policy = &done.job.policy;
+        let delivery = &done.job.work.delivery;
+        let happening = match &done.result {
+            Ended::Outcome(outcome) => Happening::Attempted(outcome),
+            Ended::GateClosed | Ended::Overtaken => Happening::GateClosed,
+        };
+        let dice = self.parts.chance.dice();
+        let next = match step(delivery, &happening, policy, now, dice) {
+            Ok(next) => next,
+            Err(refusal) => {
+                self.held.busy(done.job.fence.shard, -1);
+                warn!(delivery = %delivery.id, %refusal, "an attempt of an ended delivery; this is a defect");
+                return;
+            }
+        };
+        let attempt = match &done.result {
+            Ended::Outcome(outcome) => Some(history(&done, outcome)),
+            _ => None,
+        };
+        self.outbox.push(Record {
+            fence: done.job.fence,
+            delivery: delivery.id,
+            expected_attempts: delivery.attempts,
+            step: next,
+            attempt,
+            at: now,
+        });
+        if next.subscription != SubscriptionEffect::None {
+            let effect =
+                Effect { tenant: delivery.tenant, subscription: id, what: next.subscription };
+            drop(self.parts.effects.send(effect));
+        }
+        self.recording.insert((done.delivery(), done.job.fence.epoch), done.job.work);
+        self.evaluate(id);
+    }
+
+    /// Ends a delivery that grew too old while it was held back.
+    pub(super) fn expire(&mut self, work: Work, policy: &Policy, fence: Fence, now: Timestamp) {
+        let delivery = &work.delivery;
+        let held = Happening::Postponed { until: now };
+        let Ok(next) = step(delivery, &held, policy, now, 0) else { return };
+        self.outbox.push(Record {
+            fence,
+            delivery: delivery.id,
+            expected_attempts: delivery.attempts,
+            step: next,
+            attempt: None,
+            at: now,
+        });
+        self.held.busy(fence.shard, 1);
+        self.recording.insert((delivery.id, fence.epoch), work);
+    }
+
+    fn note_health(&mut self, done: &Done, now: Timestamp) {
+        let policy = &done.job.policy;
+        let (sign, label) = match &done.result {
+            Ended::GateClosed | Ended::Overtaken => (Sign::Silent, "gate_closed"),
+            Ended::Outcome(AttemptOutcome::Failed { code, .. }) => {
+                let sign = if code.blames_receiver() { Sign::Bad } else { Sign::Silent };
+                (sign, code.as_str())
+            }
+            Ended::Outcome(outcome @ AttemptOutcome::Answered(answer)) => {
+                match policy.classify(outcome, now) {
+                    Verdict::Success => (Sign::Good, "success"),
+                    Verdict::Permanent => (Sign::Refused, "permanent"),
+                    Verdict::Gone => (Sign::Refused, "gone"),
+                    Verdict::Retry { asked, throttle: true } => {
+                        (Sign::Overloaded { asked }, "throttled")
+                    }
+                    Verdict::Retry { .. } if answer.status >= 500 => (Sign::Bad, "server_error"),
+                    Verdict::Retry { .. } => (Sign::Bad, "not_success"),
+                }
+            }
+        };
+        ::metrics::counter!(metrics::ATTEMPTS, "outcome" => label).increment(1);
+        ::metrics::histogram!(metrics::ATTEMPT_SECONDS)
+            .record(done.took.as_millis() as f64 / 1_000.0);
+        let Some(lineup) = self.lineups.get_mut(&done.subscription()) else { return };
+        if lineup.health.note(sign, now) {
+            ::metrics::counter!(metrics::BREAKER_OPENED).increment(1);
+        }
+        if label == "gone" {
+            lineup.health.hold(now.plus(GONE_HOLD));
+        }
+        if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
+            lineup.rest(lane, gap, now);
+        }
+    }
+
+    pub(super) fn written(&mut self, batch: Vec<Written>) {
+        let now = self.parts.clock.now();
+        for Written { delivery, record, answer } in batch {
+            let Some(mut work) = self.recording.remove(&(delivery, record.fence.epoch)) else {
+                continue;
+            };
+            self.held.busy(record.fence.shard, -1);
+            let id = work.delivery.subscription;
+            if !self.is_present(&record.fence) {
+                continue;
+            }
+            if let Some(lineup) = self.lineups.get_mut(&id) {
+                lineup.forget(delivery);
+            }
+            match answer {
+                Recorded::Written { promoted } => {
+                    count_end(record.step.state);
+                    if !record.step.state.is_terminal() {
+                        work.delivery.attempts += u32::from(record.step.charge);
+                        work.delivery.state = record.step.state;
+                        work.delivery.due_at = record.step.due_at;
+                        self.insert(work, now);
+                    }
+                    if let Some(next) = promoted {
+                        self.insert(next, now);
+                    }
+                }
+                Recorded::Fenced => {}
+                Recorded::Superseded => {
+                    if let Some(lineup) = self.lineups.get_mut(&id) {
+                        lineup.note_on_disk(now);
+                    }
+                }
+            }
+            self.evaluate(id);
+        }
+    }
+}
+
+fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
+    let mut attempt = Attempt {
+        delivery: done.delivery(),
+        number: done.job.work.delivery.attempts + 1,
+        started_at: done.started_at,
+        took: done.took,
+        status: None,
+        failure: None,
+        detail: String::new(),
+        response: bytes::Bytes::new(),
+        late: false,
+    };
+    match outcome {
+        AttemptOutcome::Answered(answer) => {
+            attempt.status = Some(answer.status);
+            attempt.response = answer.body.clone();
+        }
+        AttemptOutcome::Failed { code, detail } => {
+            attempt.failure = Some(*code);
+            attempt.detail.clone_from(detail);
+        }
+    }
+    attempt
+}
+
+fn count_end(state: DeliveryState) {
+    let label = match state {
+        DeliveryState::Pending | DeliveryState::InFlight => return,
+        DeliveryState::Delivered => "delivered",
+        DeliveryState::Dead(reason) => {
+            let reason = match reason {
+                posthorn_domain::DeadReason::Exhausted => "exhausted",
+                posthorn_domain::DeadReason::Permanent => "permanent",
+                posthorn_domain::DeadReason::Gate => "gate",
+                posthorn_domain::DeadReason::Expired => "expired",
+            };
+            ::metrics::counter!(metrics::DEAD, "reason" => reason).increment(1);
+            "dead"
+        }
+        DeliveryState::Cancelled(_) => "cancelled",
+    };
+    ::metrics::counter!(metrics::ENDED, "state" => label).increment(1);
+}

@@ -1,0 +1,232 @@
+//! What the scheduler has others do: attempts, claims, refills, scans. And what comes back.
+
+use std::sync::Arc;
+
+use posthorn_domain::{Shard, SubscriptionId, Timestamp};
+use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
+use tokio::task::JoinError;
+use tracing::{error, warn};
+
+use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
+use crate::attempt::{Done, Job};
+use crate::error::chain;
+use crate::metrics;
+
+/// How long a subscription rests when the store could not answer for it.
+const STORE_TROUBLE: posthorn_domain::Span = posthorn_domain::Span::from_millis(500);
+
+/// What a task of the scheduler ends with.
+pub(super) enum TaskOutput {
+    /// An attempt.
+    Done(Box<Done>),
+    /// Leases that were written down, or not. `None`: the store could not answer.
+    Claimed(Vec<(Job, Option<bool>)>),
+    /// Work from the store.
+    Refilled(Vec<(PendingAsk, Option<Vec<Work>>)>),
+    /// Subscriptions with work; `None`: the store could not answer.
+    Scanned(Vec<Shard>, Option<Vec<DueSubscription>>),
+}
+
+/// Writes leases down before their attempts begin.
+pub(super) async fn claim(store: Arc<dyn Store>, jobs: Vec<Job>, now: Timestamp) -> TaskOutput {
+    let claims = jobs
+        .iter()
+        .map(|job| Claim {
+            fence: job.fence,
+            delivery: job.work.delivery.id,
+            expected_attempts: job.work.delivery.attempts,
+            until: now.plus(job.policy.lease.time),
+        })
+        .collect();
+    match store.claim(claims).await {
+        Ok(granted) => {
+            TaskOutput::Claimed(jobs.into_iter().zip(granted.into_iter().map(Some)).collect())
+        }
+        Err(e) => {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "claim").increment(1);
+            warn!(error = %chain(&e), "leases could not be written down");
+            TaskOutput::Claimed(jobs.into_iter().map(|job| (job, None)).collect())
+        }
+    }
+}
+
+async fn refill(store: Arc<dyn Store>, asks: Vec<PendingAsk>) -> TaskOutput {
+    match store.pending(asks.clone(), REFILL_BYTES_MAX).await {
+        Ok(replies) => {
+            TaskOutput::Refilled(asks.into_iter().zip(replies.into_iter().map(Some)).collect())
+        }
+        Err(e) => {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "pending").increment(1);
+            warn!(error = %chain(&e), "due deliveries could not be read");
+            TaskOutput::Refilled(asks.into_iter().map(|ask| (ask, None)).collect())
+        }
+    }
+}
+
+async fn scan(store: Arc<dyn Store>, shards: Vec<Shard>) -> TaskOutput {
+    match store.due_subscriptions(&shards).await {
+        Ok(due) => TaskOutput::Scanned(shards, Some(due)),
+        Err(e) => {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "scan").increment(1);
+            warn!(error = %chain(&e), "subscriptions with work could not be listed");
+            tokio::time::sleep(STORE_TROUBLE.to_duration()).await;
+            TaskOutput::Scanned(shards, None)
+        }
+    }
+}
+
+impl Scheduler {
+    pub(super) fn finished(&mut self, output: Result<TaskOutput, JoinError>) {
+        match output {
+            Ok(TaskOutput::Done(done)) => self.attempted(*done),
+            Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
+            Ok(TaskOutput::Refilled(replies)) => self.refilled(replies),
+            Ok(TaskOutput::Scanned(_, Some(due))) => self.note_due(&due),
+            Ok(TaskOutput::Scanned(shards, None)) => self.scan(shards),
+            Err(e) => error!(error = %e, "a task of the scheduler crashed; this is a defect"),
+        }
+    }
+
+    pub(super) fn gain(&mut self, grants: &[Grant]) {
+        let now = self.parts.clock.now();
+        let news: Vec<Shard> = grants
+            .iter()
+            .filter(|grant| self.held.gain(grant.shard, grant.epoch, now))
+            .map(|grant| grant.shard)
+            .collect();
+        // What is in memory of a former ownership may be long out of date.
+        self.forget_shards(&news);
+        self.scan(news);
+    }
+
+    pub(super) fn lose(&mut self, shards: &[Shard]) {
+        for shard in shards {
+            self.held.lose(*shard);
+        }
+        self.forget_shards(shards);
+    }
+
+    fn forget_shards(&mut self, shards: &[Shard]) {
+        let gone: Vec<SubscriptionId> =
+            self.lineups.keys().filter(|id| shards.contains(&Shard::of(**id))).copied().collect();
+        for id in gone {
+            if let Some(mut lineup) = self.lineups.remove(&id) {
+                if let Some(at) = lineup.timer {
+                    self.timers.remove(&(at, id));
+                }
+                self.wants_refill.remove(&id);
+                let dropped: Vec<Work> = lineup.drain().collect();
+                for work in &dropped {
+                    self.left_window(work);
+                }
+            }
+        }
+    }
+
+    pub(super) fn scan(&mut self, shards: Vec<Shard>) {
+        let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
+        if !held.is_empty() && !self.stopped {
+            self.tasks.spawn(scan(Arc::clone(&self.parts.store), held));
+        }
+    }
+
+    pub(super) fn start_refills(&mut self, now: Timestamp) {
+        while self.refills < REFILLS_MAX && !self.wants_refill.is_empty() {
+            let mut asks = Vec::new();
+            while asks.len() < REFILL_ASKS_MAX
+                && let Some(id) = self.wants_refill.pop_first()
+            {
+                let room = self.parts.options.window_per_subscription / 2;
+                let Some(lineup) = self.lineups.get_mut(&id) else { continue };
+                if lineup.refill.is_some() || lineup.on_disk.is_none_or(|due| due > now) {
+                    continue;
+                }
+                lineup.refill = Some(Vec::new());
+                lineup.on_disk = None;
+                asks.push(PendingAsk {
+                    subscription: id,
+                    until: Timestamp::from_millis(Timestamp::MAX.as_millis() - 1),
+                    limit: room + lineup.known(),
+                });
+            }
+            if asks.is_empty() {
+                return;
+            }
+            self.refills += 1;
+            self.tasks.spawn(refill(Arc::clone(&self.parts.store), asks));
+        }
+    }
+
+    fn refilled(&mut self, replies: Vec<(PendingAsk, Option<Vec<Work>>)>) {
+        self.refills -= 1;
+        let now = self.parts.clock.now();
+        let bytes: usize = replies
+            .iter()
+            .flat_map(|(_, r)| r.iter().flatten())
+            .map(|w| w.event.payload.len())
+            .sum();
+        let cut = bytes > REFILL_BYTES_MAX;
+        for (ask, reply) in replies {
+            let id = ask.subscription;
+            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
+            let since = lineup.refill.take().unwrap_or_default();
+            let Some(works) = reply else {
+                lineup.note_on_disk(now.plus(STORE_TROUBLE));
+                self.evaluate(id);
+                continue;
+            };
+            if works.len() >= ask.limit || cut {
+                // There may be more behind the last one, or, cut short, before any.
+                lineup.note_on_disk(works.last().map_or(now, |work| work.delivery.due_at));
+            }
+            for work in works {
+                if since.contains(&work.delivery.id) {
+                    // Recorded meanwhile: this copy is old. The store is asked again if need be.
+                    continue;
+                }
+                self.insert(work, now);
+            }
+            self.evaluate(id);
+        }
+    }
+
+    fn claimed(&mut self, claims: Vec<(Job, Option<bool>)>) {
+        let now = self.parts.clock.now();
+        for (job, granted) in claims {
+            match granted {
+                Some(true) => self.launch(job),
+                Some(false) => {
+                    // Ended or moved on: whatever is true is in the store.
+                    self.free_slot(&job);
+                    self.held.busy(job.fence.shard, -1);
+                    let id = job.work.delivery.subscription;
+                    if self.is_present(&job.fence)
+                        && let Some(lineup) = self.lineups.get_mut(&id)
+                    {
+                        lineup.forget(job.work.delivery.id);
+                        lineup.note_on_disk(now);
+                    }
+                    self.evaluate(id);
+                }
+                None => {
+                    self.free_slot(&job);
+                    self.held.busy(job.fence.shard, -1);
+                    self.give_back(job.work, now.plus(STORE_TROUBLE));
+                }
+            }
+        }
+    }
+
+    /// Puts a delivery that was taken but not attempted back into the window.
+    pub(super) fn give_back(&mut self, work: Work, not_before: Timestamp) {
+        let id = work.delivery.subscription;
+        if let Some(lineup) = self.lineups.get_mut(&id)
+            && lineup.is_known(work.delivery.id)
+        {
+            self.window += 1;
+            self.window_bytes += work.event.payload.len();
+            lineup.put_back(work, not_before);
+        }
+        self.evaluate(id);
+    }
+}

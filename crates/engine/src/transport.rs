@@ -1,0 +1,83 @@
+//! The way out, as the engine sees it: a request goes in, a typed outcome comes out.
+
+mod egress;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use posthorn_domain::policy::Limits;
+use posthorn_domain::{AttemptOutcome, Span, SubscriptionId, TenantId};
+
+use crate::catalog::Endpoint;
+
+pub use egress::EgressTransport;
+
+/// One request to be sent.
+pub struct Outbound {
+    /// On whose behalf; connections are never shared between tenants.
+    pub tenant: TenantId,
+    /// For which subscription; connections are never shared between subscriptions.
+    pub subscription: SubscriptionId,
+    /// Where to.
+    pub endpoint: Arc<Endpoint>,
+    /// Path and query, when they differ from the endpoint's.
+    pub path_and_query: Option<String>,
+    /// How.
+    pub method: Method,
+    /// Headers besides those of the connection.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// How long it may take.
+    pub deadlines: Deadlines,
+}
+
+/// How long each part of a request may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// To a connection.
+    pub connect: Span,
+    /// To a TLS session.
+    pub tls: Span,
+    /// To a response head.
+    pub response: Span,
+    /// In all.
+    pub total: Span,
+}
+
+impl From<&Limits> for Deadlines {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            connect: limits.connect,
+            tls: limits.tls,
+            response: limits.response,
+            total: limits.total,
+        }
+    }
+}
+
+/// Why a URL may not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UrlProblem {
+    /// Stable.
+    pub code: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// A future on the heap: attempts are large and live in one place.
+pub type Sending = Pin<Box<dyn Future<Output = AttemptOutcome> + Send>>;
+
+/// The way out.
+pub trait Transport: Send + Sync + 'static {
+    /// Checks a URL as far as that is possible without sending anything, and normalises it.
+    fn check_url(&self, url: &str) -> Result<String, UrlProblem>;
+
+    /// Sends a request. Ends by its total deadline, whatever the receiver does. Dropping the future
+    /// gives up.
+    fn send(&self, request: Outbound) -> Sending;
+}

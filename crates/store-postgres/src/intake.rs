@@ -1,0 +1,282 @@
+//! Accepting events: a whole batch in one round trip.
+//!
+//! Locks first (tenants shared, lanes alone), then one statement that judges every item and stores
+//! the good ones, then a look at the idempotency keys, which tells why the others were not stored.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+use posthorn_domain::{EventId, Shard, TenantId};
+use posthorn_store::{Accepted, NewEvent, Placed, Result};
+use tokio_postgres::Row;
+
+use crate::codec::{Reader, Uid, due, json, text};
+use crate::failure::{Corrupt, Outcome};
+use crate::session::{Operation, Param, Session, pipeline, query, step};
+use crate::{lock, metrics, sql};
+
+const ACCEPT: Operation = Operation::write("accept", "store events");
+
+pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    metrics::rows(ACCEPT.name, batch.len());
+    let batch = Arc::new(batch);
+    session
+        .run(ACCEPT, move |client| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move { accept_or_repeat(client, &batch).await })
+        })
+        .await
+}
+
+/// A caller that does not know whether its last call worked may repeat it, ids and all. What is
+/// stored already under its own id is then a duplicate of itself, and the rest is stored.
+async fn accept_or_repeat(client: &Object, batch: &[NewEvent]) -> Outcome<Vec<Accepted>> {
+    let items: Vec<&NewEvent> = batch.iter().collect();
+    let failure = match accept_batch(client, &items).await {
+        Ok(replies) => return Ok(replies),
+        Err(failure) if failure.is_repeated_row() => failure,
+        Err(failure) => return Err(failure),
+    };
+    let tenants: Vec<Uid> = items.iter().map(|item| item.event.tenant.into()).collect();
+    let ids: Vec<Uid> = items.iter().map(|item| item.event.id.into()).collect();
+    let rows = query(client, sql::EVENTS_KNOWN, &[&tenants, &ids]).await?;
+    let mut known = HashSet::new();
+    for row in &rows {
+        known.insert(EventId::from(row.try_get::<_, Uid>(0)?));
+    }
+    if known.is_empty() {
+        return Err(failure);
+    }
+    let (old, new): (Vec<&NewEvent>, Vec<&NewEvent>) =
+        items.iter().partition(|item| known.contains(&item.event.id));
+    debug_assert_eq!(old.len() + new.len(), items.len());
+    let mut fresh = match new.is_empty() {
+        true => Vec::new(),
+        false => accept_batch(client, &new).await?,
+    }
+    .into_iter();
+    let reply = |item: &&NewEvent| match known.contains(&item.event.id) {
+        true => Some(Accepted::Duplicate { event: item.event.id }),
+        false => fresh.next(),
+    };
+    Ok(items.iter().filter_map(reply).collect())
+}
+
+/// The columns of a batch.
+#[derive(Default)]
+struct Columns<'b> {
+    id: Vec<Uid>,
+    tenant: Vec<Uid>,
+    topic: Vec<&'b str>,
+    kind: Vec<&'b str>,
+    attributes: Vec<Cow<'b, str>>,
+    key: Vec<Option<&'b str>>,
+    content_type: Vec<Cow<'b, str>>,
+    payload: Vec<&'b [u8]>,
+    accepted_at: Vec<i64>,
+    catalog: Vec<i64>,
+    idempotency_key: Vec<Option<&'b str>>,
+    fingerprint: Vec<Option<&'b [u8]>>,
+    first: Vec<i32>,
+    last: Vec<i32>,
+    delivery: DeliveryColumns<'b>,
+}
+
+#[derive(Default)]
+struct DeliveryColumns<'b> {
+    id: Vec<Uid>,
+    event: Vec<Uid>,
+    subscription: Vec<Uid>,
+    tenant: Vec<Uid>,
+    shard: Vec<i16>,
+    lane_slot: Vec<Option<i16>>,
+    lane: Vec<Option<&'b str>>,
+    due_at: Vec<i64>,
+    created_at: Vec<i64>,
+    item: Vec<i32>,
+}
+
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+impl<'b> Columns<'b> {
+    fn of(batch: &[&'b NewEvent]) -> Self {
+        let mut columns = Self::default();
+        for (index, new) in batch.iter().enumerate() {
+            columns.push(count(index + 1), new);
+        }
+        columns
+    }
+
+    fn push(&mut self, item: i32, new: &'b NewEvent) {
+        let event = &*new.event;
+        self.id.push(event.id.into());
+        self.tenant.push(event.tenant.into());
+        self.topic.push(event.topic.as_str());
+        self.kind.push(event.event_type.as_str());
+        self.attributes.push(match event.attributes.is_empty() {
+            true => Cow::Borrowed("{}"),
+            false => Cow::Owned(json(&event.attributes)),
+        });
+        self.key.push(event.key.as_ref().map(|key| key.as_str()));
+        self.content_type.push(text(&event.content_type));
+        self.payload.push(&event.payload);
+        self.accepted_at.push(event.accepted_at.as_millis());
+        self.catalog.push(i64::try_from(new.catalog.0).unwrap_or(i64::MAX));
+        self.idempotency_key.push(new.idempotency.as_ref().map(|i| i.key.as_str()));
+        self.fingerprint.push(new.idempotency.as_ref().map(|i| &i.fingerprint[..]));
+        self.first.push(count(self.delivery.id.len() + 1));
+        for delivery in &new.deliveries {
+            let rows = &mut self.delivery;
+            let lane = delivery.lane.as_ref();
+            let shard = Shard::of(delivery.subscription).number();
+            rows.id.push(delivery.id.into());
+            rows.event.push(event.id.into());
+            rows.subscription.push(delivery.subscription.into());
+            rows.tenant.push(event.tenant.into());
+            rows.shard.push(i16::try_from(shard).unwrap_or(i16::MAX));
+            rows.lane_slot.push(lane.map(|lane| lock::lane_slot(delivery.subscription, lane)));
+            rows.lane.push(lane.map(|lane| lane.as_str()));
+            rows.due_at.push(due(delivery.due_at));
+            rows.created_at.push(event.accepted_at.as_millis());
+            rows.item.push(item);
+        }
+        self.last.push(count(self.delivery.id.len()));
+    }
+
+    fn params(&self) -> [Param<'_>; 24] {
+        let rows = &self.delivery;
+        [
+            &self.id,
+            &self.tenant,
+            &self.topic,
+            &self.kind,
+            &self.attributes,
+            &self.key,
+            &self.content_type,
+            &self.payload,
+            &self.accepted_at,
+            &self.catalog,
+            &self.idempotency_key,
+            &self.fingerprint,
+            &self.first,
+            &self.last,
+            &rows.id,
+            &rows.event,
+            &rows.subscription,
+            &rows.tenant,
+            &rows.shard,
+            &rows.lane_slot,
+            &rows.lane,
+            &rows.due_at,
+            &rows.created_at,
+            &rows.item,
+        ]
+    }
+}
+
+async fn accept_batch(client: &Object, batch: &[&NewEvent]) -> Outcome<Vec<Accepted>> {
+    let columns = Columns::of(batch);
+    let tenants = lock::sorted(batch.iter().map(|new| lock::tenant_slot(new.event.tenant)));
+    let lanes = lock::sorted(columns.delivery.lane_slot.iter().flatten().map(|s| i32::from(*s)));
+    let (key_tenants, keys): (Vec<Uid>, Vec<&str>) = batch
+        .iter()
+        .filter_map(|new| {
+            Some((Uid::from(new.event.tenant), new.idempotency.as_ref()?.key.as_str()))
+        })
+        .unzip();
+    let tenants: [Param<'_>; 2] = [&lock::TENANTS, &tenants];
+    let lane_params: [Param<'_>; 2] = [&lock::LANES, &lanes];
+    let params = columns.params();
+    let key_params: [Param<'_>; 2] = [&key_tenants, &keys];
+
+    let mut steps = vec![step(client, sql::LOCK_SHARED, &tenants).await?];
+    if !lanes.is_empty() {
+        steps.push(step(client, sql::LOCK_EXCLUSIVE, &lane_params).await?);
+    }
+    let main = steps.len();
+    steps.push(step(client, sql::ACCEPT, &params).await?);
+    if !keys.is_empty() {
+        steps.push(step(client, sql::KEYS_OF, &key_params).await?);
+    }
+    let rows = pipeline(client, &steps).await?;
+    let stored = stored_items(&rows[main], batch.len())?;
+    let keys = stored_keys(rows.get(main + 1).map_or(&[][..], Vec::as_slice))?;
+    Ok(replies(batch, stored, &keys))
+}
+
+/// For each item that was stored, its deliveries.
+fn stored_items(rows: &[Row], items: usize) -> Outcome<Vec<Option<Vec<Placed>>>> {
+    let mut stored: Vec<Option<Vec<Placed>>> = vec![None; items];
+    for row in rows {
+        let reader = Reader::new(row, "event", "id");
+        let item: usize = reader.small("item")?;
+        let slot = item.checked_sub(1).and_then(|index| stored.get_mut(index));
+        let slot = slot.ok_or_else(|| reader.corrupt("item", "no such item"))?;
+        let placed = slot.get_or_insert_with(Vec::new);
+        if let Some(parked) = reader.get::<Option<bool>>("parked")? {
+            placed.push(Placed { seq: reader.number("seq")?, parked });
+        }
+    }
+    for placed in stored.iter_mut().flatten() {
+        placed.sort_unstable_by_key(|placed| placed.seq);
+    }
+    Ok(stored)
+}
+
+/// What is stored under a key.
+struct Owner {
+    fingerprint: Vec<u8>,
+    event: EventId,
+}
+
+type Keys = HashMap<(TenantId, String), Owner>;
+
+fn stored_keys(rows: &[Row]) -> Result<Keys, Corrupt> {
+    let mut keys = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let reader = Reader::new(row, "idempotency", "event");
+        let key = (reader.id("tenant")?, reader.get::<&str>("key")?.to_owned());
+        let fingerprint = reader.get::<&[u8]>("fingerprint")?.to_vec();
+        keys.insert(key, Owner { fingerprint, event: reader.id("event")? });
+    }
+    Ok(keys)
+}
+
+fn replies(
+    batch: &[&NewEvent],
+    stored: Vec<Option<Vec<Placed>>>,
+    keys: &Keys,
+) -> Vec<Accepted> {
+    let places: HashMap<EventId, usize> = match keys.is_empty() {
+        true => HashMap::new(),
+        false => batch.iter().enumerate().map(|(index, new)| (new.event.id, index)).collect(),
+    };
+    let reply = |(index, (new, placed)): (usize, (&&NewEvent, Option<Vec<Placed>>))| {
+        if let Some(placed) = placed {
+            return Accepted::Stored(placed);
+        }
+        let owner = new.idempotency.as_ref().and_then(|idempotency| {
+            let key = (new.event.tenant, idempotency.key.as_str().to_owned());
+            Some((keys.get(&key)?, idempotency))
+        });
+        match owner {
+            // Its key was taken by a later item of this batch: it was stale when its turn came.
+            Some((owner, _)) if places.get(&owner.event).is_some_and(|at| *at > index) => {
+                Accepted::Stale
+            }
+            Some((owner, idempotency)) if owner.fingerprint == idempotency.fingerprint => {
+                Accepted::Duplicate { event: owner.event }
+            }
+            Some((owner, _)) => Accepted::Conflict { event: owner.event },
+            None => Accepted::Stale,
+        }
+    };
+    batch.iter().zip(stored).enumerate().map(reply).collect()
+}

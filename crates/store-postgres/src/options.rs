@@ -1,0 +1,193 @@
+//! Where the database is, and how it is spoken to.
+
+use std::fmt;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthorn_store::{Error, Result};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::Config;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Calls never wait longer than the server may work on a statement, plus this.
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
+/// Silence after which the kernel asks whether the server is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// How to reach the database. `Debug` does not show the URL, which may hold a password.
+#[derive(Clone)]
+pub struct Options {
+    /// `postgres://user:password@host:port/database`. With `sslmode=require`, `verify-ca` or
+    /// `verify-full` the connection is encrypted and the server's certificate and name are checked,
+    /// against the public roots or, with `sslrootcert=FILE`, against those in the file.
+    pub url: String,
+    /// The schema that holds the tables; it is made when it is missing. `None`: the role's default.
+    pub schema: Option<String>,
+    /// Connections for work. One more is kept for hints between nodes.
+    pub pool_size: usize,
+    /// For one new connection, and for a free one.
+    pub connect_timeout: Duration,
+    /// For one statement, waiting for locks included.
+    pub statement_timeout: Duration,
+    /// What the database shows about who is connected.
+    pub application_name: String,
+}
+
+impl Options {
+    /// The usual settings for a database.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: None,
+            pool_size: 8,
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(15),
+            application_name: "posthorn".to_owned(),
+        }
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.statement_timeout + ANSWER_MARGIN
+    }
+
+    /// The statements that every connection begins with.
+    ///
+    /// Batches come as arrays of unknown length. Plans for the unknown case probe indexes, which is
+    /// right for every length; plans made for one batch, or while a table happened to be empty, would
+    /// read whole tables later. So plans are made once, and reading whole tables is discouraged.
+    /// A commit that does not wait for the disk is no commit: that setting is overruled.
+    pub(crate) fn session(&self) -> String {
+        let timeout = self.statement_timeout.as_millis();
+        let mut text = format!(
+            "set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
+             set idle_in_transaction_session_timeout = {idle}; \
+             set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
+             set enable_mergejoin = off; set jit = off; set work_mem = '32MB'; \
+             set default_transaction_isolation = 'read committed'; \
+             set client_min_messages = error; \
+             select set_config('synchronous_commit', 'on', false) \
+             where current_setting('synchronous_commit') in ('off', 'local');",
+            idle = self.answer_timeout().as_millis(),
+        );
+        if let Some(schema) = &self.schema {
+            text.push_str(&format!(" set search_path = {};", quoted(schema)));
+        }
+        text
+    }
+
+    pub(crate) fn parse(&self) -> Result<(Config, MakeRustlsConnect)> {
+        if self.pool_size == 0 {
+            return Err(Error::fatal("configure the database", "the pool needs a connection"));
+        }
+        let (url, tls) = split_tls(&self.url);
+        let mut config: Config =
+            url.parse().map_err(|e| Error::fatal("read the database's URL", with_cause(&e)))?;
+        config
+            .application_name(&self.application_name)
+            .connect_timeout(self.connect_timeout)
+            .tcp_user_timeout(self.answer_timeout())
+            .keepalives(true)
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_INTERVAL)
+            .keepalives_retries(KEEPALIVE_RETRIES);
+        Ok((config, connector(tls.root_file.as_deref())?))
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("schema", &self.schema)
+            .field("pool_size", &self.pool_size)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("statement_timeout", &self.statement_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A name as SQL wants it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The driver hides causes from its one-line texts; an operator needs them.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+#[derive(Default)]
+struct Tls {
+    root_file: Option<String>,
+}
+
+/// Takes what the driver does not know out of the URL's query: it has no `verify-…` modes (its
+/// `require` is as strict here) and no `sslrootcert`.
+fn split_tls(url: &str) -> (String, Tls) {
+    let mut tls = Tls::default();
+    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), tls) };
+    let mut kept = Vec::new();
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("sslrootcert", path)) => tls.root_file = Some(path.replace("%2F", "/")),
+            Some(("sslmode", "verify-ca" | "verify-full")) => {
+                kept.push("sslmode=require".to_owned());
+            }
+            _ => kept.push(pair.to_owned()),
+        }
+    }
+    (format!("{base}?{}", kept.join("&")), tls)
+}
+
+fn connector(root_file: Option<&str>) -> Result<MakeRustlsConnect> {
+    let mut roots = RootCertStore::empty();
+    match root_file {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            let failed = |e: String| Error::fatal("read the database's root certificates", e);
+            let text = fs::read(path).map_err(|e| failed(format!("{path}: {e}")))?;
+            for certificate in CertificateDer::pem_slice_iter(&text) {
+                let certificate = certificate.map_err(|e| failed(format!("{path}: {e}")))?;
+                roots.add(certificate).map_err(|e| failed(format!("{path}: {e}")))?;
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::fatal("set up TLS", e))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stricter_tls_modes_are_understood() {
+        let (url, tls) = split_tls("postgres://u@h/d?sslmode=verify-full&sslrootcert=/a/b.pem&x=y");
+        assert_eq!(url, "postgres://u@h/d?sslmode=require&x=y");
+        assert_eq!(tls.root_file.as_deref(), Some("/a/b.pem"));
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let options = Options::new("postgres://u:secret@h/d");
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_bad_url_is_a_clear_error() {
+        assert!(Options::new("postgres://u@h:port/d").parse().is_err());
+        assert!(Options::new("postgres://u@h/d").parse().is_ok());
+    }
+}

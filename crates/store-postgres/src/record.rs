@@ -1,0 +1,159 @@
+//! Writing down what became of deliveries: a whole batch in one round trip.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+use posthorn_store::{Record, Recorded, Result, Work};
+use tokio_postgres::Row;
+
+use crate::codec::{self, Reader, Uid, due, state_code, text};
+use crate::failure::Outcome;
+use crate::session::{Operation, Param, Session, pipeline, step};
+use crate::work::{Fences, runs};
+use crate::{lock, metrics, sql};
+
+const RECORD: Operation = Operation::write("record", "write down outcomes");
+
+pub(crate) async fn record(session: &Session, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    metrics::rows(RECORD.name, batch.len());
+    let batch = Arc::new(batch);
+    session
+        .run(RECORD, move |client| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move { record_batch(client, &batch).await })
+        })
+        .await
+}
+
+#[derive(Default)]
+struct Columns<'b> {
+    id: Vec<Uid>,
+    fence: Fences,
+    expected: Vec<i32>,
+    state: Vec<i16>,
+    due_at: Vec<i64>,
+    charge: Vec<i32>,
+    release: Vec<bool>,
+    at: Vec<i64>,
+    number: Vec<Option<i32>>,
+    started_at: Vec<Option<i64>>,
+    took: Vec<Option<i64>>,
+    status: Vec<Option<i16>>,
+    failure: Vec<Option<&'static str>>,
+    detail: Vec<Option<Cow<'b, str>>>,
+    response: Vec<Option<&'b [u8]>>,
+}
+
+impl<'b> Columns<'b> {
+    fn of(batch: &'b [Record]) -> Self {
+        let mut columns = Self::default();
+        for record in batch {
+            columns.push(record);
+        }
+        columns
+    }
+
+    fn push(&mut self, record: &'b Record) {
+        self.id.push(record.delivery.into());
+        self.fence.push(&record.fence);
+        // A count that does not fit was never stored, so nothing has it.
+        self.expected.push(i32::try_from(record.expected_attempts).unwrap_or(-1));
+        self.state.push(state_code(record.step.state));
+        self.due_at.push(due(record.step.due_at));
+        self.charge.push(i32::from(record.step.charge));
+        self.release.push(record.step.release_lane);
+        self.at.push(due(record.at));
+        let attempt = record.attempt.as_ref();
+        self.number.push(attempt.map(|a| i32::try_from(a.number).unwrap_or(i32::MAX)));
+        self.started_at.push(attempt.map(|a| a.started_at.as_millis()));
+        self.took.push(attempt.map(|a| i64::try_from(a.took.as_millis()).unwrap_or(i64::MAX)));
+        self.status.push(attempt.and_then(|a| i16::try_from(a.status?).ok()));
+        self.failure.push(attempt.and_then(|a| Some(a.failure?.as_str())));
+        self.detail.push(attempt.map(|a| text(&a.detail)));
+        self.response.push(attempt.map(|a| &a.response[..]));
+    }
+
+    fn params(&self) -> [Param<'_>; 17] {
+        [
+            &self.id,
+            &self.fence.shard,
+            &self.fence.epoch,
+            &self.fence.node,
+            &self.expected,
+            &self.state,
+            &self.due_at,
+            &self.charge,
+            &self.release,
+            &self.at,
+            &self.number,
+            &self.started_at,
+            &self.took,
+            &self.status,
+            &self.failure,
+            &self.detail,
+            &self.response,
+        ]
+    }
+}
+
+async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+    // Only ends change who heads a lane.
+    let ending: Vec<Uid> = batch
+        .iter()
+        .filter(|record| record.step.state.is_terminal())
+        .map(|record| record.delivery.into())
+        .collect();
+    let runs = runs(batch, |record| record.delivery);
+    let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
+    let params: Vec<[Param<'_>; 17]> = columns.iter().map(Columns::params).collect();
+    let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
+    let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
+    let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];
+
+    let mut steps = Vec::with_capacity(runs.len() + 2);
+    if !ending.is_empty() {
+        steps.push(step(client, sql::LOCK_LANES_OF, &lane_params).await?);
+    }
+    steps.push(step(client, sql::LOCK_SHARED, &shard_params).await?);
+    let first = steps.len();
+    for params in &params {
+        steps.push(step(client, sql::RECORD, params).await?);
+    }
+    let rows = pipeline(client, &steps).await?;
+    let mut replies = vec![Recorded::Superseded; batch.len()];
+    let mut start = 0;
+    for (run, rows) in runs.iter().zip(&rows[first..]) {
+        let replies = &mut replies[start..start + run.len()];
+        for row in rows {
+            reply(row, replies)?;
+        }
+        start += run.len();
+    }
+    Ok(replies)
+}
+
+fn reply(row: &Row, replies: &mut [Recorded]) -> Outcome<()> {
+    let reader = Reader::new(row, "delivery_live", "id");
+    let item: usize = reader.small("item")?;
+    let slot = item.checked_sub(1).and_then(|index| replies.get_mut(index));
+    let slot = slot.ok_or_else(|| reader.corrupt("item", "no such item"))?;
+    if reader.get::<Option<Uid>>("id")?.is_some() {
+        let event = codec::shared_event(row, "event")?;
+        let promoted = Some(Work { delivery: codec::delivery(row)?, event });
+        *slot = Recorded::Written { promoted };
+        return Ok(());
+    }
+    match (reader.get("held")?, reader.get("written")?) {
+        (_, true) if !matches!(slot, Recorded::Written { .. }) => {
+            *slot = Recorded::Written { promoted: None };
+        }
+        (_, true) => {}
+        (false, false) => *slot = Recorded::Fenced,
+        (true, false) => *slot = Recorded::Superseded,
+    }
+    Ok(())
+}

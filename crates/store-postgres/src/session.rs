@@ -1,0 +1,237 @@
+//! Running work on a pooled connection, so that nothing is ever left half done on it.
+//!
+//! # Theory of operation
+//! Each call runs in a task of its own. When the caller gives up, the task still ends its
+//! transaction and puts the connection back; so a dropped future never leaves a transaction open.
+//! After any failure the transaction is rolled back, and a connection that is not known to be sound
+//! is closed instead of being put back. Deadlocks are repeated here and nobody hears of them.
+//!
+//! The hot path is one round trip: [`pipeline`] sends begin, all statements and commit at once.
+//! That is right because every decision is made inside the statements: when one fails, the server
+//! refuses those behind it and turns the commit into a rollback.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use futures_util::future::{join_all, join3};
+use posthorn_store::{Error, Result};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use crate::failure::{Failure, Outcome};
+use crate::metrics;
+use crate::options::Options;
+
+/// How often a transaction is run before its deadlock is reported.
+const TRIES_MAX: u32 = 8;
+/// What slow work may take.
+const SLOW: Duration = Duration::from_secs(600);
+/// Before a repeat; times the number of the try.
+const REPEAT_PAUSE: Duration = Duration::from_millis(5);
+
+/// What a call is, for errors and metrics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    /// Reads after "failed to".
+    pub(crate) context: &'static str,
+    pub(crate) writes: bool,
+    /// Whether it may take longer than a statement usually may.
+    pub(crate) slow: bool,
+}
+
+impl Operation {
+    pub(crate) const fn read(name: &'static str, context: &'static str) -> Self {
+        Self { name, context, writes: false, slow: false }
+    }
+
+    pub(crate) const fn write(name: &'static str, context: &'static str) -> Self {
+        Self { name, context, writes: true, slow: false }
+    }
+
+    /// For maintenance and for counting, which begin with [`allow_slow`].
+    pub(crate) const fn slow(self) -> Self {
+        Self { slow: true, ..self }
+    }
+}
+
+/// Work on one connection. May be run again from the beginning.
+pub(crate) type Work<'c, T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send + 'c>>;
+/// A parameter of a statement.
+pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// The pool.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pool: Pool,
+    answer_timeout: Duration,
+}
+
+impl Session {
+    pub(crate) fn new(options: &Options) -> Result<Self> {
+        let (config, tls) = options.parse()?;
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config, tls, recycling);
+        let setup = options.session();
+        let hook = Hook::async_fn(move |client, _| {
+            let setup = setup.clone();
+            Box::pin(async move { client.batch_execute(&setup).await.map_err(HookError::Backend) })
+        });
+        let pool = Pool::builder(manager)
+            .max_size(options.pool_size)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(options.answer_timeout()))
+            .create_timeout(Some(options.connect_timeout))
+            .recycle_timeout(Some(options.connect_timeout))
+            .post_create(hook)
+            .build()
+            .map_err(|e| Error::fatal("set up the connection pool", e))?;
+        Ok(Self { pool, answer_timeout: options.answer_timeout() })
+    }
+
+    /// Runs `work` to its end, whatever becomes of the caller.
+    pub(crate) async fn run<T, F>(&self, operation: Operation, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'c> Fn(&'c Object) -> Work<'c, T> + Send + Sync + 'static,
+    {
+        let this = self.clone();
+        let began = Instant::now();
+        let result = match tokio::spawn(async move { this.drive(operation, work).await }).await {
+            Ok(result) => result,
+            Err(error) => Err(Error::fatal(operation.context, error)),
+        };
+        metrics::call(operation.name, operation.writes, began.elapsed());
+        if result.as_ref().is_err_and(|error| !matches!(error, Error::Refused(_))) {
+            metrics::failure(operation.name);
+        }
+        result
+    }
+
+    async fn drive<T, F>(&self, operation: Operation, work: F) -> Result<T>
+    where
+        F: for<'c> Fn(&'c Object) -> Work<'c, T> + Send + Sync,
+    {
+        let patience = if operation.slow { SLOW } else { self.answer_timeout };
+        let mut tries = 1;
+        loop {
+            let client =
+                self.pool.get().await.map_err(|e| unreachable_server(e, operation.context))?;
+            let failure = match timeout(patience, work(&client)).await {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(failure)) => failure,
+                Err(elapsed) => {
+                    drop(Object::take(client));
+                    return Err(match operation.writes {
+                        true => Error::unknown(operation.context, elapsed),
+                        false => Error::unavailable(operation.context, elapsed),
+                    });
+                }
+            };
+            let lost = failure.connection_is_lost();
+            self.put_back(client, lost).await;
+            // A pooled connection may have died long ago; a question can simply be asked again.
+            let ask_again = lost && !operation.writes && tries == 1;
+            if (failure.wants_repeat() || ask_again) && tries < TRIES_MAX {
+                metrics::repeat(operation.name);
+                sleep(REPEAT_PAUSE * tries).await;
+                tries += 1;
+                continue;
+            }
+            return Err(failure.into_error(operation.context));
+        }
+    }
+
+    /// After a failure: back to the pool outside of any transaction, or closed.
+    async fn put_back(&self, client: Object, lost: bool) {
+        let rolled_back = !lost
+            && matches!(
+                timeout(self.answer_timeout, client.batch_execute("rollback")).await,
+                Ok(Ok(()))
+            );
+        if !rolled_back {
+            drop(Object::take(client));
+        }
+    }
+}
+
+fn unreachable_server(error: PoolError, context: &'static str) -> Error {
+    Failure::NoConnection(error).into_error(context)
+}
+
+/// One statement of a pipeline.
+pub(crate) struct Step<'a> {
+    statement: Statement,
+    params: &'a [Param<'a>],
+}
+
+/// Prepares a statement, once for each connection.
+pub(crate) async fn step<'a>(
+    client: &Object,
+    sql: &str,
+    params: &'a [Param<'a>],
+) -> Outcome<Step<'a>> {
+    Ok(Step { statement: client.prepare_cached(sql).await?, params })
+}
+
+/// A whole transaction in one round trip. Returns the rows of each step.
+pub(crate) async fn pipeline(client: &Object, steps: &[Step<'_>]) -> Outcome<Vec<Vec<Row>>> {
+    // Requests are sent in the order in which the futures are first polled, which is this one.
+    let queries = steps.iter().map(|step| client.query(&step.statement, step.params));
+    let (began, rows, committed) = join3(
+        client.batch_execute("begin"),
+        join_all(queries),
+        client.batch_execute("commit"),
+    )
+    .await;
+    began.map_err(Failure::Committing)?;
+    let rows = rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(Failure::Committing)?;
+    committed.map_err(Failure::Committing)?;
+    Ok(rows)
+}
+
+/// Runs one statement and returns its rows.
+pub(crate) async fn query(client: &Object, sql: &str, params: &[Param<'_>]) -> Outcome<Vec<Row>> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.query(&statement, params).await?)
+}
+
+/// Runs one statement and returns how many rows it changed.
+pub(crate) async fn execute(client: &Object, sql: &str, params: &[Param<'_>]) -> Outcome<u64> {
+    let statement = client.prepare_cached(sql).await?;
+    Ok(client.execute(&statement, params).await?)
+}
+
+pub(crate) async fn begin(client: &Object) -> Outcome<()> {
+    Ok(client.batch_execute("begin").await?)
+}
+
+/// Begins a transaction whose reads all belong to one moment.
+pub(crate) async fn begin_snapshot(client: &Object) -> Outcome<()> {
+    let text = "begin transaction isolation level repeatable read, read only";
+    Ok(client.batch_execute(text).await?)
+}
+
+pub(crate) async fn commit(client: &Object) -> Outcome<()> {
+    client.batch_execute("commit").await.map_err(Failure::Committing)
+}
+
+/// Inside a transaction: its statements may take long and read whole tables.
+pub(crate) async fn allow_slow(client: &Object) -> Outcome<()> {
+    let millis = SLOW.as_millis();
+    let text = format!(
+        "set local statement_timeout = {millis}; set local enable_seqscan = on; \
+         set local plan_cache_mode = auto"
+    );
+    batch(client, &text).await
+}
+
+/// Prepares nothing and runs text as it is: for what cannot be prepared.
+pub(crate) async fn batch(client: &Object, text: &str) -> Outcome<()> {
+    Ok(client.batch_execute(text).await?)
+}

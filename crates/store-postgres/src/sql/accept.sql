@@ -1,0 +1,88 @@
+-- One round trip for a whole batch. The caller holds the tenants' locks (shared), so that versions
+-- cannot move before the commit, and the locks of all lanes, so that sequence is commit order.
+--
+-- Joins between the parts are written as `(x in (select …)) is true`, which the planner keeps as
+-- hashed lookups: with arrays of unknown length it would choose nested loops.
+with event_in as materialized (
+    select e.*, coalesce(t.version = e.catalog, false) as fresh
+    from unnest(
+        $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[]
+    ) with ordinality as e(
+        id, tenant, topic, type, attributes, key, content_type,
+        payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, item
+    )
+    left join tenant t on t.id = e.tenant
+),
+-- Sorted, so that two batches with the same keys wait for each other instead of deadlocking.
+key_new as (
+    insert into idempotency (tenant, key, fingerprint, event, accepted_at)
+    select tenant, idempotency_key, fingerprint, id, accepted_at
+    from event_in
+    where fresh and idempotency_key is not null
+    order by tenant, idempotency_key, item
+    on conflict do nothing
+    returning event
+),
+stored as materialized (
+    select * from event_in
+    where fresh and (idempotency_key is null or ((id in (select event from key_new)) is true))
+),
+event_new as (
+    insert into event (
+        id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries
+    )
+    select
+        id, tenant, topic, type, attributes, key, content_type, payload, accepted_at,
+        ($15::uuid[])[first:last]
+    from stored
+),
+placed as materialized (
+    select wanted.*, nextval('delivery_seq') as seq
+    from (
+        select d.*
+        from unnest(
+            $15::uuid[], $16::uuid[], $17::uuid[], $18::uuid[], $19::int2[], $20::int2[],
+            $21::text[], $22::int8[], $23::int8[], $24::int4[]
+        ) with ordinality as d(
+            id, event, subscription, tenant, shard, lane_slot, lane, due_at, created_at, item, place
+        )
+        where (d.event in (select id from stored)) is true
+        order by d.place
+    ) as wanted
+),
+-- The first of each lane becomes its head, if the lane is free.
+head as materialized (
+    select f.place
+    from (
+        select distinct on (subscription, lane) place, subscription, lane
+        from placed
+        where lane is not null
+        order by subscription, lane, place
+    ) as f
+    where not exists (
+        select from delivery_live l
+        where l.subscription = f.subscription and l.lane = f.lane
+          and l.due_at < 9223372036854775807
+    ) and not exists (
+        select from lane_block b where b.subscription = f.subscription and b.lane = f.lane
+    )
+),
+ranked as materialized (
+    select p.*, p.lane is not null and ((p.place in (select place from head)) is not true) as parked
+    from placed p
+),
+live_new as (
+    insert into delivery_live (
+        id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
+        budget_base, shard, state, lane_slot, lane
+    )
+    select
+        id, event, subscription, tenant, seq,
+        case when parked then 9223372036854775807 else due_at end,
+        created_at, created_at, 0, 0, shard, 0, lane_slot, lane
+    from ranked
+)
+select item::int4 as item, null::int8 as seq, null::bool as parked from stored
+union all
+select item, seq, parked from ranked

@@ -1,0 +1,1 @@
+select count(*) from event where $1::uuid is null or tenant = $1

@@ -1,0 +1,16 @@
+-- Deliveries of a tenant by id, as readers see them: those of a deleted subscription are cancelled
+-- already. Plan: primary keys, partitions pruned.
+select
+    l.id, l.event, l.subscription, l.tenant, l.lane, l.seq,
+    case when g.id is null then l.state else 20 end as state,
+    case when g.id is null then l.due_at else 9223372036854775807 end as due_at,
+    l.attempts, l.budget_base, l.budget_began, l.created_at, g.deleted_at as ended_at
+from unnest($2::uuid[]) as wanted(id)
+join delivery_live l on l.id = wanted.id and l.tenant = $1
+left join subscription_gone g on g.id = l.subscription
+union all
+select
+    d.id, d.event, d.subscription, d.tenant, d.lane, d.seq, d.state, 9223372036854775807,
+    d.attempts, d.budget_base, d.budget_began, d.created_at, d.ended_at
+from unnest($2::uuid[]) as wanted(id)
+join delivery_done d on d.tenant = $1 and d.id = wanted.id

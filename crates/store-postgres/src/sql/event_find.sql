@@ -1,0 +1,3 @@
+-- Plan: primary key, partitions pruned.
+select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at
+from event where tenant = $1 and id = $2

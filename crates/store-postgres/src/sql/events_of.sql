@@ -1,0 +1,10 @@
+-- Events for deliveries, in the order given, until their payloads exceed a number of bytes. The length
+-- of a large payload is known without reading it. Plan: primary key probes, partitions pruned.
+select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at
+from (
+    select e.*, sum(octet_length(e.payload)) over (order by wanted.place) - octet_length(e.payload)
+        as before
+    from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted(tenant, id, place)
+    join event e on e.tenant = wanted.tenant and e.id = wanted.id
+) as found
+where before <= $3::int8

@@ -1,0 +1,9 @@
+-- A lease that has run out is not renewed: somebody may be about to take it.
+with alive as (
+    insert into node (id, expires_at, catalog)
+    values ($1, clock_timestamp() + $2::int8 * interval '1 millisecond', $3)
+    on conflict (id) do update set expires_at = excluded.expires_at, catalog = excluded.catalog
+)
+update shard_lease
+set expires_at = clock_timestamp() + $2::int8 * interval '1 millisecond'
+where node = $1 and expires_at > clock_timestamp()

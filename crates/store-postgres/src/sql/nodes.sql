@@ -1,0 +1,1 @@
+select id, catalog from node where expires_at > clock_timestamp() order by id

@@ -1,0 +1,52 @@
+-- Looks at the next few events of one partition and removes those whose deliveries have all ended long
+-- enough ago. The ended rows are held first, so that a retry by hand comes either before (and the
+-- event stays) or after (and finds nothing). A dead letter that blocks its lane stays.
+with candidate as materialized (
+    select e.tenant, e.id, e.deliveries
+    from {partition} e
+    where (e.tenant, e.id) > ($1, $2) and e.accepted_at < $3::int8
+    order by e.tenant, e.id
+    limit $5::int8
+),
+held as materialized (
+    select d.tenant, d.event, d.id, d.state, d.ended_at
+    from candidate c
+    cross join lateral unnest(c.deliveries) as listed(id)
+    join delivery_done d on d.tenant = c.tenant and d.id = listed.id
+    for update of d
+),
+settled as materialized (
+    select h.event, count(*) as number
+    from held h
+    where h.ended_at < $3::int8
+      and (h.state not between 10 and 19 or h.ended_at < $4::int8)
+      and not exists (select from lane_block b where b.delivery = h.id)
+    group by h.event
+),
+doomed as materialized (
+    select c.tenant, c.id, c.deliveries
+    from candidate c
+    left join settled s on s.event = c.id
+    where cardinality(c.deliveries) = coalesce(s.number, 0)
+),
+done_old as (
+    delete from delivery_done d
+    using doomed c cross join lateral unnest(c.deliveries) as listed(id)
+    where d.tenant = c.tenant and d.id = listed.id
+),
+attempt_old as (
+    delete from attempt a
+    using doomed c cross join lateral unnest(c.deliveries) as listed(id)
+    where a.delivery = listed.id
+),
+event_old as (
+    delete from event e using doomed c where e.tenant = c.tenant and e.id = c.id
+)
+select
+    (select count(*) from candidate) as seen,
+    (select count(*) from doomed) as removed,
+    last.tenant, last.id
+from (select 1) as one
+left join lateral (
+    select tenant, id from candidate order by tenant desc, id desc limit 1
+) as last on true

@@ -1,0 +1,2 @@
+select id, tenant, description, scopes, hash, created_at, expires_at, revoked_at
+from api_key where version > $1 order by id

@@ -1,0 +1,2 @@
+select tenant, name, description, attributes, created_at, removed
+from topic where version > $1 order by tenant, name

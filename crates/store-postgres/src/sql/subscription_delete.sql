@@ -1,0 +1,7 @@
+with gone as (
+    update subscription set deleted_at = $3, version = $4
+    where tenant = $1 and id = $2 and deleted_at is null
+    returning id
+)
+insert into subscription_gone (id, shard, deleted_at)
+select id, $5::int2, $3 from gone

@@ -1,0 +1,1 @@
+insert into tenant (id, name, created_at, version) values ($1, $2, $3, $4) on conflict do nothing

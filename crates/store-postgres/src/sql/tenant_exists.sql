@@ -1,0 +1,1 @@
+select 1 from tenant where id = $1

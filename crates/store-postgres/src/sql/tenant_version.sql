@@ -1,0 +1,1 @@
+update tenant set version = $2 where id = $1

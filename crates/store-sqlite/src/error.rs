@@ -1,0 +1,163 @@
+//! What can go wrong inside, and what the caller is told about it.
+
+use std::path::PathBuf;
+
+use posthorn_store::{Error, Refusal};
+use rusqlite::ErrorCode;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory cannot be made or used.
+    #[error("cannot use the data directory {path}: it must be a directory this process may write")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Somebody else has it open.
+    #[error("the data directory {path} is in use by another Posthorn process")]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The file was written by a newer Posthorn.
+    #[error("the database has schema version {found}, this Posthorn knows {known} at most")]
+    NewerSchema {
+        /// In the file.
+        found: u32,
+        /// In this program.
+        known: u32,
+    },
+    /// A migration in the file is not the one this program has.
+    #[error("migration {version} in the database differs from the one in this Posthorn")]
+    ChangedMigration {
+        /// Which.
+        version: u32,
+    },
+    /// SQLite does not do what durability needs.
+    #[error("SQLite setting {name} is {found}, it must be {wanted}")]
+    Setting {
+        /// Which.
+        name: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What SQLite says.
+        found: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a storage thread")]
+    Thread(#[source] std::io::Error),
+    /// SQLite says no.
+    #[error("cannot open the database: {doing}")]
+    Sqlite {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn sqlite(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Sqlite { doing, source }
+    }
+}
+
+/// A row that does not hold what was promised when it was written.
+#[derive(Debug, thiserror::Error)]
+#[error("table {table}, row {row}: {problem}")]
+pub(crate) struct Corrupt {
+    pub(crate) table: &'static str,
+    pub(crate) row: String,
+    pub(crate) problem: String,
+}
+
+/// Why an operation inside a transaction stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The request is not possible. Only ever returned before the operation wrote anything.
+    Refused(Refusal),
+    /// SQLite says no.
+    Sql(rusqlite::Error),
+    /// A row is corrupt.
+    Corrupt(Corrupt),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<Corrupt> for Failure {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+/// What a failure means for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Only this command.
+    Command,
+    /// Every command now, but it may pass: nothing was written.
+    Moment,
+    /// The store can no longer promise anything.
+    Store,
+}
+
+impl Failure {
+    pub(crate) fn scope(&self) -> Scope {
+        match self {
+            Self::Refused(_) => Scope::Command,
+            Self::Corrupt(_) => Scope::Store,
+            Self::Sql(error) => match error.sqlite_error_code() {
+                // The operating system broke a promise. Whether a failed sync left the data in its
+                // cache or dropped it cannot be known, so it is never tried again.
+                Some(
+                    ErrorCode::SystemIoFailure
+                    | ErrorCode::DatabaseCorrupt
+                    | ErrorCode::NotADatabase
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::FileLockingProtocolFailed
+                    | ErrorCode::InternalMalfunction,
+                ) => Scope::Store,
+                Some(
+                    ErrorCode::DiskFull
+                    | ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+                    | ErrorCode::ReadOnly
+                    | ErrorCode::OutOfMemory
+                    | ErrorCode::PermissionDenied,
+                ) => Scope::Moment,
+                _ => Scope::Command,
+            },
+        }
+    }
+
+    /// What the caller is told.
+    pub(crate) fn into_error(self, doing: &'static str) -> Error {
+        let scope = self.scope();
+        match self {
+            Self::Refused(refusal) => refusal.into(),
+            Self::Corrupt(corrupt) => Error::fatal("a stored row is corrupt", corrupt),
+            Self::Sql(error) => match (scope, error.sqlite_error_code()) {
+                (Scope::Store, _) => Error::fatal(doing, error),
+                (_, Some(ErrorCode::DiskFull)) => Error::unavailable("the disk is full", error),
+                // Ids and names are checked before; what is left is an id that was used twice.
+                (_, Some(ErrorCode::ConstraintViolation)) => Refusal::AlreadyExists.into(),
+                _ => Error::unavailable(doing, error),
+            },
+        }
+    }
+}
