@@ -1,1 +1,60 @@
-//! stub
+//! The native REST API: everything `docs/reference/api.md` describes, on top of the engine.
+//!
+//! # Theory of operation
+//! [`ROUTES`] is the one table of all routes. From it come the router, the scopes, the OpenAPI
+//! document and the tests. A request passes key, scope, tenant and query parameters before its
+//! handler sees it; a handler reads the body, asks the engine, and answers JSON or a
+//! [problem document](error_codes).
+//!
+//! Publishing is the hot path: the body is parsed with borrowed types, the payload is never parsed
+//! into a value, and the answer is written straight into the response's bytes.
+//!
+//! # What it must not know
+//! No SQL, no templates, no retry rules: what is allowed and what happens is decided by the engine.
+//!
+//! # Where to start
+//! [`router`] and [`serve`]; `routes.rs` for what there is, `publish.rs` for the hot path.
+
+mod body;
+mod call;
+mod codes;
+mod cursor;
+mod handlers;
+mod json;
+pub mod metrics;
+mod openapi;
+mod problem;
+mod query;
+mod respond;
+mod router;
+mod routes;
+mod serve;
+mod wire;
+
+use std::sync::Arc;
+
+pub use codes::{ErrorCode, error_codes, reference_page};
+pub use openapi::document as openapi_document;
+pub use router::router;
+pub use routes::{Access, ROUTES, Route};
+pub use serve::{ServeLimits, serve};
+
+/// Renders all metrics in the Prometheus text format.
+pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Knobs of the API.
+#[derive(Clone)]
+pub struct Options {
+    /// What `/metrics` shows; without it, the path does not exist.
+    pub metrics: Option<RenderMetrics>,
+    /// The largest body of a request.
+    pub body_bytes: usize,
+    /// The largest body of a batch publish.
+    pub batch_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { metrics: None, body_bytes: 1 << 20, batch_bytes: 8 << 20 }
+    }
+}

@@ -266,7 +266,7 @@ impl Scheduler {
                     recording: self.recording.len(),
                     lineups: self.lineups.len(),
                 };
-                drop(answer.send(snapshot));
+                let _ = answer.send(snapshot);
             }
         }
     }
@@ -298,7 +298,7 @@ impl Scheduler {
             && self.recording.is_empty()
             && let Some(done) = self.draining.take()
         {
-            drop(done.send(()));
+            let _ = done.send(());
         }
     }
 

@@ -124,10 +124,9 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
         CatalogChange::CreateSubscription(subscription) => {
             (Some(subscription.tenant), create_subscription(client, subscription).await?)
         }
-        CatalogChange::UpdateSubscription { subscription, expected } => (
-            Some(subscription.tenant),
-            update_subscription(client, subscription, *expected).await?,
-        ),
+        CatalogChange::UpdateSubscription { subscription, expected } => {
+            (Some(subscription.tenant), update_subscription(client, subscription, *expected).await?)
+        }
         CatalogChange::DeleteSubscription { tenant, id, at } => {
             enter(client, *tenant).await?;
             let version = next_version(client).await?;
@@ -231,8 +230,7 @@ async fn update_subscription(
     let (tenant, id) = (Uid::from(new.tenant), Uid::from(new.id));
     let rows = query(client, sql::SUBSCRIPTION_VERSION, &[&tenant, &id]).await?;
     let row = rows.first().ok_or(Refusal::NotFound)?;
-    let current =
-        CatalogVersion(Reader::new(row, "subscription", "id").number("version")?);
+    let current = CatalogVersion(Reader::new(row, "subscription", "id").number("version")?);
     if expected.is_some_and(|expected| expected != current) {
         return Err(Refusal::VersionMismatch { current }.into());
     }

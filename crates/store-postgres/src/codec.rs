@@ -59,10 +59,7 @@ impl ToSql for Uid {
 }
 
 impl<'a> FromSql<'a> for Uid {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         Ok(Self(raw.try_into()?))
     }
 
@@ -247,8 +244,8 @@ pub(crate) fn lane_of(reader: &Reader<'_>, column: &str) -> Result<Option<Lane>,
 pub(crate) fn delivery(row: &Row) -> Result<Delivery, Corrupt> {
     let reader = Reader::new(row, "delivery", "id");
     let code: i16 = reader.get("state")?;
-    let state = state_of(code)
-        .ok_or_else(|| reader.corrupt("state", format!("{code} is not a state")))?;
+    let state =
+        state_of(code).ok_or_else(|| reader.corrupt("state", format!("{code} is not a state")))?;
     let ended_at = reader.time_maybe("ended_at")?;
     if state.is_terminal() != ended_at.is_some() {
         return Err(reader.corrupt("ended_at", "does not fit the state"));
@@ -306,9 +303,7 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
     };
     let status = match reader.get::<Option<i16>>("status")? {
         None => None,
-        Some(raw) => {
-            Some(u16::try_from(raw).map_err(|error| reader.corrupt("status", error))?)
-        }
+        Some(raw) => Some(u16::try_from(raw).map_err(|error| reader.corrupt("status", error))?),
     };
     Ok(Attempt {
         delivery: reader.id("delivery")?,

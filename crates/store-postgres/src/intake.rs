@@ -249,11 +249,7 @@ fn stored_keys(rows: &[Row]) -> Result<Keys, Corrupt> {
     Ok(keys)
 }
 
-fn replies(
-    batch: &[&NewEvent],
-    stored: Vec<Option<Vec<Placed>>>,
-    keys: &Keys,
-) -> Vec<Accepted> {
+fn replies(batch: &[&NewEvent], stored: Vec<Option<Vec<Placed>>>, keys: &Keys) -> Vec<Accepted> {
     let places: HashMap<EventId, usize> = match keys.is_empty() {
         true => HashMap::new(),
         false => batch.iter().enumerate().map(|(index, new)| (new.event.id, index)).collect(),

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use crate::codec::{Reader, Uid};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Session, begin, commit, execute, pipeline, query, step};
+use crate::session::{Operation, Param, Session, begin, commit, execute, pipeline, query, step};
 use crate::{lock, sql};
 
 const HEARTBEAT: Operation = Operation::write("heartbeat", "say that this node is alive");
@@ -28,8 +28,10 @@ pub(crate) async fn heartbeat(session: &Session, beat: Heartbeat) -> Result<Memb
             Box::pin(async move {
                 let node = Uid::from(beat.node);
                 let catalog = i64::try_from(beat.catalog.0).unwrap_or(i64::MAX);
+                let ttl = millis(beat.ttl);
+                let params: [Param<'_>; 3] = [&node, &ttl, &catalog];
                 let steps = [
-                    step(client, sql::HEARTBEAT, &[&node, &millis(beat.ttl), &catalog]).await?,
+                    step(client, sql::HEARTBEAT, &params).await?,
                     step(client, sql::NODES, &[]).await?,
                     step(client, sql::HOLDERS, &[]).await?,
                     step(client, sql::CATALOG_VERSION, &[]).await?,
@@ -47,10 +49,7 @@ fn membership(rows: &[Vec<Row>]) -> Outcome<Membership> {
     };
     let node = |row: &Row| -> Result<LiveNode, Corrupt> {
         let reader = Reader::new(row, "node", "id");
-        Ok(LiveNode {
-            node: reader.id("id")?,
-            catalog: CatalogVersion(reader.number("catalog")?),
-        })
+        Ok(LiveNode { node: reader.id("id")?, catalog: CatalogVersion(reader.number("catalog")?) })
     };
     let holder = |row: &Row| -> Result<ShardHolder, Corrupt> {
         let reader = Reader::new(row, "shard_lease", "node");
@@ -97,15 +96,13 @@ pub(crate) async fn acquire(
                 begin(client).await?;
                 // Only the locks of shards that may be had: waiting for the writes of their owners
                 // would be in vain for the others, and hold those up.
-                let free =
-                    query(client, sql::SHARDS_FREE, &[&node, &numbers(&wanted)]).await?;
+                let free = query(client, sql::SHARDS_FREE, &[&node, &numbers(&wanted)]).await?;
                 let free: Vec<i32> =
                     free.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
                 lock::hold(client, lock::SHARDS, &free).await?;
                 let free: Vec<i16> =
                     free.iter().map(|n| i16::try_from(*n).unwrap_or(i16::MAX)).collect();
-                let rows =
-                    query(client, sql::SHARDS_TAKE, &[&node, &free, &millis(ttl)]).await?;
+                let rows = query(client, sql::SHARDS_TAKE, &[&node, &free, &millis(ttl)]).await?;
                 commit(client).await?;
                 grants(&rows, &wanted)
             })
@@ -133,8 +130,8 @@ pub(crate) async fn release(session: &Session, node: NodeId, grants: &[Grant]) -
             let (shards, epochs) = (shards.clone(), epochs.clone());
             Box::pin(async move {
                 let node = Uid::from(node);
-                let steps =
-                    [step(client, sql::SHARDS_RELEASE, &[&node, &shards, &epochs]).await?];
+                let params: [Param<'_>; 3] = [&node, &shards, &epochs];
+                let steps = [step(client, sql::SHARDS_RELEASE, &params).await?];
                 pipeline(client, &steps).await.map(drop)
             })
         })

@@ -1,1 +1,276 @@
-//! stub
+//! Shared storage on PostgreSQL 14 or newer, for one node or several.
+//!
+//! # What it is for
+//! [`PostgresStore`] implements [`Store`] so that any number of nodes can work on one database at the
+//! same time: events fan out exactly, lanes keep their order, and a shard has one owner.
+//!
+//! # Theory of operation
+//! * **Batches.** A batch is one transaction and, on the hot path, one round trip: `intake` and
+//!   `record` send locks, one statement over arrays, and the commit, without waiting in between.
+//! * **Tables.** `delivery_live` holds only what is not finished and stays narrow and small; what has
+//!   ended moves to `delivery_done` in the same transaction. Events, ended deliveries and attempts
+//!   are partitioned by day, so that history is dropped, not deleted.
+//! * **Locks** are advisory, few in kind and always taken in one order: see `lock`.
+//! * **Time.** Leases are judged by the database's clock; all other times are handed in.
+//! * **Failures.** Deadlocks are repeated here. A caller hears `Unavailable` when nothing was
+//!   changed, and `Unknown` when the connection broke while a commit was on its way: see `failure`.
+//!
+//! # Invariants
+//! No transaction outlives its call, also when the caller gives up (`session`). No notification is
+//! sent from a transaction that stores or records (`wake`). No lane has two heads: a unique index
+//! says so. No statement reads a whole table except to count.
+//!
+//! # What it must not know
+//! The engine, HTTP, and when anything should be retried.
+//!
+//! # Where to start
+//! `migrations/0001_base.sql`, then `sql/accept.sql` and `sql/record.sql`.
+
+mod catalog;
+mod codec;
+mod failure;
+mod intake;
+mod lease;
+mod lock;
+mod metrics;
+mod migrate;
+mod moves;
+mod options;
+mod partition;
+mod prune;
+mod query;
+mod record;
+mod redrive;
+mod session;
+#[doc(hidden)]
+pub mod sql;
+mod wake;
+mod work;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use posthorn_domain::{
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
+    Shard, TenantId, Timestamp,
+};
+use posthorn_store::{
+    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
+    DueSubscription, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page, PendingAsk,
+    Prune, Pruned, Record, Recorded, Result, StateKind, Store, Swept, Work,
+};
+use tokio::time::Instant;
+use tracing::warn;
+
+pub use options::Options;
+
+use prune::Pruner;
+use session::Session;
+use wake::Wake;
+
+/// How often partitions for the next days are looked after.
+const UPKEEP: Duration = Duration::from_secs(3600);
+
+/// A store on PostgreSQL. Cheap to share behind an `Arc`; dropping it closes its connections.
+pub struct PostgresStore {
+    session: Session,
+    wake: Wake,
+    pruner: Pruner,
+    upkeep: Mutex<Instant>,
+}
+
+impl PostgresStore {
+    /// Connects, brings the schema up to date and makes partitions for the next days. Several nodes
+    /// may do so at once. Fails with `Unavailable` when the database cannot be reached.
+    pub async fn connect(options: Options) -> Result<Self> {
+        metrics::describe();
+        let session = Session::new(&options)?;
+        migrate::run(&session, &options).await?;
+        partition::ensure(&session).await?;
+        let (config, tls) = options.parse()?;
+        let wake = Wake::start(&options, config, tls);
+        let upkeep = Mutex::new(Instant::now() + UPKEEP);
+        Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
+    }
+
+    /// Statements that are put together at run time, for the test that prepares all of them.
+    #[doc(hidden)]
+    pub fn list_statements() -> Vec<String> {
+        let kinds =
+            [StateKind::Pending, StateKind::Delivered, StateKind::Dead, StateKind::Cancelled];
+        let kinds = kinds.into_iter().map(Some).chain([None]);
+        kinds.flat_map(|kind| [true, false].map(|by| query::list_sql(by, kind))).collect()
+    }
+
+    /// What every connection begins with, for the test that asks for plans.
+    #[doc(hidden)]
+    pub fn session_statements(options: &Options) -> String {
+        options.session()
+    }
+
+    /// Makes partitions when it is time, without keeping the caller waiting.
+    fn look_after_partitions(&self) {
+        let now = Instant::now();
+        {
+            let mut next = self.upkeep.lock();
+            if now < *next {
+                return;
+            }
+            *next = now + UPKEEP;
+        }
+        let session = self.session.clone();
+        tokio::spawn(async move {
+            if let Err(error) = partition::ensure(&session).await {
+                warn!(%error, "Failed to make partitions; they are made days ahead, so there is time");
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
+        catalog::change(&self.session, change).await
+    }
+
+    async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
+        catalog::since(&self.session, since).await
+    }
+
+    async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
+        intake::accept(&self.session, batch).await
+    }
+
+    async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>> {
+        work::due_subscriptions(&self.session, shards).await
+    }
+
+    async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
+        work::pending(&self.session, asks, max_bytes).await
+    }
+
+    async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {
+        work::claim(&self.session, batch).await
+    }
+
+    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+        record::record(&self.session, batch).await
+    }
+
+    async fn cancel_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        moves::cancel(&self.session, tenant, delivery, at).await
+    }
+
+    async fn retry_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        moves::retry(&self.session, tenant, delivery, at).await
+    }
+
+    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
+        redrive::create(&self.session, redrive).await
+    }
+
+    async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>> {
+        redrive::find(&self.session, tenant, id).await
+    }
+
+    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
+        redrive::list(&self.session, tenant, limit).await
+    }
+
+    async fn cancel_redrive(
+        &self,
+        tenant: TenantId,
+        id: RedriveId,
+        at: Timestamp,
+    ) -> Result<Redrive> {
+        redrive::cancel(&self.session, tenant, id, at).await
+    }
+
+    async fn advance_redrive(
+        &self,
+        id: RedriveId,
+        limit: usize,
+        at: Timestamp,
+    ) -> Result<Advanced> {
+        redrive::advance(&self.session, id, limit, at).await
+    }
+
+    async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
+        moves::sweep(&self.session, limit, at).await
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Pruned> {
+        self.look_after_partitions();
+        self.pruner.prune(&self.session, prune).await
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
+        self.look_after_partitions();
+        lease::heartbeat(&self.session, beat).await
+    }
+
+    async fn acquire_shards(
+        &self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+    ) -> Result<Vec<Grant>> {
+        lease::acquire(&self.session, node, shards, ttl).await
+    }
+
+    async fn release_shards(&self, node: NodeId, grants: &[Grant]) -> Result<()> {
+        lease::release(&self.session, node, grants).await
+    }
+
+    async fn depart(&self, node: NodeId) -> Result<()> {
+        lease::depart(&self.session, node).await
+    }
+
+    async fn notify(&self, shards: &[Shard]) -> Result<()> {
+        self.wake.notify(shards);
+        Ok(())
+    }
+
+    async fn notified(&self) -> Vec<Shard> {
+        self.wake.notified().await
+    }
+
+    async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
+        query::event(&self.session, tenant, id).await
+    }
+
+    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
+        query::events(&self.session, tenant, filter).await
+    }
+
+    async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
+        query::delivery(&self.session, tenant, id).await
+    }
+
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
+        query::deliveries(&self.session, tenant, filter).await
+    }
+
+    async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
+        query::attempts(&self.session, tenant, delivery).await
+    }
+
+    async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
+        query::counts(&self.session, tenant).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        query::ping(&self.session).await
+    }
+}

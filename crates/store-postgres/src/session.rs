@@ -183,12 +183,9 @@ pub(crate) async fn step<'a>(
 pub(crate) async fn pipeline(client: &Object, steps: &[Step<'_>]) -> Outcome<Vec<Vec<Row>>> {
     // Requests are sent in the order in which the futures are first polled, which is this one.
     let queries = steps.iter().map(|step| client.query(&step.statement, step.params));
-    let (began, rows, committed) = join3(
-        client.batch_execute("begin"),
-        join_all(queries),
-        client.batch_execute("commit"),
-    )
-    .await;
+    let (began, rows, committed) =
+        join3(client.batch_execute("begin"), join_all(queries), client.batch_execute("commit"))
+            .await;
     began.map_err(Failure::Committing)?;
     let rows = rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(Failure::Committing)?;
     committed.map_err(Failure::Committing)?;

@@ -36,8 +36,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// Notifications that may wait here to be read; when full, the reader of the socket waits.
 const INBOX: usize = 64;
 
-type PgConnection =
-    Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+type PgConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// A set of hints: one bit for each shard, and whether the catalog changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -21,6 +21,11 @@ pub(crate) fn due(at: Timestamp) -> i64 {
     at.as_millis().min(NEVER - 1)
 }
 
+/// JSON text of a value that always has one: maps with text keys, lists, and the domain's enums.
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("the domain's types have a JSON form")
+}
+
 pub(crate) const fn state_code(state: DeliveryState) -> i64 {
     match state {
         DeliveryState::Pending => 0,
@@ -104,9 +109,7 @@ impl<'r, 's> Columns<'r, 's> {
     pub(crate) fn corrupt(&self, problem: impl std::fmt::Display) -> Corrupt {
         let row = match self.row.get_ref(self.key) {
             Ok(rusqlite::types::ValueRef::Integer(number)) => number.to_string(),
-            Ok(rusqlite::types::ValueRef::Text(text)) => {
-                String::from_utf8_lossy(text).into_owned()
-            }
+            Ok(rusqlite::types::ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
             Ok(rusqlite::types::ValueRef::Blob(bytes)) => {
                 bytes.iter().map(|byte| format!("{byte:02x}")).collect()
             }
@@ -171,6 +174,10 @@ impl<'r, 's> Columns<'r, 's> {
             rusqlite::types::ValueRef::Null => Ok(None),
             _ => self.array(column).map(Some),
         }
+    }
+
+    pub(crate) fn json<T: serde::de::DeserializeOwned>(&self, column: usize) -> Result<T, Corrupt> {
+        serde_json::from_str(self.text(column)?).map_err(|error| self.corrupt(error))
     }
 
     pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(

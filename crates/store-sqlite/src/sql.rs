@@ -30,11 +30,7 @@ macro_rules! kind {
 /// Filters on everything that has no index of its own, and cuts the page.
 macro_rules! page_of_deliveries {
     () => {
-        concat!(
-            " and d.id < ?2 and (?3 is null or ?3 = ",
-            kind!(),
-            ") order by d.id desc limit ?4"
-        )
+        concat!(" and d.id < ?2 and (?3 is null or ?3 = ", kind!(), ") order by d.id desc limit ?4")
     };
 }
 
@@ -244,10 +240,8 @@ macro_rules! prunable {
 pub(crate) const PRUNE_CANDIDATES: &str =
     concat!("select e.no, ", prunable!(), " from event e where e.no > ?1 order by e.no limit ?4");
 
-pub(crate) const PRUNE_CHECK: &str = concat!(
-    "select e.first_seq, e.deliveries from event e where e.no = ?1 and ",
-    prunable!()
-);
+pub(crate) const PRUNE_CHECK: &str =
+    concat!("select e.first_seq, e.deliveries from event e where e.no = ?1 and ", prunable!());
 
 /// A range of `idempotency_by_age`.
 pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key) in ( \
@@ -279,3 +273,6 @@ pub(crate) const COUNT_REDRIVABLE: &str = concat!("select count(*)", redrivable!
 
 pub(crate) const REDRIVABLE: &str =
     concat!("select d.seq, s.id", redrivable!(), " order by d.seq limit ?7");
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,183 @@
+use bytes::Bytes;
+use serde_json::json;
 
+use super::{
+    CancelReason, DeadReason, Delivery, DeliveryState, Input, Step, StepRefusal,
+    SubscriptionEffect, step,
+};
+use crate::policy::{Policy, profiles};
+use crate::{Answer, AttemptOutcome, DeliveryId, EventId, SubscriptionId, TenantId, Timestamp};
+
+const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+fn delivery(state: DeliveryState, attempts: u32) -> Delivery {
+    Delivery {
+        id: DeliveryId::new(NOW, 1),
+        event: EventId::new(NOW, 2),
+        subscription: SubscriptionId::new(NOW, 3),
+        tenant: TenantId::DEFAULT,
+        lane: None,
+        seq: 1,
+        state,
+        due_at: NOW,
+        attempts,
+        budget_base: 0,
+        budget_began: NOW,
+        created_at: NOW,
+        ended_at: None,
+    }
+}
+
+fn answer(status: u16) -> AttemptOutcome {
+    AttemptOutcome::Answered(Answer {
+        status,
+        retry_after: None,
+        content_type: None,
+        body: Bytes::new(),
+    })
+}
+
+fn run(policy: &Policy, delivery: &Delivery, input: &Input<'_>) -> Result<Step, StepRefusal> {
+    step(delivery, input, policy, NOW, 0)
+}
+
+fn with(patch: serde_json::Value) -> Policy {
+    profiles::default_profile().patched(&patch).expect("valid")
+}
+
+#[test]
+fn success_ends_and_releases() {
+    let policy = profiles::default_profile();
+    let next = run(&policy, &delivery(DeliveryState::Pending, 0), &Input::Attempted(&answer(204)))
+        .expect("allowed");
+    assert_eq!(next.state, DeliveryState::Delivered);
+    assert!(next.charge && next.release_lane);
+}
+
+#[test]
+fn failure_goes_back_to_pending_until_the_budget_is_used_up() {
+    let policy = profiles::cedros();
+    let failed = answer(500);
+    for attempts in 0..4 {
+        let next =
+            run(&policy, &delivery(DeliveryState::Pending, attempts), &Input::Attempted(&failed))
+                .expect("allowed");
+        assert_eq!(next.state, DeliveryState::Pending);
+        let wait = next.due_at.since(NOW).as_millis();
+        assert_eq!(wait, 1_000 << attempts, "wait after attempt {}", attempts + 1);
+        assert!(next.charge && !next.release_lane);
+    }
+    let last = run(&policy, &delivery(DeliveryState::Pending, 4), &Input::Attempted(&failed))
+        .expect("allowed");
+    assert_eq!(last.state, DeliveryState::Dead(DeadReason::Exhausted));
+}
+
+#[test]
+fn a_fresh_budget_counts_from_its_own_beginning() {
+    let policy = profiles::cedros();
+    let mut revived = delivery(DeliveryState::InFlight, 5);
+    revived.budget_base = 5;
+    let next = run(&policy, &revived, &Input::Attempted(&answer(500))).expect("allowed");
+    assert_eq!(next.state, DeliveryState::Pending);
+    assert_eq!(next.due_at.since(NOW).as_millis(), 1_000);
+}
+
+#[test]
+fn exhaustion_follows_the_policy() {
+    let last = delivery(DeliveryState::Pending, 11);
+    let failed = answer(500);
+    for (choice, state, effect) in [
+        ("dead_letter", DeliveryState::Dead(DeadReason::Exhausted), SubscriptionEffect::None),
+        ("drop", DeliveryState::Cancelled(CancelReason::Dropped), SubscriptionEffect::None),
+        (
+            "disable_subscription",
+            DeliveryState::Dead(DeadReason::Exhausted),
+            SubscriptionEffect::DisableExhausted,
+        ),
+        (
+            "delete_subscription",
+            DeliveryState::Dead(DeadReason::Exhausted),
+            SubscriptionEffect::Delete,
+        ),
+    ] {
+        let policy = with(json!({ "on_exhausted": choice }));
+        let next = run(&policy, &last, &Input::Attempted(&failed)).expect("allowed");
+        assert_eq!((next.state, next.subscription), (state, effect), "{choice}");
+    }
+}
+
+#[test]
+fn a_blocking_dead_head_does_not_release_its_lane() {
+    let policy = with(json!({"order": {"scope": "subscription", "dead_head": "block"},
+        "schedule": {"max_attempts": 1}}));
+    let next = run(&policy, &delivery(DeliveryState::Pending, 0), &Input::Attempted(&answer(500)))
+        .expect("allowed");
+    assert_eq!(next.state, DeliveryState::Dead(DeadReason::Exhausted));
+    assert!(!next.release_lane);
+}
+
+#[test]
+fn gone_disables_and_keeps_the_delivery() {
+    let policy = profiles::default_profile();
+    let next = run(&policy, &delivery(DeliveryState::Pending, 11), &Input::Attempted(&answer(410)))
+        .expect("allowed");
+    assert_eq!(next.state, DeliveryState::Pending);
+    assert_eq!(next.subscription, SubscriptionEffect::DisableGone);
+}
+
+#[test]
+fn a_closed_gate_never_charges() {
+    let gate = |closed: serde_json::Value| {
+        with(json!({"gate": {"url": "https://h/health", "timeout": "5s", "status": ["200"],
+            "on_closed": closed}}))
+    };
+    let waiting = delivery(DeliveryState::Pending, 2);
+    let dead = run(&gate(json!("dead_letter")), &waiting, &Input::GateClosed).expect("allowed");
+    assert_eq!(dead.state, DeliveryState::Dead(DeadReason::Gate));
+    assert!(!dead.charge);
+    let later = run(&gate(json!({"postpone": {"wait": "1m"}})), &waiting, &Input::GateClosed)
+        .expect("allowed");
+    assert_eq!(later.state, DeliveryState::Pending);
+    assert_eq!(later.due_at.since(NOW).as_millis(), 60_000);
+    assert!(!later.charge);
+}
+
+#[test]
+fn being_held_back_too_long_expires() {
+    let policy = with(json!({"schedule": {"max_age": "1h"}}));
+    let waiting = delivery(DeliveryState::Pending, 1);
+    let soon = Input::Postponed { until: NOW.plus(crate::Span::from_secs(10)) };
+    assert_eq!(run(&policy, &waiting, &soon).expect("allowed").state, DeliveryState::Pending);
+    let late = Input::Postponed { until: NOW.plus(crate::Span::from_secs(3_601)) };
+    let next = run(&policy, &waiting, &late).expect("allowed");
+    assert_eq!(next.state, DeliveryState::Dead(DeadReason::Expired));
+}
+
+#[test]
+fn terminal_is_final_but_for_a_retry() {
+    let policy = profiles::default_profile();
+    let ended = [
+        DeliveryState::Delivered,
+        DeliveryState::Dead(DeadReason::Gate),
+        DeliveryState::Cancelled(CancelReason::Operator),
+    ];
+    for state in ended {
+        let done = delivery(state, 3);
+        let ok = answer(200);
+        for input in [
+            Input::Attempted(&ok),
+            Input::GateClosed,
+            Input::Postponed { until: NOW },
+            Input::Cancel(CancelReason::Operator),
+        ] {
+            assert_eq!(run(&policy, &done, &input), Err(StepRefusal::Terminal), "{state:?}");
+        }
+        let next = run(&policy, &done, &Input::Retry).expect("allowed");
+        assert_eq!(next.state, DeliveryState::Pending);
+        assert!(next.fresh_budget && !next.charge);
+    }
+    for state in [DeliveryState::Pending, DeliveryState::InFlight] {
+        let refused = run(&policy, &delivery(state, 0), &Input::Retry);
+        assert_eq!(refused, Err(StepRefusal::NotTerminal));
+    }
+}

@@ -97,7 +97,7 @@ impl Backoff {
                 let exponent = i32::try_from(index).unwrap_or(i32::MAX);
                 let millis = initial.as_millis() as f64 * factor.powi(exponent);
                 if millis.is_finite() && millis < cap.as_millis() as f64 {
-                    Span::from_millis(millis as u64)
+                    Span::from_millis(millis.round() as u64)
                 } else {
                     *cap
                 }

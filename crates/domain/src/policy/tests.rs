@@ -1,1 +1,272 @@
+use bytes::Bytes;
+use serde_json::json;
 
+use super::{Policy, Verdict, parse_retry_after, profiles};
+use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
+
+const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+/// Runs a schedule to its end with requests that take no time; seconds after the start at which
+/// each attempt is made.
+fn attempt_times(policy: &Policy, dice: u64) -> Vec<f64> {
+    let mut times = vec![0.0];
+    let mut now = START;
+    for done in 1.. {
+        match policy.schedule.next(done, START, now, None, dice) {
+            Some(due) => now = due,
+            None => break,
+        }
+        times.push(now.since(START).as_millis() as f64 / 1_000.0);
+    }
+    times
+}
+
+#[track_caller]
+fn check_times(policy: &Policy, dice: u64, expected: &[f64]) {
+    assert_eq!(attempt_times(policy, dice), expected);
+}
+
+#[test]
+fn notificaties_reproduces_the_eight_steps() {
+    let elapsed = [0.0, 25.0, 125.0, 525.0, 2125.0, 8525.0, 34125.0, 86125.0];
+    check_times(&profiles::notificaties(), 7, &elapsed);
+}
+
+#[test]
+fn notificaties_bases_two_and_three() {
+    let with_base = |factor: f64| {
+        let patch = json!({"schedule": {"backoff": {"exponential":
+            {"initial": "25s", "factor": factor, "cap": "52000s"}}, "max_attempts": 5}});
+        profiles::notificaties().patched(&patch).expect("valid")
+    };
+    check_times(&with_base(2.0), 0, &[0.0, 25.0, 75.0, 175.0, 375.0]);
+    check_times(&with_base(3.0), 0, &[0.0, 25.0, 100.0, 325.0, 1000.0]);
+}
+
+#[test]
+fn efgs_waits_five_minutes_six_times() {
+    check_times(&profiles::efgs(), 3, &[0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0]);
+}
+
+#[test]
+fn cedros_doubles_from_one_second() {
+    check_times(&profiles::cedros(), 1, &[0.0, 1.0, 3.0, 7.0, 15.0]);
+}
+
+#[test]
+fn cedros_recommended_configurations() {
+    let with = |initial: &str, factor: f64, cap: &str| {
+        let patch = json!({"schedule": {"backoff": {"exponential":
+            {"initial": initial, "factor": factor, "cap": cap}}, "max_attempts": 7}});
+        profiles::cedros().patched(&patch).expect("valid")
+    };
+    // Waits 0.5, 0.75, 1.125, 1.6875, 2.53125, 3.796875 s, each to the nearest millisecond.
+    check_times(&with("500ms", 1.5, "2m"), 0, &[0.0, 0.5, 1.25, 2.375, 4.063, 6.594, 10.391]);
+    check_times(&with("250ms", 2.0, "10m"), 0, &[0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 15.75]);
+}
+
+#[test]
+fn pca_hub_stays_in_its_windows_for_every_throw_of_the_dice() {
+    let windows = [(0, 0), (11, 20), (312, 330), (913, 940), (2714, 2750), (8715, 8760)]
+        .map(|(a, b)| (f64::from(a), f64::from(b)));
+    for dice in 0..1_000 {
+        let times = attempt_times(&profiles::pca_hub(), dice);
+        assert_eq!(times.len(), windows.len());
+        for (time, (from, to)) in times.iter().zip(windows) {
+            assert!((from..=to).contains(time), "{time} not in {from}..={to}");
+            assert_eq!(time.fract(), 0.0, "jitter is whole seconds");
+        }
+    }
+}
+
+#[test]
+fn pca_hub_jitter_reaches_every_second_from_one_to_ten() {
+    let jitter = profiles::pca_hub().schedule.jitter;
+    let mut seen: Vec<u64> =
+        (0..100).map(|dice| jitter.apply(Span::ZERO, dice).as_millis() / 1_000).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, (1..=10).collect::<Vec<_>>());
+}
+
+#[test]
+fn default_profile_sends_twelve_times_within_a_tenth_of_its_waits() {
+    let waits =
+        [5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 10800.0, 21600.0, 43200.0, 86400.0, 86400.0];
+    for dice in [0, 1, u64::MAX / 3, u64::MAX] {
+        let times = attempt_times(&profiles::default_profile(), dice);
+        assert_eq!(times.len(), 12);
+        for (pair, wait) in times.windows(2).zip(waits) {
+            let gap = pair[1] - pair[0];
+            assert!((wait * 0.9 - 0.001..=wait * 1.1 + 0.001).contains(&gap), "{gap} for {wait}");
+        }
+    }
+}
+
+#[test]
+fn retry_after_only_ever_lengthens_and_is_clamped() {
+    let schedule = profiles::default_profile().schedule;
+    let next = |asked: u64| {
+        let asked = Some(Span::from_secs(asked));
+        let due = schedule.next(1, START, START, asked, 0).expect("budget left");
+        due.since(START).as_millis() / 1_000
+    };
+    assert_eq!(next(1), 4, "shorter than the schedule: ignored (5 s less 10 % jitter)");
+    assert_eq!(next(60), 60);
+    assert_eq!(next(9_999_999), 86_400);
+}
+
+#[test]
+fn max_age_ends_a_schedule() {
+    let patch = json!({"schedule": {"max_attempts": null, "max_age": "1h",
+        "backoff": {"fixed": {"wait": "20m"}}, "jitter": "none"}});
+    let policy = profiles::default_profile().patched(&patch).expect("valid");
+    check_times(&policy, 0, &[0.0, 1200.0, 2400.0, 3600.0]);
+}
+
+#[test]
+fn retry_after_texts() {
+    let now = Timestamp::from_millis(1_445_412_480_000); // Wed, 21 Oct 2015 07:28:00 GMT
+    for (text, seconds) in [
+        ("120", Some(120)),
+        (" 5 ", Some(5)),
+        ("0", Some(0)),
+        ("9999999", Some(9_999_999)),
+        ("Wed, 21 Oct 2015 07:28:30 GMT", Some(30)),
+        ("Wed, 21 Oct 2015 07:27:00 GMT", Some(0)),
+        ("-1", None),
+        ("1.5", None),
+        ("9e18", None),
+        ("NaN", None),
+        ("99999999", None),
+        ("", None),
+        ("Wed, 21 Oct 2015 07:28:30 CET", None),
+        ("soon", None),
+    ] {
+        assert_eq!(parse_retry_after(text, now), seconds.map(Span::from_secs), "{text:?}");
+    }
+}
+
+fn answer(status: u16, body: &str) -> AttemptOutcome {
+    AttemptOutcome::Answered(Answer {
+        status,
+        retry_after: None,
+        content_type: None,
+        body: Bytes::from(body.to_owned()),
+    })
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Success,
+    Retry,
+    Permanent,
+    Gone,
+}
+
+#[track_caller]
+fn check_verdict(policy: &Policy, outcome: &AttemptOutcome, expected: Kind) {
+    let kind = match policy.classify(outcome, START) {
+        Verdict::Success => Kind::Success,
+        Verdict::Retry { .. } => Kind::Retry,
+        Verdict::Permanent => Kind::Permanent,
+        Verdict::Gone => Kind::Gone,
+    };
+    assert_eq!(kind, expected, "{outcome:?}");
+}
+
+#[test]
+fn default_classification() {
+    let policy = profiles::default_profile();
+    for status in [200, 201, 204, 299] {
+        check_verdict(&policy, &answer(status, ""), Kind::Success);
+    }
+    for status in [199, 300, 301, 307, 400, 404, 409, 429, 500, 503] {
+        check_verdict(&policy, &answer(status, ""), Kind::Retry);
+    }
+    check_verdict(&policy, &answer(410, ""), Kind::Gone);
+    let failed = |code| AttemptOutcome::Failed { code, detail: String::new() };
+    check_verdict(&policy, &failed(FailureCode::ResponseTimeout), Kind::Retry);
+    check_verdict(&policy, &failed(FailureCode::AddressNotAllowed), Kind::Retry);
+    check_verdict(&policy, &failed(FailureCode::UrlNotAllowed), Kind::Permanent);
+}
+
+#[test]
+fn pca_hub_classification() {
+    let policy = profiles::pca_hub();
+    let standard = r#"{"status":400,"code":"c","message":"m","domain":"d","trace":"t","more":1}"#;
+    let four_keys = r#"{"status":400,"code":"c","message":"m","domain":"d"}"#;
+    let text_status = r#"{"status":"400","code":"c","message":"m","domain":"d","trace":"t"}"#;
+    check_verdict(&policy, &answer(200, ""), Kind::Success);
+    for status in [201, 204, 502, 503] {
+        check_verdict(&policy, &answer(status, "<html>"), Kind::Retry);
+    }
+    for status in [400, 401, 403, 404, 503] {
+        check_verdict(&policy, &answer(status, standard), Kind::Permanent);
+    }
+    for status in [409, 500] {
+        check_verdict(&policy, &answer(status, standard), Kind::Retry);
+    }
+    check_verdict(&policy, &answer(400, four_keys), Kind::Retry);
+    check_verdict(&policy, &answer(400, text_status), Kind::Retry);
+    check_verdict(&policy, &answer(400, "<html>"), Kind::Retry);
+}
+
+#[test]
+fn shipped_profiles_are_valid_and_round_trip() {
+    for (name, policy) in profiles::shipped() {
+        policy.validate().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let text = serde_json::to_string(&policy).expect("serialises");
+        assert_eq!(serde_json::from_str::<Policy>(&text).expect("reads back"), policy, "{name}");
+    }
+}
+
+#[test]
+fn policies_that_can_never_work_are_refused() {
+    let base = profiles::default_profile();
+    for (patch, path) in [
+        (json!({"schedule": {"max_attempts": 0}}), "schedule.max_attempts"),
+        (json!({"schedule": {"max_attempts": 1001}}), "schedule.max_attempts"),
+        (json!({"schedule": {"max_attempts": null}}), "schedule"),
+        (json!({"schedule": {"backoff": {"fixed": {"wait": "-5s"}}}}), "policy"),
+        (json!({"schedule": {"backoff": {"list": {"waits": []}}}}), "schedule.backoff.list.waits"),
+        (
+            json!({"schedule": {"backoff": {"exponential": {"initial": "1s", "factor": 0.5, "cap": "1m"}}}}),
+            "schedule.backoff.exponential.factor",
+        ),
+        (json!({"schedule": {"jitter": {"ratio": {"ratio": 1.5}}}}), "schedule.jitter.ratio"),
+        (json!({"success": []}), "success"),
+        (json!({"success": ["3xx"]}), "success"),
+        (json!({"success": ["2yy"]}), "policy"),
+        (json!({"limits": {"concurrency": 0}}), "limits.concurrency"),
+        (json!({"limits": {"total": "0s"}}), "limits.total"),
+        (json!({"limits": {"rate": 0.0}}), "limits.rate"),
+        (json!({"lease": {"time": "10s"}}), "lease.time"),
+        (json!({"spacing": "2s"}), "spacing"),
+        (json!({"request": {"method": "GET"}}), "request.body"),
+        (json!({"request": {"headers": {"Host": "x"}}}), "request.headers.Host"),
+        (
+            json!({"request": {"headers": {"Metadata-Flavor": "Google"}}}),
+            "request.headers.Metadata-Flavor",
+        ),
+        (json!({"request": {"headers": {"X-A": "a\r\nb"}}}), "request.headers.X-A"),
+        (json!({"schedul": {}}), "policy"),
+        (json!([1]), "policy"),
+    ] {
+        let error = base.patched(&patch).expect_err(&patch.to_string());
+        assert_eq!(error.path, path, "{patch}: {error}");
+    }
+}
+
+#[test]
+fn patches_replace_choices_and_merge_records() {
+    let base = profiles::default_profile();
+    let patch = json!({"schedule": {"backoff": {"fixed": {"wait": "1s"}}, "jitter": "none"},
+        "request": {"headers": {"X-One": "1"}}});
+    let once = base.patched(&patch).expect("valid");
+    assert_eq!(once.schedule.max_attempts, Some(12), "untouched fields stay");
+    let twice = once
+        .patched(&json!({"request": {"headers": {"X-Two": "2", "X-One": null}}}))
+        .expect("valid");
+    assert_eq!(twice.request.headers.keys().collect::<Vec<_>>(), ["X-Two"]);
+}

@@ -10,9 +10,13 @@ use posthorn_domain::{Span, Timestamp};
 const OPEN_AFTER: u32 = 8;
 /// Failures in a row after which a subscription shares the slots for the sick.
 const SICK_AFTER: u32 = 3;
-/// How long a breaker first stays open, and at most.
-const OPEN_FIRST: Span = Span::from_secs(5);
-const OPEN_MAX: Span = Span::from_secs(300);
+/// How long a breaker first stays open.
+const OPEN_FIRST: Span = Span::from_secs(1);
+/// How long it stays open at most: so many times what a failed attempt takes, between these two. One
+/// that fails at once costs little and is asked often; one that runs into its deadline is not.
+const OPEN_FACTOR: u64 = 20;
+const OPEN_MAX_QUICK: Span = Span::from_secs(5);
+const OPEN_MAX_SLOW: Span = Span::from_secs(300);
 /// Attempts under way at once when nothing is known of a receiver yet.
 const CONCURRENCY_START: f64 = 8.0;
 /// How long an overloaded receiver is left alone when it does not say.
@@ -59,7 +63,7 @@ impl Default for Health {
 
 impl Health {
     /// Takes note of an attempt; true when the breaker has just opened.
-    pub(super) fn note(&mut self, sign: Sign, now: Timestamp) -> bool {
+    pub(super) fn note(&mut self, sign: Sign, took: Span, now: Timestamp) -> bool {
         match sign {
             Sign::Good | Sign::Refused => {
                 self.failures = 0;
@@ -70,25 +74,26 @@ impl Health {
             Sign::Silent => false,
             Sign::Overloaded { asked } => {
                 self.concurrency = (self.concurrency / 2.0).max(1.0);
-                let wait = asked.unwrap_or(THROTTLE).min(OPEN_MAX).max(THROTTLE);
+                let wait = asked.unwrap_or(THROTTLE).clamp(THROTTLE, OPEN_MAX_SLOW);
                 self.held_until = self.held_until.max(now.plus(wait));
-                self.failed(now)
+                self.failed(took, now)
             }
             Sign::Bad => {
                 self.concurrency = (self.concurrency / 2.0).max(1.0);
-                self.failed(now)
+                self.failed(took, now)
             }
         }
     }
 
-    fn failed(&mut self, now: Timestamp) -> bool {
+    fn failed(&mut self, took: Span, now: Timestamp) -> bool {
         self.failures = self.failures.saturating_add(1);
         // Attempts that were under way when the breaker opened do not open it further.
         if self.failures < OPEN_AFTER || (self.open_for > Span::ZERO && now < self.held_until) {
             return false;
         }
-        let doubled = Span::from_millis(self.open_for.as_millis() * 2);
-        self.open_for = doubled.clamp(OPEN_FIRST, OPEN_MAX);
+        let longest = Span::from_millis(took.as_millis().saturating_mul(OPEN_FACTOR));
+        let doubled = Span::from_millis(self.open_for.as_millis() * 2).max(OPEN_FIRST);
+        self.open_for = doubled.min(longest.clamp(OPEN_MAX_QUICK, OPEN_MAX_SLOW));
         self.held_until = self.held_until.max(now.plus(self.open_for));
         self.concurrency = 1.0;
         true
@@ -151,22 +156,40 @@ mod tests {
     #[test]
     fn breaker_opens_probes_and_closes() {
         let limits = Limits::default();
+        let quick = Span::from_millis(1);
         let mut health = Health::default();
         for _ in 0..OPEN_AFTER - 1 {
-            assert!(!health.note(Sign::Bad, at(0)));
+            assert!(!health.note(Sign::Bad, quick, at(0)));
         }
         assert!(health.is_sick());
-        assert!(health.note(Sign::Bad, at(0)));
-        assert_eq!(health.held_until(), at(5_000));
+        assert!(health.note(Sign::Bad, quick, at(0)));
+        assert_eq!(health.held_until(), at(1_000));
         // A straggler changes nothing; a failed probe doubles the time.
-        assert!(!health.note(Sign::Bad, at(10)));
-        assert_eq!(health.held_until(), at(5_000));
+        assert!(!health.note(Sign::Bad, quick, at(10)));
+        assert_eq!(health.held_until(), at(1_000));
         assert_eq!(health.limit(&limits), 1);
-        assert!(health.note(Sign::Bad, at(5_000)));
-        assert_eq!(health.held_until(), at(15_000));
-        health.note(Sign::Good, at(15_000));
+        assert!(health.note(Sign::Bad, quick, at(1_000)));
+        assert_eq!(health.held_until(), at(3_000));
+        health.note(Sign::Good, quick, at(3_000));
         assert!(!health.is_sick());
         assert_eq!(health.limit(&limits), 2, "recovery ramps instead of jumping");
+    }
+
+    #[test]
+    fn slow_failures_hold_longer_than_quick_ones() {
+        let longest = |took: Span| {
+            let (mut health, mut now) = (Health::default(), at(0));
+            for _ in 0..100 {
+                health.note(Sign::Bad, took, now);
+                now = now.max(health.held_until());
+            }
+            let before = now;
+            health.note(Sign::Bad, took, now);
+            health.held_until().since(before)
+        };
+        assert_eq!(longest(Span::from_millis(2)), Span::from_secs(5));
+        assert_eq!(longest(Span::from_secs(1)), Span::from_secs(20));
+        assert_eq!(longest(Span::from_secs(20)), Span::from_secs(300));
     }
 
     #[test]
@@ -183,9 +206,10 @@ mod tests {
     #[test]
     fn overload_is_respected_but_bounded() {
         let mut health = Health::default();
-        health.note(Sign::Overloaded { asked: Some(Span::from_secs(20)) }, at(0));
+        let asks = |seconds| Sign::Overloaded { asked: Some(Span::from_secs(seconds)) };
+        health.note(asks(20), Span::ZERO, at(0));
         assert_eq!(health.held_until(), at(20_000));
-        health.note(Sign::Overloaded { asked: Some(Span::from_secs(86_400)) }, at(0));
+        health.note(asks(86_400), Span::ZERO, at(0));
         assert_eq!(health.held_until(), at(300_000));
     }
 }

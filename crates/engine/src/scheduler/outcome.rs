@@ -92,7 +92,7 @@ impl Scheduler {
         if next.subscription != SubscriptionEffect::None {
             let effect =
                 Effect { tenant: delivery.tenant, subscription: id, what: next.subscription };
-            drop(self.parts.effects.send(effect));
+            let _ = self.parts.effects.send(effect);
         }
         self.recording.insert((done.delivery(), done.job.fence.epoch), done.job.work);
         self.evaluate(id);
@@ -140,7 +140,7 @@ impl Scheduler {
         ::metrics::histogram!(metrics::ATTEMPT_SECONDS)
             .record(done.took.as_millis() as f64 / 1_000.0);
         let Some(lineup) = self.lineups.get_mut(&done.subscription()) else { return };
-        if lineup.health.note(sign, now) {
+        if lineup.health.note(sign, done.took, now) {
             ::metrics::counter!(metrics::BREAKER_OPENED).increment(1);
         }
         if label == "gone" {

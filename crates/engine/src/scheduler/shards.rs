@@ -86,7 +86,7 @@ impl Scheduler {
         for (shards, answer) in done {
             debug!(?shards, "shards are quiet and can be given back");
             self.lose(&shards);
-            drop(answer.send(()));
+            let _ = answer.send(());
         }
     }
 }

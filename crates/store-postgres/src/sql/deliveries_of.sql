@@ -2,7 +2,7 @@
 -- already. Plan: primary keys, partitions pruned.
 select
     l.id, l.event, l.subscription, l.tenant, l.lane, l.seq,
-    case when g.id is null then l.state else 20 end as state,
+    case when g.id is null then l.state else 20::int2 end as state,
     case when g.id is null then l.due_at else 9223372036854775807 end as due_at,
     l.attempts, l.budget_base, l.budget_began, l.created_at, g.deleted_at as ended_at
 from unnest($2::uuid[]) as wanted(id)

@@ -1,0 +1,178 @@
+//! One authenticated request on its way to a handler.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, Path};
+use axum::response::Response;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, header};
+use posthorn_domain::{Scope, TenantId};
+use posthorn_engine::{Engine, Principal};
+use serde::de::DeserializeOwned;
+
+use crate::query::Query;
+use crate::problem::{Problem, Result};
+use crate::routes::{Access, Route};
+use crate::{Options, body, codes, json};
+
+/// The header with which an operator names a tenant.
+pub(crate) const TENANT_HEADER: &str = "posthorn-tenant";
+
+/// What all requests share.
+pub(crate) struct Api {
+    pub(crate) engine: Engine,
+    pub(crate) options: Options,
+}
+
+/// Who calls, and for which tenant.
+pub(crate) struct Caller {
+    principal: Principal,
+    tenant: TenantId,
+}
+
+/// One request that may be served.
+pub(crate) struct Call {
+    pub(crate) api: Arc<Api>,
+    caller: Option<Caller>,
+    pub(crate) query: Query,
+    pub(crate) parts: Parts,
+    body: Body,
+}
+
+impl Call {
+    /// Lets a request in, or not: key, scope, tenant, then query parameters.
+    pub(crate) fn admit(
+        api: &Arc<Api>,
+        route: &'static Route,
+        request: Request<Body>,
+    ) -> Result<Self> {
+        let (parts, body) = request.into_parts();
+        let (caller, query) = match route.access {
+            Access::Open => (None, Query::default()),
+            Access::Scope(scope) => {
+                let caller = authorize(&api.engine, scope, &parts.headers)?;
+                let query = match parts.uri.query() {
+                    None => Query::default(),
+                    query => Query::parse(query, route.query)?,
+                };
+                (Some(caller), query)
+            }
+        };
+        Ok(Self { api: Arc::clone(api), caller, query, parts, body })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.api.engine
+    }
+
+    /// The tenant the caller acts for. Routes without a key have none and must not ask.
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.caller.as_ref().expect("a route with a scope has a caller").tenant
+    }
+
+    pub(crate) fn is_operator(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.principal.is_operator())
+    }
+
+    /// The id or name at the end of the path. A malformed one is answered like an unknown one.
+    pub(crate) async fn named<T: FromStr>(&mut self, what: &'static str) -> Result<T> {
+        match Path::<String>::from_request_parts(&mut self.parts, &()).await {
+            Ok(Path(text)) => text.parse().map_err(|_| Problem::not_found(what)),
+            Err(_) => Err(Problem::not_found(what)),
+        }
+    }
+
+    /// The body's bytes; it must be JSON by its type.
+    pub(crate) async fn bytes(&mut self, limit: usize) -> Result<Bytes> {
+        body::check_media_type(&self.parts.headers)?;
+        body::read(&self.parts.headers, std::mem::take(&mut self.body), limit).await
+    }
+
+    /// The body of a management request.
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let limit = self.api.options.body_bytes;
+        let bytes = self.bytes(limit).await?;
+        json::parse_strict(json::utf8(&bytes)?)
+    }
+
+    /// The same where all fields are optional and no body at all is fine too.
+    pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T> {
+        let bare = self.parts.headers.get(header::CONTENT_TYPE).is_none();
+        if bare && http_body::Body::is_end_stream(&self.body) {
+            return Ok(T::default());
+        }
+        self.json().await
+    }
+}
+
+/// Who sends this, and may they?
+fn authorize(engine: &Engine, scope: Scope, headers: &HeaderMap) -> Result<Caller> {
+    let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
+    let principal = engine.authenticate(text).ok_or_else(Problem::unauthorized)?;
+    let allowed = match scope {
+        // A key bound to a tenant is never an operator, whatever its scopes say.
+        Scope::Operator => principal.is_operator(),
+        scope => principal.key.allows(scope),
+    };
+    if !allowed {
+        let name = scope_name(scope);
+        return Err(Problem::new(codes::FORBIDDEN, format!("the key needs the scope `{name}`")));
+    }
+    let tenant = match scope {
+        Scope::Operator => TenantId::DEFAULT,
+        _ => tenant(engine, &principal, headers)?,
+    };
+    Ok(Caller { principal, tenant })
+}
+
+/// The text of the key, when there is exactly one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.to_str().ok()?;
+    if values.next().is_some() {
+        return None;
+    }
+    let (scheme, text) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
+}
+
+/// The tenant a key acts for. Naming another tenant than one's own is like naming none there is.
+fn tenant(engine: &Engine, principal: &Principal, headers: &HeaderMap) -> Result<TenantId> {
+    let own = principal.key.tenant;
+    let Some(wanted) = headers.get(TENANT_HEADER) else {
+        return match own {
+            Some(own) => Ok(own),
+            None if principal.is_operator() => Ok(TenantId::DEFAULT),
+            None => Err(Problem::new(codes::FORBIDDEN, "the key belongs to no tenant")),
+        };
+    };
+    let wanted = wanted.to_str().ok().and_then(|text| find_tenant(engine, text));
+    match wanted {
+        Some(tenant) if principal.is_operator() || own == Some(tenant) => Ok(tenant),
+        _ => Err(Problem::not_found("tenant").at("Posthorn-Tenant")),
+    }
+}
+
+/// A tenant by id or name.
+pub(crate) fn find_tenant(engine: &Engine, text: &str) -> Option<TenantId> {
+    match text.parse::<TenantId>() {
+        Ok(id) => engine.catalog().tenant(id).ok().map(|tenant| tenant.id),
+        Err(_) => engine.catalog().tenant_named(text).map(|tenant| tenant.id),
+    }
+}
+
+/// What a scope is called on the wire.
+pub(crate) const fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Publish => "publish",
+        Scope::Subscriptions => "subscriptions",
+        Scope::Read => "read",
+        Scope::Operator => "operator",
+    }
+}
+
+/// What a handler makes of a call.
+pub(crate) type Answer = Result<Response>;

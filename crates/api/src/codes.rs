@@ -1,0 +1,170 @@
+//! Every error code of the API: the one place where code, status and explanation are written.
+//!
+//! Codes are stable. `posthorn explain CODE`, `docs/reference/errors.md` and the OpenAPI document
+//! are made from this list.
+
+/// One error code, with what it means and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ErrorCode {
+    /// Stable, `snake_case`.
+    pub code: &'static str,
+    /// The HTTP status it comes with.
+    pub status: u16,
+    /// A few words for people.
+    pub title: &'static str,
+    /// What happened.
+    pub meaning: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+/// All error codes, by status.
+pub fn error_codes() -> &'static [ErrorCode] {
+    &ALL
+}
+
+/// The reference page of all codes, as `docs/reference/errors.md` keeps it.
+pub fn reference_page() -> String {
+    let mut page = String::from(
+        "# Error codes\n\n<!-- Made from crates/api/src/codes.rs; UPDATE_GOLDEN=1 cargo test -p \
+         posthorn-api writes it anew. -->\n\nEvery error of the native API is a problem document \
+         with one of these codes. They never change their\nmeaning. `posthorn explain CODE` shows \
+         the same text.\n",
+    );
+    for code in error_codes() {
+        let ErrorCode { code, status, title, meaning, remedy } = code;
+        page.push_str(&format!(
+            "\n## `{code}`\n\n**{status} {title}.** {meaning}\n\n*What to do:* {remedy}\n"
+        ));
+    }
+    page
+}
+
+macro_rules! codes {
+    ($($name:ident $status:literal $code:literal $title:literal $meaning:literal $remedy:literal)*) => {
+        $(
+            pub(crate) static $name: &ErrorCode = &ErrorCode {
+                code: $code,
+                status: $status,
+                title: $title,
+                meaning: $meaning,
+                remedy: $remedy,
+            };
+        )*
+
+        static ALL: [ErrorCode; [$($code),*].len()] = [$(
+            ErrorCode {
+                code: $code,
+                status: $status,
+                title: $title,
+                meaning: $meaning,
+                remedy: $remedy,
+            },
+        )*];
+    };
+}
+
+codes! {
+    INVALID_JSON 400 "invalid_json" "Invalid JSON"
+        "The body is not JSON, is nested deeper than 64 levels, or repeats a key in an object."
+        "Look at the line and column in `detail`. Make the body with a JSON library rather than by \
+         joining texts; flatten what is too deep."
+
+    UNAUTHORIZED 401 "unauthorized" "Unauthorized"
+        "There is no key, or it is malformed, unknown, wrong, expired or revoked. The answer is the \
+         same for all of these."
+        "Send `Authorization: Bearer ph_…` with a key that works. An operator can make one with \
+         `posthorn keys create`."
+
+    FORBIDDEN 403 "forbidden" "Forbidden"
+        "The key is valid, but it has not the scope this needs; `detail` names the scope."
+        "Use another key, or have an operator make one with that scope."
+
+    NOT_FOUND 404 "not_found" "Not found"
+        "There is no such thing here: the path or id is unknown or malformed, or it belongs to \
+         another tenant, which looks the same."
+        "Check the id and the tenant of the key. Operator keys name a tenant with the header \
+         `Posthorn-Tenant`. What is older than the retention time is gone."
+
+    METHOD_NOT_ALLOWED 405 "method_not_allowed" "Method not allowed"
+        "The path exists, but not with this method."
+        "Use one of the methods in the `Allow` header."
+
+    REQUEST_TIMEOUT 408 "request_timeout" "Request timeout"
+        "The body did not arrive within 30 seconds. Nothing was done."
+        "Send it again, in one go; look for a proxy or a network that stalls."
+
+    CONFLICT 409 "conflict" "Conflict"
+        "There is one with that name already."
+        "Choose another name, or use the one that exists."
+
+    IDEMPOTENCY_KEY_REUSED 409 "idempotency_key_reused" "Idempotency key reused"
+        "An event was published under the same `Idempotency-Key` with other contents. Nothing was \
+         published."
+        "Use a fresh key for each event, and the same key only to repeat the very same request."
+
+    DELIVERY_ENDED 409 "delivery_ended" "Delivery has ended"
+        "The delivery has ended, so there is nothing to cancel."
+        "Nothing; or retry it when it should be made again."
+
+    DELIVERY_NOT_ENDED 409 "delivery_not_ended" "Delivery has not ended"
+        "The delivery has not ended, so it cannot be retried by hand."
+        "Wait for its next attempt (`due_at`), or cancel it first."
+
+    VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
+        "The subscription was changed since it was read: `If-Match` does not name its present version."
+        "Read it again, apply the change to what it is now, and send it with the new `ETag`."
+
+    PAYLOAD_TOO_LARGE 413 "payload_too_large" "Payload too large"
+        "The body of the request, or the payload of an event, is over its limit."
+        "Send less: put large data elsewhere and publish a reference to it. Operators can raise the \
+         limit of payloads in the config."
+
+    UNSUPPORTED_MEDIA_TYPE 415 "unsupported_media_type" "Unsupported media type"
+        "The body is not `application/json` in UTF-8, or it is compressed."
+        "Send `Content-Type: application/json` and no `Content-Encoding`."
+
+    INVALID_REQUEST 422 "invalid_request" "Invalid request"
+        "A field, header or query parameter is missing, unknown, of the wrong type or out of bounds; \
+         `field` names it."
+        "Correct what `field` and `detail` say."
+
+    UNKNOWN_TOPIC 422 "unknown_topic" "Unknown topic"
+        "The event names a topic that does not exist in this tenant."
+        "Create it with `PUT /v1/topics/{name}`, or correct the name."
+
+    UNKNOWN_PROFILE 422 "unknown_profile" "Unknown profile"
+        "The subscription names a profile that does not exist."
+        "Use one of `GET /v1/profiles`, or have an operator add it to the config."
+
+    INVALID_POLICY 422 "invalid_policy" "Invalid policy"
+        "The profile with these overrides can never work; `field` names the knob."
+        "Correct what `detail` says. `GET /v1/profiles` shows complete policies to start from."
+
+    INVALID_FILTER 422 "invalid_filter" "Invalid filter"
+        "The filter has too many groups, or a payload condition is too large."
+        "Use fewer groups and smaller conditions, or several subscriptions."
+
+    URL_NOT_ALLOWED 422 "url_not_allowed" "URL not allowed"
+        "The URL guard refuses the URL: its form, scheme, port or address is not allowed."
+        "Use a public HTTPS URL. Operators can allow private networks in the config."
+
+    INVALID_SECRET 422 "invalid_secret" "Invalid secret"
+        "A secret that the policy needs is missing, or one that was given is malformed."
+        "Give the secret that `detail` names, in the form it asks for."
+
+    INTERNAL 500 "internal" "Internal error"
+        "A defect of ours. The details are in the server's log."
+        "Repeat publishes with the same `Idempotency-Key`. Please report it with the log lines of \
+         that time."
+
+    UNAVAILABLE 503 "unavailable" "Unavailable"
+        "The store cannot be reached, or the server is starting, stopping or overloaded. Nothing was \
+         done."
+        "Repeat after the seconds in `Retry-After`."
+
+    OUTCOME_UNKNOWN 503 "outcome_unknown" "Outcome unknown"
+        "The connection to the store broke during commit: the change may or may not have been made."
+        "Repeat a publish with the same `Idempotency-Key`: it is then made exactly once. Before you \
+         repeat anything else, look whether it was done."
+}

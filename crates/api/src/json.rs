@@ -1,0 +1,285 @@
+//! Reading JSON strictly, and saying which field is at fault.
+//!
+//! Parsing tries the plain way first; only when it fails is the text read again with a path tracker,
+//! so that naming the field costs nothing when all is well.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::marker::PhantomData;
+
+use posthorn_domain::limits::JSON_DEPTH_MAX;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+
+use crate::codes;
+use crate::problem::{Problem, Result};
+
+/// Reads a small document: depth and repeated keys are checked everywhere in it.
+pub(crate) fn parse_strict<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+    check_depth(text)?;
+    let value = parse(text)?;
+    match serde_json::from_str::<Unique>(text) {
+        Ok(Unique) => Ok(value),
+        Err(e) => Err(Problem::new(codes::INVALID_JSON, e.to_string())),
+    }
+}
+
+/// Reads a document; repeated keys are refused where `T` looks.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| explain::<T>(text, &e))
+}
+
+/// The text of a body.
+pub(crate) fn utf8(body: &[u8]) -> Result<&str> {
+    std::str::from_utf8(body)
+        .map_err(|e| Problem::new(codes::INVALID_JSON, format!("not UTF-8: {e}")))
+}
+
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> Problem {
+    let message = error.to_string();
+    if error.classify() != Category::Data || message.starts_with("duplicate field") {
+        return Problem::new(codes::INVALID_JSON, message);
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => String::new(),
+        Err(e) => e.path().to_string(),
+    };
+    Problem::field(field(&path, &message), message)
+}
+
+/// The path of the field at fault. For a field that is missing or unknown, serde stands at the object
+/// around it and names the field in the message.
+fn field(path: &str, message: &str) -> String {
+    let path = if path == "." { "" } else { path };
+    let named = ["missing field `", "unknown field `"]
+        .iter()
+        .find_map(|start| message.strip_prefix(start)?.split('`').next());
+    match named {
+        None => path.to_owned(),
+        Some(name) if path.is_empty() => name.to_owned(),
+        Some(name) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
+        Some(name) => format!("{path}.{name}"),
+    }
+}
+
+/// Refuses what is nested too deeply. The text is known to be, or will be checked to be, JSON.
+pub(crate) fn check_depth(text: &str) -> Result<()> {
+    // Most documents have so few brackets that they cannot be too deep; counting is much cheaper
+    // than following strings.
+    let brackets = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    if brackets <= JSON_DEPTH_MAX || depth(text.as_bytes()) <= JSON_DEPTH_MAX {
+        return Ok(());
+    }
+    Err(Problem::new(
+        codes::INVALID_JSON,
+        format!("nested deeper than {JSON_DEPTH_MAX} levels"),
+    ))
+}
+
+fn depth(text: &[u8]) -> usize {
+    let (mut now, mut most) = (0usize, 0);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'{' | b'[' => {
+                now += 1;
+                most = most.max(now);
+            }
+            b'}' | b']' => now = now.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(bytes.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    most
+}
+
+/// A document in which no object repeats a key.
+struct Unique;
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UniqueVisitor)
+    }
+}
+
+struct UniqueVisitor;
+
+impl<'de> Visitor<'de> for UniqueVisitor {
+    type Value = Unique;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_unit<E>(self) -> Result<Unique, E> {
+        Ok(Unique)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Unique, A::Error> {
+        while seq.next_element::<Unique>()?.is_some() {}
+        Ok(Unique)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if let Some(twice) = seen.replace(key) {
+                return Err(de::Error::custom(format!("the key `{twice}` is repeated")));
+            }
+            map.next_value::<Unique>()?;
+        }
+        Ok(Unique)
+    }
+}
+
+/// A text that borrows from the request where it has no escapes.
+#[derive(Debug)]
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrow)
+    }
+}
+
+/// A map of texts that refuses a repeated key.
+#[derive(Debug, Default)]
+pub(crate) struct TextMap(pub(crate) BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for TextMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = TextMap;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TextMap, A::Error> {
+                let mut pairs = BTreeMap::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if pairs.contains_key(&key) {
+                        // Worded like serde's own, so that both are recognised the same way.
+                        return Err(de::Error::custom(format!("duplicate field `{key}`")));
+                    }
+                    pairs.insert(key, map.next_value()?);
+                }
+                Ok(TextMap(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+/// A list that stops being read when it is too long, before it fills the memory.
+#[derive(Debug)]
+pub(crate) struct AtMost<const MAX: usize, T>(pub(crate) Vec<T>);
+
+impl<'de, const MAX: usize, T: Deserialize<'de>> Deserialize<'de> for AtMost<MAX, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<const MAX: usize, T>(PhantomData<T>);
+        impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for Items<MAX, T> {
+            type Value = AtMost<MAX, T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MAX} items")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() == MAX {
+                        return Err(de::Error::invalid_length(MAX + 1, &self));
+                    }
+                    items.push(item);
+                }
+                Ok(AtMost(items))
+            }
+        }
+        deserializer.deserialize_seq(Items::<MAX, T>(PhantomData))
+    }
+}
+
+/// For optional fields of a change: `null` is not the same as absent.
+pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_of_strings() {
+        for (text, wanted) in [
+            ("1", 0),
+            ("[]", 1),
+            (r#"{"a":[{"b":1}]}"#, 3),
+            (r#"["[[[[","\"[[[","\\"]"#, 1),
+            ("[[],[[]]]", 3),
+        ] {
+            assert_eq!(depth(text.as_bytes()), wanted, "{text}");
+        }
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        assert!(check_depth(&nested(64)).is_ok());
+        assert!(check_depth(&nested(65)).is_err());
+        assert!(check_depth(&format!("[{}]", vec!["[]"; 1_000].join(","))).is_ok());
+    }
+
+    #[test]
+    fn repeated_keys_are_found_at_any_level() {
+        let is_strict = |text| parse_strict::<serde_json::Value>(text).is_ok();
+        assert!(is_strict(r#"{"a":1,"b":{"a":[{"a":1.5},null,true,-3]}}"#));
+        assert!(!is_strict(r#"{"a":1,"a":2}"#));
+        assert!(!is_strict(r#"[{"x":{"b":1,"\u0062":2}}]"#));
+    }
+}

@@ -1,0 +1,174 @@
+//! Problem documents (RFC 9457): the one form in which the API says no.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use posthorn_engine::Error as EngineError;
+use posthorn_store::Error as StoreError;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::codes::{self, ErrorCode};
+use crate::respond;
+
+/// What every handler returns.
+pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
+
+/// Longest `detail`; parts of a request are quoted in it, and those have no bound of their own.
+const DETAIL_CHARS_MAX: usize = 400;
+/// What clients are asked to wait when the server cannot serve them now.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// One problem document.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    code: &'static ErrorCode,
+    detail: Cow<'static, str>,
+    field: Option<Cow<'static, str>>,
+}
+
+impl Problem {
+    pub(crate) fn new(code: &'static ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        let mut detail = detail.into();
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL_CHARS_MAX) {
+            let mut cut = detail[..end].to_owned();
+            cut.push('…');
+            detail = Cow::Owned(cut);
+        }
+        Self { code, detail, field: None }
+    }
+
+    /// Names the field at fault.
+    pub(crate) fn at(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        let field = field.into();
+        // A field name comes from the request as well; a long one helps nobody.
+        self.field = (!field.is_empty() && field.len() <= DETAIL_CHARS_MAX).then_some(field);
+        self
+    }
+
+    /// A field is missing, unknown, of the wrong type or out of bounds.
+    pub(crate) fn field(
+        field: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(codes::INVALID_REQUEST, detail).at(field)
+    }
+
+    /// There is no such thing, or it is another tenant's, or its id is malformed: the same bytes.
+    pub(crate) fn not_found(what: &str) -> Self {
+        Self::new(codes::NOT_FOUND, format!("there is no such {what}"))
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(codes::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer ph_…")
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let kind = format_args!("https://posthorn.dev/errors/{}", self.code.code).to_string();
+        map.serialize_entry("type", &kind)?;
+        map.serialize_entry("code", self.code.code)?;
+        map.serialize_entry("title", self.code.title)?;
+        map.serialize_entry("status", &self.code.status)?;
+        map.serialize_entry("detail", &self.detail)?;
+        if let Some(field) = &self.field {
+            map.serialize_entry("field", field)?;
+        }
+        map.end()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = respond::bytes(self.status(), respond::PROBLEM, body);
+        let headers = response.headers_mut();
+        match self.code.status {
+            401 => drop(
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+            ),
+            503 => drop(headers.insert(header::RETRY_AFTER, RETRY_AFTER)),
+            // What is left of the body will not be read, so the connection is of no more use.
+            408 => drop(headers.insert(header::CONNECTION, HeaderValue::from_static("close"))),
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let text = error.to_string();
+        match error {
+            EngineError::NotFound(what) => Self::not_found(what),
+            EngineError::AlreadyExists(_) => Self::new(codes::CONFLICT, text),
+            EngineError::Changed { .. } => Self::new(codes::VERSION_MISMATCH, text).at("If-Match"),
+            EngineError::UnknownTopic(_) => Self::new(codes::UNKNOWN_TOPIC, text).at("topic"),
+            EngineError::UnknownProfile(_) => Self::new(codes::UNKNOWN_PROFILE, text).at("profile"),
+            EngineError::Policy(e) => {
+                let field = match e.path.as_str() {
+                    "policy" | "profile" => e.path.clone(),
+                    path => format!("policy.{path}"),
+                };
+                Self::new(codes::INVALID_POLICY, text).at(field)
+            }
+            EngineError::Filter(_) => Self::new(codes::INVALID_FILTER, text).at("filter"),
+            EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
+            EngineError::Secret { name, .. } => {
+                Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
+            }
+            EngineError::Event { field, problem } => Self::field(field, problem),
+            EngineError::PayloadTooLarge { .. } => {
+                Self::new(codes::PAYLOAD_TOO_LARGE, text).at("payload")
+            }
+            EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
+            EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
+            EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),
+            EngineError::Busy(_) => Self::new(codes::UNAVAILABLE, text),
+            EngineError::Store(e) => of_store(&e),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+/// What the store's trouble is called outside. Its causes go to the log and nowhere else.
+fn of_store(error: &StoreError) -> Problem {
+    match error {
+        StoreError::Unavailable { .. } => {
+            tracing::warn!(error = %chain(error), "a request failed: the store is not available");
+            Problem::new(codes::UNAVAILABLE, "the store cannot be reached; nothing was done")
+        }
+        StoreError::Unknown { .. } => {
+            tracing::warn!(error = %chain(error), "a request ended in an unknown outcome");
+            Problem::new(codes::OUTCOME_UNKNOWN, "it is not known whether the change was made")
+        }
+        // Refusals were given their own codes before; one that arrives here is a defect.
+        StoreError::Fatal { .. } | StoreError::Refused(_) => {
+            tracing::error!(error = %chain(error), "a request failed; the store needs attention");
+            Problem::new(codes::INTERNAL, "something went wrong here; the server's log knows more")
+        }
+    }
+}
+
+/// An error with all its causes, for one log line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,57 @@
+//! From the table of routes to a router.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, on};
+use http::{Method, Request};
+use posthorn_engine::Engine;
+
+use crate::call::{Api, Call};
+use crate::metrics::Tally;
+use crate::problem::Problem;
+use crate::routes::{ROUTES, Route};
+use crate::{Options, codes};
+
+/// The API as a router. Metrics are counted with the recorder that is installed now.
+pub fn router(engine: Engine, options: Options) -> axum::Router {
+    crate::metrics::describe();
+    let api = Arc::new(Api { engine, options });
+    let mut router = axum::Router::new();
+    for route in &ROUTES {
+        let api = Arc::clone(&api);
+        let tally = Tally::of(route.operation);
+        let handler = move |request: Request<Body>| serve_one(api, route, tally, request);
+        router = router.route(route.path, on(filter(&route.method), handler));
+    }
+    router.method_not_allowed_fallback(wrong_method).fallback(no_route)
+}
+
+async fn serve_one(
+    api: Arc<Api>,
+    route: &'static Route,
+    tally: Tally,
+    request: Request<Body>,
+) -> Response {
+    let answer = match Call::admit(&api, route, request) {
+        Ok(call) => (route.handler)(call).await,
+        Err(problem) => Err(problem),
+    };
+    let response = answer.unwrap_or_else(Problem::into_response);
+    tally.count(response.status());
+    response
+}
+
+fn filter(method: &Method) -> MethodFilter {
+    MethodFilter::try_from(method.clone()).expect("the table has methods that can be routed")
+}
+
+async fn no_route() -> Response {
+    Problem::not_found("path").into_response()
+}
+
+async fn wrong_method() -> Response {
+    let detail = "the path exists, but not with this method; see Allow";
+    Problem::new(codes::METHOD_NOT_ALLOWED, detail).into_response()
+}

@@ -1,0 +1,203 @@
+//! The table of all routes. The router, the OpenAPI document and the tests are made from it, so that
+//! no route can be without a scope or missing from the documentation.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use http::Method;
+use posthorn_domain::Scope;
+
+use crate::call::{Answer, Call};
+use crate::handlers::{deliveries, events, keys, open, publish, redrives, subscriptions, topics};
+
+/// Who may use a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody, without a key.
+    Open,
+    /// Keys with this scope, and operators.
+    Scope(Scope),
+}
+
+/// A handler on the heap: one shape for all of them.
+type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// One route.
+pub struct Route {
+    /// The method.
+    pub method: Method,
+    /// The path, with `{id}` or `{name}` where something is named.
+    pub path: &'static str,
+    /// Who may use it.
+    pub access: Access,
+    /// Its name in the OpenAPI document and in metrics.
+    pub operation: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// The query parameters it knows; all others are refused.
+    pub query: &'static [&'static str],
+    /// The schema of its body, when it takes one.
+    pub body: Option<&'static str>,
+    /// The status of success.
+    pub status: u16,
+    /// The schema of its answer; none when the answer has no JSON body.
+    pub answer: Option<&'static str>,
+    pub(crate) handler: Handler,
+}
+
+const fn route(
+    method: Method,
+    path: &'static str,
+    access: Access,
+    operation: &'static str,
+    summary: &'static str,
+    handler: Handler,
+) -> Route {
+    Route {
+        method,
+        path,
+        access,
+        operation,
+        summary,
+        query: &[],
+        body: None,
+        status: 200,
+        answer: None,
+        handler,
+    }
+}
+
+impl Route {
+    const fn query(mut self, query: &'static [&'static str]) -> Self {
+        self.query = query;
+        self
+    }
+
+    const fn takes(mut self, schema: &'static str) -> Self {
+        self.body = Some(schema);
+        self
+    }
+
+    const fn gives(mut self, status: u16, schema: &'static str) -> Self {
+        self.status = status;
+        self.answer = Some(schema);
+        self
+    }
+
+    const fn gives_nothing(mut self) -> Self {
+        self.status = 204;
+        self
+    }
+}
+
+const OPEN: Access = Access::Open;
+const PUBLISH: Access = Access::Scope(Scope::Publish);
+const READ: Access = Access::Scope(Scope::Read);
+const MANAGE: Access = Access::Scope(Scope::Subscriptions);
+const OPERATOR: Access = Access::Scope(Scope::Operator);
+
+const PAGE: &[&str] = &["cursor", "limit"];
+
+macro_rules! routes {
+    ($($method:ident $path:literal $access:ident $operation:literal $summary:literal
+       $handler:path $(, $more:ident($($argument:expr),*))*;)*) => {
+        /// Every route there is.
+        pub static ROUTES: [Route; [$($operation),*].len()] = [$(
+            route(Method::$method, $path, $access, $operation, $summary, |call| {
+                Box::pin($handler(call))
+            })$(.$more($($argument),*))*,
+        )*];
+    };
+}
+
+routes! {
+    POST "/v1/events" PUBLISH "publishEvent" "Publish one event" publish::one,
+        takes("NewEvent"), gives(202, "Published");
+    POST "/v1/events/batch" PUBLISH "publishEvents" "Publish up to 1,000 events" publish::batch,
+        takes("NewEvents"), gives(200, "PublishedItems");
+    GET "/v1/events" READ "listEvents" "List events, newest first" events::list,
+        query(&["topic", "type", "cursor", "limit"]), gives(200, "EventPage");
+    GET "/v1/events/{id}" READ "explainEvent" "One event, and what became of it" events::one,
+        gives(200, "ExplainedEvent");
+
+    GET "/v1/topics" READ "listTopics" "List topics by name" topics::list,
+        query(PAGE), gives(200, "TopicPage");
+    GET "/v1/topics/{name}" READ "getTopic" "One topic" topics::one, gives(200, "Topic");
+    PUT "/v1/topics/{name}" MANAGE "putTopic" "Make or change a topic" topics::put,
+        takes("TopicContents"), gives(200, "Topic");
+    DELETE "/v1/topics/{name}" MANAGE "deleteTopic" "Delete a topic; its events stay"
+        topics::delete, gives_nothing();
+
+    POST "/v1/subscriptions" MANAGE "createSubscription" "Make a subscription"
+        subscriptions::create, takes("NewSubscription"), gives(201, "CreatedSubscription");
+    GET "/v1/subscriptions" READ "listSubscriptions" "List subscriptions, oldest first"
+        subscriptions::list, query(PAGE), gives(200, "SubscriptionPage");
+    GET "/v1/subscriptions/{id}" READ "getSubscription" "One subscription"
+        subscriptions::one, gives(200, "Subscription");
+    PATCH "/v1/subscriptions/{id}" MANAGE "updateSubscription" "Change a subscription"
+        subscriptions::update, takes("SubscriptionChange"), gives(200, "Subscription");
+    DELETE "/v1/subscriptions/{id}" MANAGE "deleteSubscription"
+        "Delete a subscription; no attempt starts afterwards"
+        subscriptions::delete, gives_nothing();
+    POST "/v1/subscriptions/{id}/pause" MANAGE "pauseSubscription"
+        "Stop attempts; events go on matching" subscriptions::pause, gives(200, "Subscription");
+    POST "/v1/subscriptions/{id}/resume" MANAGE "resumeSubscription"
+        "Let attempts go on" subscriptions::resume, gives(200, "Subscription");
+    POST "/v1/subscriptions/{id}/test" MANAGE "testSubscription"
+        "Send one test event now" subscriptions::test, gives(200, "TestOutcome");
+    POST "/v1/subscriptions/{id}/rotate-secret" MANAGE "rotateSecret"
+        "Replace a secret; the old one goes on signing for a while"
+        subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
+    GET "/v1/profiles" READ "listProfiles" "List the profiles subscriptions may name"
+        subscriptions::profiles, gives(200, "ProfileList");
+
+    GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
+        query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");
+    GET "/v1/deliveries/{id}" READ "getDelivery" "One delivery with its attempts"
+        deliveries::one, gives(200, "DeliveryWithAttempts");
+    POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
+        "Try an ended delivery again, with a fresh budget"
+        deliveries::retry, gives(200, "Delivery");
+    POST "/v1/deliveries/{id}/cancel" MANAGE "cancelDelivery" "Cancel an unfinished delivery"
+        deliveries::cancel, gives(200, "Delivery");
+
+    GET "/v1/dead-letters" READ "listDeadLetters" "List dead letters, newest first"
+        deliveries::list_dead, query(&["subscription", "cursor", "limit"]),
+        gives(200, "DeliveryPage");
+    GET "/v1/dead-letters/{id}" READ "getDeadLetter" "One dead letter with its attempts"
+        deliveries::one_dead, gives(200, "DeliveryWithAttempts");
+    POST "/v1/dead-letters/{id}/retry" MANAGE "retryDeadLetter"
+        "Try a dead letter again, with a fresh budget"
+        deliveries::retry_dead, gives(200, "Delivery");
+
+    POST "/v1/redrives" MANAGE "createRedrive" "Put many dead letters back, at a bounded pace"
+        redrives::create, takes("NewRedrive"), gives(201, "Redrive");
+    GET "/v1/redrives" READ "listRedrives" "List redrives, newest first" redrives::list,
+        query(PAGE), gives(200, "RedrivePage");
+    GET "/v1/redrives/{id}" READ "getRedrive" "One redrive and its progress" redrives::one,
+        gives(200, "Redrive");
+    POST "/v1/redrives/{id}/cancel" MANAGE "cancelRedrive"
+        "Stop a redrive; what was put back stays so" redrives::cancel, gives(200, "Redrive");
+
+    GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
+        query(PAGE), gives(200, "TenantPage");
+    POST "/v1/tenants" OPERATOR "createTenant" "Make a tenant" keys::create_tenant,
+        takes("NewTenant"), gives(201, "Tenant");
+    GET "/v1/tenants/{id}" OPERATOR "getTenant" "One tenant" keys::one_tenant,
+        gives(200, "Tenant");
+    GET "/v1/keys" OPERATOR "listKeys" "List keys, oldest first" keys::list,
+        query(PAGE), gives(200, "KeyPage");
+    POST "/v1/keys" OPERATOR "createKey" "Make a key; its text is shown this once" keys::create,
+        takes("NewKey"), gives(201, "CreatedKey");
+    DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
+
+    GET "/v1/stats" READ "getStats" "How many events and deliveries there are" events::stats,
+        gives(200, "Stats");
+
+    GET "/healthz" OPEN "healthz" "200 while the process lives" open::health,
+        gives(200, "Status");
+    GET "/readyz" OPEN "readyz" "200 when the store answers and the engine runs" open::ready,
+        gives(200, "Status");
+    GET "/metrics" OPEN "metrics" "Metrics in the Prometheus text format" open::metrics;
+    GET "/openapi.json" OPEN "openapi" "This document" open::openapi, gives(200, "Any");
+}

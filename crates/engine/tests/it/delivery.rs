@@ -1,0 +1,169 @@
+//! What happens to deliveries.
+
+use std::time::Duration;
+
+use posthorn_domain::{DeadReason, DeliveryState};
+use posthorn_engine::Options;
+use posthorn_store::{DeliveryFilter, StateKind, Store};
+use serde_json::json;
+
+use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe, topic};
+
+#[tokio::test(start_paused = true)]
+async fn an_event_reaches_every_matching_subscription_once_and_signed() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    for url in ["https://a/", "https://b/"] {
+        subscribe(&engine, url, json!({})).await;
+    }
+    let published = engine.publish(TENANT, publish(r#"{"n": 1}"#, None)).await.expect("accepted");
+    assert_eq!(published.deliveries, 2);
+    rest(1).await;
+    for url in ["https://a/", "https://b/"] {
+        assert_eq!(house.receivers.bodies(url), [r#"{"n": 1}"#]);
+        let seen = &house.receivers.of(url)[0];
+        assert_eq!(seen.headers["webhook-id"].to_str().expect("text"), published.id.to_string());
+        assert!(seen.headers["webhook-signature"].to_str().expect("text").starts_with("v1,"));
+    }
+    assert_eq!(house.counts().await.delivered, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_follow_the_schedule_to_the_millisecond_and_end_as_a_dead_letter() {
+    let house = House::new();
+    let engine = house.engine(2).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
+    let overrides = json!({"schedule": {"backoff": {"list": {"waits": ["1s", "7s", "90s"]}},
+        "jitter": "none", "max_attempts": 4}});
+    subscribe(&engine, "https://a/", overrides).await;
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(200).await;
+    let times: Vec<i64> =
+        house.receivers.of("https://a/").iter().map(|s| s.at.as_millis()).collect();
+    let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps, [1_000, 7_000, 90_000]);
+    let filter =
+        DeliveryFilter { state: Some(StateKind::Dead), limit: 10, ..DeliveryFilter::default() };
+    let dead = house.store.deliveries(TENANT, filter).await.expect("answers").items;
+    assert_eq!(dead[0].state, DeliveryState::Dead(DeadReason::Exhausted));
+    let attempts = house.store.attempts(TENANT, dead[0].id).await.expect("answers");
+    assert_eq!(attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+
+    house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(200)));
+    engine.retry_delivery(TENANT, dead[0].id).await.expect("can be retried");
+    rest(1).await;
+    assert_eq!(house.counts().await.delivered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordered_subscription_keeps_the_order_behind_a_failing_head() {
+    let house = House::new();
+    let engine = house.engine(3).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_millis(20), if nth < 2 { refused() } else { answered(200) })
+    });
+    let overrides = json!({"order": {"scope": "subscription"},
+        "schedule": {"backoff": {"fixed": {"wait": "10s"}}, "jitter": "none"}});
+    subscribe(&engine, "https://a/", overrides).await;
+    for n in 0..5 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(60).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["0", "0", "0", "1", "2", "3", "4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_ordered_and_spaced_by_themselves() {
+    let house = House::new();
+    let engine = house.engine(4).await;
+    topic(&engine).await;
+    let overrides = json!({"order": {"scope": "key"}, "spacing": "2s"});
+    subscribe(&engine, "https://a/", overrides).await;
+    rest(3).await;
+    for n in 0..3 {
+        for key in ["x", "y"] {
+            let text = format!("{key}{n}");
+            engine.publish(TENANT, publish(&text, Some(key))).await.expect("accepted");
+        }
+    }
+    rest(20).await;
+    for key in ["x", "y"] {
+        let seen: Vec<_> = house
+            .receivers
+            .of("https://a/")
+            .into_iter()
+            .filter(|s| s.body.starts_with(key.as_bytes()))
+            .collect();
+        let bodies: Vec<_> = seen.iter().map(|s| s.body[1] - b'0').collect();
+        assert_eq!(bodies, [0, 1, 2]);
+        for pair in seen.windows(2) {
+            assert!(pair[1].at.since(pair[0].at).as_millis() >= 2_000, "spacing of {key}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_larger_than_the_window_is_delivered_once_each() {
+    let house = House::new();
+    let options = Options { window_per_subscription: 16, window: 32, ..Options::default() };
+    let engine = house.engine_with(5, options).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_millis(3), answered(200)));
+    subscribe(&engine, "https://a/", json!({"limits": {"concurrency": 4}})).await;
+    for chunk in 0..10 {
+        let batch = (0..50).map(|n| publish(&(chunk * 50 + n).to_string(), None)).collect();
+        for result in engine.publish_batch(TENANT, batch).await.expect("taken") {
+            result.expect("accepted");
+        }
+    }
+    rest(30).await;
+    let mut bodies = house.receivers.bodies("https://a/");
+    assert_eq!(bodies.len(), 500, "each exactly once");
+    bodies.sort();
+    bodies.dedup();
+    assert_eq!(bodies.len(), 500);
+    assert_eq!(engine.inspect().await.window, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_receiver_opens_the_breaker_and_charges_nothing_for_waiting() {
+    let house = House::new();
+    let engine = house.engine(6).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_millis(1), refused()));
+    subscribe(&engine, "https://a/", json!({})).await;
+    for n in 0..200 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(4).await;
+    let tried = house.receivers.of("https://a/").len();
+    assert!(tried < 40, "the breaker stopped the rush after {tried} attempts");
+    let attempts: u32 = house.store.all_deliveries().iter().map(|d| d.attempts).sum();
+    assert_eq!(attempts as usize, tried, "only what was tried is charged");
+    house.receivers.script("https://a/", |_, _| (Duration::from_millis(1), answered(200)));
+    rest(120).await;
+    assert_eq!(house.counts().await.delivered, 200, "and it recovers by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn gone_disables_the_subscription_and_keeps_its_work() {
+    let house = House::new();
+    let engine = house.engine(7).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::ZERO, answered(if nth == 0 { 410 } else { 200 }))
+    });
+    let view = subscribe(&engine, "https://a/", json!({})).await;
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(60).await;
+    let id = view.subscription.id;
+    let now = engine.catalog().subscription(TENANT, id).expect("still there");
+    assert!(!now.subscription.status.is_active());
+    assert_eq!(house.counts().await.pending, 1);
+    engine.resume_subscription(TENANT, id).await.expect("resumes");
+    rest(60).await;
+    assert_eq!(house.counts().await.delivered, 1);
+}

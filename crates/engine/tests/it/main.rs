@@ -1,0 +1,6 @@
+//! The engine on the model store, with scripted receivers and a virtual clock.
+
+mod delivery;
+mod house;
+mod management;
+mod nodes;

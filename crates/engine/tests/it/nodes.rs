@@ -1,0 +1,63 @@
+//! Several nodes on one store.
+
+use posthorn_store::Store;
+use serde_json::json;
+
+use crate::house::{House, TENANT, publish, rest, subscribe, topic};
+
+#[tokio::test(start_paused = true)]
+async fn nodes_share_the_shards_and_take_over_from_the_dead() {
+    let house = House::new();
+    let first = house.engine(1).await;
+    rest(2).await;
+    let second = house.engine(2).await;
+    rest(30).await;
+    topic(&first).await;
+    for n in 0..20 {
+        subscribe(&first, &format!("https://{n}/"), json!({})).await;
+    }
+    // A subscription that was created on one node is known to a publish on another.
+    let published = second.publish(TENANT, publish("1", None)).await.expect("accepted");
+    assert_eq!(published.deliveries, 20);
+    rest(5).await;
+    assert_eq!(house.counts().await.delivered, 20);
+    first.kill();
+    second.publish(TENANT, publish("2", None)).await.expect("accepted");
+    rest(60).await;
+    assert_eq!(house.counts().await.delivered, 40, "the survivor took over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_graceful_stop_hands_over_at_once_and_without_repeats() {
+    let house = House::new();
+    let first = house.engine(1).await;
+    topic(&first).await;
+    subscribe(&first, "https://a/", json!({})).await;
+    for n in 0..100 {
+        first.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    first.stop().await;
+    assert!(first.publish(TENANT, publish("late", None)).await.is_err());
+    let second = house.engine(2).await;
+    rest(10).await;
+    assert_eq!(house.counts().await.delivered, 100);
+    assert_eq!(house.receivers.of("https://a/").len(), 100, "nothing was sent twice");
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loses_nothing_that_was_accepted() {
+    let house = House::new();
+    let first = house.engine(1).await;
+    topic(&first).await;
+    subscribe(&first, "https://a/", json!({})).await;
+    for n in 0..100 {
+        first.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    first.kill();
+    let second = house.engine(2).await;
+    rest(60).await;
+    assert_eq!(house.counts().await.delivered, 100);
+    assert_eq!(house.store.counts(None).await.expect("answers").pending, 0);
+    drop(second);
+}

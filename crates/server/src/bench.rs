@@ -1,0 +1,95 @@
+//! Benchmarks: the real binary as a child process, publishers and a sink in this one, all on
+//! loopback. Every scenario measures its bare baseline against the same sink in the same run, since
+//! absolute figures move with the machine.
+//!
+//! Publishers and sink speak just enough HTTP/1.1 by hand, so that two cores are spent on the server
+//! and not on the load.
+
+mod baseline;
+mod child;
+mod load;
+mod report;
+mod scenarios;
+mod sink;
+mod wire;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub use report::Report;
+
+/// Arguments of `posthorn bench`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to measure.
+    #[arg(value_enum)]
+    scenario: Scenario,
+    /// `sqlite` (a fresh folder, removed afterwards) or a `postgres://` URL of an empty database.
+    #[arg(long, default_value = "sqlite")]
+    store: String,
+    /// How long each phase measures.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Publishers at once.
+    #[arg(long, default_value_t = 256)]
+    publishers: usize,
+    /// Subscriptions the load is spread over; each event goes to one.
+    #[arg(long, default_value_t = 16)]
+    subscriptions: usize,
+    /// Payload size in bytes.
+    #[arg(long, default_value_t = 1024)]
+    payload: usize,
+    /// Events in one batch publish.
+    #[arg(long, default_value_t = 250)]
+    batch: usize,
+    /// Pending deliveries in the backlog, restart and dead-neighbour scenarios.
+    #[arg(long, default_value_t = 1_000_000)]
+    backlog: u64,
+    /// Where the embedded store puts its data; a folder below it is made and removed.
+    #[arg(long)]
+    dir: Option<std::path::PathBuf>,
+    /// One JSON object on stdout instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Only for the `relay` scenario: where to forward to.
+    #[arg(long, hide = true)]
+    sink: Option<std::net::SocketAddr>,
+}
+
+/// What to measure.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Single publishes, end to end.
+    Throughput,
+    /// Batch publishes, end to end.
+    Batch,
+    /// Publish to the receiver's first byte, at half load.
+    Latency,
+    /// Throughput of the healthy beside a dead receiver with a large backlog.
+    DeadNeighbour,
+    /// Memory with a large backlog.
+    Backlog,
+    /// Kill and restart with a large backlog, to the first delivery.
+    Restart,
+    /// The bare relay that throughput is compared with (used by the other scenarios).
+    #[value(hide = true)]
+    Relay,
+}
+
+impl Args {
+    fn phase(&self) -> Duration {
+        Duration::from_secs(self.seconds.max(1))
+    }
+}
+
+/// Runs a benchmark.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.scenario == Scenario::Relay {
+        let sink = args.sink.ok_or_else(|| anyhow::anyhow!("relay needs --sink"))?;
+        baseline::relay(sink).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = scenarios::run(&args).await?;
+    report.print(args.json);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,207 @@
+//! The server under test, as a child process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use super::wire::{Reader, status};
+
+/// How long a server may take to listen.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child process that listens.
+pub(super) struct Server {
+    child: Child,
+    pub(super) address: SocketAddr,
+    /// The operator key, when this start made one.
+    pub(super) key: Option<String>,
+    peak_kib: Arc<AtomicU64>,
+    watch: tokio::task::JoinHandle<()>,
+}
+
+/// Where the server under test keeps its data.
+pub(super) struct Home {
+    dir: tempfile::TempDir,
+    store: String,
+    pub(super) key: Option<String>,
+}
+
+impl Home {
+    pub(super) fn new(store: &str, parent: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let dir = match parent {
+            Some(parent) => tempfile::tempdir_in(parent)?,
+            None => tempfile::tempdir()?,
+        };
+        Ok(Self { dir, store: store.to_owned(), key: None })
+    }
+
+    /// Starts `posthorn serve` on this data.
+    pub(super) async fn start(&mut self) -> anyhow::Result<Server> {
+        let path = self.dir.path();
+        let store = if self.store == "sqlite" {
+            format!("store:\n  path: {}\n", path.join("data").display())
+        } else {
+            format!("store:\n  url: {}\n", self.store)
+        };
+        let config = format!(
+            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
+            path.join("seal.key").display()
+        );
+        if !path.join("seal.key").exists() {
+            let key = posthorn_sealing::vault::VaultKey::generate().to_text();
+            tokio::fs::write(path.join("seal.key"), key).await?;
+        }
+        let file = path.join("bench.yaml");
+        tokio::fs::write(&file, config).await?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("serve").arg("--config").arg(&file).current_dir(path);
+        let mut server = Server::spawn(command, true).await?;
+        if server.key.is_some() {
+            self.key.clone_from(&server.key);
+        }
+        server.key.clone_from(&self.key);
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// Starts the bare relay.
+    pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("bench").arg("relay").arg("--sink").arg(sink.to_string());
+        Self::spawn(command, false).await
+    }
+
+    async fn spawn(mut command: Command, on_stderr: bool) -> anyhow::Result<Self> {
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        if on_stderr {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+        } else {
+            command.stdout(Stdio::piped());
+        }
+        let mut child = command.spawn().context("starting the server under test")?;
+        let pid = child.id().context("the server under test has ended")?;
+        let output: Box<dyn tokio::io::AsyncRead + Send + Unpin> = if on_stderr {
+            Box::new(child.stderr.take().context("no stderr")?)
+        } else {
+            Box::new(child.stdout.take().context("no stdout")?)
+        };
+        let mut lines = BufReader::new(output).lines();
+        let found = tokio::time::timeout(START_PATIENCE, async {
+            let mut key = None;
+            while let Some(line) = lines.next_line().await? {
+                let words = || line.split(|c: char| c.is_whitespace() || c == '"');
+                key = words().find(|w| w.starts_with("ph_")).map(str::to_owned).or(key);
+                if line.contains("listening on") {
+                    let address = words()
+                        .filter_map(|w| w.trim_start_matches("http://").trim_end_matches('/').parse().ok())
+                        .next();
+                    if let Some(address) = address {
+                        return anyhow::Ok((address, key));
+                    }
+                }
+            }
+            bail!("the server under test ended before it listened")
+        })
+        .await
+        .context("the server under test did not listen in time")?;
+        let (address, mut key) = found?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let mut tell = Some(tell);
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
+                if let Some(key) = words.find(|w| w.starts_with("ph_"))
+                    && let Some(tell) = tell.take()
+                {
+                    drop(tell.send(key.to_owned()));
+                } else if on_stderr && !line.is_empty() {
+                    tracing::debug!(line, "server under test");
+                }
+            }
+        });
+        if key.is_none() && on_stderr {
+            // The key of a first start may come after the address.
+            let late = tokio::time::timeout(Duration::from_millis(500), told).await;
+            key = late.ok().and_then(Result::ok);
+        }
+        let peak_kib = Arc::new(AtomicU64::new(0));
+        let watch = tokio::spawn(watch_memory(pid, Arc::clone(&peak_kib)));
+        Ok(Self { child, address, key, peak_kib, watch })
+    }
+
+    /// The highest resident memory so far.
+    pub(super) fn peak_mib(&self) -> f64 {
+        self.peak_kib.load(Ordering::Relaxed) as f64 / 1_024.0
+    }
+
+    /// Resident memory now.
+    pub(super) fn rss_mib(&self) -> f64 {
+        self.child.id().and_then(rss_kib).unwrap_or(0) as f64 / 1_024.0
+    }
+
+    /// Forgets the highest so far.
+    pub(super) fn reset_peak(&self) {
+        self.peak_kib.store(0, Ordering::Relaxed);
+    }
+
+    /// Kills it, as a power cut would.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        self.watch.abort();
+        self.child.kill().await?;
+        Ok(())
+    }
+
+    /// One API call; the JSON answer.
+    pub(super) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<serde_json::Value> {
+        let key = self.key.as_deref().context("the server under test printed no key")?;
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len(),
+        );
+        let mut stream = TcpStream::connect(self.address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut reader = Reader::new();
+        let message = reader.next(&mut stream, || {}).await?.context("no answer")?;
+        let code = status(&reader.bytes()[..message.head]);
+        let text = &reader.bytes()[message.head..message.head + message.body];
+        if !(200..300).contains(&code) {
+            bail!("{method} {path}: {code} {}", String::from_utf8_lossy(text));
+        }
+        if text.is_empty() {
+            return Ok(serde_json::Value::Null);
+        }
+        Ok(serde_json::from_slice(text)?)
+    }
+}
+
+async fn watch_memory(pid: u32, peak: Arc<AtomicU64>) {
+    loop {
+        match rss_kib(pid) {
+            Some(kib) => peak.fetch_max(kib, Ordering::Relaxed),
+            None => return,
+        };
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn rss_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,303 @@
+//! The scenarios.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::child::{Home, Server};
+use super::load::{Load, Target};
+use super::report::Report;
+use super::sink::Sink;
+use super::{Args, Scenario, baseline};
+
+/// Load before anything is measured: connections open, caches warm.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// How long the sink may see nothing before what is missing counts as lost.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Everything a scenario works with.
+struct Bench<'a> {
+    args: &'a Args,
+    sink: Sink,
+    sink_address: SocketAddr,
+    numbers: Arc<AtomicU64>,
+    home: Home,
+}
+
+pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
+    let sink = Sink::new();
+    let sink_address = sink.listen(0).await?;
+    let bench = Bench {
+        args,
+        sink,
+        sink_address,
+        numbers: Arc::new(AtomicU64::new(0)),
+        home: Home::new(&args.store, args.dir.as_ref())?,
+    };
+    let (scenario, mut report) = match args.scenario {
+        Scenario::Throughput => ("throughput", bench.throughput(1).await?),
+        Scenario::Batch => ("batch", bench.throughput(args.batch.max(2)).await?),
+        Scenario::Latency => ("latency", bench.latency().await?),
+        Scenario::DeadNeighbour => ("dead-neighbour", bench.dead_neighbour().await?),
+        Scenario::Backlog => ("backlog", bench.backlog().await?),
+        Scenario::Restart => ("restart", bench.restart().await?),
+        Scenario::Relay => anyhow::bail!("relay is not a scenario of its own"),
+    };
+    report.scenario = scenario;
+    report.store = if args.store == "sqlite" { "sqlite".into() } else { "postgres".into() };
+    report.publishers = args.publishers;
+    report.payload_bytes = args.payload;
+    Ok(report)
+}
+
+fn say(text: &str) {
+    tracing::info!("{text}");
+}
+
+impl Bench<'_> {
+    /// Topics with one subscription each, all to the sink (or to another address).
+    async fn subscribe(
+        &self,
+        server: &Server,
+        prefix: &str,
+        count: usize,
+        to: SocketAddr,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut topics = Vec::new();
+        for index in 0..count {
+            let topic = format!("{prefix}-{index}");
+            server.call("PUT", &format!("/v1/topics/{topic}"), &json!({})).await?;
+            let body = json!({
+                "url": format!("http://{to}/hook/{topic}"),
+                "filter": {"any_of": [{"topics": [topic]}]},
+            });
+            server.call("POST", "/v1/subscriptions", &body).await?;
+            topics.push(topic);
+        }
+        Ok(topics)
+    }
+
+    fn target(&self, server: &Server, topics: Vec<String>, batch: usize) -> anyhow::Result<Target> {
+        let key = server.key.as_deref().context("the server under test printed no key")?;
+        let path = if batch == 1 { "/v1/events" } else { "/v1/events/batch" };
+        Ok(Target {
+            address: server.address,
+            path: path.to_owned(),
+            headers: format!("authorization: Bearer {key}\r\n"),
+            topics,
+            batch,
+            payload: self.args.payload,
+        })
+    }
+
+    /// Runs a closed-loop load for a phase and drains it.
+    async fn measure(&self, target: &Target, publishers: usize) -> anyhow::Result<Report> {
+        let warm = Load::start(target, publishers, None, &self.numbers, &self.sink);
+        tokio::time::sleep(WARM_UP).await;
+        let before = self.sink.arrived();
+        let (warm_accepted, warm_refused) = warm.stop().await?;
+        self.sink.wait_for(before + warm_accepted, Duration::from_secs(2)).await;
+        self.sink.reset_latency();
+        let (arrived, duplicates, began) =
+            (self.sink.arrived(), self.sink.duplicates(), self.sink.now());
+        let load = Load::start(target, publishers, None, &self.numbers, &self.sink);
+        tokio::time::sleep(self.args.phase()).await;
+        let (accepted, refused) = load.stop().await?;
+        self.sink.wait_for(arrived + accepted, PATIENCE).await;
+        let delivered = self.sink.arrived() - arrived;
+        let seconds = (self.sink.last().saturating_sub(began)) as f64 / 1e6;
+        Ok(Report {
+            deliveries_per_s: delivered as f64 / seconds.max(0.001),
+            p50_ms: self.sink.latency_ms(0.5),
+            p99_ms: self.sink.latency_ms(0.99),
+            lost: accepted as i64 - delivered as i64,
+            duplicates: self.sink.duplicates() - duplicates,
+            refused: refused + warm_refused,
+            seconds,
+            ..Report::default()
+        })
+    }
+
+    async fn bare_relay(&self) -> anyhow::Result<f64> {
+        say("measuring the bare relay");
+        let relay = Server::relay(self.sink_address).await?;
+        let target = Target {
+            address: relay.address,
+            path: "/".to_owned(),
+            headers: String::new(),
+            topics: Vec::new(),
+            batch: 1,
+            payload: self.args.payload,
+        };
+        let report = self.measure(&target, self.args.publishers).await?;
+        relay.kill().await?;
+        Ok(report.deliveries_per_s)
+    }
+
+    async fn throughput(mut self, batch: usize) -> anyhow::Result<Report> {
+        let bare = if batch == 1 {
+            self.bare_relay().await?
+        } else {
+            say("measuring the bare client");
+            let time = self.args.phase();
+            let (senders, payload) = (self.args.publishers, self.args.payload);
+            let sink = self.sink.clone();
+            baseline::client(&sink, self.sink_address, senders, payload, time, &self.numbers)
+                .await?
+        };
+        let server = self.home.start().await?;
+        let idle = server.rss_mib();
+        let topics =
+            self.subscribe(&server, "bench", self.args.subscriptions, self.sink_address).await?;
+        // A batch is many events: fewer publishers keep as many of them in the air.
+        let publishers = if batch == 1 { self.args.publishers } else { 16 };
+        let target = self.target(&server, topics, batch)?;
+        say("measuring the server");
+        let mut report = self.measure(&target, publishers).await?;
+        report.bare_per_s = bare;
+        report.ratio = report.deliveries_per_s / bare.max(1.0);
+        report.rss_mib = server.peak_mib();
+        report.idle_rss_mib = Some(idle);
+        server.kill().await?;
+        Ok(report)
+    }
+
+    async fn latency(mut self) -> anyhow::Result<Report> {
+        let bare = self.bare_relay().await?;
+        let server = self.home.start().await?;
+        let topics =
+            self.subscribe(&server, "bench", self.args.subscriptions, self.sink_address).await?;
+        let target = self.target(&server, topics, 1)?;
+        say("finding the full load");
+        let full = self.measure(&target, self.args.publishers).await?;
+        let rate = full.deliveries_per_s / 2.0;
+        say("measuring at half of it");
+        let (arrived, duplicates) = (self.sink.arrived(), self.sink.duplicates());
+        let load =
+            Load::start(&target, self.args.publishers, Some(rate), &self.numbers, &self.sink);
+        tokio::time::sleep(WARM_UP).await;
+        self.sink.reset_latency();
+        tokio::time::sleep(self.args.phase()).await;
+        let began = load.began;
+        let (accepted, refused) = load.stop().await?;
+        let seconds = began.elapsed().as_secs_f64();
+        let (p50_ms, p99_ms) = (self.sink.latency_ms(0.5), self.sink.latency_ms(0.99));
+        self.sink.wait_for(arrived + accepted, PATIENCE).await;
+        let delivered = self.sink.arrived() - arrived;
+        let report = Report {
+            deliveries_per_s: delivered as f64 / seconds,
+            bare_per_s: bare,
+            ratio: delivered as f64 / seconds / bare.max(1.0),
+            p50_ms,
+            p99_ms,
+            rss_mib: server.peak_mib(),
+            lost: accepted as i64 - delivered as i64,
+            duplicates: self.sink.duplicates() - duplicates,
+            refused,
+            seconds,
+            ..Report::default()
+        };
+        server.kill().await?;
+        Ok(report)
+    }
+
+    /// Publishes a backlog for a subscription whose receiver does not answer.
+    async fn fill(&self, server: &Server, topic: &str) -> anyhow::Result<u64> {
+        let target = self.target(server, vec![topic.to_owned()], 500)?;
+        let load = Load::start(&target, 8, None, &self.numbers, &self.sink);
+        while load.accepted() < self.args.backlog {
+            say(&format!("filling the backlog: {} of {}", load.accepted(), self.args.backlog));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(load.stop().await?.0)
+    }
+
+    async fn dead_neighbour(mut self) -> anyhow::Result<Report> {
+        let server = self.home.start().await?;
+        let topics =
+            self.subscribe(&server, "bench", self.args.subscriptions, self.sink_address).await?;
+        let target = self.target(&server, topics, 1)?;
+        say("measuring without the dead neighbour");
+        let alone = self.measure(&target, self.args.publishers).await?;
+        // Accepts connections and never answers.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let dead = self.subscribe(&server, "dead", 1, silent.local_addr()?).await?;
+        let hold = tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = silent.accept().await {
+                held.push(stream);
+            }
+        });
+        let pending = self.fill(&server, &dead[0]).await?;
+        say("measuring beside the dead neighbour");
+        let mut report = self.measure(&target, self.args.publishers).await?;
+        report.bare_per_s = alone.deliveries_per_s;
+        report.ratio = report.deliveries_per_s / alone.deliveries_per_s.max(1.0);
+        report.rss_mib = server.peak_mib();
+        report.pending = Some(pending);
+        hold.abort();
+        server.kill().await?;
+        Ok(report)
+    }
+
+    /// A server with a backlog for a receiver that refuses connections, and that receiver's address.
+    async fn with_backlog(&mut self) -> anyhow::Result<(Server, SocketAddr, u64, f64)> {
+        // Bound and closed again: connections to it are refused until the sink listens there.
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let server = self.home.start().await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let idle = server.rss_mib();
+        let topics = self.subscribe(&server, "backlog", 1, closed).await?;
+        let pending = self.fill(&server, &topics[0]).await?;
+        Ok((server, closed, pending, idle))
+    }
+
+    async fn backlog(mut self) -> anyhow::Result<Report> {
+        let began = Instant::now();
+        let (server, _, pending, idle) = self.with_backlog().await?;
+        let seconds = began.elapsed().as_secs_f64();
+        server.reset_peak();
+        tokio::time::sleep(self.args.phase()).await;
+        let report = Report {
+            rss_mib: server.peak_mib(),
+            idle_rss_mib: Some(idle),
+            pending: Some(pending),
+            seconds,
+            ..Report::default()
+        };
+        server.kill().await?;
+        Ok(report)
+    }
+
+    async fn restart(mut self) -> anyhow::Result<Report> {
+        let (server, receiver, pending, _) = self.with_backlog().await?;
+        server.kill().await?;
+        self.sink.listen(receiver.port()).await?;
+        say("restarting after a kill");
+        let began = Instant::now();
+        let server = self.home.start().await?;
+        while self.sink.arrived() == 0 && began.elapsed() < Duration::from_secs(120) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let first = began.elapsed().as_secs_f64();
+        say("draining for a while");
+        let (arrived, from) = (self.sink.arrived(), Instant::now());
+        tokio::time::sleep(self.args.phase()).await;
+        let rate = (self.sink.arrived() - arrived) as f64 / from.elapsed().as_secs_f64();
+        let report = Report {
+            deliveries_per_s: rate,
+            rss_mib: server.peak_mib(),
+            pending: Some(pending),
+            first_delivery_s: Some(first),
+            duplicates: self.sink.duplicates(),
+            seconds: from.elapsed().as_secs_f64(),
+            ..Report::default()
+        };
+        server.kill().await?;
+        Ok(report)
+    }
+}

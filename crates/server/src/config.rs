@@ -1,0 +1,464 @@
+//! Configuration: four layers, one merge, two stages.
+//!
+//! # Theory of operation
+//! [`load`] lays the operator's file, the environment and the flags over the built-in defaults
+//! ([`layers`]), deserialises the result once into the raw shape, and turns that into [`Config`]:
+//! values that are checked and ready to use. Every problem is found before anything is started, and
+//! names its key and the layer that said it.
+//!
+//! # What it leaves to others
+//! Nothing is opened, listened to or generated here, except that files named by the configuration
+//! are read. What a policy may say is the domain's business.
+
+pub mod layers;
+mod profiles;
+mod raw;
+#[cfg(test)]
+mod tests;
+pub mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use posthorn_domain::Span;
+use posthorn_egress::{self as egress, ResolverChoice};
+use posthorn_engine as engine;
+use posthorn_sealing::vault::VaultKey;
+use posthorn_store_postgres as postgres;
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+
+use layers::{ENV_PREFIX, Layers, Problem, Source};
+use raw::RawConfig;
+use values::SecretRef;
+
+/// The file that is read when none is named.
+pub const FILE_DEFAULT: &str = "posthorn.yaml";
+
+/// Everything, checked.
+#[derive(Debug)]
+pub struct Config {
+    /// The listener.
+    pub server: Server,
+    /// Where everything is kept.
+    pub store: Store,
+    /// The way out.
+    pub egress: egress::Options,
+    /// The engine, profiles included.
+    pub engine: engine::Options,
+    /// What seals secrets.
+    pub seal: Seal,
+    /// Logs.
+    pub log: Log,
+    /// Metrics.
+    pub telemetry: Telemetry,
+}
+
+/// The listener.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Connections at once.
+    pub connections: usize,
+    /// The largest body.
+    pub body: usize,
+    /// The largest body of a batch.
+    pub batch_body: usize,
+    /// For a request's head to arrive.
+    pub head_timeout: Duration,
+    /// For a request's body to arrive.
+    pub body_timeout: Duration,
+    /// For requests under way to end.
+    pub stop_timeout: Duration,
+}
+
+/// Where everything is kept.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The data directory.
+    pub path: PathBuf,
+    /// Which database.
+    pub kind: StoreKind,
+    /// How long a start waits for it.
+    pub wait: Duration,
+}
+
+/// Which database.
+#[derive(Clone, Debug)]
+pub enum StoreKind {
+    /// Files in the data directory.
+    Sqlite,
+    /// A server.
+    Postgres(Box<postgres::Options>),
+}
+
+/// What seals secrets.
+#[derive(Debug)]
+pub struct Seal {
+    /// The key in use; `None`: the one in the data directory.
+    pub key: Option<VaultKey>,
+    /// Keys that only open.
+    pub former: Vec<VaultKey>,
+}
+
+/// Logs.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// A filter that parses.
+    pub level: String,
+    /// In which form.
+    pub format: LogFormat,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Human on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// One object a line.
+    Json,
+}
+
+/// Metrics.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// Whether they are served.
+    pub metrics: bool,
+    /// How often they are tidied up.
+    pub upkeep: Duration,
+}
+
+/// What the layers are made of. All of it is handed in, so that tests need no real environment.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// The file the operator named.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// Keys given by flags: the flag as typed, the dotted key, the text.
+    pub flags: Vec<FlagValue>,
+}
+
+/// A key given by a flag.
+#[derive(Clone, Debug)]
+pub struct FlagValue {
+    /// As typed, for messages.
+    pub flag: String,
+    /// The key, dotted.
+    pub key: String,
+    /// The value's text.
+    pub text: String,
+}
+
+/// A configuration with its layers.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Checked values.
+    pub config: Config,
+    /// What was said where.
+    pub layers: Layers,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+pub struct ConfigError(pub Vec<Problem>);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is not valid")?;
+        for problem in &self.0 {
+            write!(f, "\n  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads all layers and checks them. Reports everything that is wrong, not only the first.
+pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
+    let mut problems = Vec::new();
+    let mut layers = Layers::defaults();
+    let file = read_file(inputs.file.as_deref(), &mut layers, &mut problems);
+    for (name, text) in &inputs.env {
+        let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
+        let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
+        set_text(&mut layers, &path, text, &Source::Env(name.clone()), &mut problems);
+    }
+    for flag in &inputs.flags {
+        let path: Vec<String> = flag.key.split('.').map(str::to_owned).collect();
+        let source = Source::Flag(flag.flag.clone());
+        set_text(&mut layers, &path, &flag.text, &source, &mut problems);
+    }
+    if !problems.is_empty() {
+        return Err(ConfigError(problems));
+    }
+    let raw = match serde_path_to_error::deserialize::<_, RawConfig>(layers.merged().clone()) {
+        Ok(raw) => raw,
+        Err(error) => {
+            let path: Vec<String> = error.path().to_string().split('.').map(str::to_owned).collect();
+            let key = path.join(".");
+            let source = layers.source_of(&path).clone();
+            let text = error.into_inner().to_string();
+            return Err(ConfigError(vec![Problem { key, source, text }]));
+        }
+    };
+    let mut check = Check { layers: &layers, env: &inputs.env, problems };
+    let config = check.config(raw);
+    match config {
+        Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
+        _ => Err(ConfigError(check.problems)),
+    }
+}
+
+fn set_text(
+    layers: &mut Layers,
+    path: &[String],
+    text: &str,
+    source: &Source,
+    problems: &mut Vec<Problem>,
+) {
+    match layers.read_text(path, text) {
+        Ok(value) => layers.set(path, value, source, problems),
+        Err(text) => {
+            problems.push(Problem { key: path.join("."), source: source.clone(), text });
+        }
+    }
+}
+
+fn read_file(
+    named: Option<&Path>,
+    layers: &mut Layers,
+    problems: &mut Vec<Problem>,
+) -> Option<PathBuf> {
+    let path = named.unwrap_or(Path::new(FILE_DEFAULT));
+    let source = Source::File(path.to_owned());
+    let mut fail = |text: String| problems.push(Problem { key: String::new(), source: source.clone(), text });
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(e) => {
+            fail(format!("the file cannot be read: {e}"));
+            return None;
+        }
+    };
+    match layers::parse_yaml(&text) {
+        Ok(value @ (Value::Object(_) | Value::Null)) => {
+            if !value.is_null() {
+                layers.apply(value, &source, problems);
+            }
+        }
+        Ok(_) => fail("the file must hold sections with keys".to_owned()),
+        Err(text) => fail(text),
+    }
+    Some(path.to_owned())
+}
+
+/// The second stage: from what is written to what is meant.
+struct Check<'a> {
+    layers: &'a Layers,
+    env: &'a BTreeMap<String, String>,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn refuse(&mut self, key: &str, text: impl Into<String>) {
+        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
+        let source = self.layers.source_of(&path).clone();
+        self.problems.push(Problem { key: key.to_owned(), source, text: text.into() });
+    }
+
+    /// Notes a problem and goes on without the value.
+    fn accept<T, E: fmt::Display>(&mut self, key: &str, result: Result<T, E>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.refuse(key, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn at_least_one(&mut self, key: &str, number: usize) -> usize {
+        if number == 0 {
+            self.refuse(key, "must be at least 1");
+        }
+        number
+    }
+
+    fn some_time(&mut self, key: &str, span: Span) -> Duration {
+        if span == Span::ZERO {
+            self.refuse(key, "must be more than zero");
+        }
+        span.to_duration()
+    }
+
+    fn config(&mut self, raw: RawConfig) -> Option<Config> {
+        let server = self.server(&raw.server);
+        let store = self.store(&raw.store);
+        let egress = self.egress(raw.egress);
+        let mut engine = self.engine(&raw.engine);
+        engine.profiles = profiles::build(self, raw.profiles);
+        if raw.server.body.0 < raw.engine.payload.0 {
+            self.refuse("engine.payload", "must fit into server.body");
+        }
+        let seal = self.seal(&raw.seal);
+        let log = self.log(&raw.log);
+        let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
+        let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
+        Some(Config {
+            server: server?,
+            store: store?,
+            egress: egress?,
+            engine,
+            seal: seal?,
+            log: log?,
+            telemetry,
+        })
+    }
+
+    fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {
+        let listen = raw.listen.parse().map_err(|_| {
+            format!("`{}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80", raw.listen)
+        });
+        Some(Server {
+            connections: self.at_least_one("server.connections", raw.connections),
+            body: self.at_least_one("server.body", raw.body.0),
+            batch_body: self.at_least_one("server.batch_body", raw.batch_body.0),
+            head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
+            body_timeout: self.some_time("server.body_timeout", raw.body_timeout),
+            stop_timeout: raw.stop_timeout.to_duration(),
+            listen: self.accept("server.listen", listen)?,
+        })
+    }
+
+    fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {
+        let url = match SecretRef::parse(&raw.url) {
+            Some(secret) => self.accept("store.url", secret.resolve(self.env))?,
+            None => raw.url.clone(),
+        };
+        self.at_least_one("store.pool", raw.pool);
+        let kind = if url == "sqlite" {
+            StoreKind::Sqlite
+        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let mut options = postgres::Options::new(url);
+            options.schema = raw.schema.clone();
+            options.pool_size = raw.pool;
+            options.connect_timeout = self.some_time("store.connect_timeout", raw.connect_timeout);
+            options.statement_timeout =
+                self.some_time("store.statement_timeout", raw.statement_timeout);
+            StoreKind::Postgres(Box::new(options))
+        } else {
+            // The text is not repeated: it may hold a password.
+            self.refuse("store.url", "must be sqlite, postgres://…, env:NAME or file:PATH");
+            return None;
+        };
+        if raw.path.is_empty() {
+            self.refuse("store.path", "must name a directory");
+        }
+        Some(Store { path: PathBuf::from(&raw.path), kind, wait: raw.wait.to_duration() })
+    }
+
+    fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
+        let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let resolvers = raw.resolvers.iter().map(|address| {
+            address.parse::<SocketAddr>().map_err(|_| {
+                format!("`{address}` is not a name server: write 192.0.2.53:53 or [2001:db8::53]:53")
+            })
+        });
+        let resolvers = resolvers.collect::<Result<Vec<_>, _>>();
+        let extra_roots_pem = match &raw.extra_roots {
+            None => None,
+            Some(path) => {
+                let read = std::fs::read(path).map_err(|e| format!("{path} cannot be read: {e}"));
+                Some(self.accept("egress.extra_roots", read)?)
+            }
+        };
+        let defaults = egress::Options::default();
+        let resolvers = self.accept("egress.resolvers", resolvers)?;
+        Some(egress::Options {
+            allow: self.accept("egress.allow", allow)?,
+            https_only: raw.https_only,
+            idle_per_key: raw.idle_per_subscription,
+            idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
+            connection_age_max: self.some_time("egress.connection_age", raw.connection_age),
+            connections_max: self.at_least_one("egress.connections", raw.connections),
+            resolver: if resolvers.is_empty() {
+                ResolverChoice::System
+            } else {
+                ResolverChoice::Servers(resolvers)
+            },
+            extra_roots_pem,
+            user_agent: raw.user_agent.unwrap_or(defaults.user_agent),
+        })
+    }
+
+    fn engine(&mut self, raw: &raw::RawEngine) -> engine::Options {
+        if raw.lease.as_millis() < 3 * raw.heartbeat.as_millis() {
+            self.refuse("engine.lease", "must be at least three times engine.heartbeat");
+        }
+        engine::Options {
+            payload_bytes: self.at_least_one("engine.payload", raw.payload.0),
+            accept_pipeline: self.at_least_one("engine.accept_pipeline", raw.accept_pipeline),
+            record_pipeline: self.at_least_one("engine.record_pipeline", raw.record_pipeline),
+            accept_batch: self.at_least_one("engine.accept_batch", raw.accept_batch),
+            slots: self.at_least_one("engine.slots", raw.slots),
+            window: self.at_least_one("engine.window", raw.window),
+            window_per_subscription: self
+                .at_least_one("engine.window_per_subscription", raw.window_per_subscription),
+            window_bytes: self.at_least_one("engine.window_bytes", raw.window_bytes.0),
+            horizon: raw.horizon,
+            lease_ttl: self.some_time("engine.lease", raw.lease),
+            heartbeat: self.some_time("engine.heartbeat", raw.heartbeat),
+            poll: self.some_time("engine.poll", raw.poll),
+            maintenance: self.some_time("engine.maintenance", raw.maintenance),
+            retention: raw.retention,
+            dead_retention: raw.dead_retention,
+            key_retention: raw.key_retention,
+            drain: raw.drain.to_duration(),
+            ..engine::Options::default()
+        }
+    }
+
+    fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {
+        let key = match &raw.key {
+            None => None,
+            Some(text) => Some(self.vault_key("seal.key", text)?),
+        };
+        let former: Vec<_> =
+            raw.former.iter().map(|text| self.vault_key("seal.former", text)).collect();
+        Some(Seal { key, former: former.into_iter().collect::<Option<_>>()? })
+    }
+
+    fn vault_key(&mut self, key: &str, text: &str) -> Option<VaultKey> {
+        let place = SecretRef::parse(text)
+            .ok_or("must be env:NAME or file:PATH; secrets are not written into the configuration");
+        let place = self.accept(key, place)?;
+        let text = self.accept(key, place.resolve(self.env))?;
+        self.accept(key, VaultKey::parse(&text))
+    }
+
+    fn log(&mut self, raw: &raw::RawLog) -> Option<Log> {
+        let filter = EnvFilter::try_new(&raw.level).map_err(|_| {
+            format!("`{}` is not a level: write error, warn, info, debug or trace", raw.level)
+        });
+        let format = match raw.format.as_str() {
+            "auto" => Ok(LogFormat::Auto),
+            "human" => Ok(LogFormat::Human),
+            "json" => Ok(LogFormat::Json),
+            other => Err(format!("`{other}` is not a format: write auto, human or json")),
+        };
+        let (filter, format) =
+            (self.accept("log.level", filter), self.accept("log.format", format));
+        filter?;
+        Some(Log { level: raw.level.clone(), format: format? })
+    }
+}

@@ -1,0 +1,115 @@
+//! The configuration as it is written: the shape of the default file, and nothing else.
+//!
+//! No field has a default here; the lowest layer has them all. So the default file cannot lack a
+//! key, and a key cannot lack its documentation.
+
+use std::collections::BTreeMap;
+
+use posthorn_domain::Span;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::values::ByteSize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfig {
+    pub(super) server: RawServer,
+    pub(super) store: RawStore,
+    pub(super) egress: RawEgress,
+    pub(super) engine: RawEngine,
+    pub(super) profiles: BTreeMap<String, RawProfile>,
+    pub(super) seal: RawSeal,
+    pub(super) log: RawLog,
+    pub(super) telemetry: RawTelemetry,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawServer {
+    pub(super) listen: String,
+    pub(super) connections: usize,
+    pub(super) body: ByteSize,
+    pub(super) batch_body: ByteSize,
+    pub(super) head_timeout: Span,
+    pub(super) body_timeout: Span,
+    pub(super) stop_timeout: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawStore {
+    pub(super) url: String,
+    pub(super) path: String,
+    pub(super) pool: usize,
+    pub(super) schema: Option<String>,
+    pub(super) connect_timeout: Span,
+    pub(super) statement_timeout: Span,
+    pub(super) wait: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEgress {
+    pub(super) allow: Vec<String>,
+    pub(super) https_only: bool,
+    pub(super) resolvers: Vec<String>,
+    pub(super) extra_roots: Option<String>,
+    pub(super) user_agent: Option<String>,
+    pub(super) connections: usize,
+    pub(super) idle_per_subscription: usize,
+    pub(super) idle_timeout: Span,
+    pub(super) connection_age: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEngine {
+    pub(super) payload: ByteSize,
+    pub(super) slots: usize,
+    pub(super) window: usize,
+    pub(super) window_per_subscription: usize,
+    pub(super) window_bytes: ByteSize,
+    pub(super) horizon: Span,
+    pub(super) accept_batch: usize,
+    pub(super) accept_pipeline: usize,
+    pub(super) record_pipeline: usize,
+    pub(super) lease: Span,
+    pub(super) heartbeat: Span,
+    pub(super) poll: Span,
+    pub(super) maintenance: Span,
+    pub(super) retention: Span,
+    pub(super) dead_retention: Span,
+    pub(super) key_retention: Span,
+    pub(super) drain: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProfile {
+    #[serde(default)]
+    pub(super) base: Option<String>,
+    #[serde(default)]
+    pub(super) policy: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSeal {
+    pub(super) key: Option<String>,
+    pub(super) former: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLog {
+    pub(super) level: String,
+    pub(super) format: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTelemetry {
+    pub(super) metrics: bool,
+    pub(super) upkeep: Span,
+}

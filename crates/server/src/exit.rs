@@ -1,0 +1,140 @@
+//! Exit codes, and errors that carry one.
+//!
+//! The codes are part of the interface: scripts and supervisors act on them. Those from 64 on follow
+//! `sysexits.h`, which systemd prints by name.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    /// It did what was asked.
+    Ok = 0,
+    /// It did not, for a reason that has no code of its own.
+    Failure = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The server or the database cannot be reached, or does not take this now.
+    Unavailable = 69,
+    /// The engine failed for good.
+    Software = 70,
+    /// The data directory cannot be made or written.
+    CannotCreate = 73,
+    /// The disk is full or broken.
+    Io = 74,
+    /// The port or the data directory is in use.
+    InUse = 75,
+    /// The key is missing, wrong, or may not do this.
+    Denied = 77,
+    /// The configuration, or the seal key, is not right.
+    Config = 78,
+    /// A second signal came while the first was being obeyed.
+    Interrupted = 130,
+}
+
+/// All codes with what they mean and what to do, for the help and for `explain`.
+pub const CODES: [(Code, &str, &str); 11] = [
+    (Code::Ok, "done", "Nothing."),
+    (Code::Failure, "it could not be done", "Read the message on stderr."),
+    (Code::Usage, "the command line makes no sense", "See `posthorn help`."),
+    (
+        Code::Unavailable,
+        "the server or the database cannot be reached, or does not take this now",
+        "Start it, check its address, and try again later.",
+    ),
+    (
+        Code::Software,
+        "the store or the engine failed for good",
+        "Restart; nothing that was accepted is lost. If it comes back, look at the log and the disk.",
+    ),
+    (
+        Code::CannotCreate,
+        "the data directory cannot be made or written",
+        "Give the user that runs Posthorn the right to write it, or name another with --data.",
+    ),
+    (Code::Io, "the disk is full or broken", "Make room or replace it, then restart."),
+    (
+        Code::InUse,
+        "the port or the data directory is in use by another process",
+        "Stop the other process, or choose another with --listen or --data.",
+    ),
+    (
+        Code::Denied,
+        "the API key is missing, wrong, or may not do this",
+        "Give a key with --key or POSTHORN_KEY; an operator makes one with `posthorn keys create`.",
+    ),
+    (
+        Code::Config,
+        "the configuration or the seal key is not right",
+        "Correct the key that the message names; `posthorn check` tests without starting.",
+    ),
+    (Code::Interrupted, "a second signal ended a stop that was under way", "Nothing."),
+];
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        ExitCode::from(code as u8)
+    }
+}
+
+/// An error with an exit code, and a hint at what to do.
+#[derive(Debug)]
+pub struct Failure {
+    /// How the process ends.
+    pub code: Code,
+    /// What went wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// Without a hint.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// With a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// How the process ends after an error.
+pub fn code_of(error: &anyhow::Error) -> Code {
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.code;
+        }
+        if cause.downcast_ref::<ConfigError>().is_some() {
+            return Code::Config;
+        }
+    }
+    Code::Failure
+}
+
+/// What to do after an error, where somebody knows.
+pub fn hint_of(error: &anyhow::Error) -> Option<&str> {
+    let mut failures = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>());
+    failures.find_map(|failure| failure.hint.as_deref())
+}
+
+/// Whether nobody reads our output any more, as after `posthorn … | head`.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,255 @@
+//! What operators do by hand, and what a deleted subscription leaves to be done.
+//!
+//! None of this is frequent, so it is written for clarity: a few statements one after the other. The
+//! lane's lock is taken before anything about the lane is read; since that needs the lane's name, a
+//! delivery is looked up twice, and only the second look counts.
+
+use deadpool_postgres::Object;
+use posthorn_domain::{
+    CancelReason, Delivery, DeliveryId, DeliveryState, Lane, Shard, TenantId, Timestamp,
+};
+use posthorn_store::{Moved, Refusal, Result, Swept, Work};
+use tokio_postgres::Row;
+
+use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
+use crate::failure::Outcome;
+use crate::session::{Operation, Param, Session, begin, commit, execute, query};
+use crate::work::work_of;
+use crate::{lock, sql};
+
+const CANCEL: Operation = Operation::write("cancel_delivery", "cancel a delivery");
+const RETRY: Operation = Operation::write("retry_delivery", "bring a delivery back");
+const SWEEP: Operation = Operation::write("sweep_cancelled", "cancel deliveries nobody wants");
+
+/// A delivery wherever it is.
+enum Found {
+    Live { delivery: Delivery, gone: bool },
+    Done { delivery: Delivery, blocks: bool, gone: bool },
+}
+
+impl Found {
+    fn delivery(&self) -> &Delivery {
+        match self {
+            Self::Live { delivery, .. } | Self::Done { delivery, .. } => delivery,
+        }
+    }
+}
+
+async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
+    let (tenant, id) = (Uid::from(tenant), Uid::from(id));
+    if let Some(row) = query(client, sql::LIVE_FIND, &[&id, &tenant]).await?.first() {
+        let gone = row.try_get("gone")?;
+        return Ok(Found::Live { delivery: codec::delivery(row)?, gone });
+    }
+    let ids = vec![id];
+    let rows = query(client, sql::DONE_FIND, &[&tenant, &ids]).await?;
+    let row = rows.first().ok_or(Refusal::NotFound)?;
+    Ok(Found::Done {
+        delivery: codec::delivery(row)?,
+        blocks: row.try_get("blocks")?,
+        gone: row.try_get("gone")?,
+    })
+}
+
+/// Takes the lock of a delivery's lane. The rows that were read for it are let go again first, since
+/// locks come before rows everywhere else.
+async fn enter_lane(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
+    let first = find(client, tenant, id).await?;
+    let Some(lane) = first.delivery().lane.as_ref() else { return Ok(first) };
+    let slot = lock::lane_slot(first.delivery().subscription, lane);
+    client.batch_execute("rollback; begin").await?;
+    lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+    lock::hold(client, lock::LANES, &[i32::from(slot)]).await?;
+    find(client, tenant, id).await
+}
+
+pub(crate) async fn cancel(
+    session: &Session,
+    tenant: TenantId,
+    id: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved> {
+    session
+        .run(CANCEL, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+                let found = enter_lane(client, tenant, id).await?;
+                let moved = cancel_found(client, found, at).await?;
+                commit(client).await?;
+                Ok(moved)
+            })
+        })
+        .await
+}
+
+async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let state = DeliveryState::Cancelled(CancelReason::Operator);
+    let mut delivery = match found {
+        Found::Live { delivery, gone: false } => {
+            let ids = vec![Uid::from(delivery.id)];
+            let params: [Param<'_>; 3] = [&ids, &state_code(state), &at.as_millis()];
+            execute(client, sql::LIVE_END, &params).await?;
+            delivery
+        }
+        Found::Done { delivery, blocks: true, .. } => {
+            let (tenant, id) = (Uid::from(delivery.tenant), Uid::from(delivery.id));
+            let params: [Param<'_>; 4] = [&tenant, &id, &state_code(state), &at.as_millis()];
+            execute(client, sql::DONE_CANCEL, &params).await?;
+            delivery
+        }
+        Found::Live { gone: true, .. } | Found::Done { .. } => return Err(Refusal::Ended.into()),
+    };
+    delivery.state = state;
+    delivery.ended_at = Some(at);
+    delivery.due_at = Timestamp::MAX;
+    let ready = promote(client, &delivery, at).await?;
+    Ok(Moved { delivery, ready })
+}
+
+/// Makes the first parked delivery of a lane its head, if the lane is free.
+async fn promote(client: &Object, ended: &Delivery, at: Timestamp) -> Outcome<Option<Work>> {
+    let Some(lane) = &ended.lane else { return Ok(None) };
+    let subscription = Uid::from(ended.subscription);
+    let params: [Param<'_>; 3] = [&subscription, &lane.as_str(), &due(at)];
+    match query(client, sql::PROMOTE, &params).await?.first() {
+        Some(row) => work_of(client, &codec::delivery(row)?).await,
+        None => Ok(None),
+    }
+}
+
+pub(crate) async fn retry(
+    session: &Session,
+    tenant: TenantId,
+    id: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved> {
+    session
+        .run(RETRY, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                // So that the subscription cannot be deleted meanwhile.
+                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+                let found = enter_lane(client, tenant, id).await?;
+                let moved = retry_found(client, found, at).await?;
+                commit(client).await?;
+                Ok(moved)
+            })
+        })
+        .await
+}
+
+async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let mut delivery = match found {
+        Found::Live { gone: true, .. } | Found::Done { gone: true, .. } => {
+            return Err(Refusal::NotFound.into());
+        }
+        Found::Live { .. } => return Err(Refusal::NotEnded.into()),
+        Found::Done { delivery, .. } => delivery,
+    };
+    let parked = revive(client, std::slice::from_ref(&delivery), at).await?;
+    let parked = parked.first().copied().unwrap_or(false);
+    delivery.state = DeliveryState::Pending;
+    delivery.due_at = if parked { Timestamp::MAX } else { Timestamp::from_millis(due(at)) };
+    delivery.budget_base = delivery.attempts;
+    delivery.budget_began = Timestamp::from_millis(due(at));
+    delivery.ended_at = None;
+    let ready = if parked { None } else { work_of(client, &delivery).await? };
+    Ok(Moved { delivery, ready })
+}
+
+/// Brings ended deliveries of one tenant back, in this order, and says which are parked. The caller
+/// holds the locks of their lanes and the rows themselves.
+pub(crate) async fn revive(
+    client: &Object,
+    ended: &[Delivery],
+    at: Timestamp,
+) -> Outcome<Vec<bool>> {
+    let Some(first) = ended.first() else { return Ok(Vec::new()) };
+    debug_assert!(ended.iter().all(|d| d.tenant == first.tenant && d.state.is_terminal()));
+    let parked = who_parks(client, ended).await?;
+    let ids: Vec<Uid> = ended.iter().map(|d| d.id.into()).collect();
+    let shards: Vec<i16> = ended
+        .iter()
+        .map(|d| i16::try_from(Shard::of(d.subscription).number()).unwrap_or(i16::MAX))
+        .collect();
+    let slots: Vec<Option<i16>> = ended.iter().map(slot_of).collect();
+    let tenant = Uid::from(first.tenant);
+    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &parked, &due(at)];
+    execute(client, sql::DONE_REVIVE, &params).await?;
+    Ok(parked)
+}
+
+/// The lock slot of a delivery's lane.
+pub(crate) fn slot_of(delivery: &Delivery) -> Option<i16> {
+    delivery.lane.as_ref().map(|lane| lock::lane_slot(delivery.subscription, lane))
+}
+
+/// A lane as it stands while deliveries are brought back into it one by one.
+struct LaneState {
+    headed: bool,
+    blocker: Option<DeliveryId>,
+}
+
+async fn who_parks(client: &Object, ended: &[Delivery]) -> Outcome<Vec<bool>> {
+    type Key<'d> = (posthorn_domain::SubscriptionId, &'d Lane);
+    let key = |d: &'_ Delivery| -> Option<(Uid, String)> {
+        Some((d.subscription.into(), d.lane.as_ref()?.as_str().to_owned()))
+    };
+    let mut lanes: Vec<Key<'_>> =
+        ended.iter().filter_map(|d| Some((d.subscription, d.lane.as_ref()?))).collect();
+    lanes.sort();
+    lanes.dedup();
+    let subscriptions: Vec<Uid> = lanes.iter().map(|(s, _)| Uid::from(*s)).collect();
+    let names: Vec<&str> = lanes.iter().map(|(_, lane)| lane.as_str()).collect();
+    let rows = match lanes.is_empty() {
+        true => Vec::new(),
+        false => query(client, sql::LANES_TAKEN, &[&subscriptions, &names]).await?,
+    };
+    let mut states = std::collections::HashMap::with_capacity(lanes.len());
+    for row in &rows {
+        let item: usize = Reader::new(row, "lane_block", "blocker").small("item")?;
+        if let Some((subscription, lane)) = item.checked_sub(1).and_then(|i| lanes.get(i)) {
+            let blocker = row.try_get::<_, Option<Uid>>("blocker")?.map(DeliveryId::from);
+            let state = LaneState { headed: row.try_get("headed")?, blocker };
+            states.insert((Uid::from(*subscription), lane.as_str().to_owned()), state);
+        }
+    }
+    let mut park = |delivery: &Delivery| -> bool {
+        let Some(state) = key(delivery).and_then(|key| states.get_mut(&key)) else { return false };
+        if state.blocker == Some(delivery.id) {
+            state.blocker = None;
+        }
+        let parked = state.headed || state.blocker.is_some();
+        state.headed |= !parked;
+        parked
+    };
+    Ok(ended.iter().map(&mut park).collect())
+}
+
+pub(crate) async fn sweep(session: &Session, bite: usize, at: Timestamp) -> Result<Swept> {
+    session
+        .run(SWEEP, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                let rows = query(client, sql::SWEEP_FIND, &[&limit(bite)]).await?;
+                let ids: Vec<Uid> =
+                    rows.iter().map(|row: &Row| row.try_get(0)).collect::<Result<_, _>>()?;
+                let state = DeliveryState::Cancelled(CancelReason::Unsubscribed);
+                let mut cancelled = 0;
+                if !ids.is_empty() {
+                    let params: [Param<'_>; 3] = [&ids, &state_code(state), &at.as_millis()];
+                    cancelled = execute(client, sql::LIVE_END, &params).await?;
+                }
+                let more = ids.len() == bite;
+                if !more {
+                    execute(client, sql::SWEEP_FORGET, &[]).await?;
+                }
+                commit(client).await?;
+                Ok(Swept { cancelled: usize::try_from(cancelled).unwrap_or(usize::MAX), more })
+            })
+        })
+        .await
+}
+
+const _: () = assert!(PARKED == i64::MAX, "the statements spell it out");

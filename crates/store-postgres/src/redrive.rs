@@ -1,0 +1,253 @@
+//! Bulk redrives: many dead letters back to work, a bite at a time.
+//!
+//! Dead letters are visited by delivery id, and the last one visited is written down in the same
+//! transaction as what was moved. So each is moved at most once, whoever advances the redrive and
+//! however often it is interrupted.
+
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+use posthorn_domain::{
+    Delivery, Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{Advanced, Refusal, Result};
+use tokio_postgres::Row;
+
+use crate::codec::{self, FIRST_UID, Reader, Uid, dead_code, json, lane_of, limit, state_of};
+use crate::failure::{Corrupt, Outcome};
+use crate::moves::revive;
+use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
+use crate::{lock, sql};
+
+const CREATE: Operation = Operation::write("create_redrive", "begin a redrive").slow();
+const FIND: Operation = Operation::read("redrive", "read a redrive");
+const LIST: Operation = Operation::read("redrives", "list redrives");
+const CANCEL: Operation = Operation::write("cancel_redrive", "stop a redrive");
+const ADVANCE: Operation = Operation::write("advance_redrive", "go on with a redrive");
+
+const fn state_number(state: RedriveState) -> i16 {
+    match state {
+        RedriveState::Running => 0,
+        RedriveState::Done => 1,
+        RedriveState::Cancelled => 2,
+    }
+}
+
+fn redrive_of(row: &Row) -> Result<Redrive, Corrupt> {
+    let reader = Reader::new(row, "redrive", "id");
+    let state = match reader.get::<i16>("state")? {
+        0 => RedriveState::Running,
+        1 => RedriveState::Done,
+        2 => RedriveState::Cancelled,
+        other => return Err(reader.corrupt("state", format!("{other} is not a state"))),
+    };
+    Ok(Redrive {
+        id: reader.id("id")?,
+        tenant: reader.id("tenant")?,
+        filter: reader.json("filter")?,
+        per_second: reader.small("per_second")?,
+        state,
+        total: reader.number("total")?,
+        moved: reader.number("moved")?,
+        created_at: reader.time("created_at")?,
+        finished_at: reader.time_maybe("finished_at")?,
+    })
+}
+
+/// The filter as parameters.
+struct Conditions {
+    tenant: Uid,
+    subscription: Option<Uid>,
+    state: Option<i16>,
+    since: i64,
+    until: i64,
+}
+
+impl Conditions {
+    fn of(tenant: TenantId, filter: &RedriveFilter) -> Self {
+        Self {
+            tenant: tenant.into(),
+            subscription: filter.subscription.map(Uid::from),
+            state: filter.reason.map(dead_code),
+            since: filter.since.map_or(i64::MIN, Timestamp::as_millis),
+            until: filter.until.map_or(i64::MAX, Timestamp::as_millis),
+        }
+    }
+}
+
+pub(crate) async fn create(session: &Session, redrive: Redrive) -> Result<Redrive> {
+    let redrive = Arc::new(redrive);
+    session
+        .run(CREATE, move |client| {
+            let mut redrive = Redrive::clone(&redrive);
+            Box::pin(async move {
+                begin(client).await?;
+                allow_slow(client).await?;
+                let c = Conditions::of(redrive.tenant, &redrive.filter);
+                let params: [Param<'_>; 5] =
+                    [&c.tenant, &c.subscription, &c.state, &c.since, &c.until];
+                let rows = query(client, sql::REDRIVE_COUNT, &params).await?;
+                let total: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+                redrive.total = u64::try_from(total).unwrap_or(0);
+                insert(client, &redrive).await?;
+                commit(client).await?;
+                Ok(redrive)
+            })
+        })
+        .await
+}
+
+async fn insert(client: &Object, redrive: &Redrive) -> Outcome<()> {
+    let created = execute(
+        client,
+        sql::REDRIVE_CREATE,
+        &[
+            &Uid::from(redrive.id),
+            &Uid::from(redrive.tenant),
+            &json(&redrive.filter),
+            &i32::try_from(redrive.per_second).unwrap_or(i32::MAX),
+            &state_number(redrive.state),
+            &i64::try_from(redrive.total).unwrap_or(i64::MAX),
+            &i64::try_from(redrive.moved).unwrap_or(i64::MAX),
+            &redrive.created_at.as_millis(),
+            &redrive.finished_at.map(Timestamp::as_millis),
+        ],
+    )
+    .await?;
+    if created == 0 { Err(Refusal::AlreadyExists.into()) } else { Ok(()) }
+}
+
+async fn read(client: &Object, tenant: TenantId, id: RedriveId) -> Outcome<Option<Redrive>> {
+    let params: [Param<'_>; 2] = [&Uid::from(tenant), &Uid::from(id)];
+    let rows = query(client, sql::REDRIVE_FIND, &params).await?;
+    Ok(rows.first().map(redrive_of).transpose()?)
+}
+
+pub(crate) async fn find(
+    session: &Session,
+    tenant: TenantId,
+    id: RedriveId,
+) -> Result<Option<Redrive>> {
+    session.run(FIND, move |client| Box::pin(read(client, tenant, id))).await
+}
+
+pub(crate) async fn list(
+    session: &Session,
+    tenant: Option<TenantId>,
+    max: usize,
+) -> Result<Vec<Redrive>> {
+    session
+        .run(LIST, move |client| {
+            Box::pin(async move {
+                let params: [Param<'_>; 2] = [&tenant.map(Uid::from), &limit(max)];
+                let rows = query(client, sql::REDRIVE_LIST, &params).await?;
+                Ok(rows.iter().map(redrive_of).collect::<Result<_, _>>()?)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn cancel(
+    session: &Session,
+    tenant: TenantId,
+    id: RedriveId,
+    at: Timestamp,
+) -> Result<Redrive> {
+    session
+        .run(CANCEL, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                let state = state_number(RedriveState::Cancelled);
+                let (owner, uid) = (Uid::from(tenant), Uid::from(id));
+                let params: [Param<'_>; 4] = [&owner, &uid, &state, &at.as_millis()];
+                execute(client, sql::REDRIVE_CANCEL, &params).await?;
+                let redrive = read(client, tenant, id).await?.ok_or(Refusal::NotFound)?;
+                commit(client).await?;
+                Ok(redrive)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn advance(
+    session: &Session,
+    id: RedriveId,
+    bite: usize,
+    at: Timestamp,
+) -> Result<Advanced> {
+    session
+        .run(ADVANCE, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                let rows = query(client, sql::REDRIVE_HOLD, &[&Uid::from(id)]).await?;
+                let row = rows.first().ok_or(Refusal::NotFound)?;
+                let redrive = redrive_of(row)?;
+                let cursor: Option<Uid> = row.try_get("cursor")?;
+                let advanced = match redrive.state {
+                    RedriveState::Running => bite_off(client, &redrive, cursor, bite, at).await?,
+                    state => Advanced { moved: 0, subscriptions: Vec::new(), state },
+                };
+                commit(client).await?;
+                Ok(advanced)
+            })
+        })
+        .await
+}
+
+async fn bite_off(
+    client: &Object,
+    redrive: &Redrive,
+    cursor: Option<Uid>,
+    bite: usize,
+    at: Timestamp,
+) -> Outcome<Advanced> {
+    // So that no subscription is deleted between here and the commit.
+    let tenant_slot = lock::tenant_slot(redrive.tenant);
+    lock::share(client, lock::TENANTS, &[tenant_slot]).await?;
+    let c = Conditions::of(redrive.tenant, &redrive.filter);
+    let (from, max) = (cursor.unwrap_or(FIRST_UID), limit(bite));
+    let params: [Param<'_>; 7] =
+        [&c.tenant, &c.subscription, &c.state, &c.since, &c.until, &from, &max];
+    let rows = query(client, sql::REDRIVE_NEXT, &params).await?;
+    let mut ids: Vec<Uid> = Vec::with_capacity(rows.len());
+    let mut slots = Vec::new();
+    for row in &rows {
+        let reader = Reader::new(row, "delivery_done", "id");
+        ids.push(reader.get("id")?);
+        let subscription: SubscriptionId = reader.id("subscription")?;
+        if let Some(lane) = lane_of(&reader, "lane")? {
+            slots.push(i32::from(lock::lane_slot(subscription, &lane)));
+        }
+    }
+    lock::hold(client, lock::LANES, &lock::sorted(slots)).await?;
+    let dead = still_dead(client, redrive, &ids).await?;
+    revive(client, &dead, at).await?;
+
+    let state = if ids.len() < bite { RedriveState::Done } else { RedriveState::Running };
+    let finished = (state == RedriveState::Done).then(|| at.as_millis());
+    let moved = limit(dead.len());
+    let id = Uid::from(redrive.id);
+    let params: [Param<'_>; 5] = [&id, &moved, &ids.last(), &state_number(state), &finished];
+    execute(client, sql::REDRIVE_PROGRESS, &params).await?;
+    let mut subscriptions: Vec<SubscriptionId> = dead.iter().map(|d| d.subscription).collect();
+    subscriptions.sort_unstable();
+    subscriptions.dedup();
+    Ok(Advanced { moved: dead.len(), subscriptions, state })
+}
+
+/// Those that nobody brought back or cancelled while we waited for the lanes; they stay so now.
+async fn still_dead(client: &Object, redrive: &Redrive, ids: &[Uid]) -> Outcome<Vec<Delivery>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let params: [Param<'_>; 2] = [&Uid::from(redrive.tenant), &ids];
+    let mut dead = Vec::with_capacity(ids.len());
+    for row in &query(client, sql::DONE_FIND, &params).await? {
+        let delivery = codec::delivery(row)?;
+        debug_assert!(state_of(codec::state_code(delivery.state)).is_some());
+        if matches!(delivery.state, posthorn_domain::DeliveryState::Dead(_)) {
+            dead.push(delivery);
+        }
+    }
+    Ok(dead)
+}

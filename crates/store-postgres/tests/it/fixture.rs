@@ -1,0 +1,79 @@
+//! Databases for tests: each gets its own, copied from one that is migrated already.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use posthorn_store::Store;
+use posthorn_store::conformance::Fixture;
+use posthorn_store_postgres::{Options, PostgresStore};
+use posthorn_testpg::shared;
+use tokio::sync::OnceCell;
+
+const TEMPLATE: &str = "template_posthorn";
+
+/// Options with few connections: many tests run at once.
+pub(crate) fn options(url: &str) -> Options {
+    Options { pool_size: 4, ..Options::new(url) }
+}
+
+pub(crate) async fn connect(url: &str) -> PostgresStore {
+    PostgresStore::connect(options(url)).await.expect("a connection")
+}
+
+/// A fresh database on the shared server.
+pub(crate) async fn database() -> String {
+    static MIGRATED: OnceCell<()> = OnceCell::const_new();
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    MIGRATED
+        .get_or_init(|| async {
+            let url = shared().create_database(TEMPLATE).expect("a database");
+            drop(connect(&url).await);
+            // Nobody may be connected to a database that is copied.
+            let left =
+                format!("select count(*) from pg_stat_activity where datname = '{TEMPLATE}'");
+            while shared().sql(&left).expect("a count").trim() != "0" {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    shared().copy_database(&name, TEMPLATE).expect("a copy")
+}
+
+/// Remembers which store is on which database.
+#[derive(Default)]
+pub(crate) struct Databases {
+    stores: Mutex<Vec<(usize, String)>>,
+}
+
+fn address(store: &Arc<dyn Store>) -> usize {
+    Arc::as_ptr(store).cast::<()>() as usize
+}
+
+impl Databases {
+    async fn open(&self, url: String) -> Arc<dyn Store> {
+        let store: Arc<dyn Store> = Arc::new(connect(&url).await);
+        self.stores.lock().expect("not poisoned").push((address(&store), url));
+        store
+    }
+}
+
+#[async_trait]
+impl Fixture for Databases {
+    async fn store(&self) -> Arc<dyn Store> {
+        self.open(database().await).await
+    }
+
+    async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let wanted = address(&store);
+        let url = {
+            let stores = self.stores.lock().expect("not poisoned");
+            let found = stores.iter().rev().find(|(at, _)| *at == wanted);
+            found.expect("a store of this fixture").1.clone()
+        };
+        drop(store);
+        self.open(url).await
+    }
+}

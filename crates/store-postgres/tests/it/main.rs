@@ -1,0 +1,14 @@
+//! The store against a real server: the suite every store must pass, and what only several nodes on
+//! one database can get wrong.
+
+mod failures;
+mod fixture;
+mod nodes;
+mod plans;
+mod retention;
+
+mod conformance {
+    use super::fixture::Databases;
+
+    posthorn_store::conformance_suite!(Databases::default());
+}

@@ -1,0 +1,128 @@
+//! Who is alive and who holds which shard, in memory.
+//!
+//! Only this process can use the file, so leases end with it: whoever opens the file next starts
+//! with none held. Epochs are given out by the caller, who writes them to the file first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, SHARD_COUNT, Shard};
+use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+
+#[derive(Clone, Copy)]
+struct Lease {
+    node: NodeId,
+    until: Instant,
+}
+
+/// All leases. Small enough to be copied before a group that changes it.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    nodes: BTreeMap<NodeId, (Instant, CatalogVersion)>,
+    held: HashMap<Shard, Lease>,
+    epochs: Vec<u64>,
+}
+
+impl Leases {
+    /// Nothing held; `epochs` as the file has them.
+    pub(crate) fn new(stored: impl IntoIterator<Item = (Shard, u64)>) -> Self {
+        let mut epochs = vec![0; usize::from(SHARD_COUNT)];
+        for (shard, epoch) in stored {
+            epochs[usize::from(shard.number())] = epoch;
+        }
+        Self { nodes: BTreeMap::new(), held: HashMap::new(), epochs }
+    }
+
+    fn epoch(&self, shard: Shard) -> Epoch {
+        Epoch(self.epochs[usize::from(shard.number())])
+    }
+
+    fn holder(&self, shard: Shard, now: Instant) -> Option<NodeId> {
+        self.held.get(&shard).filter(|lease| lease.until > now).map(|lease| lease.node)
+    }
+
+    /// Whether a writer may write.
+    pub(crate) fn allow(&self, fence: &Fence, now: Instant) -> bool {
+        self.epoch(fence.shard) == fence.epoch && self.holder(fence.shard, now) == Some(fence.node)
+    }
+
+    pub(crate) fn heartbeat(
+        &mut self,
+        beat: Heartbeat,
+        now: Instant,
+        catalog: CatalogVersion,
+    ) -> Membership {
+        let until = later(now, beat.ttl);
+        self.nodes.insert(beat.node, (until, beat.catalog));
+        self.nodes.retain(|_, (until, _)| *until > now);
+        self.held.retain(|_, lease| lease.until > now);
+        for lease in self.held.values_mut().filter(|lease| lease.node == beat.node) {
+            lease.until = until;
+        }
+        let node = |(node, (_, catalog)): (&NodeId, &(Instant, CatalogVersion))| LiveNode {
+            node: *node,
+            catalog: *catalog,
+        };
+        let holder = |shard| {
+            let node = self.holder(shard, now)?;
+            Some(ShardHolder { shard, node, epoch: self.epoch(shard) })
+        };
+        Membership {
+            nodes: self.nodes.iter().map(node).collect(),
+            holders: Shard::all().filter_map(holder).collect(),
+            catalog,
+        }
+    }
+
+    /// Takes what is free; the epochs of newly taken shards must be stored by the caller.
+    pub(crate) fn acquire(
+        &mut self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+        now: Instant,
+    ) -> Acquired {
+        let mut acquired = Acquired::default();
+        for shard in shards {
+            match self.holder(*shard, now) {
+                Some(holder) if holder != node => continue,
+                Some(_) => {}
+                None => {
+                    self.epochs[usize::from(shard.number())] += 1;
+                    acquired.new.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
+                }
+            }
+            self.held.insert(*shard, Lease { node, until: later(now, ttl) });
+            acquired.grants.push(Grant { shard: *shard, epoch: self.epoch(*shard) });
+        }
+        acquired
+    }
+
+    pub(crate) fn release(&mut self, node: NodeId, grants: &[Grant]) {
+        for grant in grants {
+            let mine = self.held.get(&grant.shard).is_some_and(|lease| lease.node == node);
+            if mine && self.epoch(grant.shard) == grant.epoch {
+                self.held.remove(&grant.shard);
+            }
+        }
+    }
+
+    pub(crate) fn depart(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        self.held.retain(|_, lease| lease.node != node);
+    }
+}
+
+/// What [`Leases::acquire`] gave.
+#[derive(Default)]
+pub(crate) struct Acquired {
+    /// Everything the node now holds of what it asked for.
+    pub(crate) grants: Vec<Grant>,
+    /// Those with a new epoch.
+    pub(crate) new: Vec<Grant>,
+}
+
+/// Absurdly long times count as a year.
+fn later(now: Instant, ttl: Duration) -> Instant {
+    now + ttl.min(Duration::from_secs(365 * 86_400))
+}

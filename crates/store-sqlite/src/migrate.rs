@@ -1,0 +1,107 @@
+//! Bringing an older database up to date: numbered files, forward only, each in one transaction.
+//!
+//! A process that is killed in between leaves the earlier migrations applied and nothing of the
+//! later ones; the next start goes on. Each applied migration leaves its checksum, so a database
+//! that was migrated by a different program is noticed before anything is read from it.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use sha2::{Digest, Sha256};
+
+use crate::error::OpenError;
+
+/// All migrations; the version is the place in the list, from 1.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_initial.sql")];
+
+/// Brings the database to the newest version.
+pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+    apply(conn, MIGRATIONS)
+}
+
+fn apply(conn: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {
+    conn.execute_batch(
+        "create table if not exists migration (version integer primary key, checksum text not null, \
+         applied_at integer not null) strict",
+    )
+    .map_err(OpenError::sqlite("creating the table of migrations"))?;
+    let known = number(migrations.len());
+    let found: u32 = conn
+        .query_row("select coalesce(max(version), 0) from migration", [], |row| row.get(0))
+        .map_err(OpenError::sqlite("reading the schema version"))?;
+    if found > known {
+        return Err(OpenError::NewerSchema { found, known });
+    }
+    for (index, sql) in migrations.iter().enumerate() {
+        apply_one(conn, number(index + 1), sql)?;
+    }
+    Ok(())
+}
+
+fn apply_one(conn: &mut Connection, version: u32, sql: &str) -> Result<(), OpenError> {
+    let checksum: String = Sha256::digest(sql).iter().map(|byte| format!("{byte:02x}")).collect();
+    let transaction = conn
+        .transaction_with_behavior(TransactionBehavior::Exclusive)
+        .map_err(OpenError::sqlite("beginning a migration"))?;
+    let stored: Option<String> = transaction
+        .query_row("select checksum from migration where version = ?1", [version], |row| row.get(0))
+        .optional()
+        .map_err(OpenError::sqlite("reading the table of migrations"))?;
+    match stored {
+        Some(stored) if stored == checksum => return Ok(()),
+        Some(_) => return Err(OpenError::ChangedMigration { version }),
+        None => {}
+    }
+    tracing::info!(version, "migrating the database");
+    transaction.execute_batch(sql).map_err(OpenError::sqlite("applying a migration"))?;
+    transaction
+        .execute(
+            "insert into migration values (?1, ?2, cast(unixepoch('subsec') * 1000 as integer))",
+            (version, checksum),
+        )
+        .map_err(OpenError::sqlite("writing down a migration"))?;
+    transaction.commit().map_err(OpenError::sqlite("committing a migration"))
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "create table a (x integer); insert into a values (1);";
+    const TWO: &str = "alter table a add column y integer;";
+    const BROKEN: &str = "create table b (x integer); insert into nowhere values (1);";
+
+    #[test]
+    fn migrations_run_once_and_in_order() {
+        let mut conn = Connection::open_in_memory().expect("a database");
+        apply(&mut conn, &[ONE]).expect("the first");
+        apply(&mut conn, &[ONE, TWO]).expect("the second");
+        apply(&mut conn, &[ONE, TWO]).expect("nothing to do");
+        let rows: i64 =
+            conn.query_row("select count(*) from a where y is null", [], |r| r.get(0)).expect("a");
+        assert_eq!(rows, 1);
+    }
+
+    #[test]
+    fn a_migration_that_stops_halfway_leaves_nothing() {
+        let mut conn = Connection::open_in_memory().expect("a database");
+        apply(&mut conn, &[ONE, BROKEN]).expect_err("the second is broken");
+        let tables: i64 = conn
+            .query_row("select count(*) from sqlite_schema where name = 'b'", [], |r| r.get(0))
+            .expect("the schema");
+        assert_eq!(tables, 0);
+        apply(&mut conn, &[ONE, TWO]).expect("goes on where it stopped");
+    }
+
+    #[test]
+    fn newer_and_changed_schemas_are_refused() {
+        let mut conn = Connection::open_in_memory().expect("a database");
+        apply(&mut conn, &[ONE, TWO]).expect("both");
+        let newer = apply(&mut conn, &[ONE]).expect_err("one is unknown");
+        assert!(matches!(newer, OpenError::NewerSchema { found: 2, known: 1 }), "{newer:?}");
+        let changed = apply(&mut conn, &[TWO, TWO]).expect_err("the first differs");
+        assert!(matches!(changed, OpenError::ChangedMigration { version: 1 }), "{changed:?}");
+    }
+}

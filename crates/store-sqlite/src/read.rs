@@ -1,0 +1,6 @@
+//! What readers do: one function for each question, inside one snapshot.
+
+pub(crate) mod catalog;
+pub(crate) mod queries;
+pub(crate) mod rows;
+pub(crate) mod work;

@@ -1,0 +1,95 @@
+//! SQLite still chooses the plans the statements rely on.
+
+use rusqlite::Connection;
+
+use super::*;
+
+fn database() -> Connection {
+    let mut conn = Connection::open_in_memory().expect("a database");
+    crate::migrate::migrate(&mut conn).expect("the schema");
+    conn
+}
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("explain query plan {sql}")).expect(sql);
+    // Unbound parameters are null, which is fine for a plan.
+    let mut rows = statement.raw_query();
+    let mut lines = Vec::new();
+    while let Some(row) = rows.next().expect("a plan") {
+        lines.push(row.get::<_, String>(3).expect("a line"));
+    }
+    lines
+}
+
+#[track_caller]
+fn check(conn: &Connection, sql: &str, wanted: &[&str]) {
+    let plan = plan(conn, sql);
+    for part in wanted {
+        assert!(plan.iter().any(|line| line.contains(part)), "{part} in {plan:#?}\nof {sql}");
+    }
+    for line in &plan {
+        assert!(!line.contains("TEMP B-TREE"), "no sorting: {plan:#?}\nof {sql}");
+    }
+}
+
+#[test]
+fn hot_statements_search_by_id() {
+    let conn = database();
+    for sql in [CLAIM, RECORD, FIND_BY_ID, FIND_TO_MOVE, DELIVERY_BY_ID] {
+        check(&conn, sql, &["USING INDEX delivery_by_id (id=?"]);
+    }
+    check(&conn, FIND_KEY, &["USING PRIMARY KEY (tenant=? AND key=?)"]);
+    check(&conn, EVENT_BY_ID, &["USING INDEX event_by_id (tenant=? AND id=?)"]);
+    check(&conn, EVENT_BY_NO, &["e USING INTEGER PRIMARY KEY"]);
+    check(&conn, ATTEMPTS, &["USING PRIMARY KEY (delivery=?)"]);
+}
+
+#[test]
+fn work_is_found_by_the_due_index() {
+    let conn = database();
+    check(&conn, PENDING, &["SEARCH d USING INDEX delivery_due (subscription=? AND due_at<?)"]);
+    check(
+        &conn,
+        DUE_SUBSCRIPTIONS,
+        &[
+            "SCAN delivery USING INDEX delivery_due",
+            "SEARCH d USING INDEX delivery_due (subscription>?)",
+            "SEARCH d USING INDEX delivery_due (subscription=?)",
+        ],
+    );
+    check(&conn, SWEEP, &["USING INDEX delivery_due (subscription=?)"]);
+}
+
+#[test]
+fn lanes_are_found_by_the_lane_index() {
+    let conn = database();
+    check(&conn, FIRST_OF_LANE, &["USING INDEX delivery_lane (subscription=? AND lane=?)"]);
+    for sql in [INSERT_IN_LANE, REVIVE] {
+        check(&conn, sql, &["INDEX delivery_lane (subscription=? AND lane=?)"]);
+    }
+    check(&conn, SWEEP_BLOCKERS, &["INDEX delivery_lane (subscription=?)"]);
+}
+
+#[test]
+fn pages_are_ranges_of_an_index() {
+    let conn = database();
+    check(&conn, DELIVERIES, &["USING INDEX delivery_by_id (id<?)"]);
+    check(
+        &conn,
+        DELIVERIES_OF_SUBSCRIPTION,
+        &["USING INDEX delivery_of_subscription (subscription=? AND id<?)"],
+    );
+    check(&conn, DEAD_DELIVERIES, &["USING INDEX delivery_dead_by_id (tenant=? AND id<?)"]);
+    check(&conn, EVENTS, &["USING INDEX event_by_id (tenant=? AND id<?)"]);
+}
+
+#[test]
+fn maintenance_reads_ranges() {
+    let conn = database();
+    check(&conn, PRUNE_CANDIDATES, &["e USING INTEGER PRIMARY KEY (rowid>?)"]);
+    check(&conn, PRUNE_CANDIDATES, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, PRUNE_KEYS, &["INDEX idempotency_by_age (accepted_at<?)"]);
+    for sql in [REDRIVABLE, COUNT_REDRIVABLE] {
+        check(&conn, sql, &["USING INDEX delivery_dead (tenant=? AND rowid>?)"]);
+    }
+}

@@ -1,0 +1,386 @@
+//! The store itself: it hands commands to the writer and questions to the readers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use posthorn_domain::{
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
+    Shard, TenantId, Timestamp,
+};
+use posthorn_store::{
+    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
+    DueSubscription, Error, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page,
+    PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
+};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backup::{self, Progress};
+use crate::error::{Failure, OpenError};
+use crate::open::{self, Options};
+use crate::read;
+use crate::readers::{self, Question, Questions};
+use crate::shared::Shared;
+use crate::write;
+use crate::writer::{Call, Task, Thread, Weight, Writer};
+
+/// Questions that may wait for a reader. When there are more, callers wait.
+const QUESTIONS: usize = 256;
+
+/// A store in one SQLite file. Dropping it without [`SqliteStore::close`] is like a crash, except
+/// that commands under way are finished: nothing that was answered is lost.
+pub struct SqliteStore {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    queues: Mutex<Option<Queues>>,
+    threads: Mutex<Threads>,
+    /// Where the search for old events goes on; back to 0 when it has seen all.
+    prune_after: Mutex<i64>,
+}
+
+#[derive(Clone)]
+struct Queues {
+    writer: mpsc::Sender<Box<dyn Task>>,
+    readers: mpsc::Sender<Question>,
+}
+
+#[derive(Default)]
+struct Threads {
+    writer: Option<JoinHandle<()>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the data directory, makes or migrates the database, and starts the threads. Blocks
+    /// while it does.
+    pub fn open(options: &Options) -> Result<Self, OpenError> {
+        crate::metrics::describe();
+        let lock = open::lock(&options.path)?;
+        let mut conn = open::writer(options)?;
+        crate::migrate::migrate(&mut conn)?;
+        let page_bytes: i64 = conn
+            .query_row("pragma page_size", [], |row| row.get(0))
+            .map_err(OpenError::sqlite("reading the page size"))?;
+        let writer = Writer::load(conn).map_err(|failure| match failure {
+            Failure::Sql(source) => OpenError::Sqlite { doing: "reading the catalog", source },
+            Failure::Corrupt(corrupt) => OpenError::Sqlite {
+                doing: "reading the catalog",
+                source: rusqlite::Error::ToSqlConversionFailure(Box::new(corrupt)),
+            },
+            Failure::Refused(_) => unreachable!("loading refuses nothing"),
+        })?;
+        let shared = Arc::new(Shared::default());
+        let (to_writer, queue) = mpsc::channel(options.queue.max(1));
+        let (to_readers, questions) = mpsc::channel(QUESTIONS);
+        let store = Self {
+            path: options.path.clone(),
+            shared: Arc::clone(&shared),
+            queues: Mutex::new(Some(Queues { writer: to_writer, readers: to_readers })),
+            threads: Mutex::default(),
+            prune_after: Mutex::new(0),
+        };
+        let thread = Thread {
+            writer,
+            queue,
+            shared,
+            checkpoint_bytes: options.checkpoint_bytes,
+            page_bytes: page_bytes.unsigned_abs(),
+            lock,
+        };
+        store.threads.lock().writer = Some(spawn("posthorn-writer", move || thread.run())?);
+        let questions: Questions = Arc::new(Mutex::new(questions));
+        for _ in 0..options.readers.max(1) {
+            let (conn, questions) = (open::reader(options)?, Arc::clone(&questions));
+            let reader = spawn("posthorn-reader", move || readers::run(&conn, &questions))?;
+            store.threads.lock().readers.push(reader);
+        }
+        Ok(store)
+    }
+
+    /// Finishes what is under way, copies the log back into the database, and lets go of the
+    /// directory. Later calls are refused as unavailable.
+    pub async fn close(&self) -> Result<()> {
+        self.shared.closing.store(true, Ordering::Release);
+        drop(self.queues.lock().take());
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let joined = tokio::task::spawn_blocking(move || threads.join()).await;
+        joined.map_err(|error| Error::fatal("closing", error))?;
+        self.shared.check()
+    }
+
+    /// Copies the store as of one moment to the new file `target`, while it goes on working.
+    /// `report` is called from another thread after every slice. A directory with the copy as
+    /// `posthorn.db` can be opened as a store.
+    pub async fn backup_to(
+        &self,
+        target: &Path,
+        report: impl FnMut(Progress) + Send + 'static,
+    ) -> Result<()> {
+        self.shared.check()?;
+        let (from, to) = (self.path.join(open::DATABASE_FILE), target.to_owned());
+        let copied = tokio::task::spawn_blocking(move || backup::copy(&from, &to, report)).await;
+        let copied = copied.map_err(|error| Error::unavailable("making a backup", error))?;
+        copied.map_err(|error| Error::unavailable("making a backup", error))
+    }
+
+    fn queues(&self) -> Result<Queues> {
+        self.shared.check()?;
+        self.queues.lock().clone().ok_or_else(|| self.shared.silence())
+    }
+
+    /// Has the writer run an operation and commit it.
+    async fn write<T, F>(&self, weight: Weight, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Writer) -> Result<T, Failure> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let call = Call { weight, operation, reply, result: None };
+        let queue = self.queues()?.writer;
+        queue.send(Box::new(call)).await.map_err(|_| self.shared.silence())?;
+        // Holding the queue open would keep a closing store waiting.
+        drop(queue);
+        answer.await.map_err(|_| self.shared.silence())?
+    }
+
+    /// Has a reader answer a question on one snapshot.
+    async fn read<T, F>(&self, question: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let shared = Arc::clone(&self.shared);
+        let question: Question = Box::new(move |conn| {
+            let asked = snapshot(conn, question);
+            drop(reply.send(asked.map_err(|failure| shared.judge(failure, "reading"))));
+        });
+        let queue = self.queues()?.readers;
+        queue.send(question).await.map_err(|_| self.shared.silence())?;
+        drop(queue);
+        answer.await.map_err(|_| self.shared.silence())?
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        drop(self.queues.get_mut().take());
+        // At most one group is under way; without waiting, the directory would still be locked.
+        std::mem::take(self.threads.get_mut()).join();
+    }
+}
+
+impl Threads {
+    /// Readers first: the writer's last checkpoint needs their snapshots gone.
+    fn join(self) {
+        for thread in self.readers.into_iter().chain(self.writer) {
+            if thread.join().is_err() {
+                tracing::error!("a storage thread panicked");
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(OpenError::Thread)
+}
+
+fn snapshot<T>(
+    conn: &Connection,
+    question: impl FnOnce(&Connection) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    // Dropping the transaction ends it; there is nothing to roll back.
+    let transaction = conn.unchecked_transaction()?;
+    question(&transaction)
+}
+
+const LIGHT: Weight = Weight { rows: 1, bytes: 0 };
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
+        self.write(LIGHT, move |writer| write::catalog::change(writer, &change)).await
+    }
+
+    async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
+        self.read(move |conn| read::catalog::since(conn, since)).await
+    }
+
+    async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
+        let weight = write::accept::weight(&batch);
+        self.write(weight, move |writer| write::accept::accept(writer, &batch)).await
+    }
+
+    async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>> {
+        let shards = shards.to_vec();
+        self.read(move |conn| read::work::due_subscriptions(conn, &shards)).await
+    }
+
+    async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
+        self.read(move |conn| read::work::pending(conn, &asks, max_bytes)).await
+    }
+
+    async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {
+        let weight = Weight { rows: batch.len(), bytes: 0 };
+        self.write(weight, move |writer| write::record::claim(writer, &batch)).await
+    }
+
+    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+        let weight = write::record::weight(&batch);
+        self.write(weight, move |writer| write::record::record(writer, &batch)).await
+    }
+
+    async fn cancel_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        self.write(LIGHT, move |writer| write::lanes::cancel(writer, tenant, delivery, at)).await
+    }
+
+    async fn retry_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        self.write(LIGHT, move |writer| write::lanes::retry(writer, tenant, delivery, at)).await
+    }
+
+    async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
+        self.write(LIGHT, move |writer| write::redrive::create(writer, &redrive)).await
+    }
+
+    async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>> {
+        let found = self.read(move |conn| read::queries::redrive(conn, id)).await?;
+        Ok(found.map(|(redrive, _)| redrive).filter(|redrive| redrive.tenant == tenant))
+    }
+
+    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
+        self.read(move |conn| read::queries::redrives(conn, tenant, limit)).await
+    }
+
+    async fn cancel_redrive(
+        &self,
+        tenant: TenantId,
+        id: RedriveId,
+        at: Timestamp,
+    ) -> Result<Redrive> {
+        self.write(LIGHT, move |writer| write::redrive::cancel(writer, tenant, id, at)).await
+    }
+
+    async fn advance_redrive(
+        &self,
+        id: RedriveId,
+        limit: usize,
+        at: Timestamp,
+    ) -> Result<Advanced> {
+        let weight = Weight { rows: limit, bytes: 0 };
+        self.write(weight, move |writer| write::redrive::advance(writer, id, limit, at)).await
+    }
+
+    async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
+        let weight = Weight { rows: limit, bytes: 0 };
+        self.write(weight, move |writer| write::maintenance::sweep(writer, limit, at)).await
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Pruned> {
+        // The search is a reader's, so that a long history of what must stay stalls nobody.
+        let after = *self.prune_after.lock();
+        let search = move |conn: &Connection| read::queries::prune_candidates(conn, after, &prune);
+        let (candidates, next) = self.read(search).await?;
+        let weight = Weight { rows: prune.limit, bytes: 0 };
+        let remove =
+            move |writer: &mut Writer| write::maintenance::prune(writer, &candidates, &prune);
+        let pruned = self.write(weight, remove).await?;
+        *self.prune_after.lock() = next.unwrap_or(0);
+        Ok(Pruned { more: pruned.more || next.is_some(), ..pruned })
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
+        self.write(LIGHT, move |writer| Ok(write::membership::heartbeat(writer, beat))).await
+    }
+
+    async fn acquire_shards(
+        &self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+    ) -> Result<Vec<Grant>> {
+        let shards = shards.to_vec();
+        let acquire =
+            move |writer: &mut Writer| write::membership::acquire(writer, node, &shards, ttl);
+        self.write(LIGHT, acquire).await
+    }
+
+    async fn release_shards(&self, node: NodeId, grants: &[Grant]) -> Result<()> {
+        let grants = grants.to_vec();
+        let release = move |writer: &mut Writer| {
+            writer.leases.release(node, &grants);
+            Ok(())
+        };
+        self.write(LIGHT, release).await
+    }
+
+    async fn depart(&self, node: NodeId) -> Result<()> {
+        let depart = move |writer: &mut Writer| {
+            writer.leases.depart(node);
+            Ok(())
+        };
+        self.write(LIGHT, depart).await
+    }
+
+    async fn notify(&self, _shards: &[Shard]) -> Result<()> {
+        // There are no other nodes.
+        self.shared.check()
+    }
+
+    async fn notified(&self) -> Vec<Shard> {
+        std::future::pending().await
+    }
+
+    async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
+        self.read(move |conn| read::queries::event(conn, tenant, id)).await
+    }
+
+    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
+        self.read(move |conn| read::queries::events(conn, tenant, &filter)).await
+    }
+
+    async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
+        self.read(move |conn| read::queries::delivery(conn, tenant, id)).await
+    }
+
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
+        self.read(move |conn| read::queries::deliveries(conn, tenant, &filter)).await
+    }
+
+    async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
+        self.read(move |conn| read::queries::attempts(conn, tenant, delivery)).await
+    }
+
+    async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
+        self.read(move |conn| read::queries::counts(conn, tenant)).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        // A queue that takes a command and an answer that comes back: both halves work.
+        self.read(|conn| Ok(conn.query_row("select 1", [], |_| Ok(()))?)).await?;
+        self.queues().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! What the writer does: one function for each command, inside a transaction that others share.
+//!
+//! Each may be run again from the start after a rollback, so none keeps anything outside the
+//! [`Writer`](crate::writer::Writer). A refusal comes before the first write.
+
+pub(crate) mod accept;
+pub(crate) mod catalog;
+pub(crate) mod lanes;
+pub(crate) mod maintenance;
+pub(crate) mod membership;
+pub(crate) mod record;
+pub(crate) mod redrive;

@@ -1,0 +1,156 @@
+//! Accepting events: the hotter half of the hot path.
+
+use posthorn_domain::EventId;
+use posthorn_store::{Accepted, NewEvent, Placed};
+use rusqlite::{CachedStatement, OptionalExtension, params};
+
+use crate::cache::{Cache, KnownTenant};
+use crate::codec::{Columns, NEVER, due, int, json};
+use crate::error::Failure;
+use crate::sql;
+use crate::writer::{Weight, Writer};
+
+/// How much work a batch is.
+pub(crate) fn weight(batch: &[NewEvent]) -> Weight {
+    Weight {
+        rows: batch.iter().map(|new| 1 + new.deliveries.len()).sum(),
+        bytes: batch.iter().map(|new| new.event.payload.len()).sum(),
+    }
+}
+
+/// Stores events with all their deliveries and keys, each item judged by itself.
+pub(crate) fn accept(writer: &mut Writer, batch: &[NewEvent]) -> Result<Vec<Accepted>, Failure> {
+    let Writer { conn, cache, last_seq, .. } = writer;
+    let mut statements = Statements {
+        event: conn.prepare_cached(sql::INSERT_EVENT)?,
+        delivery: conn.prepare_cached(sql::INSERT_DELIVERY)?,
+        in_lane: conn.prepare_cached(sql::INSERT_IN_LANE)?,
+        find_key: conn.prepare_cached(sql::FIND_KEY)?,
+        insert_key: conn.prepare_cached(sql::INSERT_KEY)?,
+    };
+    batch.iter().map(|new| statements.accept_one(cache, last_seq, new)).collect()
+}
+
+struct Statements<'c> {
+    event: CachedStatement<'c>,
+    delivery: CachedStatement<'c>,
+    in_lane: CachedStatement<'c>,
+    find_key: CachedStatement<'c>,
+    insert_key: CachedStatement<'c>,
+}
+
+impl Statements<'_> {
+    fn accept_one(
+        &mut self,
+        cache: &Cache,
+        last_seq: &mut i64,
+        new: &NewEvent,
+    ) -> Result<Accepted, Failure> {
+        // A tenant that is not there has no keys either; its plan cannot be current.
+        let Some(tenant) = cache.tenants.get(&new.event.tenant) else {
+            return Ok(Accepted::Stale);
+        };
+        if let Some(repeat) = self.find_repeat(tenant, new)? {
+            return Ok(repeat);
+        }
+        if tenant.version != new.catalog {
+            return Ok(Accepted::Stale);
+        }
+        let mut to = Vec::with_capacity(new.deliveries.len());
+        for delivery in &new.deliveries {
+            match cache.subscriptions.get(&delivery.subscription) {
+                Some(known) if known.tenant == tenant.no => to.push(known.no),
+                // A current plan never names such a one; a wrong one must not be half stored.
+                _ => return Ok(Accepted::Stale),
+            }
+        }
+        let event = self.insert_event(tenant, *last_seq + 1, new)?;
+        let mut placed = Vec::with_capacity(to.len());
+        for (delivery, subscription) in new.deliveries.iter().zip(to) {
+            *last_seq += 1;
+            let (id, due) = (delivery.id.as_bytes().as_slice(), due(delivery.due_at));
+            let parked = match &delivery.lane {
+                None => {
+                    self.delivery.execute(params![
+                        *last_seq,
+                        id,
+                        event,
+                        tenant.no,
+                        subscription,
+                        due
+                    ])?;
+                    false
+                }
+                Some(lane) => {
+                    let values =
+                        params![*last_seq, id, event, tenant.no, subscription, due, lane.as_str()];
+                    let due: i64 = self.in_lane.query_row(values, |row| row.get(0))?;
+                    due == NEVER
+                }
+            };
+            placed.push(Placed { seq: last_seq.unsigned_abs(), parked });
+        }
+        Ok(Accepted::Stored(placed))
+    }
+
+    /// The event and its key; the event's number.
+    fn insert_event(
+        &mut self,
+        tenant: &KnownTenant,
+        first_seq: i64,
+        new: &NewEvent,
+    ) -> Result<i64, Failure> {
+        let event = &*new.event;
+        let accepted_at = event.accepted_at.as_millis();
+        if let Some(idempotency) = &new.idempotency {
+            self.insert_key.execute(params![
+                tenant.no,
+                idempotency.key.as_str(),
+                idempotency.fingerprint.as_slice(),
+                event.id.as_bytes().as_slice(),
+                accepted_at,
+            ])?;
+        }
+        let attributes = match event.attributes.is_empty() {
+            true => None,
+            false => Some(json(&event.attributes)),
+        };
+        let no = self.event.insert(params![
+            event.id.as_bytes().as_slice(),
+            tenant.no,
+            accepted_at,
+            first_seq,
+            int(new.deliveries.len() as u64),
+            event.topic.as_str(),
+            event.event_type.as_str(),
+            attributes,
+            event.key.as_ref().map(|key| key.as_str()),
+            event.content_type,
+            event.payload.as_ref(),
+        ])?;
+        Ok(no)
+    }
+
+    fn find_repeat(
+        &mut self,
+        tenant: &KnownTenant,
+        new: &NewEvent,
+    ) -> Result<Option<Accepted>, Failure> {
+        let Some(idempotency) = &new.idempotency else { return Ok(None) };
+        let found = self
+            .find_key
+            .query_row(params![tenant.no, idempotency.key.as_str()], |row| {
+                let columns = Columns::of(row, "idempotency", 1);
+                Ok(columns.array::<32>(0).and_then(|sum| Ok((sum, columns.array::<16>(1)?))))
+            })
+            .optional()?;
+        let Some(found) = found else { return Ok(None) };
+        let (fingerprint, event) = found?;
+        let event = EventId::from_bytes(event);
+        Ok(Some(if fingerprint == idempotency.fingerprint {
+            Accepted::Duplicate { event }
+        } else {
+            Accepted::Conflict { event }
+        }))
+    }
+}

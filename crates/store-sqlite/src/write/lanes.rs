@@ -1,0 +1,123 @@
+//! Moving deliveries by hand, and who goes on in a lane because of it.
+//!
+//! A delivery *holds* its lane while it is unfinished, or dead and blocking. Of all holders of a
+//! lane at most one is not parked: its head. Who ends or cancels the head promotes the holder with
+//! the smallest seq.
+
+use posthorn_domain::{CancelReason, DeliveryId, DeliveryState, TenantId, Timestamp};
+use posthorn_store::{Moved, Refusal, Work};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::codec::{Columns, NEVER, due, state_code};
+use crate::error::{Corrupt, Failure};
+use crate::read::rows;
+use crate::sql;
+use crate::writer::Writer;
+
+/// Makes the first parked delivery of a lane its head, if the lane has no head.
+pub(crate) fn promote(
+    conn: &Connection,
+    subscription: i64,
+    lane: &str,
+    at: Timestamp,
+) -> Result<Option<Work>, Failure> {
+    let first = conn
+        .prepare_cached(sql::FIRST_OF_LANE)?
+        .query_row(params![subscription, lane], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        })
+        .optional()?;
+    match first {
+        Some((seq, 0, NEVER)) => {
+            conn.prepare_cached(sql::PROMOTE)?.execute(params![seq, due(at)])?;
+            rows::work(conn, seq).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Cancels one delivery on behalf of an operator.
+pub(crate) fn cancel(
+    writer: &mut Writer,
+    tenant: TenantId,
+    delivery: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved, Failure> {
+    let found = find(writer, tenant, delivery)?;
+    let ended = found.state >= 2 || writer.cache.unswept.contains(&found.subscription);
+    // The one ended delivery that may still be cancelled is a dead letter that blocks its lane.
+    if ended && !(found.state >= 2 && found.holds_lane) {
+        return Err(Refusal::Ended.into());
+    }
+    let conn = &writer.conn;
+    let state = state_code(DeliveryState::Cancelled(CancelReason::Operator));
+    conn.prepare_cached(sql::CANCEL)?.execute(params![found.seq, state, at.as_millis()])?;
+    let was_parked = found.state < 2 && found.due_at == NEVER;
+    let ready = match &found.lane {
+        Some(lane) if found.holds_lane && !was_parked => {
+            promote(conn, found.subscription, lane, at)?
+        }
+        _ => None,
+    };
+    Ok(Moved { delivery: rows::delivery_by_seq(conn, found.seq)?, ready })
+}
+
+/// Brings an ended delivery back.
+pub(crate) fn retry(
+    writer: &mut Writer,
+    tenant: TenantId,
+    delivery: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved, Failure> {
+    let found = find(writer, tenant, delivery)?;
+    let conn = &writer.conn;
+    let gone = conn
+        .prepare_cached("select deleted_at is not null from subscription where no = ?1")?
+        .query_row([found.subscription], |row| row.get(0))?;
+    if gone {
+        return Err(Refusal::NotFound.into());
+    }
+    if found.state < 2 {
+        return Err(Refusal::NotEnded.into());
+    }
+    revive(conn, found.seq, at)?;
+    let delivery = rows::delivery_by_seq(conn, found.seq)?;
+    let ready = if delivery.is_parked() { None } else { Some(rows::work(conn, found.seq)?) };
+    Ok(Moved { delivery, ready })
+}
+
+/// Back to pending with a fresh budget; parked when somebody else heads the lane.
+pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<(), Failure> {
+    let changed =
+        conn.prepare_cached(sql::REVIVE)?.execute(params![seq, at.as_millis(), due(at),])?;
+    if changed == 1 {
+        return Ok(());
+    }
+    let problem = "it was there a moment ago".to_owned();
+    Err(Corrupt { table: "delivery", row: seq.to_string(), problem }.into())
+}
+
+struct Found {
+    seq: i64,
+    subscription: i64,
+    state: i64,
+    due_at: i64,
+    lane: Option<String>,
+    holds_lane: bool,
+}
+
+fn find(writer: &Writer, tenant: TenantId, delivery: DeliveryId) -> Result<Found, Failure> {
+    let tenant = writer.cache.tenants.get(&tenant).ok_or(Refusal::NotFound)?;
+    let mut statement = writer.conn.prepare_cached(sql::FIND_TO_MOVE)?;
+    let mut rows = statement.query(params![delivery.as_bytes().as_slice(), tenant.no])?;
+    let row = rows.next()?.ok_or(Refusal::NotFound)?;
+    let columns = Columns::of(row, "delivery", 0);
+    Ok(Found {
+        seq: columns.int(0)?,
+        subscription: columns.int(1)?,
+        state: columns.int(2)?,
+        due_at: columns.int(3)?,
+        lane: columns.maybe_text(4)?.map(str::to_owned),
+        holds_lane: columns.maybe_int(5)?.is_some(),
+    })
+}

@@ -1,0 +1,152 @@
+//! Claims and records: the other half of the hot path.
+
+use std::time::Instant;
+
+use posthorn_domain::{Attempt, DeliveryId};
+use posthorn_store::{Claim, Record, Recorded};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::lanes;
+use crate::codec::{NEVER, due, int, state_code};
+use crate::error::Failure;
+use crate::sql;
+use crate::writer::{Weight, Writer};
+
+/// How much work a batch is.
+pub(crate) fn weight(batch: &[Record]) -> Weight {
+    let attempts = batch.iter().filter_map(|record| record.attempt.as_ref());
+    Weight { rows: batch.len() * 2, bytes: attempts.map(|attempt| attempt.response.len()).sum() }
+}
+
+/// Writes down leases.
+pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, Failure> {
+    let now = Instant::now();
+    let conn = &writer.conn;
+    let mut update = conn.prepare_cached(sql::CLAIM)?;
+    let mut replies = Vec::with_capacity(batch.len());
+    for claim in batch {
+        let allowed = writer.leases.allow(&claim.fence, now)
+            && !is_deleted(writer, &claim.delivery)?
+            && update.execute(params![
+                claim.delivery.as_bytes().as_slice(),
+                claim.expected_attempts,
+                claim.fence.shard.number(),
+                NEVER,
+                due(claim.until),
+            ])? == 1;
+        replies.push(allowed);
+    }
+    Ok(replies)
+}
+
+/// Writes down what became of deliveries, each item judged by itself.
+pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Recorded>, Failure> {
+    let now = Instant::now();
+    let mut update = writer.conn.prepare_cached(sql::RECORD)?;
+    let mut insert = writer.conn.prepare_cached(sql::INSERT_ATTEMPT)?;
+    let mut replies = Vec::with_capacity(batch.len());
+    for record in batch {
+        let fenced = !writer.leases.allow(&record.fence, now);
+        let written = if fenced || is_deleted(writer, &record.delivery)? {
+            None
+        } else {
+            apply(&mut update, record)?
+        };
+        let Some(row) = written else {
+            keep_late(&writer.conn, &mut insert, record)?;
+            replies.push(if fenced { Recorded::Fenced } else { Recorded::Superseded });
+            continue;
+        };
+        if let Some(attempt) = &record.attempt {
+            insert_attempt(&mut insert, row.seq, attempt, attempt.late)?;
+        }
+        let promoted = match (&row.lane, record.step.release_lane) {
+            (Some(lane), true) => lanes::promote(&writer.conn, row.subscription, lane, record.at)?,
+            _ => None,
+        };
+        replies.push(Recorded::Written { promoted });
+    }
+    Ok(replies)
+}
+
+struct Written {
+    seq: i64,
+    subscription: i64,
+    lane: Option<String>,
+}
+
+/// One conditional update tells whether the writer is up to date, and changes the delivery if so.
+fn apply(update: &mut CachedStatement<'_>, record: &Record) -> Result<Option<Written>, Failure> {
+    let step = &record.step;
+    let ends = step.state.is_terminal();
+    let written = update
+        .query_row(
+            params![
+                record.delivery.as_bytes().as_slice(),
+                record.expected_attempts,
+                record.fence.shard.number(),
+                NEVER,
+                state_code(step.state),
+                if ends { NEVER } else { due(step.due_at) },
+                step.charge,
+                ends.then(|| record.at.as_millis()),
+                ends && step.release_lane,
+            ],
+            |row| Ok(Written { seq: row.get(0)?, subscription: row.get(1)?, lane: row.get(2)? }),
+        )
+        .optional()?;
+    Ok(written)
+}
+
+/// Whether a delivery's subscription is deleted and not swept yet. Costs a lookup only while there
+/// is such a subscription.
+fn is_deleted(writer: &Writer, delivery: &DeliveryId) -> Result<bool, Failure> {
+    if writer.cache.unswept.is_empty() {
+        return Ok(false);
+    }
+    let found = find(&writer.conn, delivery)?;
+    Ok(found.is_some_and(|(_, subscription)| writer.cache.unswept.contains(&subscription)))
+}
+
+fn find(conn: &Connection, delivery: &DeliveryId) -> Result<Option<(i64, i64)>, Failure> {
+    let mut statement = conn.prepare_cached(sql::FIND_BY_ID)?;
+    let found = statement
+        .query_row([delivery.as_bytes().as_slice()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(found)
+}
+
+/// Keeps the attempt of an item that changed nothing.
+fn keep_late(
+    conn: &Connection,
+    insert: &mut CachedStatement<'_>,
+    record: &Record,
+) -> Result<(), Failure> {
+    if let Some(attempt) = &record.attempt
+        && let Some((seq, _)) = find(conn, &record.delivery)?
+    {
+        insert_attempt(insert, seq, attempt, true)?;
+    }
+    Ok(())
+}
+
+fn insert_attempt(
+    insert: &mut CachedStatement<'_>,
+    seq: i64,
+    attempt: &Attempt,
+    late: bool,
+) -> Result<(), Failure> {
+    insert.execute(params![
+        seq,
+        attempt.number,
+        attempt.started_at.as_millis(),
+        int(attempt.took.as_millis()),
+        late,
+        attempt.status,
+        attempt.failure.map(|code| code.as_str()),
+        // Most attempts have neither; null costs one byte.
+        Some(attempt.detail.as_str()).filter(|detail| !detail.is_empty()),
+        Some(attempt.response.as_ref()).filter(|response| !response.is_empty()),
+    ])?;
+    Ok(())
+}

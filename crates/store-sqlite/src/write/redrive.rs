@@ -1,0 +1,136 @@
+//! Bulk redrives. The cursor is a seq, so lanes come back in order and nothing is moved twice.
+
+use posthorn_domain::{Redrive, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp};
+use posthorn_store::{Advanced, Refusal};
+use rusqlite::{Connection, ToSql, params};
+
+use super::lanes;
+use crate::codec::{Columns, dead_code, int, json, redrive_code};
+use crate::error::Failure;
+use crate::read::queries;
+use crate::sql;
+use crate::writer::Writer;
+
+/// Writes down a redrive and counts what it will move.
+pub(crate) fn create(writer: &mut Writer, redrive: &Redrive) -> Result<Redrive, Failure> {
+    let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
+    let conn = &writer.conn;
+    if queries::redrive(conn, redrive.id)?.is_some() {
+        return Err(Refusal::AlreadyExists.into());
+    }
+    let mut stored = redrive.clone();
+    stored.total = with_filter(redrive, tenant.no, 0, |values| {
+        let mut statement = conn.prepare_cached(sql::COUNT_REDRIVABLE)?;
+        Ok(statement.query_row(values, |row| row.get::<_, i64>(0))?.unsigned_abs())
+    })?;
+    conn.prepare_cached("insert into redrive values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)")?
+        .execute(params![
+            stored.id.as_bytes().as_slice(),
+            tenant.no,
+            json(&stored.filter),
+            stored.per_second,
+            redrive_code(stored.state),
+            int(stored.total),
+            int(stored.moved),
+            stored.created_at.as_millis(),
+            stored.finished_at.map(Timestamp::as_millis),
+        ])?;
+    Ok(stored)
+}
+
+/// Stops a running redrive.
+pub(crate) fn cancel(
+    writer: &mut Writer,
+    tenant: TenantId,
+    id: RedriveId,
+    at: Timestamp,
+) -> Result<Redrive, Failure> {
+    let found = queries::redrive(&writer.conn, id)?.filter(|(redrive, _)| redrive.tenant == tenant);
+    let (mut redrive, _) = found.ok_or(Refusal::NotFound)?;
+    if redrive.state == RedriveState::Running {
+        redrive.state = RedriveState::Cancelled;
+        redrive.finished_at = Some(at);
+        writer
+            .conn
+            .prepare_cached("update redrive set state = ?2, finished_at = ?3 where id = ?1")?
+            .execute(params![
+                id.as_bytes().as_slice(),
+                redrive_code(redrive.state),
+                at.as_millis()
+            ])?;
+    }
+    Ok(redrive)
+}
+
+/// Moves the next dead letters of a running redrive.
+pub(crate) fn advance(
+    writer: &mut Writer,
+    id: RedriveId,
+    limit: usize,
+    at: Timestamp,
+) -> Result<Advanced, Failure> {
+    let conn = &writer.conn;
+    let (redrive, cursor) = queries::redrive(conn, id)?.ok_or(Refusal::NotFound)?;
+    if redrive.state != RedriveState::Running {
+        return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state: redrive.state });
+    }
+    let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
+    let letters = next_letters(conn, &redrive, tenant.no, cursor, limit)?;
+    for (seq, _) in &letters {
+        lanes::revive(conn, *seq, at)?;
+    }
+    let done = letters.len() < limit;
+    let state = if done { RedriveState::Done } else { RedriveState::Running };
+    conn.prepare_cached(
+        "update redrive set state = ?2, finished_at = ?3, moved = moved + ?4, cursor = ?5 \
+         where id = ?1",
+    )?
+    .execute(params![
+        id.as_bytes().as_slice(),
+        redrive_code(state),
+        done.then(|| at.as_millis()),
+        int(letters.len() as u64),
+        letters.last().map_or(cursor, |(seq, _)| *seq),
+    ])?;
+    let mut subscriptions: Vec<SubscriptionId> = letters.iter().map(|(_, id)| *id).collect();
+    subscriptions.sort_unstable();
+    subscriptions.dedup();
+    Ok(Advanced { moved: letters.len(), subscriptions, state })
+}
+
+fn next_letters(
+    conn: &Connection,
+    redrive: &Redrive,
+    tenant: i64,
+    cursor: i64,
+    limit: usize,
+) -> Result<Vec<(i64, SubscriptionId)>, Failure> {
+    with_filter(redrive, tenant, cursor, |values| {
+        let limit = int(limit as u64);
+        let values: Vec<&dyn ToSql> =
+            values.iter().copied().chain([&limit as &dyn ToSql]).collect();
+        let mut statement = conn.prepare_cached(sql::REDRIVABLE)?;
+        let mut rows = statement.query(values.as_slice())?;
+        let mut letters = Vec::new();
+        while let Some(row) = rows.next()? {
+            let columns = Columns::of(row, "delivery", 0);
+            letters.push((columns.int(0)?, SubscriptionId::from_bytes(columns.array(1)?)));
+        }
+        Ok(letters)
+    })
+}
+
+/// The parameters both redrive queries share.
+fn with_filter<T>(
+    redrive: &Redrive,
+    tenant: i64,
+    cursor: i64,
+    run: impl FnOnce(&[&dyn ToSql]) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let filter = &redrive.filter;
+    let subscription = filter.subscription.as_ref().map(|id| id.as_bytes().as_slice());
+    let reason = filter.reason.map(dead_code);
+    let since = filter.since.map(Timestamp::as_millis);
+    let until = filter.until.map(Timestamp::as_millis);
+    run(&[&tenant, &cursor, &subscription, &reason, &since, &until])
+}

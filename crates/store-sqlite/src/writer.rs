@@ -1,0 +1,254 @@
+//! The writer thread: groups of commands, one commit each.
+//!
+//! # Theory of operation
+//! The thread sleeps until a command comes, takes everything else that is queued up to
+//! [`GROUP_ROWS`] and [`GROUP_BYTES`], and runs it in one `begin immediate … commit`. Only then are
+//! the callers answered. Commands can be run again from the start: when one of a group fails, the
+//! group is rolled back and run one command at a time, so that only the culprit gets the error.
+//!
+//! Memory that mirrors the file ([`Cache`]) is read again after a rollback; leases are put back
+//! from a copy. Between groups, when the log has grown long, the thread copies it back (a
+//! `passive` checkpoint). It is the only one to do so, and it looks at the result: a failed sync of
+//! the database file must never be followed by a second try that seems to work.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use posthorn_store::{Error, Result};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cache::Cache;
+use crate::codec::Columns;
+use crate::error::{Failure, Scope};
+use crate::leases::Leases;
+use crate::metrics;
+use crate::shared::Shared;
+
+/// Rows after which a group is closed: bounds how long one commit takes.
+const GROUP_ROWS: usize = 4096;
+/// Payload bytes after which a group is closed.
+const GROUP_BYTES: usize = 16 << 20;
+
+/// How much work a command is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weight {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What commands work with.
+pub(crate) struct Writer {
+    pub(crate) conn: Connection,
+    pub(crate) cache: Cache,
+    pub(crate) leases: Leases,
+    /// The seq of the last delivery. Never goes back, not even after a rollback.
+    pub(crate) last_seq: i64,
+}
+
+impl Writer {
+    /// Reads what must be known by heart.
+    pub(crate) fn load(conn: Connection) -> Result<Self, Failure> {
+        let cache = Cache::load(&conn)?;
+        let epochs = {
+            let mut statement = conn.prepare("select number, epoch from shard")?;
+            let mut rows = statement.query([])?;
+            let mut epochs = Vec::new();
+            while let Some(row) = rows.next()? {
+                let columns = Columns::of(row, "shard", 0);
+                let shard = posthorn_domain::Shard::new(columns.number(0)?)
+                    .ok_or_else(|| columns.corrupt("there is no such shard"))?;
+                epochs.push((shard, columns.number(1)?));
+            }
+            epochs
+        };
+        let last_seq = conn.query_row(
+            "select max(seq_floor, coalesce((select max(seq) from delivery), 0)) from store",
+            [],
+            |row| row.get(0),
+        )?;
+        Ok(Self { conn, cache, leases: Leases::new(epochs), last_seq })
+    }
+}
+
+/// A command on its way.
+pub(crate) trait Task: Send {
+    fn weight(&self) -> Weight;
+    /// Runs it, inside a transaction. May be called again after a rollback.
+    fn run(&mut self, writer: &mut Writer) -> Result<(), Failure>;
+    /// Tells the caller. `None`: it was committed.
+    fn answer(self: Box<Self>, error: Option<Error>);
+}
+
+/// A command made of a function.
+pub(crate) struct Call<F, T> {
+    pub(crate) weight: Weight,
+    pub(crate) operation: F,
+    pub(crate) reply: oneshot::Sender<Result<T>>,
+    pub(crate) result: Option<Result<T>>,
+}
+
+impl<F, T> Task for Call<F, T>
+where
+    F: FnMut(&mut Writer) -> Result<T, Failure> + Send,
+    T: Send,
+{
+    fn weight(&self) -> Weight {
+        self.weight
+    }
+
+    fn run(&mut self, writer: &mut Writer) -> Result<(), Failure> {
+        self.result = Some(match (self.operation)(writer) {
+            Ok(value) => Ok(value),
+            // A refusal wrote nothing, so the rest of the group may go on.
+            Err(Failure::Refused(refusal)) => Err(refusal.into()),
+            Err(failure) => return Err(failure),
+        });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, error: Option<Error>) {
+        let reply = match (error, self.result) {
+            (Some(error), _) => Err(error),
+            (None, Some(result)) => result,
+            (None, None) => Err(Error::Unavailable { context: "it was not run", source: None }),
+        };
+        // The caller may have stopped waiting; the work is done all the same.
+        drop(self.reply.send(reply));
+    }
+}
+
+/// The thread. `lock` is let go of last, when the file is closed.
+pub(crate) struct Thread {
+    pub(crate) writer: Writer,
+    pub(crate) queue: mpsc::Receiver<Box<dyn Task>>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) page_bytes: u64,
+    pub(crate) lock: File,
+}
+
+impl Thread {
+    /// Works until the queue is closed.
+    pub(crate) fn run(mut self) {
+        while let Some(group) = self.next_group() {
+            self.commit(group);
+            self.checkpoint_if_long();
+        }
+        if self.shared.closing.load(Ordering::Acquire) && !self.shared.has_failed() {
+            self.checkpoint("pragma wal_checkpoint(truncate)");
+        }
+        drop(self.writer);
+        drop(self.lock);
+    }
+
+    fn next_group(&mut self) -> Option<Vec<Box<dyn Task>>> {
+        let first = self.queue.blocking_recv()?;
+        let mut weight = first.weight();
+        let mut group = vec![first];
+        while weight.rows < GROUP_ROWS && weight.bytes < GROUP_BYTES {
+            let Ok(task) = self.queue.try_recv() else { break };
+            weight.rows += task.weight().rows;
+            weight.bytes += task.weight().bytes;
+            group.push(task);
+        }
+        Some(group)
+    }
+
+    fn commit(&mut self, mut group: Vec<Box<dyn Task>>) {
+        if self.shared.has_failed() {
+            group.into_iter().for_each(|task| task.answer(Some(self.shared.failure())));
+            return;
+        }
+        let began = Instant::now();
+        match self.transact(&mut group) {
+            Ok(()) => {
+                metrics::committed(began.elapsed(), group.len());
+                group.into_iter().for_each(|task| task.answer(None));
+            }
+            Err(failure) if group.len() > 1 && failure.scope() == Scope::Command => {
+                for task in group {
+                    self.commit(vec![task]);
+                }
+            }
+            Err(failure) => self.refuse(group, failure),
+        }
+    }
+
+    /// Runs all in one transaction; after an error nothing of it is left, in the file or in memory.
+    fn transact(&mut self, group: &mut [Box<dyn Task>]) -> Result<(), Failure> {
+        let leases = self.writer.leases.clone();
+        let result = self.run_all(group);
+        if result.is_err() {
+            // SQLite has rolled back by itself after some errors.
+            if !self.writer.conn.is_autocommit() {
+                self.writer.conn.execute_batch("rollback")?;
+            }
+            self.writer.leases = leases;
+            self.writer.cache = Cache::load(&self.writer.conn)?;
+        }
+        result
+    }
+
+    fn run_all(&mut self, group: &mut [Box<dyn Task>]) -> Result<(), Failure> {
+        self.writer.conn.prepare_cached("begin immediate")?.execute([])?;
+        for task in group {
+            task.run(&mut self.writer)?;
+        }
+        self.writer.conn.prepare_cached("commit")?.execute([])?;
+        Ok(())
+    }
+
+    fn refuse(&self, group: Vec<Box<dyn Task>>, failure: Failure) {
+        let mut error = Some(self.shared.judge(failure, "committing"));
+        for task in group {
+            // Errors cannot be copied; the first caller gets the one with the cause.
+            let next = error.take().unwrap_or_else(|| match self.shared.check() {
+                Err(fatal) => fatal,
+                Ok(()) => Error::Unavailable { context: "committing", source: None },
+            });
+            task.answer(Some(next));
+        }
+    }
+
+    fn checkpoint_if_long(&mut self) {
+        if self.shared.has_failed() {
+            return;
+        }
+        // `noop` only tells how long the log is.
+        let frames = self.frames("pragma wal_checkpoint(noop)");
+        let bytes = frames.map_or(0, |(log, done)| log.saturating_sub(done) * self.page_bytes);
+        metrics::wal(bytes);
+        if bytes > self.checkpoint_bytes {
+            self.checkpoint("pragma wal_checkpoint(passive)");
+        }
+    }
+
+    fn checkpoint(&mut self, pragma: &'static str) {
+        let began = Instant::now();
+        if self.frames(pragma).is_some() {
+            metrics::checkpointed(began.elapsed());
+        }
+    }
+
+    /// Frames in the log, and how many of them are copied back. `None` when it did not work.
+    fn frames(&mut self, pragma: &'static str) -> Option<(u64, u64)> {
+        let conn = &self.writer.conn;
+        let asked = conn.prepare_cached(pragma).and_then(|mut statement| {
+            statement.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
+        });
+        match asked {
+            Ok((log, done)) => Some((log.max(0).unsigned_abs(), done.max(0).unsigned_abs())),
+            Err(error) => {
+                let failure = Failure::Sql(error);
+                // A long reader only delays; anything else the store decides about.
+                if failure.scope() == Scope::Store {
+                    drop(self.shared.judge(failure, "copying back the log"));
+                }
+                None
+            }
+        }
+    }
+}

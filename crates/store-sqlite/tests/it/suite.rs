@@ -1,0 +1,36 @@
+//! The contract.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use posthorn_store::Store;
+use posthorn_store::conformance::Fixture;
+use posthorn_store_sqlite::{Options, SqliteStore};
+
+struct Sqlite(tempfile::TempDir);
+
+impl Sqlite {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn open(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&Options::new(self.0.path())).expect("the store opens"))
+    }
+}
+
+#[async_trait]
+impl Fixture for Sqlite {
+    async fn store(&self) -> Arc<dyn Store> {
+        self.open()
+    }
+
+    async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        // Without closing: the log is what a crash would leave.
+        assert_eq!(Arc::strong_count(&store), 1, "nobody else uses it");
+        drop(store);
+        self.open()
+    }
+}
+
+posthorn_store::conformance_suite!(Sqlite::new());
