@@ -1,1 +1,6 @@
-//! stub
+//! Tools for testing Posthorn, never part of the product.
+//!
+//! [`sim`] is the deterministic simulator: the real engine on a virtual clock, a store that fails,
+//! receivers that misbehave, and an oracle that knows what must always hold.
+
+pub mod sim;

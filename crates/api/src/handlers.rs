@@ -1,0 +1,48 @@
+//! What each route does.
+
+pub(crate) mod deliveries;
+pub(crate) mod events;
+pub(crate) mod keys;
+pub(crate) mod open;
+pub(crate) mod publish;
+pub(crate) mod redrives;
+pub(crate) mod subscriptions;
+pub(crate) mod topics;
+
+use crate::cursor::{self, List};
+use crate::problem::{Problem, Result};
+use crate::wire::Page;
+
+/// Longest description of anything, in bytes.
+const DESCRIPTION_BYTES_MAX: usize = 1_000;
+
+/// Refuses descriptions that are too long.
+fn check_description(text: &str) -> Result<()> {
+    if text.len() > DESCRIPTION_BYTES_MAX {
+        let detail = format!("may have at most {DESCRIPTION_BYTES_MAX} bytes");
+        return Err(Problem::field("description", detail));
+    }
+    Ok(())
+}
+
+/// One page of a list that is in memory as a whole: `after` skips what came before.
+fn page<'a, T, V: From<&'a T>>(
+    all: &'a [T],
+    list: List,
+    limit: usize,
+    after: impl Fn(&T) -> bool,
+    place: impl Fn(&T) -> Vec<u8>,
+) -> Page<V> {
+    let mut rest = all.iter().filter(|item| after(item)).peekable();
+    let mut items = Vec::new();
+    let mut last = None;
+    while items.len() < limit
+        && let Some(item) = rest.next()
+    {
+        items.push(V::from(item));
+        last = Some(item);
+    }
+    let more = rest.peek().is_some();
+    let next = last.filter(|_| more).map(|item| cursor::encode(list, &place(item)));
+    Page { items, next }
+}

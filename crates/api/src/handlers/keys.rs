@@ -1,0 +1,120 @@
+//! Tenants and keys, for operators.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use posthorn_domain::{ApiKey, KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
+use serde::Deserialize;
+
+use super::{check_description, page};
+use crate::call::{Answer, Call, find_tenant};
+use crate::cursor::{self, List};
+use crate::problem::{Problem, Result};
+use crate::respond;
+use crate::wire::{KeyView, TenantView};
+
+/// `GET /v1/tenants`.
+pub(crate) async fn list_tenants(call: Call) -> Answer {
+    let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Tenants, text));
+    let after = after.transpose()?.map(TenantId::from_bytes);
+    let tenants = call.engine().catalog().tenants();
+    respond::ok(&page::<_, TenantView<'_>>(
+        &tenants,
+        List::Tenants,
+        call.query.limit()?,
+        |tenant: &Tenant| after.is_none_or(|after| tenant.id > after),
+        |tenant| tenant.id.as_bytes().to_vec(),
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTenant {
+    name: String,
+}
+
+/// `POST /v1/tenants`.
+pub(crate) async fn create_tenant(mut call: Call) -> Answer {
+    let NewTenant { name } = call.json().await?;
+    check_tenant_name(&name)?;
+    let tenant = call.engine().create_tenant(name).await?;
+    let place = format_args!("/v1/tenants/{}", tenant.id).to_string();
+    respond::created(place, &TenantView::from(&tenant))
+}
+
+/// A tenant's name is sent in a header and stands beside ids there, so it must look like neither a
+/// header's delimiter nor an id.
+fn check_tenant_name(name: &str) -> Result<()> {
+    if TopicName::new(name).is_err() || name.starts_with("ten_") {
+        let detail = "a tenant name must be 1 to 128 characters of A-Z a-z 0-9 . _ - : / and must \
+                      not begin with ten_";
+        return Err(Problem::field("name", detail));
+    }
+    Ok(())
+}
+
+/// `GET /v1/tenants/{id}`.
+pub(crate) async fn one_tenant(mut call: Call) -> Answer {
+    let id = call.named("tenant").await?;
+    respond::ok(&TenantView::from(&call.engine().catalog().tenant(id)?))
+}
+
+/// `GET /v1/keys`.
+pub(crate) async fn list(call: Call) -> Answer {
+    let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Keys, text));
+    let after = after.transpose()?.map(KeyId::from_bytes);
+    let keys = call.engine().catalog().keys();
+    respond::ok(&page::<_, KeyView<'_>>(
+        &keys,
+        List::Keys,
+        call.query.limit()?,
+        |key: &Arc<ApiKey>| after.is_none_or(|after| key.id > after),
+        |key| key.id.as_bytes().to_vec(),
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewKey {
+    tenant: Option<String>,
+    scopes: Vec<Scope>,
+    #[serde(default)]
+    description: String,
+    expires_at: Option<Timestamp>,
+}
+
+/// `POST /v1/keys`.
+pub(crate) async fn create(mut call: Call) -> Answer {
+    let NewKey { tenant, mut scopes, description, expires_at } = call.json().await?;
+    let engine = call.engine();
+    check_description(&description)?;
+    scopes.sort_unstable();
+    scopes.dedup();
+    if scopes.is_empty() {
+        return Err(Problem::field("scopes", "a key needs at least one scope"));
+    }
+    if expires_at.is_some_and(|at| at <= engine.now()) {
+        return Err(Problem::field("expires_at", "must be in the future"));
+    }
+    let refuse = |detail: &'static str| Err(Problem::field("tenant", detail));
+    let tenant = match (tenant, scopes.contains(&Scope::Operator)) {
+        (None, true) => None,
+        (Some(_), true) => return refuse("a key with scope operator has no tenant"),
+        (None, false) => return refuse("a key without scope operator needs a tenant"),
+        (Some(text), false) => match find_tenant(engine, &text) {
+            Some(tenant) => Some(tenant),
+            None => return refuse("there is no such tenant"),
+        },
+    };
+    let made = engine.create_key(tenant, scopes, description, expires_at).await?;
+    let mut view = KeyView::from(&made.key);
+    view.key = Some(&made.text);
+    respond::json(StatusCode::CREATED, &view)
+}
+
+/// `DELETE /v1/keys/{id}`.
+pub(crate) async fn revoke(mut call: Call) -> Answer {
+    let id = call.named("key").await?;
+    call.engine().revoke_key(id).await?;
+    Ok(respond::empty(StatusCode::NO_CONTENT))
+}

@@ -1,0 +1,63 @@
+//! What anybody may ask, without a key.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use posthorn_engine::Health;
+use serde::Serialize;
+
+use crate::call::{Answer, Call};
+use crate::codes;
+use crate::problem::{Problem, chain};
+use crate::{openapi, respond};
+
+/// How long the store may take to answer before it counts as unreachable.
+const PING_TIME: Duration = Duration::from_secs(2);
+
+#[derive(Serialize)]
+struct Status {
+    status: &'static str,
+}
+
+/// `GET /healthz`.
+pub(crate) async fn health(_call: Call) -> Answer {
+    respond::ok(&Status { status: "alive" })
+}
+
+/// `GET /readyz`.
+pub(crate) async fn ready(call: Call) -> Answer {
+    let engine = call.engine();
+    let unready = |reason: &'static str| Err(Problem::new(codes::UNAVAILABLE, reason));
+    let health = engine.health().borrow().clone();
+    match health {
+        Health::Running => {}
+        Health::Stopping => return unready("the server is stopping"),
+        // The cause may tell of paths and hosts; it is in the log.
+        Health::Failed(_) => return unready("the store has failed; the server must be restarted"),
+    }
+    match tokio::time::timeout(PING_TIME, engine.store().ping()).await {
+        Ok(Ok(())) => respond::ok(&Status { status: "ready" }),
+        Ok(Err(e)) => {
+            tracing::warn!(error = %chain(&e), "not ready: the store cannot be reached");
+            unready("the store cannot be reached")
+        }
+        Err(_) => unready("the store does not answer in time"),
+    }
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(call: Call) -> Answer {
+    match &call.api.options.metrics {
+        Some(render) => Ok(respond::bytes(StatusCode::OK, respond::METRICS, render())),
+        None => Err(Problem::not_found("path")),
+    }
+}
+
+/// `GET /openapi.json`.
+pub(crate) async fn openapi(_call: Call) -> Answer {
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Bytes::from(openapi::document()));
+    Ok(respond::bytes(StatusCode::OK, respond::JSON, document.clone()))
+}

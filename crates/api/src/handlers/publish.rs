@@ -1,0 +1,251 @@
+//! Publishing: the hot path.
+//!
+//! The envelope is parsed with borrowed types; the payload is only checked to be JSON and to be of
+//! bounded depth, and its bytes go on as they are. Repeated keys are refused in the envelope and in
+//! `attributes`; inside the payload they are the business of publisher and receiver.
+
+use std::borrow::Cow;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use posthorn_domain::limits::BATCH_EVENTS_MAX;
+use posthorn_domain::{EventType, Idempotency, IdempotencyKey, LaneKey, NameError, TopicName};
+use posthorn_engine::{Publish, Published};
+use serde::Deserialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
+
+use crate::call::{Answer, Call};
+use crate::json::{self, AtMost, Text, TextMap};
+use crate::problem::{Problem, Result};
+use crate::respond;
+use crate::wire::PublishedView;
+
+const IDEMPOTENCY_HEADER: &str = "idempotency-key";
+const CONTENT_TYPE_DEFAULT: &str = "application/json";
+/// Longest content type of an event.
+const CONTENT_TYPE_BYTES_MAX: usize = 255;
+/// Payloads from this size on share the memory of the request instead of being copied.
+const SHARE_BYTES_MIN: usize = 8 * 1024;
+
+/// One event as it is published.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item<'a> {
+    #[serde(borrow)]
+    topic: Text<'a>,
+    #[serde(borrow, rename = "type")]
+    event_type: Text<'a>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    #[serde(default)]
+    attributes: TextMap,
+    #[serde(borrow)]
+    key: Option<Text<'a>>,
+    #[serde(borrow)]
+    content_type: Option<Text<'a>>,
+    /// Only in a batch; a single event has it in a header.
+    #[serde(borrow)]
+    idempotency_key: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<T> {
+    events: AtMost<BATCH_EVENTS_MAX, T>,
+}
+
+/// `POST /v1/events`.
+pub(crate) async fn one(mut call: Call) -> Answer {
+    let tenant = call.tenant();
+    let limit = call.api.options.body_bytes;
+    let body = call.bytes(limit).await?;
+    let key = idempotency_header(&call.parts.headers)?;
+    let item: Item<'_> = json::parse(json::utf8(&body)?)?;
+    if item.idempotency_key.is_some() {
+        let detail = "a single event has its key in the header Idempotency-Key";
+        return Err(Problem::field("idempotency_key", detail));
+    }
+    let publish = understand(item, key, &body)?;
+    drop(body);
+    let published = call.engine().publish(tenant, publish).await?;
+    respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
+}
+
+/// `POST /v1/events/batch`.
+pub(crate) async fn batch(mut call: Call) -> Answer {
+    let tenant = call.tenant();
+    if call.parts.headers.contains_key(IDEMPOTENCY_HEADER) {
+        let detail = "give each event of a batch its own idempotency_key";
+        return Err(Problem::field("Idempotency-Key", detail));
+    }
+    let limit = call.api.options.batch_bytes;
+    let body = call.bytes(limit).await?;
+    let mut understood = Vec::new();
+    let mut results: Vec<Result<Published>> = Vec::new();
+    // What is wrong with an item is its own affair: the others are published.
+    let mut places = Vec::new();
+    for (place, item) in items(&body)?.into_iter().enumerate() {
+        match item {
+            Ok(publish) => {
+                understood.push(publish);
+                places.push(place);
+            }
+            Err(problem) => results.push(Err(problem)),
+        }
+    }
+    let total = understood.len() + results.len();
+    drop(body);
+    let mut refused = results.into_iter();
+    let mut published = call.engine().publish_batch(tenant, understood).await?.into_iter();
+    let mut places = places.into_iter().peekable();
+    let mut items = Vec::with_capacity(total);
+    for place in 0..total {
+        let result = match places.next_if_eq(&place) {
+            Some(_) => published.next().map(|result| result.map_err(Problem::from)),
+            None => refused.next(),
+        };
+        items.extend(result.map(ItemView));
+    }
+    respond::ok(&Items { items })
+}
+
+#[derive(serde::Serialize)]
+struct Items {
+    items: Vec<ItemView>,
+}
+
+/// The answer to one event of a batch.
+struct ItemView(Result<Published>);
+
+impl Serialize for ItemView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        struct Accepted {
+            status: u16,
+            #[serde(flatten)]
+            published: PublishedView,
+        }
+        match &self.0 {
+            Ok(published) => Accepted { status: 202, published: published.into() }
+                .serialize(serializer),
+            Err(problem) => {
+                let mut map = serializer.serialize_map(Some(2))?;
+                map.serialize_entry("status", &problem.status().as_u16())?;
+                map.serialize_entry("error", problem)?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// The events of a batch. All are read in one go; only when one of them is misshapen are they read
+/// one by one, to find out which.
+fn items(body: &Bytes) -> Result<Vec<Result<Publish>>> {
+    let text = json::utf8(body)?;
+    if let Ok(batch) = serde_json::from_str::<Batch<Item<'_>>>(text) {
+        let events = batch.events.0.into_iter();
+        return Ok(events.map(|item| understand_item(item, body)).collect());
+    }
+    let batch: Batch<&RawValue> = json::parse(text)?;
+    let events = batch.events.0.into_iter();
+    Ok(events
+        .map(|raw| json::parse(raw.get()).and_then(|item| understand_item(item, body)))
+        .collect())
+}
+
+fn understand_item(mut item: Item<'_>, body: &Bytes) -> Result<Publish> {
+    let key = item.idempotency_key.take().map(|text| {
+        IdempotencyKey::new(&text.0).map_err(|e| Problem::field("idempotency_key", e.to_string()))
+    });
+    understand(item, key.transpose()?, body)
+}
+
+/// Checks every field and turns an item into what the engine takes.
+fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Result<Publish> {
+    let named = |field: &'static str| move |e: NameError| Problem::field(field, e.to_string());
+    json::check_depth(item.payload.get()).map_err(|problem| problem.at("payload"))?;
+    let content_type = match item.content_type {
+        None => CONTENT_TYPE_DEFAULT.to_owned(),
+        Some(text) => check_content_type(text.0)?,
+    };
+    let lane = item.key.map(|text| LaneKey::new(&text.0).map_err(named("key"))).transpose()?;
+    let mut publish = Publish {
+        topic: TopicName::new(&item.topic.0).map_err(named("topic"))?,
+        event_type: EventType::new(&item.event_type.0).map_err(named("type"))?,
+        attributes: item.attributes.0,
+        key: lane,
+        content_type,
+        payload: keep(body, item.payload.get().as_bytes()),
+        idempotency: None,
+    };
+    if let Some(key) = key {
+        let fingerprint = fingerprint(&publish);
+        publish.idempotency = Some(Idempotency { key, fingerprint });
+    }
+    Ok(publish)
+}
+
+/// The payload's own bytes. A large payload that is most of its request shares its memory; a small
+/// one is copied, since an event may wait for a while and would keep the whole buffer of its
+/// connection, or the whole batch, alive for the sake of a few bytes.
+fn keep(body: &Bytes, payload: &[u8]) -> Bytes {
+    if payload.len() >= SHARE_BYTES_MIN && payload.len() >= body.len() / 2 {
+        body.slice_ref(payload)
+    } else {
+        Bytes::copy_from_slice(payload)
+    }
+}
+
+/// A content type goes into a request header of every delivery.
+fn check_content_type(text: Cow<'_, str>) -> Result<String> {
+    let fits = text.len() <= CONTENT_TYPE_BYTES_MAX
+        && text.is_ascii()
+        && HeaderValue::from_str(&text).is_ok()
+        && text.split_once('/').is_some_and(|(kind, sub)| !kind.is_empty() && !sub.is_empty());
+    if fits {
+        return Ok(text.into_owned());
+    }
+    Err(Problem::field("content_type", "must be a media type such as application/json"))
+}
+
+fn idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
+    let refuse = |detail: String| Problem::field("Idempotency-Key", detail);
+    let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(refuse("given more than once".to_owned()));
+    }
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|e| refuse(e.to_string()))?;
+    IdempotencyKey::new(text).map(Some).map_err(|e| refuse(e.to_string()))
+}
+
+/// SHA-256 over everything that was published. Every part is preceded by its length, so that no two
+/// different events have the same encoding.
+fn fingerprint(publish: &Publish) -> [u8; 32] {
+    let mut hash = Context::new(&SHA256);
+    let mut part = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    part(b"posthorn event 1");
+    part(publish.topic.as_str().as_bytes());
+    part(publish.event_type.as_str().as_bytes());
+    match &publish.key {
+        None => part(b"-"),
+        Some(key) => {
+            part(b"+");
+            part(key.as_str().as_bytes());
+        }
+    }
+    part(&(publish.attributes.len() as u64).to_be_bytes());
+    for (name, value) in &publish.attributes {
+        part(name.as_bytes());
+        part(value.as_bytes());
+    }
+    part(publish.content_type.as_bytes());
+    part(&publish.payload);
+    let digest = hash.finish();
+    std::array::from_fn(|index| digest.as_ref()[index])
+}

@@ -1,0 +1,271 @@
+//! Subscriptions and the profiles they name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use posthorn_domain::{
+    CatalogVersion, Filter, Policy, ProfileName, SecretName, Span, SubscriptionId,
+    SubscriptionStatus, policy::profiles::SIGNING_SECRET,
+};
+use posthorn_engine::{NewSubscription, SecretInput, SubscriptionChange, SubscriptionView};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::check_description;
+use crate::call::{Answer, Call};
+use crate::codes;
+use crate::cursor::{self, List};
+use crate::json::given;
+use crate::problem::{Problem, Result};
+use crate::respond;
+use crate::wire::{Page, SubscriptionBody, TestView};
+
+/// How long a replaced secret goes on signing when the client does not say.
+const OVERLAP_DEFAULT: Span = Span::from_secs(86_400);
+/// The longest: a secret is replaced because it should no longer be trusted.
+const OVERLAP_MAX: Span = Span::from_secs(7 * 86_400);
+/// Secrets of one subscription.
+const SECRETS_MAX: usize = 16;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    url: String,
+    #[serde(default)]
+    description: String,
+    filter: Option<Filter>,
+    profile: Option<ProfileName>,
+    policy: Option<Value>,
+    #[serde(default)]
+    secrets: BTreeMap<SecretName, String>,
+    #[serde(default)]
+    paused: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    #[serde(default, deserialize_with = "given")]
+    url: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    description: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    filter: Option<Filter>,
+    #[serde(default, deserialize_with = "given")]
+    profile: Option<ProfileName>,
+    /// `null` takes all overrides back.
+    #[serde(default, deserialize_with = "given")]
+    policy: Option<Value>,
+    #[serde(default)]
+    secrets: BTreeMap<SecretName, String>,
+    #[serde(default, deserialize_with = "given")]
+    paused: Option<bool>,
+}
+
+/// `POST /v1/subscriptions`.
+pub(crate) async fn create(mut call: Call) -> Answer {
+    let new: New = call.json().await?;
+    check_description(&new.description)?;
+    let new = NewSubscription {
+        description: new.description,
+        url: new.url,
+        filter: new.filter,
+        profile: new.profile,
+        overrides: new.policy.unwrap_or_else(no_overrides),
+        secrets: secrets(new.secrets)?,
+        paused: new.paused,
+    };
+    let (view, made) = call.engine().create_subscription(call.tenant(), new).await?;
+    let mut body = SubscriptionBody::from(&view.subscription);
+    body.signing_secret = made.as_deref();
+    let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
+    Ok(tagged(respond::created(place, &body)?, &view))
+}
+
+fn no_overrides() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+fn secrets(given: BTreeMap<SecretName, String>) -> Result<Vec<SecretInput>> {
+    if given.len() > SECRETS_MAX {
+        return Err(Problem::field("secrets", format!("at most {SECRETS_MAX} are allowed")));
+    }
+    Ok(given.into_iter().map(|(name, value)| SecretInput { name, value }).collect())
+}
+
+/// A subscription with its version as entity tag.
+fn answer(view: &SubscriptionView) -> Answer {
+    Ok(tagged(respond::ok(&SubscriptionBody::from(&view.subscription))?, view))
+}
+
+fn tagged(mut response: Response, view: &SubscriptionView) -> Response {
+    let tag = format!("\"{}\"", view.subscription.version.0);
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// `GET /v1/subscriptions`.
+pub(crate) async fn list(call: Call) -> Answer {
+    let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Subscriptions, text));
+    let after = after.transpose()?.map(SubscriptionId::from_bytes);
+    let limit = call.query.limit()?;
+    let all = call.engine().catalog().subscriptions(call.tenant());
+    let start = after.map_or(0, |after| all.partition_point(|v| v.subscription.id <= after));
+    let rest = &all[start..];
+    let items = rest.iter().take(limit).map(|v| SubscriptionBody::from(&v.subscription)).collect();
+    let next = (rest.len() > limit).then(|| {
+        cursor::encode(List::Subscriptions, rest[limit - 1].subscription.id.as_bytes())
+    });
+    respond::ok(&Page { items, next })
+}
+
+/// `GET /v1/subscriptions/{id}`.
+pub(crate) async fn one(mut call: Call) -> Answer {
+    let id = call.named("subscription").await?;
+    answer(&*call.engine().catalog().subscription(call.tenant(), id)?)
+}
+
+/// `PATCH /v1/subscriptions/{id}`.
+pub(crate) async fn update(mut call: Call) -> Answer {
+    let id: SubscriptionId = call.named("subscription").await?;
+    let tenant = call.tenant();
+    call.engine().catalog().subscription(tenant, id)?;
+    let expected = if_match(&call.parts.headers)?;
+    let change: Change = call.json().await?;
+    let engine = call.engine();
+    check_description(change.description.as_deref().unwrap_or_default())?;
+    let paused = change.paused;
+    let contents = SubscriptionChange {
+        description: change.description,
+        url: change.url,
+        filter: change.filter,
+        profile: change.profile,
+        overrides: change.policy.map(|policy| match policy {
+            Value::Null => no_overrides(),
+            policy => policy,
+        }),
+        secrets: secrets(change.secrets)?,
+        expected,
+    };
+    let is_empty = contents.description.is_none()
+        && contents.url.is_none()
+        && contents.filter.is_none()
+        && contents.profile.is_none()
+        && contents.overrides.is_none()
+        && contents.secrets.is_empty();
+    let mut view = if is_empty {
+        let view = engine.catalog().subscription(tenant, id)?;
+        check_version(expected, &view)?;
+        view
+    } else {
+        engine.update_subscription(tenant, id, contents).await?
+    };
+    match paused {
+        Some(true) if view.subscription.status.is_active() => {
+            view = engine.pause_subscription(tenant, id).await?;
+        }
+        // Not a disabled one: that takes the explicit resume, since something was wrong with it.
+        Some(false) if view.subscription.status == SubscriptionStatus::Paused => {
+            view = engine.resume_subscription(tenant, id).await?;
+        }
+        _ => {}
+    }
+    answer(&view)
+}
+
+/// The version the client had read, from `If-Match: "<version>"`.
+fn if_match(headers: &HeaderMap) -> Result<Option<CatalogVersion>> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match version.and_then(|version| version.parse().ok()) {
+        Some(version) => Ok(Some(CatalogVersion(version))),
+        None => Err(Problem::field("If-Match", "must be one ETag as it was given, in quotes")),
+    }
+}
+
+fn check_version(expected: Option<CatalogVersion>, view: &SubscriptionView) -> Result<()> {
+    if expected.is_some_and(|expected| expected != view.subscription.version) {
+        let detail = "the subscription was changed meanwhile; read it again";
+        return Err(Problem::new(codes::VERSION_MISMATCH, detail).at("If-Match"));
+    }
+    Ok(())
+}
+
+/// `DELETE /v1/subscriptions/{id}`.
+pub(crate) async fn delete(mut call: Call) -> Answer {
+    let id = call.named("subscription").await?;
+    call.engine().delete_subscription(call.tenant(), id).await?;
+    Ok(respond::empty(StatusCode::NO_CONTENT))
+}
+
+/// `POST /v1/subscriptions/{id}/pause`.
+pub(crate) async fn pause(mut call: Call) -> Answer {
+    let id = call.named("subscription").await?;
+    answer(&*call.engine().pause_subscription(call.tenant(), id).await?)
+}
+
+/// `POST /v1/subscriptions/{id}/resume`.
+pub(crate) async fn resume(mut call: Call) -> Answer {
+    let id = call.named("subscription").await?;
+    answer(&*call.engine().resume_subscription(call.tenant(), id).await?)
+}
+
+/// `POST /v1/subscriptions/{id}/test`.
+pub(crate) async fn test(mut call: Call) -> Answer {
+    let id = call.named("subscription").await?;
+    let outcome = call.engine().test_subscription(call.tenant(), id).await?;
+    respond::ok(&TestView::new(&outcome, call.is_operator()))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Rotation {
+    name: Option<SecretName>,
+    secret: Option<String>,
+    overlap: Option<Span>,
+}
+
+#[derive(Serialize)]
+struct Rotated {
+    secret: String,
+}
+
+/// `POST /v1/subscriptions/{id}/rotate-secret`.
+pub(crate) async fn rotate_secret(mut call: Call) -> Answer {
+    let id: SubscriptionId = call.named("subscription").await?;
+    let tenant = call.tenant();
+    call.engine().catalog().subscription(tenant, id)?;
+    let Rotation { name, secret, overlap } = call.json_or_default().await?;
+    let name = match name {
+        Some(name) => name,
+        None => SecretName::new(SIGNING_SECRET).expect("the shipped name is valid"),
+    };
+    let overlap = overlap.unwrap_or(OVERLAP_DEFAULT);
+    if overlap > OVERLAP_MAX {
+        return Err(Problem::field("overlap", format!("may be at most {OVERLAP_MAX}")));
+    }
+    let rotated = call.engine().rotate_secret(tenant, id, name, secret, overlap).await;
+    let (_, secret) = rotated?;
+    respond::ok(&Rotated { secret })
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    name: &'a ProfileName,
+    policy: &'a Arc<Policy>,
+}
+
+/// `GET /v1/profiles`.
+pub(crate) async fn profiles(call: Call) -> Answer {
+    let profiles = call.engine().catalog().profiles();
+    let items = profiles.map(|(name, policy)| Profile { name, policy }).collect();
+    respond::ok(&Page { items, next: None })
+}

@@ -1,0 +1,169 @@
+//! The accept loop: HTTP/1.1 with a bound on connections, heads and time.
+//!
+//! `axum::serve` has neither a timer nor a cap, so a client that sends its head byte by byte would
+//! hold a connection for ever. Here a head must arrive within [`ServeLimits::head_time`], which also
+//! ends connections that stay idle, and at the cap new connections wait in the kernel's queue.
+//! Upgrades are allowed, so that WebSockets can share the listener.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::metrics;
+
+/// The first wait after the system refused a connection; it doubles up to [`BACKOFF_MAX`].
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Bounds of a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// Connections open at once.
+    pub connections: usize,
+    /// How long a request's head may take, and a connection may be idle.
+    pub head_time: Duration,
+    /// The largest head.
+    pub head_bytes: usize,
+    /// How long requests under way may take to end after the shutdown began.
+    pub drain: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            head_time: Duration::from_secs(10),
+            head_bytes: 32 * 1024,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves until `shutdown` is ready, then finishes the requests under way and closes.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ServeLimits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let mut shutdown = pin!(shutdown);
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let (stop, stopping) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        match accepted {
+            Ok((stream, slot)) => {
+                backoff = BACKOFF_MIN;
+                let stopping = stopping.clone();
+                connections.spawn(connection(stream, slot, router.clone(), limits, stopping));
+            }
+            Err(e) if is_of_one_connection(&e) => {}
+            Err(e) => {
+                ::metrics::counter!(metrics::ACCEPT_ERRORS).increment(1);
+                tracing::warn!(error = %e, "connections cannot be accepted; trying again soon");
+                tokio::select! {
+                    () = &mut shutdown => break,
+                    () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(BACKOFF_MAX),
+                }
+            }
+        }
+    }
+    // New connections are refused from here on, rather than left waiting.
+    drop(listener);
+    drop(stop);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain, drained).await.is_err() {
+        tracing::warn!(open = connections.len(), "some requests did not end in time; cutting them");
+        connections.shutdown().await;
+    }
+}
+
+/// The next connection, once there is room for it. Safe to drop at any time: a connection that was
+/// not taken stays in the kernel's queue.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, slot))
+}
+
+/// Whether an error concerns the connection that was being accepted, as opposed to accepting.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+async fn connection(
+    stream: TcpStream,
+    slot: OwnedSemaphorePermit,
+    router: Router,
+    limits: ServeLimits,
+    mut stopping: watch::Receiver<()>,
+) {
+    let _open = Open::new(slot);
+    if let Err(e) = stream.set_nodelay(true) {
+        tracing::debug!(error = %e, "TCP_NODELAY could not be set");
+    }
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_buf_size(limits.head_bytes.max(8 * 1024))
+        .keep_alive(true);
+    let serving = builder
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .with_upgrades();
+    let mut serving = pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        // Nothing is ever sent; the channel closes when the server stops.
+        _ = stopping.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(e) = ended {
+        tracing::debug!(error = %e, "a connection ended badly");
+    }
+}
+
+/// A connection that counts as open.
+struct Open {
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Open {
+    fn new(slot: OwnedSemaphorePermit) -> Self {
+        ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
+        Self { _slot: slot }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        ::metrics::gauge!(metrics::CONNECTIONS).decrement(1);
+    }
+}

@@ -1,0 +1,382 @@
+//! What things look like on the wire. Borrowed views of domain values, written straight to bytes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use posthorn_domain::{
+    ApiKey, Attempt, AttemptOutcome, Delivery, DeliveryState, Destination, Event, EventId,
+    EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName, Redrive, RedriveFilter, RedriveId,
+    RedriveState, Scope, Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId,
+    Timestamp, Topic, TopicName,
+};
+use posthorn_engine::{EventExplanation, Published};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// One page of a list.
+#[derive(Serialize)]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct PublishedView {
+    id: EventId,
+    accepted_at: Timestamp,
+    deliveries: usize,
+    duplicate: bool,
+}
+
+impl From<&Published> for PublishedView {
+    fn from(published: &Published) -> Self {
+        // A repeat answers for the first event, whose id tells when it was accepted.
+        let accepted_at =
+            if published.duplicate { published.id.made_at() } else { published.accepted_at };
+        Self {
+            id: published.id,
+            accepted_at,
+            deliveries: published.deliveries,
+            duplicate: published.duplicate,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct EventView<'a> {
+    id: EventId,
+    topic: &'a TopicName,
+    #[serde(rename = "type")]
+    event_type: &'a EventType,
+    attributes: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a LaneKey>,
+    content_type: &'a str,
+    accepted_at: Timestamp,
+    payload_bytes: usize,
+}
+
+impl<'a> From<&'a Event> for EventView<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            id: event.id,
+            topic: &event.topic,
+            event_type: &event.event_type,
+            attributes: &event.attributes,
+            key: event.key.as_ref(),
+            content_type: &event.content_type,
+            accepted_at: event.accepted_at,
+            payload_bytes: event.payload.len(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct ExplainedView<'a> {
+    #[serde(flatten)]
+    event: EventView<'a>,
+    /// As it was published; a repeated key or a large number in it comes out as it went in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    deliveries: Vec<DeliveryView<'a>>,
+    not_delivered: Vec<NotDeliveredView<'a>>,
+    truncated: bool,
+}
+
+#[derive(Serialize)]
+struct NotDeliveredView<'a> {
+    subscription: SubscriptionId,
+    reasons: &'a [String],
+}
+
+impl<'a> ExplainedView<'a> {
+    pub(crate) fn new(explained: &'a EventExplanation, operator: bool) -> Self {
+        let payload: Option<&RawValue> = serde_json::from_slice(&explained.event.payload).ok();
+        let deliveries = explained.deliveries.iter();
+        let not_delivered = explained.not_delivered.iter();
+        Self {
+            event: EventView::from(&explained.event),
+            payload,
+            payload_base64: payload.is_none().then(|| STANDARD.encode(&explained.event.payload)),
+            deliveries: deliveries
+                .map(|(delivery, attempts)| DeliveryView::whole(delivery, attempts, operator))
+                .collect(),
+            not_delivered: not_delivered
+                .map(|not| NotDeliveredView {
+                    subscription: not.subscription,
+                    reasons: &not.reasons,
+                })
+                .collect(),
+            truncated: explained.truncated,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct DeliveryView<'a> {
+    id: posthorn_domain::DeliveryId,
+    event: EventId,
+    subscription: SubscriptionId,
+    #[serde(flatten)]
+    state: DeliveryState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_at: Option<Timestamp>,
+    attempts_made: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<&'a str>,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<Vec<AttemptView<'a>>>,
+}
+
+impl<'a> From<&'a Delivery> for DeliveryView<'a> {
+    fn from(delivery: &'a Delivery) -> Self {
+        let waits = delivery.state == DeliveryState::Pending && !delivery.is_parked();
+        Self {
+            id: delivery.id,
+            event: delivery.event,
+            subscription: delivery.subscription,
+            state: delivery.state,
+            due_at: waits.then_some(delivery.due_at),
+            attempts_made: delivery.attempts,
+            lane: delivery.lane.as_ref().map(posthorn_domain::Lane::as_str),
+            created_at: delivery.created_at,
+            ended_at: delivery.ended_at,
+            attempts: None,
+        }
+    }
+}
+
+impl<'a> DeliveryView<'a> {
+    pub(crate) fn whole(delivery: &'a Delivery, attempts: &'a [Attempt], operator: bool) -> Self {
+        let attempts = attempts.iter().map(|a| AttemptView::new(a, operator)).collect();
+        Self { attempts: Some(attempts), ..Self::from(delivery) }
+    }
+}
+
+#[derive(Serialize)]
+struct AttemptView<'a> {
+    number: u32,
+    started_at: Timestamp,
+    took_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<Cow<'a, str>>,
+    late: bool,
+}
+
+impl<'a> AttemptView<'a> {
+    fn new(attempt: &'a Attempt, operator: bool) -> Self {
+        Self {
+            number: attempt.number,
+            started_at: attempt.started_at,
+            took_ms: attempt.took.as_millis(),
+            status: attempt.status,
+            failure: attempt.failure,
+            detail: detail(attempt.failure, &attempt.detail, operator),
+            response: text(&attempt.response),
+            late: attempt.late,
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes))
+}
+
+/// The detail of a failure, for those who may see it: what we met on the way to a receiver can tell
+/// a tenant about the operator's network.
+fn detail(failure: Option<FailureCode>, detail: &str, operator: bool) -> Option<&str> {
+    let of_the_network = matches!(
+        failure,
+        Some(
+            FailureCode::DnsFailed
+                | FailureCode::DnsTimeout
+                | FailureCode::AddressNotAllowed
+                | FailureCode::ConnectFailed
+                | FailureCode::ConnectTimeout
+                | FailureCode::Internal
+        )
+    );
+    (!detail.is_empty() && (operator || !of_the_network)).then_some(detail)
+}
+
+#[derive(Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum TestView<'a> {
+    Answered {
+        status: u16,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        response: Option<Cow<'a, str>>,
+    },
+    Failed {
+        failure: FailureCode,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<&'a str>,
+    },
+}
+
+impl<'a> TestView<'a> {
+    pub(crate) fn new(outcome: &'a AttemptOutcome, operator: bool) -> Self {
+        match outcome {
+            AttemptOutcome::Answered(answer) => {
+                Self::Answered { status: answer.status, response: text(&answer.body) }
+            }
+            AttemptOutcome::Failed { code, detail: why } => {
+                Self::Failed { failure: *code, detail: detail(Some(*code), why, operator) }
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct TopicView<'a> {
+    name: &'a TopicName,
+    description: &'a str,
+    attributes: &'a [String],
+    created_at: Timestamp,
+}
+
+impl<'a> From<&'a Arc<Topic>> for TopicView<'a> {
+    fn from(topic: &'a Arc<Topic>) -> Self {
+        Self {
+            name: &topic.name,
+            description: &topic.description,
+            attributes: &topic.attributes,
+            created_at: topic.created_at,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct SubscriptionBody<'a> {
+    id: SubscriptionId,
+    url: &'a str,
+    description: &'a str,
+    filter: &'a Filter,
+    profile: &'a ProfileName,
+    policy: Cow<'a, Value>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_reason: Option<&'a str>,
+    version: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signing_secret: Option<&'a str>,
+}
+
+impl<'a> From<&'a Subscription> for SubscriptionBody<'a> {
+    fn from(subscription: &'a Subscription) -> Self {
+        let Destination::Webhook { url } = &subscription.destination;
+        let (status, status_reason) = match &subscription.status {
+            SubscriptionStatus::Active => ("active", None),
+            SubscriptionStatus::Paused => ("paused", None),
+            SubscriptionStatus::Disabled { reason } => ("disabled", Some(reason.as_str())),
+        };
+        let policy = match &subscription.overrides {
+            Value::Null => Cow::Owned(Value::Object(serde_json::Map::new())),
+            overrides => Cow::Borrowed(overrides),
+        };
+        Self {
+            id: subscription.id,
+            url,
+            description: &subscription.description,
+            filter: &subscription.filter,
+            profile: &subscription.profile,
+            policy,
+            status,
+            status_reason,
+            version: subscription.version.0,
+            created_at: subscription.created_at,
+            updated_at: subscription.updated_at,
+            signing_secret: None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct RedriveView<'a> {
+    id: RedriveId,
+    filter: &'a RedriveFilter,
+    per_second: u32,
+    state: RedriveState,
+    total: u64,
+    moved: u64,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Timestamp>,
+}
+
+impl<'a> From<&'a Redrive> for RedriveView<'a> {
+    fn from(redrive: &'a Redrive) -> Self {
+        Self {
+            id: redrive.id,
+            filter: &redrive.filter,
+            per_second: redrive.per_second,
+            state: redrive.state,
+            total: redrive.total,
+            moved: redrive.moved,
+            created_at: redrive.created_at,
+            finished_at: redrive.finished_at,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct TenantView<'a> {
+    id: TenantId,
+    name: &'a str,
+    created_at: Timestamp,
+}
+
+impl<'a> From<&'a Tenant> for TenantView<'a> {
+    fn from(tenant: &'a Tenant) -> Self {
+        Self { id: tenant.id, name: &tenant.name, created_at: tenant.created_at }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct KeyView<'a> {
+    id: KeyId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<TenantId>,
+    description: &'a str,
+    scopes: &'a [Scope],
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<&'a str>,
+}
+
+impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
+    fn from(key: &'a Arc<ApiKey>) -> Self {
+        Self {
+            id: key.id,
+            tenant: key.tenant,
+            description: &key.description,
+            scopes: &key.scopes,
+            created_at: key.created_at,
+            expires_at: key.expires_at,
+            revoked_at: key.revoked_at,
+            key: None,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The commands that talk to a server, and the small ones that need none.
+//!
+//! Each noun of the API has a module with its subcommands. They share the shape: read arguments,
+//! make calls, show the answer as a table or, with `--json`, as the API gave it.
+
+pub mod backup;
+pub mod check;
+pub mod deliveries;
+pub mod events;
+pub mod explain;
+pub mod keys;
+pub mod listen;
+pub mod send;
+pub mod subscriptions;
+pub mod tenants;
+pub mod topics;
+
+use std::io::Read;
+
+use serde_json::Value;
+
+use crate::client::{Access, Client};
+use crate::exit::{Code, Failure};
+use crate::terminal;
+
+/// What every command that talks to a server needs.
+pub struct Context {
+    /// The server.
+    pub client: Client,
+    /// Whether to show the API's answers as they are.
+    pub json: bool,
+}
+
+impl Context {
+    /// For one server.
+    pub fn new(access: &Access, json: bool) -> anyhow::Result<Self> {
+        Ok(Self { client: Client::new(access)?, json })
+    }
+
+    /// Shows a list, as a table of `(heading, field)`.
+    pub fn show_list(&self, list: &Value, columns: &[(&str, &str)]) -> anyhow::Result<()> {
+        if self.json {
+            return Ok(terminal::json(list)?);
+        }
+        let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if items.is_empty() {
+            terminal::note("there are none");
+            return Ok(());
+        }
+        terminal::data(rows(items, columns))?;
+        if list.get("next").is_some() {
+            terminal::note(format!("there are more; --limit {} shows them", items.len() * 4));
+        }
+        Ok(())
+    }
+
+    /// Shows one thing, field by field.
+    pub fn show_one(&self, value: &Value, fields: &[&str]) -> anyhow::Result<()> {
+        if self.json {
+            return Ok(terminal::json(value)?);
+        }
+        Ok(terminal::data(terminal::describe(value, fields))?)
+    }
+
+    /// Says that something was done that has no answer.
+    pub fn done(&self, text: impl std::fmt::Display) {
+        terminal::note(text);
+    }
+}
+
+/// Things as a table of `(heading, field)`.
+pub(crate) fn rows(items: &[Value], columns: &[(&str, &str)]) -> String {
+    let heading: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
+    let rows: Vec<Vec<String>> = items
+        .iter()
+        .map(|item| columns.iter().map(|(_, field)| terminal::cell(item, field)).collect())
+        .collect();
+    terminal::table(&heading, &rows)
+}
+
+/// How many things a list shows.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Limit {
+    /// How many to show at most
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+}
+
+impl Limit {
+    /// As a number of items.
+    pub fn items(self) -> usize {
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
+}
+
+/// Reads an argument that is given as text, as `@file`, or as `-` for stdin.
+pub(crate) fn read_argument(what: &str, text: &str) -> anyhow::Result<String> {
+    let fail = |place: &str, e: std::io::Error| {
+        Failure::new(Code::Usage, format!("{what} cannot be read from {place}: {e}"))
+    };
+    if text == "-" {
+        let mut all = String::new();
+        std::io::stdin().read_to_string(&mut all).map_err(|e| fail("stdin", e))?;
+        return Ok(all);
+    }
+    match text.strip_prefix('@') {
+        Some(path) => Ok(std::fs::read_to_string(path).map_err(|e| fail(path, e))?),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// Reads an argument that must be JSON.
+pub(crate) fn read_json(what: &str, text: &str) -> anyhow::Result<Value> {
+    let text = read_argument(what, text)?;
+    serde_json::from_str(&text).map_err(|e| not_json(what, &e).into())
+}
+
+pub(crate) fn not_json(what: &str, error: &serde_json::Error) -> Failure {
+    Failure::new(Code::Usage, format!("{what} is not JSON: {error}"))
+        .hint("a text is written with quotes, inside those of the shell: '\"hello\"'")
+}
+
+/// `name=value` as a pair.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as name=value".to_owned()),
+    }
+}

@@ -1,0 +1,219 @@
+//! `posthorn deliveries` and `posthorn dead-letters`: what became of events, and another chance.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::events::show_attempts;
+use super::{Context, Limit};
+use crate::client::{Call, segment};
+use crate::terminal;
+
+/// How often a redrive is asked how far it is.
+const REDRIVE_POLL: Duration = Duration::from_millis(500);
+
+const FIELDS: [&str; 10] = [
+    "id", "event", "subscription", "state", "reason", "due_at", "attempts_made", "lane",
+    "created_at", "ended_at",
+];
+const REDRIVE_FIELDS: [&str; 8] =
+    ["id", "state", "filter", "per_second", "total", "moved", "created_at", "finished_at"];
+
+/// List, show, retry and cancel deliveries
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// List deliveries, newest first
+    List {
+        /// Only of this event
+        #[arg(long)]
+        event: Option<String>,
+        /// Only of this subscription
+        #[arg(long)]
+        subscription: Option<String>,
+        /// Only in this state: pending, delivered, dead or cancelled
+        #[arg(long)]
+        state: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a delivery with all its attempts
+    Show {
+        /// Its id, dlv_…
+        id: String,
+    },
+    /// Try an ended delivery again, with a fresh budget
+    Retry {
+        /// Its id
+        id: String,
+    },
+    /// Give up a delivery that has not ended
+    Cancel {
+        /// Its id
+        id: String,
+    },
+}
+
+/// List, show and redrive dead letters
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum DeadLetters {
+    /// List dead letters, newest first
+    List {
+        /// Only of this subscription
+        #[arg(long)]
+        subscription: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show a dead letter with all its attempts
+    Show {
+        /// Its id, dlv_…
+        id: String,
+    },
+    /// Try one again, with a fresh budget
+    Retry {
+        /// Its id
+        id: String,
+    },
+    /// Try many again, at a pace, and wait until all are on their way
+    Redrive {
+        /// Only of this subscription
+        #[arg(long)]
+        subscription: Option<String>,
+        /// Only those that died for this reason: exhausted, permanent, gate or expired
+        #[arg(long)]
+        reason: Option<String>,
+        /// Only those that died at or after this time
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// Only those that died before this time
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+        /// How many to move per second
+        #[arg(long, default_value_t = 100, value_name = "N")]
+        per_second: u32,
+        /// Do not wait; it goes on in the server
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// List redrives, newest first
+    Redrives(Limit),
+    /// Cancel a redrive; what it has moved stays moved
+    Cancel {
+        /// Its id, rdv_…
+        id: String,
+    },
+}
+
+const COLUMNS: [(&str, &str); 7] = [
+    ("ID", "id"),
+    ("EVENT", "event"),
+    ("SUBSCRIPTION", "subscription"),
+    ("STATE", "state"),
+    ("REASON", "reason"),
+    ("ATTEMPTS", "attempts_made"),
+    ("CREATED", "created_at"),
+];
+
+/// Runs `deliveries`.
+pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::List { event, subscription, state, limit } => {
+            let mut query = Vec::new();
+            query.extend(event.clone().map(|id| ("event", id)));
+            query.extend(subscription.clone().map(|id| ("subscription", id)));
+            query.extend(state.clone().map(|state| ("state", state)));
+            let list = context.client.list("/v1/deliveries", &query, limit.items()).await?;
+            context.show_list(&list, &COLUMNS)
+        }
+        Command::Show { id } => show(context, "deliveries", id).await,
+        Command::Retry { id } => act(context, "deliveries", id, "retry").await,
+        Command::Cancel { id } => act(context, "deliveries", id, "cancel").await,
+    }
+}
+
+/// Runs `dead-letters`.
+pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyhow::Result<()> {
+    match command {
+        DeadLetters::List { subscription, limit } => {
+            let mut query = Vec::new();
+            query.extend(subscription.clone().map(|id| ("subscription", id)));
+            let list = context.client.list("/v1/dead-letters", &query, limit.items()).await?;
+            context.show_list(&list, &COLUMNS)
+        }
+        DeadLetters::Show { id } => show(context, "dead-letters", id).await,
+        DeadLetters::Retry { id } => act(context, "dead-letters", id, "retry").await,
+        DeadLetters::Redrive { subscription, reason, since, until, per_second, no_wait } => {
+            let mut body = json!({ "per_second": per_second });
+            for (name, value) in [
+                ("subscription", subscription),
+                ("reason", reason),
+                ("since", since),
+                ("until", until),
+            ] {
+                if let Some(value) = value {
+                    body[name] = Value::String(value.clone());
+                }
+            }
+            let redrive = context.client.post("/v1/redrives", &body).await?;
+            let redrive = if *no_wait { redrive } else { follow(context, redrive).await? };
+            context.show_one(&redrive, &REDRIVE_FIELDS)
+        }
+        DeadLetters::Redrives(limit) => {
+            let list = context.client.list("/v1/redrives", &[], limit.items()).await?;
+            let columns = [
+                ("ID", "id"),
+                ("STATE", "state"),
+                ("MOVED", "moved"),
+                ("TOTAL", "total"),
+                ("PER SECOND", "per_second"),
+                ("CREATED", "created_at"),
+                ("FINISHED", "finished_at"),
+            ];
+            context.show_list(&list, &columns)
+        }
+        DeadLetters::Cancel { id } => {
+            let call = Call::new(Method::POST, format!("/v1/redrives/{}/cancel", segment(id)));
+            context.show_one(&context.client.call(call).await?.json()?, &REDRIVE_FIELDS)
+        }
+    }
+}
+
+async fn show(context: &Context, noun: &str, id: &str) -> anyhow::Result<()> {
+    let delivery = context.client.get(format!("/v1/{noun}/{}", segment(id))).await?;
+    context.show_one(&delivery, &FIELDS)?;
+    if context.json {
+        return Ok(());
+    }
+    terminal::data("")?;
+    show_attempts(&delivery)
+}
+
+async fn act(context: &Context, noun: &str, id: &str, verb: &str) -> anyhow::Result<()> {
+    let call = Call::new(Method::POST, format!("/v1/{noun}/{}/{verb}", segment(id)));
+    context.show_one(&context.client.call(call).await?.json()?, &FIELDS)
+}
+
+/// Watches a redrive to its end. It lives in the server: leaving here does not stop it.
+async fn follow(context: &Context, mut redrive: Value) -> anyhow::Result<Value> {
+    let id = terminal::cell(&redrive, "id");
+    let number = |redrive: &Value, name| redrive.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let bar = terminal::progress(number(&redrive, "total"), "redriving");
+    while redrive.get("state").and_then(Value::as_str) == Some("running") {
+        bar.set_position(number(&redrive, "moved"));
+        tokio::select! {
+            () = tokio::time::sleep(REDRIVE_POLL) => {}
+            signal = crate::lifecycle::any_signal() => {
+                signal?;
+                bar.abandon();
+                terminal::note(format!(
+                    "{id} goes on in the server; `posthorn dead-letters cancel {id}` stops it"
+                ));
+                return Ok(redrive);
+            }
+        }
+        redrive = context.client.get(format!("/v1/redrives/{}", segment(&id))).await?;
+    }
+    bar.finish_and_clear();
+    Ok(redrive)
+}

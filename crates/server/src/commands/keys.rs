@@ -1,0 +1,104 @@
+//! `posthorn keys`: API keys over the API, and seal keys without a server.
+
+use std::path::{Path, PathBuf};
+
+use http::Method;
+use posthorn_sealing::vault::VaultKey;
+use serde_json::{Value, json};
+
+use super::{Context, Limit};
+use crate::client::{Access, Call, segment};
+use crate::seal;
+use crate::terminal::{self, Paint};
+
+/// List, make and revoke API keys; make a seal key
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// List keys; the secret halves are never shown again
+    List(Limit),
+    /// Make a key; it is shown once
+    ///
+    /// A key with the scope `operator` belongs to no tenant; any other belongs to --tenant, or to
+    /// the tenant `default`.
+    Create {
+        /// What it may do: publish, subscriptions, read, operator; may be repeated
+        #[arg(long = "scope", required = true, value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// For people
+        #[arg(long, default_value = "")]
+        description: String,
+        /// When it stops working, e.g. 2027-01-01T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+    },
+    /// Revoke a key; it opens nothing from then on
+    Revoke {
+        /// Its id
+        id: String,
+    },
+    /// Make a key for sealing secrets at rest; needs no server
+    GenerateSeal {
+        /// Write it to a new file that only its owner can read, instead of stdout
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+}
+
+/// Runs it.
+pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
+    if let Command::GenerateSeal { to } = command {
+        return generate_seal(to.as_deref());
+    }
+    let context = Context::new(access, json)?;
+    match command {
+        Command::List(limit) => {
+            let list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            let columns = [
+                ("ID", "id"),
+                ("TENANT", "tenant"),
+                ("SCOPES", "scopes"),
+                ("DESCRIPTION", "description"),
+                ("EXPIRES", "expires_at"),
+                ("REVOKED", "revoked_at"),
+            ];
+            context.show_list(&list, &columns)
+        }
+        Command::Create { scopes, description, expires_at } => {
+            let mut body = json!({"scopes": scopes, "description": description});
+            if !scopes.iter().any(|scope| scope == "operator") {
+                let tenant = access.tenant.clone().unwrap_or_else(|| "default".to_owned());
+                body["tenant"] = Value::String(tenant);
+            }
+            if let Some(at) = expires_at {
+                body["expires_at"] = Value::String(at.clone());
+            }
+            let made = context.client.post("/v1/keys", &body).await?;
+            terminal::note(Paint::stderr().warn("the key is shown once; keep it"));
+            let fields = ["key", "id", "tenant", "scopes", "description", "created_at", "expires_at"];
+            context.show_one(&made, &fields)
+        }
+        Command::Revoke { id } => {
+            let path = format!("/v1/keys/{}", segment(id));
+            context.client.call(Call::new(Method::DELETE, path)).await?;
+            context.done(format_args!("revoked {id}"));
+            Ok(())
+        }
+        Command::GenerateSeal { .. } => Ok(()),
+    }
+}
+
+fn generate_seal(to: Option<&Path>) -> anyhow::Result<()> {
+    let key = VaultKey::generate();
+    match to {
+        None => Ok(terminal::data(key.to_text())?),
+        Some(path) => {
+            seal::write_new(path, &key)?;
+            terminal::note(format!(
+                "wrote {}; use it with `seal: {{key: file:{}}}`",
+                path.display(),
+                path.display()
+            ));
+            Ok(())
+        }
+    }
+}

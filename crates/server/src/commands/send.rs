@@ -1,0 +1,179 @@
+//! `posthorn send`: publishes events.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderName, Method};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{Context, not_json, parse_pair, read_argument};
+use crate::client::{Call, segment};
+use crate::exit::{Code, Failure};
+use crate::terminal::{self, Paint};
+
+/// Events in one request when there are many: a batch is one transaction for the server.
+const BATCH: u64 = 100;
+
+/// Publish an event
+///
+/// The payload is JSON; its bytes are delivered exactly as they are sent.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The topic, e.g. orders
+    topic: String,
+    /// What happened, e.g. order.created
+    #[arg(value_name = "TYPE")]
+    event_type: String,
+    /// JSON, or @FILE, or - for stdin
+    #[arg(default_value = "{}")]
+    payload: String,
+    /// An attribute that subscriptions may filter on; may be repeated
+    #[arg(long = "attribute", short = 'a', value_name = "NAME=VALUE", value_parser = parse_pair)]
+    attributes: Vec<(String, String)>,
+    /// Events with the same key are delivered in order where a policy asks for it
+    #[arg(long, value_name = "KEY")]
+    ordering_key: Option<String>,
+    /// Publishing again with the same key and contents is one event; with --count, -1, -2, … is added
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// What receivers are told the payload is
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// Make the topic if it does not exist
+    #[arg(long)]
+    create_topic: bool,
+    /// How many events to publish
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+}
+
+/// The wire form of one event. The payload is passed on as it was written.
+#[derive(Serialize)]
+struct Event<'a> {
+    topic: &'a str,
+    #[serde(rename = "type")]
+    event_type: &'a str,
+    payload: &'a RawValue,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Batch<'a> {
+    events: Vec<Event<'a>>,
+}
+
+impl Args {
+    fn event<'a>(&'a self, payload: &'a RawValue, number: Option<u64>) -> Event<'a> {
+        let attributes = self.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let numbered = number.zip(self.idempotency_key.as_deref());
+        Event {
+            topic: &self.topic,
+            event_type: &self.event_type,
+            payload,
+            attributes: attributes.collect(),
+            key: self.ordering_key.as_deref(),
+            content_type: self.content_type.as_deref(),
+            idempotency_key: numbered.map(|(number, key)| format!("{key}-{number}")),
+        }
+    }
+}
+
+/// Runs it.
+pub async fn run(context: &Context, args: &Args) -> anyhow::Result<()> {
+    let payload = read_argument("the payload", &args.payload)?;
+    let payload: Box<RawValue> =
+        serde_json::from_str(&payload).map_err(|e| not_json("the payload", &e))?;
+    if args.create_topic {
+        ensure_topic(context, &args.topic).await?;
+    }
+    if args.count == 1 { one(context, args, &payload).await } else { many(context, args, &payload).await }
+}
+
+/// Makes a topic unless it is there: writing over it would lose its description and attributes.
+pub(crate) async fn ensure_topic(context: &Context, topic: &str) -> anyhow::Result<()> {
+    let path = format!("/v1/topics/{}", segment(topic));
+    let there = context.client.exchange(Call::new(Method::GET, path.clone())).await?;
+    if there.status != http::StatusCode::OK {
+        context.client.call(Call::new(Method::PUT, path).body("{}")).await?;
+    }
+    Ok(())
+}
+
+async fn one(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Result<()> {
+    let body = serde_json::to_vec(&args.event(payload, None))?;
+    let mut call = Call::new(Method::POST, "/v1/events").body(body);
+    if let Some(key) = &args.idempotency_key {
+        call = call.header(HeaderName::from_static("idempotency-key"), key.clone());
+    }
+    let answer = context.client.call(call).await?.json()?;
+    if context.json {
+        return Ok(terminal::json(&answer)?);
+    }
+    terminal::data(terminal::cell(&answer, "id"))?;
+    let paint = Paint::stderr();
+    if answer.get("duplicate") == Some(&Value::Bool(true)) {
+        terminal::note(paint.warn("this is the event that was published before under that key"));
+    } else {
+        let deliveries = answer.get("deliveries").and_then(Value::as_u64).unwrap_or(0);
+        terminal::note(paint.good(match deliveries {
+            0 => "accepted; no subscription wants it".to_owned(),
+            1 => "accepted, 1 delivery".to_owned(),
+            many => format!("accepted, {many} deliveries"),
+        }));
+    }
+    Ok(())
+}
+
+async fn many(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Result<()> {
+    let bar = terminal::progress(args.count, "publishing");
+    let (mut accepted, mut duplicates, mut deliveries) = (0_u64, 0_u64, 0_u64);
+    let mut refused: Option<Value> = None;
+    let mut sent = 0;
+    while sent < args.count {
+        let size = BATCH.min(args.count - sent);
+        let events = (sent + 1..=sent + size).map(|n| args.event(payload, Some(n))).collect();
+        let body = serde_json::to_vec(&Batch { events })?;
+        let call = Call::new(Method::POST, "/v1/events/batch").body(body);
+        let answer = context.client.call(call).await?.json()?;
+        for item in answer.get("items").and_then(Value::as_array).into_iter().flatten() {
+            if item.get("status").and_then(Value::as_u64) == Some(202) {
+                accepted += 1;
+                duplicates += u64::from(item.get("duplicate") == Some(&Value::Bool(true)));
+                deliveries += item.get("deliveries").and_then(Value::as_u64).unwrap_or(0);
+            } else if refused.is_none() {
+                refused = item.get("error").cloned();
+            }
+        }
+        sent += size;
+        bar.set_position(sent);
+    }
+    bar.finish_and_clear();
+    let refused_count = sent - accepted;
+    if context.json {
+        terminal::json(&json!({
+            "accepted": accepted, "duplicates": duplicates, "deliveries": deliveries,
+            "refused": refused_count, "first_error": refused,
+        }))?;
+    } else {
+        terminal::data(format_args!(
+            "{accepted} accepted ({duplicates} of them before), {deliveries} deliveries, \
+             {refused_count} refused"
+        ))?;
+    }
+    match refused {
+        None => Ok(()),
+        Some(problem) => {
+            let code = terminal::cell(&problem, "code");
+            let text = format!("{refused_count} refused; the first: {}", terminal::cell(&problem, "detail"));
+            Err(Failure::new(Code::Failure, text).hint(format!("posthorn explain {code}")).into())
+        }
+    }
+}

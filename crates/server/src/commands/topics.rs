@@ -1,0 +1,61 @@
+//! `posthorn topics`.
+
+use http::Method;
+use serde_json::json;
+
+use super::{Context, Limit};
+use crate::client::{Call, segment};
+
+/// List, make and delete topics
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// List topics
+    List(Limit),
+    /// Make a topic, or change its description and attributes
+    Put {
+        /// Its name
+        name: String,
+        /// For people
+        #[arg(long, default_value = "")]
+        description: String,
+        /// An attribute that subscriptions may filter on; may be repeated
+        #[arg(long = "attribute", value_name = "NAME")]
+        attributes: Vec<String>,
+    },
+    /// Delete a topic; events published on it stay
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+const FIELDS: [&str; 4] = ["name", "description", "attributes", "created_at"];
+
+/// Runs it.
+pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
+    let client = &context.client;
+    match command {
+        Command::List(limit) => {
+            let list = client.list("/v1/topics", &[], limit.items()).await?;
+            let columns = [
+                ("NAME", "name"),
+                ("ATTRIBUTES", "attributes"),
+                ("DESCRIPTION", "description"),
+                ("CREATED", "created_at"),
+            ];
+            context.show_list(&list, &columns)
+        }
+        Command::Put { name, description, attributes } => {
+            let body = json!({"description": description, "attributes": attributes});
+            let path = format!("/v1/topics/{}", segment(name));
+            let call = Call::new(Method::PUT, path).body(body.to_string());
+            context.show_one(&client.call(call).await?.json()?, &FIELDS)
+        }
+        Command::Delete { name } => {
+            let path = format!("/v1/topics/{}", segment(name));
+            client.call(Call::new(Method::DELETE, path)).await?;
+            context.done(format_args!("deleted topic {name}"));
+            Ok(())
+        }
+    }
+}

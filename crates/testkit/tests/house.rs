@@ -1,0 +1,105 @@
+//! The plan of the house, checked: which room may know which, and what no file may look like.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Every room with the rooms it may know. Anything else is an arrow that points up.
+const ARROWS: [(&str, &[&str]); 13] = [
+    ("domain", &[]),
+    ("sealing", &["domain"]),
+    ("store", &["domain"]),
+    ("store-sqlite", &["store", "domain"]),
+    ("store-postgres", &["store", "domain"]),
+    ("egress", &["domain"]),
+    ("engine", &["store", "egress", "sealing", "domain"]),
+    ("api", &["engine", "store", "domain"]),
+    (
+        "server",
+        &["api", "engine", "store", "store-sqlite", "store-postgres", "egress", "sealing", "domain"],
+    ),
+    // Rooms for tests; nobody builds on them.
+    ("testkit", &["engine", "store", "egress", "sealing", "domain"]),
+    ("testpg", &[]),
+    ("crash", &["testpg"]),
+    ("fuzz", &["domain", "sealing", "egress", "api"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root exists")
+}
+
+#[test]
+fn arrows_point_down_only() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
+    let mut rooms = 0;
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let room = name.strip_prefix("posthorn-").expect("every package is posthorn-ROOM");
+        let folder = format!("crates/{room}/Cargo.toml");
+        let manifest = package["manifest_path"].as_str().expect("a path");
+        assert!(manifest.ends_with(&folder), "{name} lives in {folder}, not {manifest}");
+        let may = allowed.get(room).unwrap_or_else(|| panic!("{room} is not in the plan"));
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let Some(other) = dependency["name"].as_str().and_then(|n| n.strip_prefix("posthorn-"))
+            else {
+                continue;
+            };
+            // What tests stand on may be anything; what ships may not.
+            if dependency["kind"].is_null() {
+                assert!(may.contains(&other), "{room} must not know {other}");
+            }
+        }
+        rooms += 1;
+    }
+    assert!(rooms >= 10, "only {rooms} rooms were found");
+}
+
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_are_tidy() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let mut problems = Vec::new();
+    for path in &files {
+        let text = std::fs::read_to_string(path).expect("UTF-8");
+        let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let mut complain = |what: &str| problems.push(format!("{}: {what}", path.display()));
+        if text.lines().count() > 800 {
+            complain("is longer than 800 lines; it is probably two things");
+        }
+        if ["mod", "utils", "helpers", "common", "misc", "manager"].contains(&stem.as_str()) {
+            complain("has a name that says nothing");
+        }
+        if stem != "main" && path.components().any(|c| c.as_os_str() == "src") {
+            let first = text.lines().next().unwrap_or_default();
+            if stem == "lib" && !first.starts_with("//!") {
+                complain("does not say what the room is for");
+            }
+        }
+        for word in ["todo!", "unimplemented!", "dbg!"] {
+            if text.contains(&format!("{word}(")) {
+                complain(&format!("contains {word}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(files.len() > 50, "only {} files were found", files.len());
+}
