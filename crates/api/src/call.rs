@@ -1,7 +1,7 @@
 //! One authenticated request on its way to a handler.
 
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Path};
@@ -13,8 +13,8 @@ use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
 use serde::de::DeserializeOwned;
 
-use crate::query::Query;
 use crate::problem::{Problem, Result};
+use crate::query::Query;
 use crate::routes::{Access, Route};
 use crate::{Options, body, codes, json};
 
@@ -39,7 +39,8 @@ pub(crate) struct Call {
     caller: Option<Caller>,
     pub(crate) query: Query,
     pub(crate) parts: Parts,
-    body: Body,
+    /// Bodies cannot be shared between threads; in this shell a call can.
+    body: Mutex<Body>,
 }
 
 impl Call {
@@ -61,7 +62,7 @@ impl Call {
                 (Some(caller), query)
             }
         };
-        Ok(Self { api: Arc::clone(api), caller, query, parts, body })
+        Ok(Self { api: Arc::clone(api), caller, query, parts, body: Mutex::new(body) })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -85,10 +86,15 @@ impl Call {
         }
     }
 
+    fn body(&mut self) -> &mut Body {
+        self.body.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The body's bytes; it must be JSON by its type.
     pub(crate) async fn bytes(&mut self, limit: usize) -> Result<Bytes> {
         body::check_media_type(&self.parts.headers)?;
-        body::read(&self.parts.headers, std::mem::take(&mut self.body), limit).await
+        let body = std::mem::take(self.body());
+        body::read(&self.parts.headers, body, limit).await
     }
 
     /// The body of a management request.
@@ -101,7 +107,7 @@ impl Call {
     /// The same where all fields are optional and no body at all is fine too.
     pub(crate) async fn json_or_default<T: DeserializeOwned + Default>(&mut self) -> Result<T> {
         let bare = self.parts.headers.get(header::CONTENT_TYPE).is_none();
-        if bare && http_body::Body::is_end_stream(&self.body) {
+        if bare && http_body::Body::is_end_stream(self.body()) {
             return Ok(T::default());
         }
         self.json().await

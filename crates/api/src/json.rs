@@ -72,10 +72,7 @@ pub(crate) fn check_depth(text: &str) -> Result<()> {
     if brackets <= JSON_DEPTH_MAX || depth(text.as_bytes()) <= JSON_DEPTH_MAX {
         return Ok(());
     }
-    Err(Problem::new(
-        codes::INVALID_JSON,
-        format!("nested deeper than {JSON_DEPTH_MAX} levels"),
-    ))
+    Err(Problem::new(codes::INVALID_JSON, format!("nested deeper than {JSON_DEPTH_MAX} levels")))
 }
 
 fn depth(text: &[u8]) -> usize {
@@ -166,7 +163,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 #[derive(Debug)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Borrow;
         impl<'de> Visitor<'de> for Borrow {

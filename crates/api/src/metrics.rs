@@ -26,9 +26,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn of(operation: &'static str) -> Self {
-        let class = |class: &'static str| {
-            counter!(REQUESTS, "operation" => operation, "class" => class)
-        };
+        let class =
+            |class: &'static str| counter!(REQUESTS, "operation" => operation, "class" => class);
         Self { fine: class("2xx"), refused: class("4xx"), failed: class("5xx") }
     }
 

@@ -91,9 +91,9 @@ impl IntoResponse for Problem {
         let mut response = respond::bytes(self.status(), respond::PROBLEM, body);
         let headers = response.headers_mut();
         match self.code.status {
-            401 => drop(
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            ),
+            401 => {
+                drop(headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
+            }
             503 => drop(headers.insert(header::RETRY_AFTER, RETRY_AFTER)),
             // What is left of the body will not be read, so the connection is of no more use.
             408 => drop(headers.insert(header::CONNECTION, HeaderValue::from_static("close"))),

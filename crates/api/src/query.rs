@@ -47,7 +47,8 @@ impl Query {
     where
         T: FromStr<Err: ToString>,
     {
-        let parse = |text: &str| text.parse().map_err(|e: T::Err| Problem::field(name, e.to_string()));
+        let parse =
+            |text: &str| text.parse().map_err(|e: T::Err| Problem::field(name, e.to_string()));
         self.text(name).map(parse).transpose()
     }
 

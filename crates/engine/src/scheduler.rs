@@ -50,6 +50,8 @@ use tasks::TaskOutput;
 const RECORDING_MAX: usize = 8_192;
 /// The part of all slots that sick subscriptions share.
 const SICK_SHARE: usize = 10;
+/// Inputs taken in at once before attempts are started again.
+const INPUTS_PER_TURN: usize = 64;
 /// Refills under way at once.
 const REFILLS_MAX: usize = 2;
 /// Subscriptions in one refill.
@@ -188,28 +190,26 @@ impl Scheduler {
             alarm.as_mut().reset(self.next_wake());
             tokio::select! {
                 biased;
-                Some(written) = answers.recv() => {
-                    self.written(written);
-                    while let Ok(written) = answers.try_recv() {
-                        self.written(written);
-                    }
-                }
-                Some(output) = self.tasks.join_next() => {
-                    self.finished(output);
-                    while let Some(output) = self.tasks.try_join_next() {
-                        self.finished(output);
-                    }
-                }
+                Some(written) = answers.recv() => self.written(written),
+                Some(output) = self.tasks.join_next() => self.finished(output),
                 input = inputs.recv() => match input {
-                    Some(input) => {
-                        self.take_in(input);
-                        while let Ok(input) = inputs.try_recv() {
-                            self.take_in(input);
-                        }
-                    }
+                    Some(input) => self.take_in(input),
                     None => return,
                 },
                 () = &mut alarm => {}
+            }
+            // Take in whatever else is there, from every side, so that no side starves another.
+            while let Ok(written) = answers.try_recv() {
+                self.written(written);
+            }
+            while let Some(output) = self.tasks.try_join_next() {
+                self.finished(output);
+            }
+            for _ in 0..INPUTS_PER_TURN {
+                match inputs.try_recv() {
+                    Ok(input) => self.take_in(input),
+                    Err(_) => break,
+                }
             }
             self.turn();
         }

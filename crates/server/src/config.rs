@@ -68,10 +68,10 @@ pub struct Server {
     pub body: usize,
     /// The largest body of a batch.
     pub batch_body: usize,
+    /// The largest head.
+    pub head: usize,
     /// For a request's head to arrive.
     pub head_timeout: Duration,
-    /// For a request's body to arrive.
-    pub body_timeout: Duration,
     /// For requests under way to end.
     pub stop_timeout: Duration,
 }
@@ -333,8 +333,8 @@ impl Check<'_> {
             connections: self.at_least_one("server.connections", raw.connections),
             body: self.at_least_one("server.body", raw.body.0),
             batch_body: self.at_least_one("server.batch_body", raw.batch_body.0),
+            head: self.at_least_one("server.head", raw.head.0),
             head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
-            body_timeout: self.some_time("server.body_timeout", raw.body_timeout),
             stop_timeout: raw.stop_timeout.to_duration(),
             listen: self.accept("server.listen", listen)?,
         })

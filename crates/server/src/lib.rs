@@ -1,1 +1,30 @@
-//! stub
+//! The `posthorn` binary: configuration, wiring, signals, telemetry and the command line.
+//!
+//! # Theory of operation
+//! `main` only starts a runtime and calls [`cli::run`]. `serve` reads a [`config`], opens the store
+//! ([`storage`]), finds the seal key ([`seal`]), starts the engine and the API, and hands them to
+//! [`lifecycle`], which knows how a server ends. All other commands are clients of the API
+//! ([`client`], [`commands`]), or need no server at all.
+//!
+//! # Invariants
+//! No business rule lives here: what is allowed and what happens is decided by the engine. Nothing
+//! but data is written to stdout. Every way to end has a code in [`exit`].
+//!
+//! # Where to start
+//! [`serve`] for what runs, [`cli`] for what can be typed.
+
+pub mod bench;
+pub mod cli;
+pub mod client;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod demo;
+pub mod exit;
+pub mod lifecycle;
+pub mod receiver;
+pub mod seal;
+pub mod serve;
+pub mod storage;
+pub mod telemetry;
+pub mod terminal;

@@ -57,17 +57,20 @@ impl Options {
 
     /// The statements that every connection begins with.
     ///
-    /// Batches come as arrays of unknown length. Plans for the unknown case probe indexes, which is
-    /// right for every length; plans made for one batch, or while a table happened to be empty, would
-    /// read whole tables later. So plans are made once, and reading whole tables is discouraged.
+    /// Every statement here is right with one plan whatever the sizes: go through the batch and probe
+    /// an index for each item. The server would rather read a table from end to end while it believes
+    /// it to be small, and a queue often is, just before it is not; the plan would then stay for a
+    /// minute of standstill. So plans are made once, without looking at the batch, and the ways to
+    /// read whole tables are closed.
     /// A commit that does not wait for the disk is no commit: that setting is overruled.
     pub(crate) fn session(&self) -> String {
         let timeout = self.statement_timeout.as_millis();
         let mut text = format!(
             "set statement_timeout = {timeout}; set lock_timeout = {timeout}; \
              set idle_in_transaction_session_timeout = {idle}; \
-             set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
-             set enable_mergejoin = off; set jit = off; set work_mem = '32MB'; \
+             set plan_cache_mode = force_generic_plan; set jit = off; \
+             set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+             set enable_mergejoin = off; set enable_material = off; set work_mem = '32MB'; \
              set default_transaction_isolation = 'read committed'; \
              set client_min_messages = error; \
              select set_config('synchronous_commit', 'on', false) \

@@ -137,7 +137,9 @@ async fn round(session: &Session, prune: Prune) -> Result<(Vec<Day>, Vec<String>
                 // Nearly all of such a short life would be spent waiting for the end of the day.
                 let impatient = limit.as_millis() > now.as_millis() - DAY_MILLIS;
                 let days = partition::days(client).await?;
-                let old: Vec<Day> = days.iter().copied().filter(|d| d.end() <= limit).collect();
+                // A day that is not over yet may still be written to.
+                let past = limit.min(now);
+                let old: Vec<Day> = days.iter().copied().filter(|d| d.end() <= past).collect();
                 let bitten = days
                     .iter()
                     .filter(|day| day.end() <= limit || (impatient && day.begin() < limit));

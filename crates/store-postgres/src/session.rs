@@ -222,8 +222,9 @@ pub(crate) async fn commit(client: &Object) -> Outcome<()> {
 pub(crate) async fn allow_slow(client: &Object) -> Outcome<()> {
     let millis = SLOW.as_millis();
     let text = format!(
-        "set local statement_timeout = {millis}; set local enable_seqscan = on; \
-         set local plan_cache_mode = auto"
+        "set local statement_timeout = {millis}; set local plan_cache_mode = auto; \
+         set local enable_seqscan = on; set local enable_bitmapscan = on; \
+         set local enable_hashjoin = on; set local enable_material = on"
     );
     batch(client, &text).await
 }

@@ -2,9 +2,8 @@
 //! then record delivered with one attempt, in batches.
 //!
 //! `cargo run --release -p posthorn-store-sqlite --example lifecycle_bench [deliveries] [batch]
-//! [tasks] [directory]`
+//! [tasks] [backlog] [checkpoint MiB]`. The database is made in `TMPDIR`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,9 +26,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         arguments.get(index).and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let (deliveries, batch, tasks) = (number(0, 400_000), number(1, 250), number(2, 4));
-    let temporary = tempfile::tempdir()?;
-    let directory = arguments.get(3).map_or(temporary.path().to_owned(), PathBuf::from);
-    let bench = Arc::new(Bench::new(&directory).await?);
+    let directory = tempfile::tempdir()?;
+    let mut options = Options::new(directory.path());
+    options.checkpoint_bytes = (number(4, 16) as u64) << 20;
+    let bench = Arc::new(Bench::new(&options).await?);
 
     let began = Instant::now();
     let each = deliveries / tasks / batch;
@@ -50,9 +50,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         slowest[slowest.len() * 99 / 100],
         slowest[slowest.len() - 1],
     );
-    bench.backlog(1_000_000, batch).await?;
+    bench.backlog(number(3, 1_000_000), batch).await?;
     bench.store.close().await?;
-    let bytes = std::fs::metadata(directory.join("posthorn.db"))?.len();
+    let bytes = std::fs::metadata(directory.path().join("posthorn.db"))?.len();
     println!("file: {} MiB", bytes >> 20);
     Ok(())
 }
@@ -71,8 +71,8 @@ struct Bench {
 }
 
 impl Bench {
-    async fn new(directory: &std::path::Path) -> Result<Self, Box<dyn std::error::Error>> {
-        let store = SqliteStore::open(&Options::new(directory))?;
+    async fn new(options: &Options) -> Result<Self, Box<dyn std::error::Error>> {
+        let store = SqliteStore::open(options)?;
         let (mut subscriptions, mut catalog) = (Vec::new(), CatalogVersion(0));
         for _ in 0..SUBSCRIPTIONS {
             let subscription = subscription(TenantId::DEFAULT);

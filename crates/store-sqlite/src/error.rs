@@ -85,6 +85,18 @@ pub(crate) enum Failure {
     Sql(rusqlite::Error),
     /// A row is corrupt.
     Corrupt(Corrupt),
+    /// A rollback did not work, so nobody knows what the connection would commit next.
+    Unsound(rusqlite::Error),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Sql(error) | Self::Unsound(error) => error.fmt(f),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
 }
 
 impl From<Refusal> for Failure {
@@ -120,7 +132,7 @@ impl Failure {
     pub(crate) fn scope(&self) -> Scope {
         match self {
             Self::Refused(_) => Scope::Command,
-            Self::Corrupt(_) => Scope::Store,
+            Self::Corrupt(_) | Self::Unsound(_) => Scope::Store,
             Self::Sql(error) => match error.sqlite_error_code() {
                 // The operating system broke a promise. Whether a failed sync left the data in its
                 // cache or dropped it cannot be known, so it is never tried again.
@@ -151,6 +163,7 @@ impl Failure {
         match self {
             Self::Refused(refusal) => refusal.into(),
             Self::Corrupt(corrupt) => Error::fatal("a stored row is corrupt", corrupt),
+            Self::Unsound(error) => Error::fatal("rolling back", error),
             Self::Sql(error) => match (scope, error.sqlite_error_code()) {
                 (Scope::Store, _) => Error::fatal(doing, error),
                 (_, Some(ErrorCode::DiskFull)) => Error::unavailable("the disk is full", error),

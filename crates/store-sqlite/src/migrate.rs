@@ -19,8 +19,8 @@ pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
 
 fn apply(conn: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {
     conn.execute_batch(
-        "create table if not exists migration (version integer primary key, checksum text not null, \
-         applied_at integer not null) strict",
+        "create table if not exists migration (version integer primary key, \
+         checksum text not null, applied_at integer not null) strict",
     )
     .map_err(OpenError::sqlite("creating the table of migrations"))?;
     let known = number(migrations.len());

@@ -36,7 +36,7 @@ impl Options {
             readers: 2,
             queue: 1024,
             cache_bytes: 32 << 20,
-            checkpoint_bytes: 32 << 20,
+            checkpoint_bytes: 16 << 20,
         }
     }
 }
@@ -75,7 +75,8 @@ pub(crate) fn writer(options: &Options) -> Result<Connection, OpenError> {
     // The writer checkpoints where it can see the error; a close must not do it on the side.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(OpenError::sqlite("configuring the connection"))?;
-    conn.busy_timeout(Duration::from_secs(5))
+    // Only somebody with a shell can be in the way, or a reader when the log is to begin anew.
+    conn.busy_timeout(Duration::from_millis(250))
         .map_err(OpenError::sqlite("configuring the connection"))?;
     set(&conn, "journal_mode", "wal", "wal")?;
     set(&conn, "synchronous", "full", "2")?;

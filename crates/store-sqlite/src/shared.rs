@@ -1,5 +1,6 @@
 //! What all threads of a store have in common: whether it still works.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -38,22 +39,32 @@ impl Shared {
         } else if self.closing.load(Ordering::Acquire) {
             Error::Unavailable { context: "it is closed", source: None }
         } else {
-            Error::fatal("a storage thread has ended", "it panicked; see the log".to_owned())
+            Error::Fatal { context: "a storage thread has ended", source: None }
         }
     }
 
     /// Turns a failure into what the caller is told, and remembers it when it ends the store.
     pub(crate) fn judge(&self, failure: Failure, doing: &'static str) -> Error {
         if failure.scope() == Scope::Store {
-            let text = match &failure {
-                Failure::Sql(error) => format!("{doing}: {error}"),
-                Failure::Corrupt(corrupt) => format!("{doing}: {corrupt}"),
-                Failure::Refused(refusal) => format!("{doing}: {refusal}"),
-            };
-            tracing::error!(error = %text, "the store has failed and accepts nothing more");
-            *self.reason.lock() = text;
-            self.failed.store(true, Ordering::Release);
+            self.fail(format!("{doing}: {failure}"));
         }
         failure.into_error(doing)
+    }
+
+    fn fail(&self, reason: String) {
+        tracing::error!(error = %reason, "the store has failed and accepts nothing more");
+        *self.reason.lock() = reason;
+        self.failed.store(true, Ordering::Release);
+    }
+}
+
+/// Held by every thread: when one panics, the store has failed.
+pub(crate) struct Alarm(pub(crate) Arc<Shared>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a storage thread panicked".to_owned());
+        }
     }
 }

@@ -250,7 +250,8 @@ pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key)
 /// A range of `delivery_due`.
 pub(crate) const SWEEP: &str = "update delivery set state = ?3, ended_at = ?2, \
     due_at = 9223372036854775807, holds_lane = null where seq in ( \
-    select seq from delivery indexed by delivery_due where subscription = ?1 and state < 2 limit ?4)";
+    select seq from delivery indexed by delivery_due where subscription = ?1 and state < 2 \
+    limit ?4)";
 
 /// A range of `delivery_lane`: dead letters that no longer block anybody.
 pub(crate) const SWEEP_BLOCKERS: &str = "update delivery set holds_lane = null where seq in ( \

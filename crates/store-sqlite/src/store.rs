@@ -25,7 +25,7 @@ use crate::error::{Failure, OpenError};
 use crate::open::{self, Options};
 use crate::read;
 use crate::readers::{self, Question, Questions};
-use crate::shared::Shared;
+use crate::shared::{Alarm, Shared};
 use crate::write;
 use crate::writer::{Call, Task, Thread, Weight, Writer};
 
@@ -73,7 +73,9 @@ impl SqliteStore {
             .query_row("pragma page_size", [], |row| row.get(0))
             .map_err(OpenError::sqlite("reading the page size"))?;
         let writer = Writer::load(conn).map_err(|failure| match failure {
-            Failure::Sql(source) => OpenError::Sqlite { doing: "reading the catalog", source },
+            Failure::Sql(source) | Failure::Unsound(source) => {
+                OpenError::Sqlite { doing: "reading the catalog", source }
+            }
             Failure::Corrupt(corrupt) => OpenError::Sqlite {
                 doing: "reading the catalog",
                 source: rusqlite::Error::ToSqlConversionFailure(Box::new(corrupt)),
@@ -96,13 +98,18 @@ impl SqliteStore {
             shared,
             checkpoint_bytes: options.checkpoint_bytes,
             page_bytes: page_bytes.unsigned_abs(),
+            restart_tried: 0,
             lock,
         };
         store.threads.lock().writer = Some(spawn("posthorn-writer", move || thread.run())?);
         let questions: Questions = Arc::new(Mutex::new(questions));
         for _ in 0..options.readers.max(1) {
             let (conn, questions) = (open::reader(options)?, Arc::clone(&questions));
-            let reader = spawn("posthorn-reader", move || readers::run(&conn, &questions))?;
+            let alarm = Alarm(Arc::clone(&store.shared));
+            let reader = spawn("posthorn-reader", move || {
+                let _alarm = alarm;
+                readers::run(&conn, &questions);
+            })?;
             store.threads.lock().readers.push(reader);
         }
         Ok(store)
@@ -376,9 +383,9 @@ impl Store for SqliteStore {
     }
 
     async fn ping(&self) -> Result<()> {
-        // A queue that takes a command and an answer that comes back: both halves work.
         self.read(|conn| Ok(conn.query_row("select 1", [], |_| Ok(()))?)).await?;
-        self.queues().map(drop)
+        // The writer may be busy, but it must be there.
+        if self.queues()?.writer.is_closed() { Err(self.shared.silence()) } else { Ok(()) }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::codec::Columns;
 use crate::error::{Failure, Scope};
 use crate::leases::Leases;
 use crate::metrics;
-use crate::shared::Shared;
+use crate::shared::{Alarm, Shared};
 
 /// Rows after which a group is closed: bounds how long one commit takes.
 const GROUP_ROWS: usize = 4096;
@@ -127,12 +127,15 @@ pub(crate) struct Thread {
     pub(crate) shared: Arc<Shared>,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) page_bytes: u64,
+    /// How long the log was when a restart of it was last tried.
+    pub(crate) restart_tried: u64,
     pub(crate) lock: File,
 }
 
 impl Thread {
     /// Works until the queue is closed.
     pub(crate) fn run(mut self) {
+        let _alarm = Alarm(Arc::clone(&self.shared));
         while let Some(group) = self.next_group() {
             self.commit(group);
             self.checkpoint_if_long();
@@ -181,13 +184,18 @@ impl Thread {
     fn transact(&mut self, group: &mut [Box<dyn Task>]) -> Result<(), Failure> {
         let leases = self.writer.leases.clone();
         let result = self.run_all(group);
-        if result.is_err() {
+        // After an I/O error nothing is touched any more.
+        if result.as_ref().is_err_and(|failure| failure.scope() != Scope::Store) {
             // SQLite has rolled back by itself after some errors.
             if !self.writer.conn.is_autocommit() {
-                self.writer.conn.execute_batch("rollback")?;
+                self.writer.conn.execute_batch("rollback").map_err(Failure::Unsound)?;
             }
             self.writer.leases = leases;
-            self.writer.cache = Cache::load(&self.writer.conn)?;
+            self.writer.cache =
+                Cache::load(&self.writer.conn).map_err(|failure| match failure {
+                    Failure::Sql(error) => Failure::Unsound(error),
+                    other => other,
+                })?;
         }
         result
     }
@@ -218,12 +226,25 @@ impl Thread {
             return;
         }
         // `noop` only tells how long the log is.
-        let frames = self.frames("pragma wal_checkpoint(noop)");
-        let bytes = frames.map_or(0, |(log, done)| log.saturating_sub(done) * self.page_bytes);
+        let Some((log, done)) = self.frames("pragma wal_checkpoint(noop)") else { return };
+        let (bytes, left) = (log * self.page_bytes, log.saturating_sub(done) * self.page_bytes);
         metrics::wal(bytes);
-        if bytes > self.checkpoint_bytes {
-            self.checkpoint("pragma wal_checkpoint(passive)");
+        if bytes < self.restart_tried {
+            self.restart_tried = 0;
         }
+        if left > self.checkpoint_bytes {
+            self.checkpoint("pragma wal_checkpoint(passive)");
+        } else if bytes > (self.restart_tried + self.checkpoint_bytes).max(self.log_limit()) {
+            // All of it is copied, but whenever the writer could begin the log anew, some reader
+            // was in it. Waiting for readers is bounded by the connection's busy timeout.
+            self.restart_tried = bytes;
+            self.checkpoint("pragma wal_checkpoint(restart)");
+        }
+    }
+
+    /// Where the log is so long that it is worth waiting for readers to leave it.
+    fn log_limit(&self) -> u64 {
+        self.checkpoint_bytes * 8
     }
 
     fn checkpoint(&mut self, pragma: &'static str) {

@@ -7,8 +7,8 @@
 //! its own, so a failure has a name.
 //!
 //! # Theory of operation
-//! Cases are plain async functions, grouped by noun, that panic when the store is wrong. Each gets a
-//! fresh store and makes its own tenant, so it does not matter what else a backend puts into an
+//! Cases are plain async functions, grouped by noun, that panic when the store is wrong. Each gets
+//! a fresh store and makes its own tenant, so it does not matter what else a backend puts into an
 //! empty store. Times are handed in, never read from a clock; only the cases about leases sleep,
 //! since expiry is judged by the store alone.
 //!

@@ -23,11 +23,8 @@ pub(crate) async fn list(call: Call) -> Answer {
             return Err(Problem::field("state", detail));
         }
     };
-    let filter = DeliveryFilter {
-        event: call.query.value("event")?,
-        state,
-        ..common_filter(&call)?
-    };
+    let filter =
+        DeliveryFilter { event: call.query.value("event")?, state, ..common_filter(&call)? };
     answer_page(&call, filter).await
 }
 

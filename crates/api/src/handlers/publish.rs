@@ -128,8 +128,9 @@ impl Serialize for ItemView {
             published: PublishedView,
         }
         match &self.0 {
-            Ok(published) => Accepted { status: 202, published: published.into() }
-                .serialize(serializer),
+            Ok(published) => {
+                Accepted { status: 202, published: published.into() }.serialize(serializer)
+            }
             Err(problem) => {
                 let mut map = serializer.serialize_map(Some(2))?;
                 map.serialize_entry("status", &problem.status().as_u16())?;

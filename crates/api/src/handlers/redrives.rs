@@ -1,8 +1,6 @@
 //! Redrives: many dead letters put back at once.
 
-use posthorn_domain::{
-    DeadReason, Redrive, RedriveFilter, RedriveId, SubscriptionId, Timestamp,
-};
+use posthorn_domain::{DeadReason, Redrive, RedriveFilter, RedriveId, SubscriptionId, Timestamp};
 use serde::Deserialize;
 
 use super::page;

@@ -117,9 +117,8 @@ pub(crate) async fn list(call: Call) -> Answer {
     let start = after.map_or(0, |after| all.partition_point(|v| v.subscription.id <= after));
     let rest = &all[start..];
     let items = rest.iter().take(limit).map(|v| SubscriptionBody::from(&v.subscription)).collect();
-    let next = (rest.len() > limit).then(|| {
-        cursor::encode(List::Subscriptions, rest[limit - 1].subscription.id.as_bytes())
-    });
+    let next = (rest.len() > limit)
+        .then(|| cursor::encode(List::Subscriptions, rest[limit - 1].subscription.id.as_bytes()));
     respond::ok(&Page { items, next })
 }
 

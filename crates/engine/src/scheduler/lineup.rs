@@ -10,7 +10,7 @@ use posthorn_store::Work;
 use super::health::Health;
 use crate::catalog::Map;
 
-type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
+pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
 
 /// What the scheduler knows of one subscription.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Lineup {
     /// The earliest due time the store may have that is not in memory.
     pub(super) on_disk: Option<Timestamp>,
     /// A refill is under way; these were recorded since, so its copy of them is old.
-    pub(super) refill: Option<Vec<DeliveryId>>,
+    pub(super) refill: Option<Ids>,
     /// How the receiver is doing.
     pub(super) health: Health,
     /// When the last attempt of a lane ended, for spacing.
@@ -99,7 +99,7 @@ impl Lineup {
     pub(super) fn forget(&mut self, id: DeliveryId) {
         self.known.remove(&id);
         if let Some(since) = &mut self.refill {
-            since.push(id);
+            since.insert(id);
         }
     }
 

@@ -7,6 +7,7 @@ use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
+use super::lineup::Ids;
 use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
 use crate::error::chain;
@@ -141,7 +142,7 @@ impl Scheduler {
                 if lineup.refill.is_some() || lineup.on_disk.is_none_or(|due| due > now) {
                     continue;
                 }
-                lineup.refill = Some(Vec::new());
+                lineup.refill = Some(Ids::default());
                 lineup.on_disk = None;
                 asks.push(PendingAsk {
                     subscription: id,

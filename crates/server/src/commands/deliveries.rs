@@ -100,7 +100,7 @@ pub enum DeadLetters {
     Redrives(Limit),
     /// Cancel a redrive; what it has moved stays moved
     Cancel {
-        /// Its id, rdv_…
+        /// Its id, rdr_…
         id: String,
     },
 }

@@ -31,8 +31,8 @@ pub(super) struct RawServer {
     pub(super) connections: usize,
     pub(super) body: ByteSize,
     pub(super) batch_body: ByteSize,
+    pub(super) head: ByteSize,
     pub(super) head_timeout: Span,
-    pub(super) body_timeout: Span,
     pub(super) stop_timeout: Span,
 }
 

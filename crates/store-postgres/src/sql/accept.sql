@@ -2,7 +2,9 @@
 -- cannot move before the commit, and the locks of all lanes, so that sequence is commit order.
 --
 -- Joins between the parts are written as `(x in (select …)) is true`, which the planner keeps as
--- hashed lookups: with arrays of unknown length it would choose nested loops.
+-- hashed lookups: with arrays of unknown length it would choose nested loops. Questions to tables are
+-- `(select true … limit 1) is null`, which it keeps as probes of an index: for `not exists` it might
+-- read a whole index into a hash table, as long as it believes the table to be small.
 with event_in as materialized (
     select e.*, coalesce(t.version = e.catalog, false) as fresh
     from unnest(
@@ -60,13 +62,15 @@ head as materialized (
         where lane is not null
         order by subscription, lane, place
     ) as f
-    where not exists (
-        select from delivery_live l
+    where (
+        select true from delivery_live l
         where l.subscription = f.subscription and l.lane = f.lane
           and l.due_at < 9223372036854775807
-    ) and not exists (
-        select from lane_block b where b.subscription = f.subscription and b.lane = f.lane
-    )
+        limit 1
+    ) is null and (
+        select true from lane_block b where b.subscription = f.subscription and b.lane = f.lane
+        limit 1
+    ) is null
 ),
 ranked as materialized (
     select p.*, p.lane is not null and ((p.place in (select place from head)) is not true) as parked

@@ -6,11 +6,15 @@ select
     case when g.id is null then l.due_at else 9223372036854775807 end as due_at,
     l.attempts, l.budget_base, l.budget_began, l.created_at, g.deleted_at as ended_at
 from unnest($2::uuid[]) as wanted(id)
-join delivery_live l on l.id = wanted.id and l.tenant = $1
+cross join lateral (
+    select * from delivery_live where id = wanted.id and tenant = $1 limit 1
+) as l
 left join subscription_gone g on g.id = l.subscription
 union all
 select
     d.id, d.event, d.subscription, d.tenant, d.lane, d.seq, d.state, 9223372036854775807,
     d.attempts, d.budget_base, d.budget_began, d.created_at, d.ended_at
 from unnest($2::uuid[]) as wanted(id)
-join delivery_done d on d.tenant = $1 and d.id = wanted.id
+cross join lateral (
+    select * from delivery_done where tenant = $1 and id = wanted.id limit 1
+) as d

@@ -4,11 +4,13 @@ select
     d.id, d.event, d.subscription, d.tenant, d.lane, d.seq, d.state,
     9223372036854775807 as due_at, d.attempts, d.budget_base, d.budget_began, d.created_at,
     d.ended_at,
-    exists (select from lane_block b where b.delivery = d.id) as blocks,
-    exists (
-        select from subscription s where s.id = d.subscription and s.deleted_at is not null
-    ) as gone
+    (select true from lane_block b where b.delivery = d.id limit 1) is true as blocks,
+    (
+        select true from subscription s where s.id = d.subscription and s.deleted_at is not null
+        limit 1
+    ) is true as gone
 from unnest($2::uuid[]) as wanted(id)
-join delivery_done d on d.tenant = $1 and d.id = wanted.id
+cross join lateral (
+    select * from delivery_done where tenant = $1 and id = wanted.id limit 1 for update
+) as d
 order by d.id
-for update of d

@@ -7,16 +7,17 @@ freed as (
     delete from lane_block where delivery = any($2::uuid[])
 ),
 back as (
-    delete from delivery_done d using wanted w
-    where d.tenant = $1 and d.id = w.id
-    returning d.*, w.shard, w.lane_slot, w.parked
+    delete from delivery_done where tenant = $1 and id = any($2::uuid[]) returning *
 )
 insert into delivery_live (
     id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
     budget_base, shard, state, lane_slot, lane
 )
 select
-    id, event, subscription, tenant, seq,
-    case when parked then 9223372036854775807 else $6::int8 end,
-    $6::int8, created_at, attempts, attempts, shard, 0, lane_slot, lane
-from back
+    b.id, b.event, b.subscription, b.tenant, b.seq,
+    case when w.parked then 9223372036854775807 else $6::int8 end,
+    $6::int8, b.created_at, b.attempts, b.attempts, w.shard, 0, w.lane_slot, b.lane
+from back b
+cross join lateral (
+    select * from wanted where wanted.id = b.id limit 1
+) as w

@@ -5,6 +5,8 @@ from (
     select e.*, sum(octet_length(e.payload)) over (order by wanted.place) - octet_length(e.payload)
         as before
     from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted(tenant, id, place)
-    join event e on e.tenant = wanted.tenant and e.id = wanted.id
+    cross join lateral (
+        select * from event where tenant = wanted.tenant and id = wanted.id limit 1
+    ) as e
 ) as found
 where before <= $3::int8

@@ -2,10 +2,16 @@
 -- locks (shared), so that no shard changes hands before the commit, and the locks of the lanes of all
 -- these deliveries, so that no successor is forgotten.
 --
--- Each item is judged where its row is changed: a row that somebody else changed or removed at the
--- same moment is checked again by the server itself. Plan: primary key probes throughout.
+-- A row that is hit is held, so that somebody who changes it at the same moment is seen. It is then
+-- removed, and written anew when it is to be tried again: an update would have to join two tables, and
+-- for a join the server chooses between plans, of which only one is right for every size.
 with input as materialized (
-    select i.*, s.shard is not null as held
+    select i.*, (
+        select true from shard_lease s
+        where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
+          and s.expires_at > clock_timestamp()
+        limit 1
+    ) is true as held
     from unnest(
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
@@ -15,30 +21,38 @@ with input as materialized (
         charge, release, at, number, started_at, took, status,
         failure, detail, response, item
     )
-    left join shard_lease s on s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
-        and s.expires_at > clock_timestamp()
 ),
-gone as (
-    delete from delivery_live l
-    using input i
-    where i.held and i.state > 1
-      and l.id = i.id and l.attempts = i.expected and l.due_at < 9223372036854775807
-      and not exists (select from subscription_gone g where g.id = l.subscription)
-    returning
-        l.id, l.event, l.subscription, l.tenant, l.seq, l.budget_began, l.created_at, i.at,
-        l.attempts + i.charge as attempts, l.budget_base, i.state, l.lane, i.release, i.item
-),
-changed as (
-    update delivery_live l
-    set state = i.state, due_at = i.due_at, attempts = l.attempts + i.charge
+hit as materialized (
+    select
+        i.item, i.state as new_state, i.due_at as new_due_at, i.release, i.at,
+        l.attempts + i.charge as new_attempts, l.*
     from input i
-    where i.held and i.state <= 1
-      and l.id = i.id and l.attempts = i.expected and l.due_at < 9223372036854775807
-      and not exists (select from subscription_gone g where g.id = l.subscription)
-    returning i.item
+    cross join lateral (
+        select * from delivery_live d
+        where d.id = i.id and d.attempts = i.expected
+          and d.due_at is distinct from 9223372036854775807
+        limit 1
+        for update
+    ) as l
+    where i.held and (
+        select true from subscription_gone g where g.id = l.subscription limit 1
+    ) is null
 ),
-written as materialized (
-    select item from gone union all select item from changed
+removed as (
+    delete from delivery_live where id = any(array(select id from hit)) returning id
+),
+live_again as (
+    insert into delivery_live (
+        id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
+        budget_base, shard, state, lane_slot, lane
+    )
+    select
+        id, event, subscription, tenant, seq, new_due_at, budget_began, created_at, new_attempts,
+        budget_base, shard, new_state, lane_slot, lane
+    from hit
+    -- Not before the old rows are gone.
+    cross join (select count(*) as number from removed) as first
+    where new_state <= 1 and first.number > 0
 ),
 done_new as (
     insert into delivery_done (
@@ -46,9 +60,10 @@ done_new as (
         budget_base, state, lane
     )
     select
-        id, event, subscription, tenant, seq, budget_began, created_at, at, attempts,
-        budget_base, state, lane
-    from gone
+        id, event, subscription, tenant, seq, budget_began, created_at, at, new_attempts,
+        budget_base, new_state, lane
+    from hit
+    where new_state > 1
 ),
 attempt_new as (
     insert into attempt (
@@ -56,45 +71,48 @@ attempt_new as (
     )
     select id, number, started_at, took, status, failure, detail, response, false
     from input i
-    where i.number is not null and ((i.item in (select item from written)) is true)
+    where i.number is not null and ((i.item in (select item from hit)) is true)
     union all
     -- Kept for audit. A repeat of what was written already is no news.
     select id, number, started_at, took, status, failure, detail, response, true
     from input i
-    where i.number is not null and ((i.item in (select item from written)) is not true)
-      and not exists (
-          select from attempt a
+    where i.number is not null and ((i.item in (select item from hit)) is not true)
+      and (
+          select true from attempt a
           where a.delivery = i.id and a.number = i.number and a.started_at = i.started_at
-      )
+          limit 1
+      ) is null
 ),
 block_new as (
     insert into lane_block (subscription, lane, delivery)
-    select subscription, lane, id from gone where lane is not null and not release
+    select subscription, lane, id from hit
+    where new_state > 1 and lane is not null and not release
 ),
-freed as materialized (
-    select g.item, g.at, (
-        select p.id from delivery_live p
-        where p.subscription = g.subscription and p.lane = g.lane
-          and p.due_at = 9223372036854775807
-        order by p.seq
+-- The next of each lane whose head has gone.
+promoted as materialized (
+    select h.item, h.at, p.*
+    from hit h
+    cross join lateral (
+        select * from delivery_live d
+        where d.subscription = h.subscription and d.lane = h.lane
+          and d.due_at = 9223372036854775807
+        order by d.seq
         limit 1
-    ) as next
-    from gone g
-    where g.release and g.lane is not null and not exists (
-        select from lane_block b where b.subscription = g.subscription and b.lane = g.lane
-    )
+    ) as p
+    where h.new_state > 1 and h.release and h.lane is not null and (
+        select true from lane_block b where b.subscription = h.subscription and b.lane = h.lane
+        limit 1
+    ) is null
 ),
-promoted as (
+live_promoted as (
     update delivery_live l
-    set due_at = f.at
-    from freed f
-    where l.id = f.next
-    returning
-        f.item, l.id, l.event, l.subscription, l.tenant, l.lane, l.seq, l.state, l.due_at,
-        l.attempts, l.budget_base, l.budget_began, l.created_at
+    set due_at = (select p.at from promoted p where p.id = l.id limit 1)
+    where l.id = any(array(
+        select id from promoted where (select count(*) from removed) > 0
+    ))
 )
 select
-    i.item::int4 as item, i.held, (i.item in (select item from written)) is true as written,
+    i.item::int4 as item, i.held, (i.item in (select item from hit)) is true as written,
     null::uuid as id, null::uuid as event, null::uuid as subscription, null::uuid as tenant,
     null::text as lane, null::int8 as seq, null::int2 as state, null::int8 as due_at,
     null::int4 as attempts, null::int4 as budget_base, null::int8 as budget_began,
@@ -105,8 +123,10 @@ from input i
 union all
 select
     p.item::int4, true, true,
-    p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.due_at,
+    p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
     p.attempts, p.budget_base, p.budget_began, p.created_at, null,
     e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at
 from promoted p
-join event e on e.tenant = p.tenant and e.id = p.event
+cross join lateral (
+    select * from event where tenant = p.tenant and id = p.event limit 1
+) as e

@@ -5,4 +5,7 @@ where d.tenant = $1 and d.state between 10 and 19
   and ($2::uuid is null or d.subscription = $2)
   and ($3::int2 is null or d.state = $3)
   and d.ended_at >= $4::int8 and d.ended_at < $5::int8
-  and not exists (select from subscription s where s.id = d.subscription and s.deleted_at is not null)
+  and (
+      select true from subscription s where s.id = d.subscription and s.deleted_at is not null
+      limit 1
+  ) is null

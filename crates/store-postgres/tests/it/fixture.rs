@@ -53,6 +53,14 @@ fn address(store: &Arc<dyn Store>) -> usize {
 }
 
 impl Databases {
+    /// Where a store has its data.
+    pub(crate) fn url_of(&self, store: &Arc<dyn Store>) -> String {
+        let wanted = address(store);
+        let stores = self.stores.lock().expect("not poisoned");
+        let found = stores.iter().rev().find(|(at, _)| *at == wanted);
+        found.expect("a store of this fixture").1.clone()
+    }
+
     async fn open(&self, url: String) -> Arc<dyn Store> {
         let store: Arc<dyn Store> = Arc::new(connect(&url).await);
         self.stores.lock().expect("not poisoned").push((address(&store), url));
@@ -67,13 +75,16 @@ impl Fixture for Databases {
     }
 
     async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        let wanted = address(&store);
-        let url = {
-            let stores = self.stores.lock().expect("not poisoned");
-            let found = stores.iter().rev().find(|(at, _)| *at == wanted);
-            found.expect("a store of this fixture").1.clone()
-        };
+        let url = self.url_of(&store);
         drop(store);
         self.open(url).await
     }
+}
+
+/// A plain connection, for what the store does not offer.
+pub(crate) async fn raw(url: &str) -> tokio_postgres::Client {
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    client
 }

@@ -147,3 +147,34 @@ async fn closed_store_is_unavailable() {
     assert!(log.metadata().map_or(0, |log| log.len()) == 0, "the log was copied back");
     SqliteStore::open(&Options::new(directory.path())).expect("the directory is free");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_stays_short_although_somebody_always_reads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut options = Options::new(directory.path());
+    options.checkpoint_bytes = 1 << 20;
+    let store = Arc::new(SqliteStore::open(&options).expect("a fresh store"));
+    let reading: Vec<_> = (0..2)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                while store.counts(None).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let mut longest = 0;
+    for _ in 0..60 {
+        let big = || Event { payload: Bytes::from(vec![1; 1 << 15]), ..event(TenantId::DEFAULT) };
+        let batch = (0..16).map(|_| new_event(big())).collect();
+        store.accept(batch).await.expect("accept");
+        let log = directory.path().join("posthorn.db-wal").metadata().expect("the log").len();
+        longest = longest.max(log);
+    }
+    store.close().await.expect("close");
+    for task in reading {
+        task.await.expect("readers end with the store");
+    }
+    assert!(longest < 16 << 20, "{longest} bytes of log for 30 MiB of events");
+}

@@ -44,7 +44,8 @@ pub(crate) fn cancel(
     at: Timestamp,
 ) -> Result<Moved, Failure> {
     let found = find(writer, tenant, delivery)?;
-    let ended = found.state >= 2 || writer.cache.unswept.contains(&found.subscription);
+    let deleted = writer.cache.unswept.contains(&found.subscription);
+    let ended = found.state >= 2 || deleted;
     // The one ended delivery that may still be cancelled is a dead letter that blocks its lane.
     if ended && !(found.state >= 2 && found.holds_lane) {
         return Err(Refusal::Ended.into());
@@ -54,7 +55,7 @@ pub(crate) fn cancel(
     conn.prepare_cached(sql::CANCEL)?.execute(params![found.seq, state, at.as_millis()])?;
     let was_parked = found.state < 2 && found.due_at == NEVER;
     let ready = match &found.lane {
-        Some(lane) if found.holds_lane && !was_parked => {
+        Some(lane) if found.holds_lane && !was_parked && !deleted => {
             promote(conn, found.subscription, lane, at)?
         }
         _ => None,

@@ -39,13 +39,15 @@ pub(crate) fn prune(
     prune: &Prune,
 ) -> Result<Pruned, Failure> {
     let conn = &writer.conn;
-    // What is removed may be the newest: its seq must not be given out again after a restart.
-    conn.prepare_cached("update store set seq_floor = ?1 where seq_floor < ?1")?
-        .execute([writer.last_seq])?;
+    if !candidates.is_empty() {
+        // What is removed may be the newest: its seq must not be given out again after a restart.
+        conn.prepare_cached("update store set seq_floor = ?1 where seq_floor < ?1")?
+            .execute([writer.last_seq])?;
+    }
     let dead_before = prune.dead_before.min(prune.ended_before);
     let mut check = conn.prepare_cached(sql::PRUNE_CHECK)?;
-    let range = "where delivery >= ?1 and delivery < ?2";
-    let mut attempts = conn.prepare_cached(&format!("delete from attempt {range}"))?;
+    let mut attempts =
+        conn.prepare_cached("delete from attempt where delivery >= ?1 and delivery < ?2")?;
     let mut deliveries =
         conn.prepare_cached("delete from delivery where seq >= ?1 and seq < ?2")?;
     let mut event = conn.prepare_cached("delete from event where no = ?1")?;

@@ -60,7 +60,8 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
         if let Some(attempt) = &record.attempt {
             insert_attempt(&mut insert, row.seq, attempt, attempt.late)?;
         }
-        let promoted = match (&row.lane, record.step.release_lane) {
+        let released = record.step.release_lane && record.step.state.is_terminal();
+        let promoted = match (&row.lane, released) {
             (Some(lane), true) => lanes::promote(&writer.conn, row.subscription, lane, record.at)?,
             _ => None,
         };

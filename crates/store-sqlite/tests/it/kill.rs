@@ -37,7 +37,7 @@ async fn child_publishes_until_killed() {
         .map(|_| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
-                loop {
+                for _ in 0..u64::MAX {
                     publish_and_deliver(&store, to, catalog, fence).await;
                 }
             })

@@ -1,0 +1,187 @@
+//! The OpenAPI 3.1 document, made from the table of routes and hand-written schemas.
+//!
+//! `crates/api/openapi.json` is a copy that a test keeps equal, so that a change of the wire shows up
+//! in review.
+
+mod schemas;
+
+use posthorn_domain::Scope;
+use serde_json::{Map, Value, json};
+
+use crate::call::scope_name;
+use crate::routes::{Access, ROUTES, Route};
+
+/// The document, as JSON text.
+pub fn document() -> String {
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_lowercase()] = operation(route);
+    }
+    let document = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Posthorn",
+            "version": "1",
+            "description": "Publish an event once; every subscriber gets it, at least once. \
+                Errors are problem documents with stable codes.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": TAGS.map(|(name, description)| json!({"name": name, "description": description})),
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key, `ph_…`, with the scope the operation names in \
+                        `x-scope`. Keys with the scope `operator` may do everything.",
+                },
+            },
+            "parameters": parameters(),
+            "responses": {
+                "Problem": {
+                    "description": "A problem document; `code` tells which.",
+                    "content": {"application/problem+json": {"schema": reference("Problem")}},
+                },
+            },
+            "schemas": schemas::all(),
+        },
+    });
+    let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+const TAGS: [(&str, &str); 10] = [
+    ("events", "Publish events and see what became of them"),
+    ("topics", "Named streams of events"),
+    ("subscriptions", "Who wants which events, where and how"),
+    ("profiles", "Named policies"),
+    ("deliveries", "One event on its way to one subscription"),
+    ("dead-letters", "Deliveries that ended without success"),
+    ("redrives", "Putting many dead letters back"),
+    ("tenants", "The isolation boundary (operators)"),
+    ("keys", "API keys (operators)"),
+    ("server", "The server itself"),
+];
+
+/// The section a path belongs to.
+fn tag(path: &str) -> &str {
+    let name = path.strip_prefix("/v1/").unwrap_or_default().split('/').next().unwrap_or_default();
+    TAGS.iter().map(|(tag, _)| *tag).find(|tag| *tag == name).unwrap_or("server")
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": route.operation,
+        "summary": route.summary,
+        "tags": [tag(route.path)],
+        "responses": responses(route),
+    });
+    let mut parameters = path_parameters(route.path);
+    match route.access {
+        Access::Open => operation["security"] = json!([]),
+        Access::Scope(scope) => {
+            operation["security"] = json!([{"key": []}]);
+            operation["x-scope"] = json!(scope_name(scope));
+            if scope != Scope::Operator {
+                parameters.push(parameter_reference("Posthorn-Tenant"));
+            }
+        }
+    }
+    parameters.extend(route.query.iter().map(|name| parameter_reference(name)));
+    match route.operation {
+        "publishEvent" => parameters.push(parameter_reference("Idempotency-Key")),
+        "updateSubscription" => parameters.push(parameter_reference("If-Match")),
+        _ => {}
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    }
+    if let Some(schema) = route.body {
+        operation["requestBody"] = json!({
+            "required": schema != "SecretRotation",
+            "content": {"application/json": {"schema": reference(schema)}},
+        });
+    }
+    operation
+}
+
+fn path_parameters(path: &str) -> Vec<Value> {
+    let names = path.split(['{', '}']).skip(1).step_by(2);
+    names
+        .map(|name| {
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+        })
+        .collect()
+}
+
+fn responses(route: &Route) -> Value {
+    let mut good = json!({"description": route.summary});
+    if let Some(schema) = route.answer {
+        good["content"] = json!({"application/json": {"schema": reference(schema)}});
+    } else if route.operation == "metrics" {
+        good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+    }
+    let location = json!({"schema": {"type": "string"}, "description": "Where to find it"});
+    if route.status == 201 && route.operation != "createKey" {
+        good["headers"] = json!({"Location": location});
+    }
+    let problem = json!({"$ref": "#/components/responses/Problem"});
+    let mut all = json!({"default": problem});
+    all[route.status.to_string()] = good;
+    let mut refused = Vec::new();
+    if route.access != Access::Open {
+        refused.extend(["401", "403", "422"]);
+    }
+    if route.path.contains('{') {
+        refused.push("404");
+    }
+    if route.body.is_some() {
+        refused.extend(["400", "413", "415"]);
+    }
+    for status in refused {
+        all[status] = problem.clone();
+    }
+    all
+}
+
+fn parameter_reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/parameters/{name}")})
+}
+
+fn parameters() -> Value {
+    let query = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "query", "description": description, "schema": schema});
+    let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "description": description, "schema": schema});
+    let text = json!({"type": "string"});
+    json!({
+        "cursor": query("cursor", "`next` of the page before", text.clone()),
+        "limit": query("limit", "Items on a page", json!({
+            "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
+        })),
+        "topic": query("topic", "Only events on this topic", text.clone()),
+        "type": query("type", "Only events of this type", text.clone()),
+        "event": query("event", "Only deliveries of this event", text.clone()),
+        "subscription": query("subscription", "Only deliveries to this subscription", text.clone()),
+        "state": query("state", "Only deliveries in this state; pending includes in_flight", json!({
+            "type": "string", "enum": ["pending", "delivered", "dead", "cancelled"],
+        })),
+        "Posthorn-Tenant": header(
+            "Posthorn-Tenant",
+            "The tenant (id or name) an operator key acts for; `default` when absent",
+            text.clone(),
+        ),
+        "Idempotency-Key": header(
+            "Idempotency-Key",
+            "Repeating a request with the same key publishes once",
+            json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        ),
+        "If-Match": header("If-Match", "Change only if this is still the `ETag`", text),
+    })
+}

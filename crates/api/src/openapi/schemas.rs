@@ -1,0 +1,322 @@
+//! The JSON schemas of everything on the wire.
+
+use serde_json::{Map, Value, json};
+
+use super::reference;
+use crate::codes::error_codes;
+
+/// All schemas by name.
+pub(super) fn all() -> Value {
+    let mut all = Map::new();
+    for group in [general(), events(), subscriptions(), deliveries(), operators()] {
+        if let Value::Object(group) = group {
+            all.extend(group);
+        }
+    }
+    for item in ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Tenant", "Key"] {
+        all.insert(format!("{item}Page"), page(item));
+    }
+    Value::Object(all)
+}
+
+fn page(item: &str) -> Value {
+    object(
+        &["items"],
+        json!({
+            "items": {"type": "array", "items": reference(item)},
+            "next": {"type": "string", "description": "Cursor of the next page; absent on the last"},
+        }),
+    )
+}
+
+/// An object with these fields and no others.
+fn object(required: &[&str], properties: Value) -> Value {
+    let mut schema = json!({"type": "object", "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema["properties"] = properties;
+    schema
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn time() -> Value {
+    json!({"type": "string", "format": "date-time"})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn texts() -> Value {
+    json!({"type": "object", "additionalProperties": {"type": "string"}})
+}
+
+/// What an id of a kind looks like.
+fn id(prefix: &str) -> Value {
+    json!({"type": "string", "pattern": format!("^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")})
+}
+
+fn name(max: usize) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._:/-]+$"})
+}
+
+/// The fields of one schema and those of another.
+fn with(base: &Value, more: Value) -> Value {
+    let mut whole = base.clone();
+    if let (Value::Object(fields), Value::Object(more)) = (&mut whole, more) {
+        fields.extend(more);
+    }
+    whole
+}
+
+fn general() -> Value {
+    let codes: Vec<&str> = error_codes().iter().map(|code| code.code).collect();
+    json!({
+        "Any": {"type": "object"},
+        "Status": object(&["status"], json!({"status": {"enum": ["alive", "ready"]}})),
+        "Stats": object(
+            &["events", "pending", "delivered", "dead", "cancelled"],
+            json!({
+                "events": count(), "pending": count(), "delivered": count(), "dead": count(),
+                "cancelled": count(),
+            }),
+        ),
+        "Problem": object(
+            &["type", "code", "title", "status", "detail"],
+            json!({
+                "type": {"type": "string", "format": "uri"},
+                "code": {"enum": codes},
+                "title": text(),
+                "status": {"type": "integer"},
+                "detail": text(),
+                "field": {"type": "string", "description": "The field of the request at fault"},
+            }),
+        ),
+    })
+}
+
+fn events() -> Value {
+    let new = json!({
+        "topic": name(128),
+        "type": name(128),
+        "payload": {"description": "Any JSON value; its bytes are kept and delivered as sent"},
+        "attributes": texts(),
+        "key": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+        "content_type": {"type": ["string", "null"], "default": "application/json"},
+    });
+    let item_key = json!({
+        "idempotency_key": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+    });
+    let published = json!({
+        "id": id("evt"),
+        "accepted_at": time(),
+        "deliveries": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "How many subscriptions will get it; 0 in the answer to a repeat",
+        },
+        "duplicate": flag(),
+    });
+    let event = json!({
+        "id": id("evt"), "topic": name(128), "type": name(128), "attributes": texts(),
+        "key": text(), "content_type": text(), "accepted_at": time(), "payload_bytes": count(),
+    });
+    let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];
+    let published_required = ["id", "accepted_at", "deliveries", "duplicate"];
+    json!({
+        "NewEvent": object(&["topic", "type", "payload"], new.clone()),
+        "NewEvents": object(&["events"], json!({
+            "events": {
+                "type": "array",
+                "maxItems": 1000,
+                "items": object(&["topic", "type", "payload"], with(&new, item_key)),
+            },
+        })),
+        "Published": object(&published_required, published.clone()),
+        "PublishedItems": object(&["items"], json!({
+            "items": {"type": "array", "items": {"oneOf": [
+                object(
+                    &["status", "id", "accepted_at", "deliveries", "duplicate"],
+                    with(&published, json!({"status": {"const": 202}})),
+                ),
+                object(&["status", "error"], json!({
+                    "status": {"type": "integer", "minimum": 400},
+                    "error": reference("Problem"),
+                })),
+            ]}},
+        })),
+        "Event": object(&event_required, event.clone()),
+        "ExplainedEvent": object(&event_required, with(&event, json!({
+            "payload": {"description": "The payload, when it is JSON"},
+            "payload_base64": {"type": "string", "description": "The payload, when it is not"},
+            "deliveries": {"type": "array", "items": reference("DeliveryWithAttempts")},
+            "not_delivered": {"type": "array", "items": object(
+                &["subscription", "reasons"],
+                json!({"subscription": id("sub"), "reasons": {"type": "array", "items": text()}}),
+            )},
+            "truncated": flag(),
+        }))),
+        "Topic": object(&["name", "description", "attributes", "created_at"], json!({
+            "name": name(128), "description": text(),
+            "attributes": {"type": "array", "items": text()}, "created_at": time(),
+        })),
+        "TopicContents": object(&[], json!({
+            "description": text(),
+            "attributes": {
+                "type": "array", "items": text(), "maxItems": 64,
+                "description": "The attributes one may filter on; empty means any",
+            },
+        })),
+    })
+}
+
+fn subscriptions() -> Value {
+    let policy = json!({
+        "type": ["object", "null"],
+        "description": "A JSON merge patch on the profile; GET /v1/profiles shows all knobs",
+    });
+    let secrets = json!({
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "maxProperties": 16,
+        "writeOnly": true,
+    });
+    let writable = json!({
+        "url": {"type": "string", "format": "uri"}, "description": text(),
+        "filter": reference("Filter"), "profile": name(64), "policy": policy,
+        "secrets": secrets, "paused": flag(),
+    });
+    let shown = json!({
+        "id": id("sub"), "url": {"type": "string", "format": "uri"}, "description": text(),
+        "filter": reference("Filter"), "profile": name(64), "policy": {"type": "object"},
+        "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
+        "version": count(), "created_at": time(), "updated_at": time(),
+    });
+    let required = [
+        "id",
+        "url",
+        "description",
+        "filter",
+        "profile",
+        "policy",
+        "status",
+        "version",
+        "created_at",
+        "updated_at",
+    ];
+    json!({
+        "NewSubscription": object(&["url"], writable.clone()),
+        "SubscriptionChange": object(&[], writable),
+        "Subscription": object(&required, shown.clone()),
+        "CreatedSubscription": object(&required, with(&shown, json!({
+            "signing_secret": {
+                "type": "string",
+                "description": "The signing secret, when one was made; shown this once",
+            },
+        }))),
+        "Filter": object(&["any_of"], json!({
+            "any_of": {"type": "array", "maxItems": 64, "items": object(&[], json!({
+                "topics": {"type": "array", "items": name(128)},
+                "types": {"type": "array", "items": text()},
+                "attributes": texts(),
+                "payload": {"type": "object", "description": "A condition: all, any, not or test"},
+            }))},
+            "missing_attribute": {"enum": ["mismatch", "ignore"]},
+            "attribute_names": {"enum": ["exact", "camel_or_snake"]},
+        })),
+        "TestOutcome": object(&["outcome"], json!({
+            "outcome": {"enum": ["answered", "failed"]}, "status": {"type": "integer"},
+            "failure": text(), "detail": text(), "response": text(),
+        })),
+        "SecretRotation": object(&[], json!({
+            "name": {"type": ["string", "null"], "default": "signing"},
+            "secret": {"type": ["string", "null"], "writeOnly": true},
+            "overlap": {"type": ["string", "null"], "default": "24h"},
+        })),
+        "RotatedSecret": object(&["secret"], json!({"secret": text()})),
+        "ProfileList": object(&["items"], json!({
+            "items": {"type": "array", "items": object(
+                &["name", "policy"], json!({"name": name(64), "policy": {"type": "object"}}),
+            )},
+        })),
+    })
+}
+
+fn deliveries() -> Value {
+    let delivery = json!({
+        "id": id("dlv"), "event": id("evt"), "subscription": id("sub"),
+        "state": {"enum": ["pending", "in_flight", "delivered", "dead", "cancelled"]},
+        "reason": {"enum": [
+            "exhausted", "permanent", "gate", "expired", "unsubscribed", "operator", "dropped",
+        ]},
+        "due_at": time(), "attempts_made": count(), "lane": text(), "created_at": time(),
+        "ended_at": time(),
+    });
+    let required = ["id", "event", "subscription", "state", "attempts_made", "created_at"];
+    let whole = with(
+        &delivery,
+        json!({
+            "attempts": {"type": "array", "items": reference("Attempt")},
+        }),
+    );
+    let reason = json!({"enum": ["exhausted", "permanent", "gate", "expired"]});
+    let filter = json!({
+        "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
+    });
+    json!({
+        "Delivery": object(&required, delivery),
+        "DeliveryWithAttempts": object(&required, whole),
+        "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
+            "number": count(), "started_at": time(), "took_ms": count(),
+            "status": {"type": "integer"}, "failure": text(), "detail": text(),
+            "response": text(), "late": flag(),
+        })),
+        "NewRedrive": object(&[], with(&filter, json!({
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+        }))),
+        "Redrive": object(
+            &["id", "filter", "per_second", "state", "total", "moved", "created_at"],
+            json!({
+                "id": id("rdr"), "filter": object(&["until"], filter), "per_second": count(),
+                "state": {"enum": ["running", "done", "cancelled"]}, "total": count(),
+                "moved": count(), "created_at": time(), "finished_at": time(),
+            }),
+        ),
+    })
+}
+
+fn operators() -> Value {
+    let scopes = json!({
+        "type": "array",
+        "minItems": 1,
+        "items": {"enum": ["publish", "subscriptions", "read", "operator"]},
+    });
+    let key = json!({
+        "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
+        "created_at": time(), "expires_at": time(), "revoked_at": time(),
+    });
+    let required = ["id", "description", "scopes", "created_at"];
+    json!({
+        "NewTenant": object(&["name"], json!({"name": name(128)})),
+        "Tenant": object(&["id", "name", "created_at"], json!({
+            "id": id("ten"), "name": text(), "created_at": time(),
+        })),
+        "NewKey": object(&["scopes"], json!({
+            "tenant": {"type": ["string", "null"], "description": "Id or name"},
+            "scopes": scopes, "description": text(),
+            "expires_at": {"type": ["string", "null"], "format": "date-time"},
+        })),
+        "Key": object(&required, key.clone()),
+        "CreatedKey": object(&required, with(&key, json!({
+            "key": {"type": "string", "description": "The key itself; shown this once"},
+        }))),
+    })
+}

@@ -1,0 +1,327 @@
+//! A server to talk to, a transport that records, and a small HTTP client.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use posthorn_api::{Options, ServeLimits, router, serve};
+use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Scope, TenantId, Timestamp};
+use posthorn_engine::transport::Sending;
+use posthorn_engine::{Engine, Outbound, Parts, Transport, UrlProblem};
+use posthorn_sealing::vault::{Vault, VaultKey};
+use posthorn_store::model::ModelStore;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub(crate) struct WallClock;
+
+impl Clock for WallClock {
+    #[expect(clippy::disallowed_methods, reason = "the tests run in real time")]
+    fn now(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
+    }
+}
+
+/// One request that left.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) url: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Answers by host name and remembers what was sent.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    sent: Mutex<Vec<Sent>>,
+}
+
+impl Recorder {
+    pub(crate) fn sent_to(&self, host: &str) -> Vec<Sent> {
+        self.sent.lock().iter().filter(|sent| sent.url.contains(host)).cloned().collect()
+    }
+}
+
+impl Transport for Recorder {
+    fn check_url(&self, url: &str) -> Result<String, UrlProblem> {
+        let host = url.strip_prefix("https://").ok_or_else(|| UrlProblem {
+            code: "scheme",
+            message: "only https is allowed".to_owned(),
+        })?;
+        if host.starts_with("10.") || host.starts_with("localhost") {
+            let message = "the address is private".to_owned();
+            return Err(UrlProblem { code: "private", message });
+        }
+        Ok(url.to_owned())
+    }
+
+    fn send(&self, request: Outbound) -> Sending {
+        let url = request.endpoint.url.clone();
+        if !url.contains("void.example") {
+            let (headers, body) = (request.headers, request.body);
+            self.sent.lock().push(Sent { url: url.clone(), headers, body });
+        }
+        let answered = |status, body: &'static str| {
+            AttemptOutcome::Answered(Answer {
+                status,
+                retry_after: None,
+                content_type: None,
+                body: Bytes::from_static(body.as_bytes()),
+            })
+        };
+        let outcome = if url.contains("dead.example") {
+            answered(500, "no")
+        } else if url.contains("unreachable.example") {
+            let detail = "connect to 192.0.2.7:443 refused".to_owned();
+            AttemptOutcome::Failed { code: FailureCode::ConnectFailed, detail }
+        } else {
+            answered(200, "thanks")
+        };
+        Box::pin(async move { outcome })
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16) -> Value {
+        let body = String::from_utf8_lossy(&self.body);
+        assert_eq!(self.status.as_u16(), status, "{body}");
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// Checks everything a problem document must have.
+    #[track_caller]
+    pub(crate) fn expect_problem(&self, status: u16, code: &str) -> Value {
+        let problem = self.expect(status);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(self.headers["x-content-type-options"], "nosniff");
+        assert_eq!(self.headers["cache-control"], "no-store");
+        assert_eq!(problem["code"], code, "{problem}");
+        assert_eq!(problem["status"], status);
+        assert_eq!(problem["type"], format!("https://posthorn.dev/errors/{code}"));
+        assert!(!problem["title"].as_str().unwrap().is_empty());
+        assert!(!problem["detail"].as_str().unwrap().is_empty());
+        problem
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers[name].to_str().unwrap()
+    }
+}
+
+/// Keys of all kinds.
+pub(crate) struct Keys {
+    pub(crate) operator: String,
+    /// Everything but `operator`, in tenant `acme`.
+    pub(crate) acme: String,
+    /// The same in tenant `other`.
+    pub(crate) other: String,
+    /// One scope only, in tenant `acme`.
+    pub(crate) only: HashMap<Scope, String>,
+    pub(crate) revoked: String,
+    pub(crate) expired: String,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
+    pub(crate) transport: Arc<Recorder>,
+    pub(crate) acme: TenantId,
+    pub(crate) keys: Keys,
+    stop: Option<oneshot::Sender<()>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(ServeLimits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: ServeLimits) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(WallClock);
+        let transport = Arc::new(Recorder::default());
+        let engine = Engine::start(Parts {
+            store: Arc::new(ModelStore::new(Arc::clone(&clock))),
+            transport: Arc::clone(&transport) as Arc<dyn Transport>,
+            vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
+            clock,
+            seed: [7; 32],
+            options: posthorn_engine::Options::default(),
+        })
+        .await
+        .unwrap();
+        let acme = engine.create_tenant("acme".to_owned()).await.unwrap().id;
+        let other = engine.create_tenant("other".to_owned()).await.unwrap().id;
+        let keys = Keys::make(&engine, acme, other).await;
+        let render = || "posthorn_up 1\n".to_owned();
+        let options = Options { metrics: Some(Arc::new(render)), ..Options::default() };
+        let router = router(engine.clone(), options);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(serve(listener, router, limits, async {
+            drop(stopped.await);
+        }));
+        Self { address, engine, transport, acme, keys, stop: Some(stop), task: Some(task) }
+    }
+
+    /// Asks the listener to stop, and returns what ends when it has.
+    pub(crate) fn begin_stop(&mut self) -> JoinHandle<()> {
+        drop(self.stop.take());
+        self.task.take().unwrap()
+    }
+
+    pub(crate) fn as_acme(&self, method: &str, path: &str) -> Ask<'_> {
+        self.ask(method, path).key(&self.keys.acme)
+    }
+
+    pub(crate) fn as_operator(&self, method: &str, path: &str) -> Ask<'_> {
+        self.ask(method, path).key(&self.keys.operator)
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Ask<'_> {
+        Ask {
+            server: self,
+            method: method.parse().unwrap(),
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    /// A topic `orders` and a subscription to everything, at this URL.
+    pub(crate) async fn subscribe(&self, url: &str, more: Value) -> Value {
+        self.as_acme("PUT", "/v1/topics/orders")
+            .json(&serde_json::json!({}))
+            .send()
+            .await
+            .expect(200);
+        let mut body = serde_json::json!({"url": url});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
+        self.as_acme("POST", "/v1/subscriptions").json(&body).send().await.expect(201)
+    }
+
+    /// Publishes one event as tenant `acme` and returns its id.
+    pub(crate) async fn publish(&self, payload: &str) -> String {
+        let body = format!(r#"{{"topic":"orders","type":"order.created","payload":{payload}}}"#);
+        let reply = self.as_acme("POST", "/v1/events").text(&body).send().await.expect(202);
+        reply["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The only delivery of an event, once it is in this state.
+    pub(crate) async fn delivery_in(&self, event: &str, state: &str) -> Value {
+        let path = format!("/v1/deliveries?event={event}");
+        for _ in 0..1_000 {
+            let list = self.as_acme("GET", &path).send().await.expect(200);
+            if list["items"][0]["state"] == state {
+                return list["items"][0].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the delivery of {event} never was {state}");
+    }
+}
+
+impl Keys {
+    async fn make(engine: &Engine, acme: TenantId, other: TenantId) -> Self {
+        let key = async |tenant, scopes: &[Scope], expires| {
+            engine.create_key(tenant, scopes.to_vec(), String::new(), expires).await.unwrap()
+        };
+        let all = [Scope::Publish, Scope::Subscriptions, Scope::Read];
+        let mut only = HashMap::new();
+        for scope in all {
+            only.insert(scope, key(Some(acme), &[scope], None).await.text);
+        }
+        let revoked = key(Some(acme), &all, None).await;
+        engine.revoke_key(revoked.key.id).await.unwrap();
+        Self {
+            operator: key(None, &[Scope::Operator], None).await.text,
+            acme: key(Some(acme), &all, None).await.text,
+            other: key(Some(other), &all, None).await.text,
+            only,
+            revoked: revoked.text,
+            expired: key(Some(acme), &all, Some(Timestamp::from_millis(1))).await.text,
+        }
+    }
+}
+
+/// A request being put together.
+pub(crate) struct Ask<'a> {
+    server: &'a Server,
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Ask<'_> {
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.append(name, value.parse().unwrap());
+        self
+    }
+
+    pub(crate) fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    /// A JSON body from a value.
+    pub(crate) fn json(self, value: &Value) -> Self {
+        self.text(&value.to_string())
+    }
+
+    /// A body that says it is JSON.
+    pub(crate) fn text(self, body: &str) -> Self {
+        self.header("content-type", "application/json").raw(body.as_bytes())
+    }
+
+    pub(crate) fn raw(mut self, body: &[u8]) -> Self {
+        self.body = Bytes::copy_from_slice(body);
+        self
+    }
+
+    pub(crate) async fn send(self) -> Reply {
+        let stream = connect(self.server.address).await;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let driver = tokio::spawn(connection);
+        let mut request = Request::new(Full::new(self.body));
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.path.parse().unwrap();
+        *request.headers_mut() = self.headers;
+        request.headers_mut().insert("host", "api.test".parse().unwrap());
+        let reply = sender.send_request(request).await.unwrap();
+        let (parts, body) = reply.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        driver.abort();
+        Reply { status: parts.status, headers: parts.headers, body }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
+pub(crate) async fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect(address).await.unwrap()
+}

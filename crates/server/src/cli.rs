@@ -1,0 +1,137 @@
+//! The command line: what can be typed, and where it goes.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::client::Access;
+use crate::commands::{
+    Context, backup, check, deliveries, events, explain, keys, listen, send, subscriptions, tenants,
+    topics,
+};
+use crate::exit::{self, Code};
+use crate::terminal::{self, Paint};
+use crate::{bench, demo, serve};
+
+/// A notification delivery server: publish an event once, and every subscriber gets it
+///
+/// Data goes to stdout, everything else to stderr. Exit codes are explained by `posthorn explain`.
+#[derive(Parser, Debug)]
+#[command(name = "posthorn", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Show data as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+const AFTER_HELP: &str = "\
+Try it:
+  posthorn demo                      one minute on this machine, nothing to configure
+  posthorn serve --allow 127.0.0.1   a server that may deliver to this machine
+";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(serve::Args),
+    Demo(demo::Args),
+    Send(send::Args),
+    Listen(listen::Args),
+    /// List, make and delete topics
+    #[command(subcommand)]
+    Topics(topics::Command),
+    /// List, make, change and test subscriptions
+    #[command(subcommand)]
+    Subscriptions(subscriptions::Command),
+    /// List events, and explain what became of one
+    #[command(subcommand)]
+    Events(events::Command),
+    /// List, show, retry and cancel deliveries
+    #[command(subcommand)]
+    Deliveries(deliveries::Command),
+    /// List, show and redrive dead letters
+    #[command(subcommand)]
+    DeadLetters(deliveries::DeadLetters),
+    /// Show how many events and deliveries there are
+    Stats,
+    /// List and make tenants
+    #[command(subcommand)]
+    Tenants(tenants::Command),
+    /// List, make and revoke API keys; make a seal key
+    #[command(subcommand)]
+    Keys(keys::Command),
+    Backup(backup::Args),
+    Check(check::Args),
+    Explain(explain::Args),
+    /// Measure this machine
+    Bench(bench::Args),
+}
+
+/// Reads the command line and does what it says.
+pub async fn run() -> ExitCode {
+    // Usage errors end here, with code 2; so do --help and --version, with code 0.
+    let cli = Cli::parse();
+    let done = Box::pin(dispatch(cli)).await;
+    match done {
+        Ok(code) => code,
+        Err(error) if exit::is_broken_pipe(&error) => Code::Ok.into(),
+        Err(error) => {
+            report(&error);
+            exit::code_of(&error).into()
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let Cli { command, json, access } = cli;
+    let context = || Context::new(&access, json);
+    match command {
+        Command::Serve(args) => serve::run(&args).await?,
+        Command::Demo(args) => demo::run(&args, json).await?,
+        Command::Send(args) => send::run(&context()?, &args).await?,
+        Command::Listen(args) => listen::run(&access, json, &args).await?,
+        Command::Topics(command) => topics::run(&context()?, &command).await?,
+        Command::Subscriptions(command) => subscriptions::run(&context()?, command).await?,
+        Command::Events(command) => events::run(&context()?, &command).await?,
+        Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
+        Command::DeadLetters(command) => {
+            deliveries::run_dead_letters(&context()?, &command).await?;
+        }
+        Command::Stats => {
+            let context = context()?;
+            let stats = context.client.get("/v1/stats").await?;
+            context.show_one(&stats, &["events", "pending", "delivered", "dead", "cancelled"])?;
+        }
+        Command::Tenants(command) => tenants::run(&context()?, &command).await?,
+        Command::Keys(command) => keys::run(&access, json, &command).await?,
+        Command::Backup(args) => backup::run(&args, json).await?,
+        Command::Check(args) => check::run(&args, json)?,
+        Command::Explain(args) => explain::run(&args, json)?,
+        Command::Bench(args) => return bench::run(args).await,
+    }
+    Ok(Code::Ok.into())
+}
+
+/// One line with all causes, and what to do.
+fn report(error: &anyhow::Error) {
+    let paint = Paint::stderr();
+    terminal::note(format!("{} {error:#}", paint.bad("error:")));
+    if let Some(hint) = exit::hint_of(error) {
+        terminal::note(format!("{} {hint}", paint.bold("hint:")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,130 @@
+//! `posthorn check`: validates the configuration and shows what is in effect, and why.
+
+use posthorn_domain::policy::profiles::shipped;
+use serde_json::{Value, json};
+
+use crate::config::layers::{DEFAULTS, Source};
+use crate::config::{self, Loaded};
+use crate::serve::ConfigArgs;
+use crate::terminal::{self, Paint};
+
+/// Validate the configuration and show what is in effect, and where it comes from
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Show the documented defaults instead
+    #[arg(long, conflicts_with = "profiles")]
+    defaults: bool,
+    /// Show all profiles in full instead
+    #[arg(long)]
+    profiles: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+    if args.defaults {
+        return Ok(terminal::data(DEFAULTS.trim_end())?);
+    }
+    let loaded = config::load(&args.config.inputs())?;
+    if args.profiles {
+        return Ok(terminal::json(&serde_json::to_value(&loaded.config.engine.profiles)?)?);
+    }
+    if json { show_json(&loaded)? } else { show_text(&loaded)? }
+    let own = loaded.config.engine.profiles.len() - shipped().len();
+    let file = match &loaded.file {
+        Some(path) => format!("file {}", path.display()),
+        None => format!("no file ({} is not there)", config::FILE_DEFAULT),
+    };
+    terminal::note(Paint::stderr().good(format_args!(
+        "the configuration is valid: {file}, {own} own profiles"
+    )));
+    Ok(())
+}
+
+fn show_json(loaded: &Loaded) -> anyhow::Result<()> {
+    let entries: Vec<Value> = loaded
+        .layers
+        .entries()
+        .into_iter()
+        .map(|(path, value, source)| {
+            let key = path.join(".");
+            let value = redacted(&key, value);
+            json!({"key": key, "value": value, "source": source.to_string()})
+        })
+        .collect();
+    Ok(terminal::json(&Value::Array(entries))?)
+}
+
+fn show_text(loaded: &Loaded) -> anyhow::Result<()> {
+    let paint = Paint::stdout();
+    let entries: Vec<(String, String, &Source)> = loaded
+        .layers
+        .entries()
+        .into_iter()
+        .map(|(path, value, source)| {
+            let key = path.join(".");
+            let text = match redacted(&key, value) {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            (key, text, source)
+        })
+        .collect();
+    let width = |of: fn(&(String, String, &Source)) -> usize| entries.iter().map(of).max();
+    let key_width = width(|(key, _, _)| key.chars().count()).unwrap_or(0);
+    let text_width = width(|(_, text, _)| text.chars().count()).unwrap_or(0).min(40);
+    for (key, text, source) in &entries {
+        let line = format!("{key:key_width$}  {text:text_width$}  ");
+        if matches!(source, Source::Default) {
+            terminal::data(format_args!("{line}{}", paint.dim(source)))?;
+        } else {
+            terminal::data(format_args!("{}{source}", paint.bold(line)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one.
+fn redacted(key: &str, value: &Value) -> Value {
+    match value {
+        Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
+        other => other.clone(),
+    }
+}
+
+fn redact_url(text: &str) -> String {
+    let Ok(mut url) = url::Url::parse(text) else {
+        return if text == "sqlite" { text.to_owned() } else { "(redacted)".to_owned() };
+    };
+    if matches!(url.scheme(), "env" | "file") {
+        return text.to_owned();
+    }
+    if url.password().is_some() && url.set_password(Some("redacted")).is_err() {
+        return "(redacted)".to_owned();
+    }
+    // A password may also be given as a parameter.
+    if url.query_pairs().any(|(name, _)| name == "password") {
+        return "(redacted)".to_owned();
+    }
+    url.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact_url;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (text, shown) in [
+            ("sqlite", "sqlite"),
+            ("env:DATABASE", "env:DATABASE"),
+            ("file:/run/db", "file:/run/db"),
+            ("postgres://u:hush@h:5432/d", "postgres://u:redacted@h:5432/d"),
+            ("postgres://u@h/d", "postgres://u@h/d"),
+            ("postgres://h/d?password=hush", "(redacted)"),
+        ] {
+            assert_eq!(redact_url(text), shown);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How a server ends. Written once, here.
+//!
+//! # The order
+//! 1. A signal comes (SIGTERM or SIGINT).
+//! 2. Nothing new is accepted; requests under way end, or are cut after `server.stop_timeout`.
+//! 3. The engine stops: attempts under way end, or are given up after `engine.drain`, and the node
+//!    gives its shards back.
+//! 4. The store closes.
+//!
+//! A second signal ends the process at once. That is safe at any moment: what was acknowledged is
+//! on disk, and a restart recovers. When the engine fails, there is nothing to wait for, and the
+//! process ends without steps 2 to 4.
+
+use std::future::Future;
+use std::time::Duration;
+
+use posthorn_engine::{Engine, Health};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::exit::{Code, Failure};
+use crate::storage::Opened;
+
+/// What the steps may take beyond their own limits, closing the store included.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// SIGTERM and SIGINT, from the moment this is made.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals over from the system's default, which is to die.
+    pub fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next one, by name.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Waits for one signal, for commands that only need to end.
+pub async fn any_signal() -> anyhow::Result<()> {
+    Signals::listen()?.next().await;
+    Ok(())
+}
+
+/// A server at work.
+pub struct Running {
+    /// The engine.
+    pub engine: Engine,
+    /// Its store.
+    pub opened: Opened,
+    /// The accept loop, which ends when `stop` is cancelled.
+    pub serving: JoinHandle<()>,
+    /// Stops the accept loop, and whatever else listens to it.
+    pub stop: CancellationToken,
+    /// How long steps 2 and 3 may take together.
+    pub patience: Duration,
+}
+
+impl Running {
+    /// Works until a signal or a failure, and ends in good order.
+    pub async fn until_stopped(mut self, mut signals: Signals) -> anyhow::Result<()> {
+        let mut health = self.engine.health();
+        tokio::select! {
+            name = signals.next() => info!(signal = name, "stopping"),
+            reason = failed(&mut health) => return Err(self.fail(&reason)),
+            ended = &mut self.serving => {
+                let reason = ended.err().map_or("it ended".to_owned(), |e| e.to_string());
+                return Err(self.fail(&format!("the accept loop is gone: {reason}")));
+            }
+        }
+        let patience = self.patience + MARGIN;
+        tokio::select! {
+            done = tokio::time::timeout(patience, self.wind_down()) => match done {
+                Ok(()) => {
+                    info!("stopped");
+                    Ok(())
+                }
+                Err(_) => {
+                    warn!(?patience, "the stop took too long and was cut; a restart recovers");
+                    Err(Failure::new(Code::Failure, "the stop took too long").into())
+                }
+            },
+            name = signals.next() => {
+                warn!(signal = name, "a second signal: ending at once; a restart recovers");
+                Err(Failure::new(Code::Interrupted, "ended by a second signal").into())
+            }
+        }
+    }
+
+    async fn wind_down(&mut self) {
+        self.stop.cancel();
+        if let Err(e) = (&mut self.serving).await {
+            error!(error = %e, "the accept loop ended badly");
+        }
+        self.engine.stop().await;
+        self.opened.close().await;
+    }
+
+    fn fail(&self, reason: &str) -> anyhow::Error {
+        error!(reason, "the server has failed and ends; a restart recovers");
+        self.stop.cancel();
+        self.engine.kill();
+        Failure::new(Code::Software, format!("the server has failed: {reason}"))
+            .hint("restart it; nothing that was accepted is lost")
+            .into()
+    }
+}
+
+/// Resolves when the engine has failed for good.
+fn failed(health: &mut watch::Receiver<Health>) -> impl Future<Output = String> {
+    async {
+        let state = health.wait_for(|health| matches!(health, Health::Failed(_))).await;
+        match state.as_deref() {
+            Ok(Health::Failed(reason)) => reason.clone(),
+            // The engine is gone, which it says before it goes.
+            _ => "the engine is gone".to_owned(),
+        }
+    }
+}

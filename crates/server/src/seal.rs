@@ -1,0 +1,125 @@
+//! The key that seals secrets at rest: found, made at the first start, and proven to fit.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use posthorn_sealing::vault::{OpenError, Vault, VaultKey};
+use posthorn_store::CatalogDelta;
+use tracing::info;
+
+use crate::config::Seal;
+use crate::exit::{Code, Failure};
+
+/// The vault of a configuration.
+///
+/// A key is made only when nothing is sealed yet: a fresh key beside sealed secrets would hide that
+/// the right one is lost. A given key must know what is sealed, for the same reason.
+pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<Vault> {
+    let sealed: Vec<&[u8]> = catalog
+        .subscriptions
+        .iter()
+        .flat_map(|subscription| &subscription.secrets)
+        .map(|secret| &*secret.sealed)
+        .collect();
+    let mut place = "seal.key of the configuration".to_owned();
+    let key = match seal.key {
+        Some(key) => key,
+        None => {
+            place = file.display().to_string();
+            match read(file)? {
+                Some(key) => key,
+                None if sealed.is_empty() => {
+                    let key = VaultKey::generate();
+                    write_new(file, &key)?;
+                    info!(file = %file.display(), "made a seal key; back it up apart from the data");
+                    key
+                }
+                None => {
+                    return Err(Failure::new(
+                        Code::Config,
+                        format!("the seal key {place} is gone, and secrets were sealed with it"),
+                    )
+                    .hint(
+                        "put the file back from its backup, or name the key with seal.key. Without \
+                         it, each subscription needs its secrets given anew",
+                    )
+                    .into());
+                }
+            }
+        }
+    };
+    let mut keys = vec![key];
+    keys.extend(seal.former);
+    let vault = Vault::new(keys)?;
+    // The context is wrong on purpose: a vault that has the key says that the text does not belong
+    // here, and one that has not says so before it looks.
+    let unknown = |blob: &&[u8]| matches!(vault.open(b"", blob), Err(OpenError::UnknownKey));
+    let strange = sealed.iter().filter(|blob| unknown(blob)).count();
+    if strange > 0 {
+        return Err(Failure::new(
+            Code::Config,
+            format!(
+                "the seal key from {place} does not open {strange} of {} stored secrets",
+                sealed.len()
+            ),
+        )
+        .hint(
+            "use the key they were sealed with; after a change of keys, list the old one in \
+             seal.former",
+        )
+        .into());
+    }
+    Ok(vault)
+}
+
+fn read(file: &Path) -> anyhow::Result<Option<VaultKey>> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => {
+            let message = format!("the seal key {} cannot be read: {e}", file.display());
+            return Err(Failure::new(Code::Config, message).into());
+        }
+    };
+    match VaultKey::parse(&text) {
+        Ok(key) => Ok(Some(key)),
+        Err(e) => {
+            Err(Failure::new(Code::Config, format!("{} holds no seal key: {e}", file.display()))
+                .hint("put the file back from its backup")
+                .into())
+        }
+    }
+}
+
+/// Writes a key to a new file that only its owner can read, and makes sure it stays there.
+pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let write = || -> std::io::Result<()> {
+        if let Some(folder) = parent(file) {
+            std::fs::create_dir_all(&folder)?;
+        }
+        let mut out = options.open(file)?;
+        writeln!(out, "{}", key.to_text())?;
+        // A key that is gone after a power cut takes with it what was sealed meanwhile.
+        out.sync_all()?;
+        if let Some(folder) = parent(file) {
+            std::fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|e| {
+        let message = format!("the seal key cannot be written to {}: {e}", file.display());
+        Failure::new(Code::CannotCreate, message).into()
+    })
+}
+
+fn parent(file: &Path) -> Option<PathBuf> {
+    match file.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        other => other.map(Path::to_owned),
+    }
+}

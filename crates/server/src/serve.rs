@@ -1,0 +1,275 @@
+//! `posthorn serve`: from a configuration to a running server.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posthorn_domain::{CatalogVersion, Clock};
+use posthorn_egress::Egress;
+use posthorn_engine::{Engine, EgressTransport, NewKey, Parts};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::clock::WallClock;
+use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
+use crate::exit::{Code, Failure};
+use crate::lifecycle::{Running, Signals};
+use crate::storage::{self, Opened, chain};
+use crate::telemetry::{self, Recorder};
+use crate::terminal::{self, Paint};
+use crate::seal;
+
+/// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
+const BACKLOG: u32 = 4_096;
+
+/// Where the configuration comes from, besides the environment.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ConfigArgs {
+    /// The configuration file; ./posthorn.yaml when it is there
+    #[arg(long, short = 'c', env = "POSTHORN_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to listen (server.listen); port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// The data directory (store.path)
+    #[arg(long, value_name = "DIRECTORY")]
+    pub data: Option<String>,
+    /// Let receivers be in this network, e.g. 127.0.0.1 (egress.allow); may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    pub allow: Vec<String>,
+    /// Any key of the configuration, e.g. engine.slots=64; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::commands::parse_pair)]
+    pub set: Vec<(String, String)>,
+}
+
+impl ConfigArgs {
+    /// With the environment of this process.
+    pub fn inputs(&self) -> Inputs {
+        let named = [
+            ("--listen", "server.listen", self.listen.clone()),
+            ("--data", "store.path", self.data.clone()),
+            ("--allow", "egress.allow", Some(self.allow.join(",")).filter(|all| !all.is_empty())),
+        ];
+        let named = named.into_iter().filter_map(|(flag, key, text)| {
+            text.map(|text| FlagValue { flag: flag.to_owned(), key: key.to_owned(), text })
+        });
+        let set = self.set.iter().map(|(key, text)| FlagValue {
+            flag: format!("--set {key}"),
+            key: key.clone(),
+            text: text.clone(),
+        });
+        // Names and values that are not text cannot be ours.
+        let env = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Inputs { file: self.config.clone(), env: env.collect(), flags: named.chain(set).collect() }
+    }
+}
+
+/// Run the server
+///
+/// Without a configuration it listens on 127.0.0.1:8080 and keeps its data in ./posthorn-data. The
+/// first start prints an operator key.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Write the server's URL to this file once it listens
+    #[arg(long, value_name = "FILE")]
+    pub address_file: Option<PathBuf>,
+}
+
+/// Runs it until a signal comes or the engine fails.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let config = config::load(&args.config.inputs())?.config;
+    let human = telemetry::start_logs(&config.log);
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        started = start(config, args.address_file.as_deref(), human) => {
+            Box::pin(started?.until_stopped(signals)).await
+        }
+        // While it waits for a database, say. Nothing is under way yet.
+        name = signals.next() => {
+            info!(signal = name, "stopped before it had started");
+            Ok(())
+        }
+    }
+}
+
+async fn start(config: Config, address_file: Option<&Path>, human: bool) -> anyhow::Result<Running> {
+    let recorder = Recorder::install()?;
+    // The port is taken first, so that a second server on it fails before it touches any data, but
+    // it is opened last: until everything runs, clients are refused rather than left waiting.
+    let listen = config.server.listen;
+    let socket = take_port(listen)?;
+    let patience = config.server.stop_timeout + config.engine.drain;
+    let loopback_open = allows_loopback(&config.egress);
+    let Config { server, store, egress, engine: options, seal, telemetry, .. } = config;
+
+    let opened = storage::open(&store).await?;
+    let engine = start_engine(egress, options, seal, &store, &opened).await?;
+    let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
+    let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
+    let address = listener.local_addr()?;
+    let stop = CancellationToken::new();
+    let render = telemetry.metrics.then(|| recorder.render());
+    let serving = serve_api(&server, engine.clone(), render, listener, stop.clone());
+    tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
+    if let Some(file) = address_file {
+        write_address(file, address)?;
+    }
+    announce(address, human);
+    if let Some(key) = first_key {
+        introduce(&key, address, loopback_open);
+    }
+    Ok(Running { engine, opened, serving, stop, patience })
+}
+
+async fn start_engine(
+    egress: posthorn_egress::Options,
+    options: posthorn_engine::Options,
+    seal: Seal,
+    store: &config::Store,
+    opened: &Opened,
+) -> anyhow::Result<Engine> {
+    let own_file = seal.key.is_none();
+    let catalog = opened.store().catalog_since(CatalogVersion(0)).await?;
+    let file = storage::seal_file(&store.path);
+    let vault = seal::vault(seal, &file, &catalog)?;
+    if own_file && matches!(store.kind, StoreKind::Postgres(_)) {
+        warn!(file = %file.display(), "every node of this database needs the same seal key; \
+            give it to them with seal.key");
+    }
+    let egress = Egress::new(egress).map_err(|e| {
+        Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
+    })?;
+    let parts = Parts {
+        store: opened.store(),
+        transport: Arc::new(EgressTransport::new(egress)),
+        vault: Arc::new(vault),
+        clock: Arc::new(WallClock),
+        seed: rand::random(),
+        options,
+    };
+    Engine::start(parts).await.map_err(|e| explain_engine(&e).into())
+}
+
+fn explain_engine(error: &posthorn_engine::Error) -> Failure {
+    Failure::new(Code::Io, format!("the engine cannot start: {}", chain(error)))
+        .hint("look whether the disk is full or the database is well, then start again")
+}
+
+fn serve_api(
+    server: &config::Server,
+    engine: Engine,
+    metrics: Option<posthorn_api::RenderMetrics>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
+    let options = posthorn_api::Options {
+        metrics,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+    };
+    let limits = posthorn_api::ServeLimits {
+        connections: server.connections,
+        head_time: server.head_timeout,
+        head_bytes: server.head,
+        drain: server.stop_timeout,
+    };
+    let router = posthorn_api::router(engine, options);
+    tokio::spawn(async move {
+        posthorn_api::serve(listener, router, limits, stop.cancelled_owned()).await;
+    })
+}
+
+/// Binds without listening: the address is ours, and nobody can connect yet.
+fn take_port(address: SocketAddr) -> anyhow::Result<TcpSocket> {
+    let bind = || -> io::Result<TcpSocket> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // Connections of the process before us may linger; they must not keep us from starting.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    bind().map_err(|e| explain_listen(address, &e).into())
+}
+
+fn explain_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Code::InUse, format!("the address {address} is in use by another process"))
+                .hint("stop it, or choose another with --listen; port 0 takes a free one")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Code::Denied, format!("this user may not listen on {address}"))
+                .hint("ports below 1024 need a right of their own; choose a higher one with --listen")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            Failure::new(Code::Config, format!("{address} is not an address of this machine"))
+                .hint("correct server.listen; 0.0.0.0 and [::] mean all addresses")
+        }
+        _ => Failure::new(Code::Failure, format!("cannot listen on {address}: {error}")),
+    }
+}
+
+/// In one step, so that a reader never sees half an address.
+fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, format!("http://{address}\n"))
+        .and_then(|()| std::fs::rename(&beside, file))
+        .map_err(|e| {
+            let message = format!("the address cannot be written to {}: {e}", file.display());
+            Failure::new(Code::CannotCreate, message).into()
+        })
+}
+
+fn announce(address: SocketAddr, human: bool) {
+    let version = env!("CARGO_PKG_VERSION");
+    if human {
+        let paint = Paint::stderr();
+        let url = paint.bold(format_args!("http://{address}"));
+        terminal::note(format!("posthorn {version} listening on {url}"));
+    } else {
+        // Whatever the level: programs that start this one wait for the line.
+        terminal::note(serde_json::json!({
+            "timestamp": WallClock.now(),
+            "level": "INFO",
+            "message": format!("listening on http://{address}"),
+            "version": version,
+        }));
+    }
+}
+
+fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
+    egress.allow.iter().any(|rule| rule.net.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)))
+}
+
+/// The first start: the key that opens everything, and what to do with it.
+fn introduce(key: &NewKey, address: SocketAddr, loopback_open: bool) {
+    let paint = Paint::stderr();
+    let usual = address.port() == 8080 && address.ip().is_loopback();
+    let server = if usual { String::new() } else { format!("\n  export POSTHORN_SERVER=http://{address}") };
+    let local = if loopback_open {
+        String::new()
+    } else {
+        format!(
+            "\n{}",
+            paint.dim(
+                "Receivers on this machine are closed by default; to try `listen`, start the server \
+                 with\n  posthorn serve --allow 127.0.0.1"
+            )
+        )
+    };
+    terminal::note(format!(
+        "\n{}\n\n  {}\n\nNext, in another terminal:\n{server}\n  export POSTHORN_KEY={}\n  \
+         posthorn listen --subscribe orders\n  posthorn send orders order.created \
+         '{{\"total\": 12}}'\n{local}\n",
+        paint.bold("This is the first start. The operator key, shown once and kept nowhere:"),
+        paint.good(&key.text),
+        key.text,
+    ));
+}

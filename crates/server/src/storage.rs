@@ -1,0 +1,147 @@
+//! Opening the store, with messages an operator can act on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthorn_store::{Error, Store};
+use posthorn_store_postgres::PostgresStore;
+use posthorn_store_sqlite::{OpenError, SqliteStore};
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use crate::config::{self, StoreKind};
+use crate::exit::{Code, Failure};
+
+/// Waits between tries to reach a database: quick at first, then patient.
+const WAIT_FIRST: Duration = Duration::from_millis(250);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// An open store.
+#[derive(Clone)]
+pub enum Opened {
+    /// In files.
+    Sqlite(Arc<SqliteStore>),
+    /// In a database.
+    Postgres(Arc<PostgresStore>),
+}
+
+impl Opened {
+    /// As the engine sees it.
+    pub fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite(store) => Arc::<SqliteStore>::clone(store),
+            Self::Postgres(store) => Arc::<PostgresStore>::clone(store),
+        }
+    }
+
+    /// Closes it in good order. What was acknowledged is safe without.
+    pub async fn close(&self) {
+        match self {
+            Self::Sqlite(store) => {
+                if let Err(e) = store.close().await {
+                    error!(error = %chain(&e), "the store did not close well; a restart recovers");
+                }
+            }
+            // Its connections end with the process.
+            Self::Postgres(_) => {}
+        }
+    }
+}
+
+/// Where the seal key is, unless the configuration says otherwise.
+pub fn seal_file(data: &Path) -> PathBuf {
+    data.join("seal.key")
+}
+
+/// Opens the store of a configuration. Waits for a database that is away, up to the time allowed.
+pub async fn open(store: &config::Store) -> anyhow::Result<Opened> {
+    match &store.kind {
+        StoreKind::Sqlite => {
+            let options = posthorn_store_sqlite::Options::new(&store.path);
+            let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await?;
+            let opened = opened.map_err(|e| explain_open(&e))?;
+            Ok(Opened::Sqlite(Arc::new(opened)))
+        }
+        StoreKind::Postgres(options) => connect(options, store.wait).await,
+    }
+}
+
+fn explain_open(error: &OpenError) -> Failure {
+    let message = chain(error);
+    match error {
+        OpenError::Directory { path, .. } => Failure::new(Code::CannotCreate, message).hint(format!(
+            "let the user that runs Posthorn write {}, or name another directory with --data",
+            path.display()
+        )),
+        OpenError::InUse { .. } => Failure::new(Code::InUse, message)
+            .hint("stop the other process, or name another directory with --data"),
+        OpenError::NewerSchema { .. } | OpenError::ChangedMigration { .. } => {
+            Failure::new(Code::Config, message)
+                .hint("run the version of Posthorn that wrote it, or a newer one")
+        }
+        OpenError::Setting { .. } => Failure::new(Code::Config, message)
+            .hint("the file system may not support what durability needs; use a local disk"),
+        OpenError::Sqlite { .. } => Failure::new(Code::Io, message)
+            .hint("look whether the disk is full, read-only or broken; `df` and the system log tell"),
+        _ => Failure::new(Code::Failure, message),
+    }
+}
+
+async fn connect(
+    options: &posthorn_store_postgres::Options,
+    patience: Duration,
+) -> anyhow::Result<Opened> {
+    let deadline = Instant::now() + patience;
+    let mut wait = WAIT_FIRST;
+    loop {
+        let error = match PostgresStore::connect(options.clone()).await {
+            Ok(store) => return Ok(Opened::Postgres(Arc::new(store))),
+            Err(error) => error,
+        };
+        let message = chain(&error);
+        if !error.is_transient() {
+            return Err(Failure::new(Code::Config, format!("cannot use PostgreSQL: {message}"))
+                .hint("check store.url: user, password, database, and the rights of the role")
+                .into());
+        }
+        if Instant::now() + wait >= deadline {
+            return Err(Failure::new(
+                Code::Unavailable,
+                format!("PostgreSQL could not be reached within {patience:?}: {message}"),
+            )
+            .hint("start it or correct store.url; store.wait sets how long a start waits")
+            .into());
+        }
+        warn!(error = %message, retry_in = ?wait, "PostgreSQL cannot be reached; trying again");
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(WAIT_MAX);
+    }
+}
+
+/// Copies a SQLite store to a new file.
+pub async fn backup(
+    data: &Path,
+    to: &Path,
+    mut report: impl FnMut(u64, u64) + Send + 'static,
+) -> anyhow::Result<()> {
+    let options = posthorn_store_sqlite::Options::new(data);
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await?;
+    let store = opened.map_err(|e| explain_open(&e))?;
+    let copied = store.backup_to(to, move |progress| report(progress.done, progress.total)).await;
+    let closed = store.close().await;
+    copied.and(closed).map_err(|e: Error| Failure::new(Code::Io, chain(&e)))?;
+    Ok(())
+}
+
+/// An error with all its causes, for one line.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

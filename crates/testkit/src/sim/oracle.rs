@@ -1,0 +1,256 @@
+//! The oracle: an independent account of what is true, and of what must always hold.
+//!
+//! # Theory of operation
+//! Every effect on the store and every request to a receiver is told to the oracle at the moment it
+//! happens. It keeps its own catalog, leases, lanes and deliveries, decides by itself what should
+//! have come out, and reports a [`Violation`] where the store, the engine or a receiver disagrees.
+//! It shares the domain's plain data types with the engine, and nothing that decides.
+//!
+//! * [`catalog`]: subscriptions and their versions; who must get an event.
+//! * [`leases`]: who owns which shard.
+//! * [`intake`]: events, idempotency keys, fan-out.
+//! * [`work`]: claims, records, lanes; [`steps`]: what a record may say.
+//! * [`requests`]: what receivers see.
+//! * [`chores`]: operators, redrives, sweeps, pruning.
+//! * [`ending`]: what must be true when all is over.
+
+mod catalog;
+mod chores;
+mod ending;
+mod intake;
+mod leases;
+mod requests;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthorn_domain::{
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, Lane, Policy,
+    ProfileName, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp, TopicName,
+};
+use posthorn_sealing::vault::Vault;
+
+pub(crate) use intake::PublishVerdict;
+pub(crate) use requests::{Arrival, Seen};
+
+/// Violations kept of one run; more say nothing new.
+const VIOLATIONS_MAX: usize = 20;
+
+/// What must always hold, by the numbers of the design.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "each is spelled out in the design document")]
+pub enum Invariant {
+    I1,
+    I2,
+    I3,
+    I4,
+    I5,
+    I6,
+    I7,
+    I8,
+    I9,
+    I10,
+    I11,
+    I12,
+    I13,
+    I14,
+    I15,
+    I16,
+    I17,
+    I18,
+    I20,
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Something that must never happen, and did.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which invariant.
+    pub invariant: Invariant,
+    /// In which run.
+    pub seed: u64,
+    /// When, in virtual time.
+    pub at: Timestamp,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} seed {} at {}: {}", self.invariant, self.seed, self.at, self.what)
+    }
+}
+
+/// One delivery as it should be.
+pub(super) struct Entry {
+    pub(super) delivery: Delivery,
+    /// A dead head that stops its lane.
+    pub(super) blocks: bool,
+    /// The durable lease of an attempt under way.
+    claimed: Option<Fence>,
+    /// When it was due before the lease was written down.
+    ready_at: Timestamp,
+    /// Non-late attempts, in the order they were written.
+    written: Vec<Attempt>,
+    /// Fresh budgets so far: retries by hand and redrives.
+    budgets: u32,
+    /// Somebody cancelled or revived it by hand, so the order of its lane no longer binds it.
+    handled: bool,
+    /// Whether a receiver has said yes, and under which budget.
+    accepted: Option<u32>,
+    /// Every request for it.
+    requests: Vec<usize>,
+}
+
+/// Counts for the summary.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Events committed.
+    pub events: u64,
+    /// Deliveries committed.
+    pub deliveries: u64,
+    /// Requests that reached a receiver.
+    pub requests: u64,
+    /// Deliveries that arrived.
+    pub delivered: u64,
+    /// Dead letters written.
+    pub dead: u64,
+    /// Writes that were fenced off.
+    pub fenced: u64,
+    /// Requests a receiver had accepted before.
+    pub repeats: u64,
+    /// Shards that changed hands.
+    pub handovers: u64,
+}
+
+/// The account.
+pub(crate) struct Oracle {
+    seed: u64,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) tally: Tally,
+    lease_ms: i64,
+    profiles: BTreeMap<ProfileName, Arc<Policy>>,
+    vault: Arc<Vault>,
+    tenants: BTreeMap<TenantId, CatalogVersion>,
+    topics: BTreeSet<(TenantId, TopicName)>,
+    subscriptions: BTreeMap<SubscriptionId, catalog::Known>,
+    leases: BTreeMap<Shard, leases::Lease>,
+    events: BTreeMap<EventId, Arc<Event>>,
+    by_payload: BTreeMap<Bytes, Vec<EventId>>,
+    keys: BTreeMap<(TenantId, String), intake::KnownKey>,
+    deliveries: BTreeMap<DeliveryId, Entry>,
+    by_event: BTreeMap<EventId, Vec<DeliveryId>>,
+    lanes: BTreeMap<(SubscriptionId, Lane), BTreeSet<DeliveryId>>,
+    redrives: BTreeMap<RedriveId, (Redrive, Option<DeliveryId>)>,
+    seq: u64,
+    requests: Vec<requests::Request>,
+    open: BTreeMap<SubscriptionId, Vec<usize>>,
+    last_of_subscription: BTreeMap<SubscriptionId, usize>,
+    last_of_lane: BTreeMap<(SubscriptionId, Lane), usize>,
+    dead_lives: BTreeSet<usize>,
+    pruned: BTreeSet<EventId>,
+    /// When something last went wrong that may explain why others are late.
+    disturbed: Timestamp,
+}
+
+impl Oracle {
+    pub(crate) fn new(
+        seed: u64,
+        lease: std::time::Duration,
+        profiles: &BTreeMap<ProfileName, Policy>,
+        vault: Arc<Vault>,
+    ) -> Self {
+        let profiles = profiles.iter().map(|(n, p)| (n.clone(), Arc::new(p.clone()))).collect();
+        Self {
+            seed,
+            violations: Vec::new(),
+            tally: Tally::default(),
+            lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
+            profiles,
+            vault,
+            tenants: BTreeMap::from([(TenantId::DEFAULT, CatalogVersion(1))]),
+            topics: BTreeSet::new(),
+            subscriptions: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            events: BTreeMap::new(),
+            by_payload: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            by_event: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            redrives: BTreeMap::new(),
+            seq: 0,
+            requests: Vec::new(),
+            open: BTreeMap::new(),
+            last_of_subscription: BTreeMap::new(),
+            last_of_lane: BTreeMap::new(),
+            dead_lives: BTreeSet::new(),
+            pruned: BTreeSet::new(),
+            disturbed: Timestamp::MIN,
+        }
+    }
+
+    /// Writes a violation down.
+    pub(crate) fn blame(&mut self, invariant: Invariant, at: Timestamp, what: String) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(Violation { invariant, seed: self.seed, at, what });
+        }
+    }
+
+    /// Blames unless something holds.
+    fn expect(
+        &mut self,
+        holds: bool,
+        invariant: Invariant,
+        at: Timestamp,
+        what: impl FnOnce() -> String,
+    ) {
+        if !holds {
+            self.blame(invariant, at, what());
+        }
+    }
+
+    /// Something went wrong that may explain lateness.
+    pub(crate) fn disturb(&mut self, at: Timestamp) {
+        self.disturbed = self.disturbed.max(at);
+    }
+
+    /// A node died; what it had under way explains repeats.
+    pub(crate) fn died(&mut self, life: usize, at: Timestamp) {
+        self.dead_lives.insert(life);
+        self.disturb(at);
+    }
+
+    /// The earliest due time of work that may be attempted.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.deliveries
+            .values()
+            .filter(|entry| self.is_live(entry))
+            .map(|entry| entry.delivery.due_at)
+            .min()
+    }
+
+    /// Unfinished, not parked, and of a subscription that takes part.
+    fn is_live(&self, entry: &Entry) -> bool {
+        let delivery = &entry.delivery;
+        !delivery.state.is_terminal()
+            && !delivery.is_parked()
+            && self.subscriptions.get(&delivery.subscription).is_some_and(catalog::Known::is_active)
+    }
+
+    /// Whether any request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open.values().any(|open| !open.is_empty())
+    }
+}
