@@ -9,7 +9,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use posthorn_domain::limits::JSON_DEPTH_MAX;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 
 use crate::codes;
@@ -27,7 +28,10 @@ pub(crate) fn parse_strict<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
 
 /// Reads a document; repeated keys are refused where `T` looks.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| explain::<T>(text, &e))
+    match serde_json::from_str(text) {
+        Ok(Object(value)) => Ok(value),
+        Err(e) => Err(explain::<Object<T>>(text, &e)),
+    }
 }
 
 /// The text of a body.
@@ -40,6 +44,10 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> 
     let message = error.to_string();
     if error.classify() != Category::Data || message.starts_with("duplicate field") {
         return Problem::new(codes::INVALID_JSON, message);
+    }
+    // What is wrong with the text comes before what is wrong with its meaning.
+    if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
+        return Problem::new(codes::INVALID_JSON, e.to_string());
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
@@ -156,6 +164,29 @@ impl<'de> Visitor<'de> for UniqueVisitor {
             map.next_value::<Unique>()?;
         }
         Ok(Unique)
+    }
+}
+
+/// A record that is written as an object. Derived records also take lists of their fields in order,
+/// which nobody means and which would change its meaning with the next field.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Fields(PhantomData))
     }
 }
 

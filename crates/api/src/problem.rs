@@ -147,11 +147,11 @@ impl From<StoreError> for Problem {
 fn of_store(error: &StoreError) -> Problem {
     match error {
         StoreError::Unavailable { .. } => {
-            tracing::warn!(error = %chain(error), "a request failed: the store is not available");
+            tracing::debug!(error = %chain(error), "a request failed: the store is not available");
             Problem::new(codes::UNAVAILABLE, "the store cannot be reached; nothing was done")
         }
         StoreError::Unknown { .. } => {
-            tracing::warn!(error = %chain(error), "a request ended in an unknown outcome");
+            tracing::debug!(error = %chain(error), "a request ended in an unknown outcome");
             Problem::new(codes::OUTCOME_UNKNOWN, "it is not known whether the change was made")
         }
         // Refusals were given their own codes before; one that arrives here is a defect.

@@ -19,7 +19,7 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
@@ -27,12 +27,12 @@ impl Dice {
     /// A number from a range.
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let width = range.end() - range.start() + 1;
-        range.start() + self.next() % width
+        range.start() + self.roll() % width
     }
 
     /// True in so many of a hundred cases.
     pub fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
+        self.roll() % 100 < chance
     }
 
     /// A duration between two numbers of milliseconds.
@@ -43,7 +43,7 @@ impl Dice {
     /// One of several.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let count = u64::try_from(of.len()).ok().filter(|count| *count > 0)?;
-        of.get(usize::try_from(self.next() % count).ok()?)
+        of.get(usize::try_from(self.roll() % count).ok()?)
     }
 }
 

@@ -46,7 +46,7 @@ impl Fate {
     /// What happens in a cycle.
     pub fn choose(dice: &mut Dice, cycle: u64, nodes: usize, database: bool) -> Self {
         let all = u64::try_from(nodes).unwrap_or(1);
-        let node = |dice: &mut Dice| usize::try_from(dice.next() % all).unwrap_or(0);
+        let node = |dice: &mut Dice| usize::try_from(dice.roll() % all).unwrap_or(0);
         match cycle % 5 {
             3 if database => {
                 Self::Database { kill: dice.percent(50), away: dice.millis(0..=3_000) }
@@ -62,7 +62,8 @@ impl Fate {
                     order.swap(index, node(dice));
                 }
                 // Mostly one, often two, now and then all.
-                let count = [1, 1, 1, 2, 2, 2, 2, nodes][usize::try_from(dice.next() % 8).unwrap_or(0)];
+                let count =
+                    [1, 1, 1, 2, 2, 2, 2, nodes][usize::try_from(dice.roll() % 8).unwrap_or(0)];
                 order.truncate(count.clamp(1, nodes));
                 let again = dice.percent(25).then(|| dice.millis(0..=400));
                 Self::Kill { nodes: order, away: dice.millis(0..=1_500), again }
@@ -151,9 +152,11 @@ async fn kill(
 
 async fn interrupt(server: Arc<TestPostgres>, kill: bool, away: Duration) -> anyhow::Result<()> {
     let down = Arc::clone(&server);
-    tokio::task::spawn_blocking(move || {
-        if kill { down.kill_postmaster() } else { down.stop_immediate() }
-    })
+    tokio::task::spawn_blocking(
+        move || {
+            if kill { down.kill_postmaster() } else { down.stop_immediate() }
+        },
+    )
     .await??;
     sleep(away).await;
     tokio::task::spawn_blocking(move || server.restart()).await??;

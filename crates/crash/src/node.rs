@@ -76,6 +76,11 @@ impl Node {
         &self.log
     }
 
+    /// Whether it was started, and neither killed nor seen to end.
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// Starts the process, and does not wait for anything.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let mut command = guarded(&self.binary);

@@ -110,7 +110,7 @@ impl Plan {
         let of = |tenant: usize, name: &str, topics: &[&str], order, temper| {
             Subscription::new(TENANTS[tenant], name, topics, order, temper)
         };
-        let bad = Temper::BadAtFirst { percent: 20, times: 2 };
+        let bad = Temper::BadAtFirst { percent: 10, times: 2 };
         let moody = Temper::Moody { up_millis: 2_500, down_millis: 1_200 };
         let mut subscriptions = vec![
             of(0, "plain", orders, Free, Temper::Good),

@@ -211,7 +211,8 @@ impl Publisher {
             other => Some(format!("{}-{}", self.options.name, other % 2)),
         };
         // Bytes that a careless server would tidy up: blanks, exponents, escapes, order of fields.
-        let filling = "x".repeat(usize::try_from(dice.within(0..=self.options.filling)).unwrap_or(0));
+        let filling =
+            "x".repeat(usize::try_from(dice.within(0..=self.options.filling)).unwrap_or(0));
         let payload = format!(
             "{{ \"n\":{n}, \"z\" : 1.50e+02,\"a\":\"\\u00e9 é \\/\",\n\t\"filling\":\"{filling}\"}}"
         );
@@ -224,7 +225,10 @@ impl Publisher {
             key,
             idempotency: format!("run-{n}"),
             sha: sha256_hex(payload.as_bytes()),
-            batch: self.options.batches.then_some((batch, u32::try_from(index).unwrap_or(u32::MAX))),
+            batch: self
+                .options
+                .batches
+                .then_some((batch, u32::try_from(index).unwrap_or(u32::MAX))),
         };
         Item { intent, payload, tries: 0, uncertain: false }
     }
@@ -321,9 +325,7 @@ impl Publisher {
             },
             503 if answer.code() == "outcome_unknown" => Verdict::Unknown,
             408 | 429 | 503 | 507 => Verdict::NotDone,
-            400..500 => {
-                Verdict::Refused { status: answer.status, code: answer.code().to_owned() }
-            }
+            400..500 => Verdict::Refused { status: answer.status, code: answer.code().to_owned() },
             _ => self.defect(answer),
         }
     }
@@ -341,7 +343,7 @@ impl Publisher {
         if self.past.len() < PAST_MAX {
             self.past.push(item);
         } else {
-            let index = usize::try_from(self.dice.next()).unwrap_or(0) % PAST_MAX;
+            let index = usize::try_from(self.dice.roll()).unwrap_or(0) % PAST_MAX;
             self.past[index] = item;
         }
     }

@@ -67,7 +67,7 @@ impl Receiver {
                     continue;
                 };
                 if this.is_down(this.journal.now()) {
-                    reset(stream);
+                    cut(&stream);
                     continue;
                 }
                 let this = Arc::clone(&this);
@@ -99,10 +99,11 @@ impl Receiver {
                 status: reaction.status,
             });
             if reaction.status == 0 {
-                reset(stream);
+                cut(&stream);
                 return Ok(());
             }
-            let answer = format!("HTTP/1.1 {} answer\r\ncontent-length: 2\r\n\r\nok", reaction.status);
+            let answer =
+                format!("HTTP/1.1 {} answer\r\ncontent-length: 2\r\n\r\nok", reaction.status);
             stream.write_all(answer.as_bytes()).await?;
         }
         Ok(())
@@ -152,7 +153,7 @@ impl Receiver {
             }
             Temper::Moody { .. } if self.is_down(now) => reaction.status = 0,
             Temper::BadAtFirst { percent, times: bad }
-                if of_event % 100 < percent && times <= bad =>
+                if !calm && of_event % 100 < percent && times <= bad =>
             {
                 reaction.status = 500;
             }
@@ -169,8 +170,8 @@ impl Receiver {
     }
 }
 
-/// Closes with a reset, so that the other side learns nothing but that it is over.
-fn reset(stream: TcpStream) {
+/// Lets the connection end with a reset, so that the other side learns nothing but that it is over.
+fn cut(stream: &TcpStream) {
     // Without it the connection still closes, only more politely.
     let _ = stream.set_zero_linger();
 }

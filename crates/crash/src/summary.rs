@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::checker::{Counts, Violation};
+use crate::checker::{Counts, Verdict, Violation};
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +29,26 @@ pub struct Summary {
     pub violations: Vec<Violation>,
     /// Where the evidence is, when it was kept.
     pub evidence: Option<String>,
+    /// What else was seen.
+    pub notes: Vec<String>,
+}
+
+impl Summary {
+    /// With a verdict; the rest is for who ran it to fill in.
+    pub fn new(verdict: Verdict, answers: BTreeMap<String, u64>) -> Self {
+        Self {
+            store: String::new(),
+            seed: 0,
+            cycles: 0,
+            counts: verdict.counts,
+            answers,
+            drain_seconds: 0.0,
+            seconds: 0.0,
+            violations: verdict.violations,
+            evidence: None,
+            notes: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Display for Summary {
@@ -45,14 +65,21 @@ impl fmt::Display for Summary {
             "duplicates    {} (at most {} explained by the faults)",
             counts.duplicates, counts.duplicates_allowed
         )?;
-        writeln!(f, "lost          {}", counts.lost)?;
+        writeln!(f, "lost          {} ({} still pending)", counts.lost, counts.pending)?;
         let answers: Vec<String> =
             self.answers.iter().map(|(name, count)| format!("{name}: {count}")).collect();
         writeln!(f, "answers       {}", answers.join(", "))?;
-        writeln!(f, "seconds       {:.1}, of these {:.1} to drain", self.seconds, self.drain_seconds)?;
-        writeln!(f, "violations    {}", counts.violations)?;
+        writeln!(
+            f,
+            "seconds       {:.1}, of these {:.1} to drain",
+            self.seconds, self.drain_seconds
+        )?;
+        writeln!(f, "violations    {}", counts.broken)?;
         for violation in &self.violations {
             writeln!(f, "  {violation}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note          {note}")?;
         }
         if let Some(folder) = &self.evidence {
             writeln!(f, "evidence      {folder}")?;

@@ -159,6 +159,7 @@ impl Phase {
 }
 
 /// Tries the addresses one after the other, each with its share of the time that is left.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that may: all are vetted")]
 async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, Failure> {
     let tried = &vetted[..vetted.len().min(TRIED_MAX)];
     let mut failure = None;

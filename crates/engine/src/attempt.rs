@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::{self, AttemptLookup, BuildError};
+use crate::scheduler::LeaseTerm;
 use crate::transport::{Deadlines, Outbound, Transport};
 
 /// What attempts need besides their work.
@@ -21,6 +22,7 @@ pub(crate) struct Surroundings {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
+    pub(crate) term: LeaseTerm,
 }
 
 /// An attempt to be made.
@@ -32,6 +34,9 @@ pub(crate) struct Job {
     pub(crate) fence: Fence,
     /// Whether it uses one of the slots of the sick.
     pub(crate) sick: bool,
+    /// The losses of shards when it began: it may only be sent while leases hold and none was lost
+    /// since. `None` for a test, which needs no lease.
+    pub(crate) leased: Option<u64>,
 }
 
 /// An attempt that was made, or not.
@@ -93,10 +98,20 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
     };
-    // Nothing is awaited between this check and the send: once an unsubscribe has returned, no
-    // request of the old subscription begins.
+    // Nothing is awaited between these checks and the send: once an unsubscribe has returned, no
+    // request of the old subscription begins. The lease may have run out while the gate was asked or
+    // the claim written, and with it the promise that this node's catalog is fresh.
+    let leased = job.leased.is_none_or(|losses| around.term.holds_since(losses));
+    #[cfg(feature = "plant")]
+    let leased = leased || crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
+    if !leased {
+        return Ended::Overtaken;
+    }
     let current = around.catalog.view(job.view.subscription.id);
-    if !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view)) {
+    let overtaken = !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view));
+    #[cfg(feature = "plant")]
+    let overtaken = overtaken && !crate::plant::active(crate::plant::Plant::IgnoreUnsubscribe);
+    if overtaken {
         return Ended::Overtaken;
     }
     log_before(job, now);

@@ -98,6 +98,7 @@ impl Engine {
             transport,
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
+            term: term.clone(),
         });
         let intake_handle = intake::Handle::new(
             publishes,
@@ -261,16 +262,27 @@ impl Engine {
         self.inner.services.lock().abort_all();
     }
 
+    /// Brings this node's catalog up to date.
+    pub(crate) async fn refresh_catalog(&self) -> Result<()> {
+        let inner = &self.inner;
+        let delta = inner.store.catalog_since(inner.catalog.version()).await?;
+        let changed = inner.catalog.apply(delta);
+        if !changed.is_empty() {
+            drop(inner.scheduler.send(Input::Changed(changed)).await);
+        }
+        Ok(())
+    }
+
     /// Applies a change of the catalog, here and, before it returns, everywhere.
     pub(crate) async fn change(&self, change: CatalogChange, settle: bool) -> Result<()> {
         let inner = &self.inner;
         let version = inner.store.change_catalog(change).await?;
-        let delta = inner.store.catalog_since(inner.catalog.version()).await?;
-        let changed = inner.catalog.apply(delta);
-        drop(inner.scheduler.send(Input::Changed(changed)).await);
+        self.refresh_catalog().await?;
         if let Err(e) = inner.store.notify(&[]).await {
             warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");
         }
+        #[cfg(feature = "plant")]
+        let settle = settle && !crate::plant::active(crate::plant::Plant::NoSettle);
         if settle {
             let ttl = inner.options.lease_ttl;
             membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version)

@@ -1,5 +1,6 @@
 //! Why did, or didn't, a subscription get an event?
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthorn_domain::filter::Candidate;
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 const NOT_DELIVERED_MAX: usize = 200;
 /// Deliveries explained with their attempts at most.
 const DELIVERIES_MAX: usize = 200;
+/// Deliveries read at once.
+const PAGE: usize = 1_000;
 
 /// An event and everything that became of it.
 #[derive(Clone, Debug)]
@@ -41,28 +44,42 @@ impl Engine {
     /// An event, which subscriptions it went to, which not and why, and every attempt.
     pub async fn explain_event(&self, tenant: TenantId, id: EventId) -> Result<EventExplanation> {
         let event = self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?;
-        let filter =
-            DeliveryFilter { event: Some(id), limit: DELIVERIES_MAX, ..DeliveryFilter::default() };
-        let page = self.store().deliveries(tenant, filter).await?;
-        let mut deliveries = Vec::with_capacity(page.items.len());
-        for delivery in page.items {
+        let mut all: Vec<Delivery> = Vec::new();
+        loop {
+            let filter = DeliveryFilter {
+                event: Some(id),
+                before: all.last().map(|delivery| delivery.id),
+                limit: PAGE,
+                ..DeliveryFilter::default()
+            };
+            let page = self.store().deliveries(tenant, filter).await?;
+            all.extend(page.items);
+            if !page.more {
+                break;
+            }
+        }
+        let got: BTreeSet<SubscriptionId> = all.iter().map(|d| d.subscription).collect();
+        all.sort_by_key(|delivery| delivery.seq);
+        let cut = all.len() > DELIVERIES_MAX;
+        all.truncate(DELIVERIES_MAX);
+        let mut deliveries = Vec::with_capacity(all.len());
+        for delivery in all {
             let attempts = self.store().attempts(tenant, delivery.id).await?;
             deliveries.push((delivery, attempts));
         }
-        deliveries.sort_by_key(|(delivery, _)| delivery.seq);
         let candidate = Candidate::new(&event);
         let mut not_delivered: Vec<NotDelivered> = self
             .catalog()
             .subscriptions(tenant)
             .iter()
-            .filter(|view| !deliveries.iter().any(|(d, _)| d.subscription == view.subscription.id))
+            .filter(|view| !got.contains(&view.subscription.id))
             .take(NOT_DELIVERED_MAX + 1)
             .map(|view| NotDelivered {
                 subscription: view.subscription.id,
                 reasons: reasons(view, &event, &candidate),
             })
             .collect();
-        let truncated = page.more || not_delivered.len() > NOT_DELIVERED_MAX;
+        let truncated = cut || not_delivered.len() > NOT_DELIVERED_MAX;
         not_delivered.truncate(NOT_DELIVERED_MAX);
         Ok(EventExplanation { event: event.clone(), deliveries, not_delivered, truncated })
     }

@@ -252,6 +252,15 @@ impl Intake {
             return Outcome { again: Vec::new() };
         }
         ::metrics::histogram!(metrics::ACCEPT_BATCH).record(batch.len() as f64);
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::AckBeforeCommit) {
+            for (pending, new) in planned.drain(..).zip(&batch) {
+                let (id, deliveries) = (new.event.id, new.deliveries.len());
+                let accepted_at = pending.event.accepted_at;
+                let told = Published { id, accepted_at, deliveries, duplicate: false };
+                drop(pending.reply.send(Ok(told)));
+            }
+        }
         match self.store.accept(batch.clone()).await {
             Ok(answers) => self.settle(planned, batch, answers).await,
             Err(e) => {

@@ -53,6 +53,12 @@ impl Engine {
         description: String,
         expires_at: Option<Timestamp>,
     ) -> Result<NewKey> {
+        if scopes.contains(&Scope::Operator) != tenant.is_none() {
+            return Err(Error::Event {
+                field: "scopes",
+                problem: "an operator key belongs to no tenant, any other key to one".to_owned(),
+            });
+        }
         let now = self.now();
         let id = self.inner.chance.key_id(now);
         let (secret, hash) = api_key::generate(id);

@@ -38,6 +38,8 @@ mod membership;
 pub mod metrics;
 mod operator;
 mod options;
+#[cfg(feature = "plant")]
+pub mod plant;
 mod recorder;
 mod request;
 mod scheduler;

@@ -102,8 +102,16 @@ impl Membership {
             return Ok(());
         }
         self.lose_what_is_gone(mind, members).await;
+        // Ours by the store and unknown here: the answer to an earlier taking got lost. Looked for
+        // before anything is given back, since `members` does not know of that yet.
+        let orphans: Vec<Shard> = members
+            .holders
+            .iter()
+            .filter(|h| h.node == self.node && !mind.held.contains_key(&h.shard))
+            .map(|h| h.shard)
+            .collect();
         self.give_back(mind, members).await?;
-        self.take_what_is_ours(mind, members).await?;
+        self.take_what_is_ours(mind, members, orphans).await?;
         let usable = self.options.lease_ttl - self.options.lease_ttl / MARGIN;
         self.term.set(sent + usable);
         drop(self.scheduler.send(Input::Renewed).await);
@@ -128,6 +136,7 @@ impl Membership {
         for shard in &lost {
             mind.held.remove(shard);
         }
+        self.term.lost();
         drop(self.scheduler.send(Input::Lost(lost)).await);
     }
 
@@ -163,10 +172,16 @@ impl Membership {
         Ok(())
     }
 
-    async fn take_what_is_ours(&self, mind: &mut Mind, members: &Members) -> Result<()> {
+    async fn take_what_is_ours(
+        &self,
+        mind: &mut Mind,
+        members: &Members,
+        orphans: Vec<Shard>,
+    ) -> Result<()> {
         let free = |shard: &Shard| !members.holders.iter().any(|h| h.shard == *shard);
         let wanted: Vec<Shard> = Shard::all()
             .filter(|shard| free(shard) && rightful(*shard, members) == Some(self.node))
+            .chain(orphans)
             .collect();
         if wanted.is_empty() {
             return Ok(());

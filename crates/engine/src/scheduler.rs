@@ -19,6 +19,7 @@
 mod health;
 mod lineup;
 mod outcome;
+mod recent;
 mod ring;
 mod shards;
 mod tasks;
@@ -42,6 +43,7 @@ use crate::metrics;
 use crate::options::Options;
 use crate::recorder::Written;
 use lineup::Lineup;
+use recent::Recent;
 use ring::Ring;
 use shards::Held;
 use tasks::TaskOutput;
@@ -100,15 +102,36 @@ pub struct Snapshot {
 
 /// Until when the leases on shards can be relied on, by this process's own clock.
 #[derive(Clone, Default)]
-pub(crate) struct LeaseTerm(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct LeaseTerm(Arc<Mutex<Term>>);
+
+#[derive(Default)]
+struct Term {
+    until: Option<Instant>,
+    /// How often shards were lost. What was begun before a loss may belong to somebody else now.
+    losses: u64,
+}
 
 impl LeaseTerm {
     pub(crate) fn set(&self, until: Instant) {
-        *self.0.lock() = Some(until);
+        self.0.lock().until = Some(until);
+    }
+
+    /// Says that shards were lost; to be called before the term is set again.
+    pub(crate) fn lost(&self) {
+        self.0.lock().losses += 1;
     }
 
     fn is_valid(&self) -> bool {
-        self.0.lock().is_some_and(|until| Instant::now() < until)
+        self.0.lock().until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn losses(&self) -> u64 {
+        self.0.lock().losses
+    }
+
+    /// Whether it is valid and nothing was lost since `losses` were counted.
+    pub(crate) fn holds_since(&self, losses: u64) -> bool {
+        self.is_valid() && self.losses() == losses
     }
 }
 
@@ -133,6 +156,7 @@ pub(crate) struct Scheduler {
     parts: Parts,
     lineups: Map<SubscriptionId, Lineup>,
     held: Held,
+    recent: Recent,
     ring: Ring,
     sickbay: std::collections::VecDeque<SubscriptionId>,
     timers: BTreeSet<(Timestamp, SubscriptionId)>,
@@ -159,6 +183,7 @@ impl Scheduler {
             parts,
             lineups: Map::default(),
             held: Held::default(),
+            recent: Recent::default(),
             ring: Ring::default(),
             sickbay: std::collections::VecDeque::new(),
             timers: BTreeSet::new(),
@@ -226,10 +251,12 @@ impl Scheduler {
 
     fn take_in(&mut self, input: Input) {
         match input {
+            #[cfg(feature = "plant")]
+            Input::Work(_) if crate::plant::active(crate::plant::Plant::LostWakeUp) => {}
             Input::Work(works) => {
                 let now = self.parts.clock.now();
                 for work in works {
-                    self.insert(work, now);
+                    self.hand_over(work, now);
                 }
             }
             Input::Due(due) => self.note_due(&due),
@@ -302,6 +329,13 @@ impl Scheduler {
         }
     }
 
+    /// Takes in a delivery that comes with the reply of the store that made it due.
+    fn hand_over(&mut self, work: Work, now: Timestamp) {
+        if !self.recent.has(&work.delivery) {
+            self.insert(work, now);
+        }
+    }
+
     /// Takes a delivery into the window, or leaves it on disk when it is far off or there is no room.
     fn insert(&mut self, work: Work, now: Timestamp) {
         let id = work.delivery.subscription;
@@ -344,6 +378,12 @@ impl Scheduler {
     /// Decides what a subscription waits for: a turn, a refill, a time, or nothing.
     fn evaluate(&mut self, id: SubscriptionId) {
         let now = self.parts.clock.now();
+        self.evaluate_at(id, now);
+    }
+
+    /// The same for one moment. Whoever acts on the answer must act for the same moment: a delivery
+    /// that is due by one reading of the clock and not by another would go round for ever.
+    fn evaluate_at(&mut self, id: SubscriptionId, now: Timestamp) {
         let Some(lineup) = self.lineups.get_mut(&id) else { return };
         let Some(view) = self.parts.catalog.view(id) else {
             // Deleted, or so new that this node has not heard of it. Either way the store knows.
@@ -417,17 +457,28 @@ impl Scheduler {
 
     /// Starts attempts while there are slots and somebody is ready.
     fn dispatch(&mut self, now: Timestamp) {
-        if !self.ring.is_empty() && !self.parts.term.is_valid() {
+        #[cfg(feature = "plant")]
+        let ignored = crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
+        #[cfg(not(feature = "plant"))]
+        let ignored = false;
+        if !self.ring.is_empty() && !self.parts.term.is_valid() && !ignored {
             return;
         }
         let slots = self.parts.options.slots;
         let sick_slots = (slots / SICK_SHARE).max(1);
+        // Whoever left the sick slots may not have passed its place on: it was held back or is gone.
+        for _ in 0..self.sickbay.len() {
+            if self.sick_in_flight >= sick_slots {
+                break;
+            }
+            self.leave_sickbay();
+        }
         while self.in_flight < slots && self.recording.len() + self.in_flight < RECORDING_MAX {
             let Some(id) = self.ring.pop() else { break };
             let Some(lineup) = self.lineups.get_mut(&id) else { continue };
             lineup.in_ring = false;
             let Some(view) = self.parts.catalog.view(id) else {
-                self.evaluate(id);
+                self.evaluate_at(id, now);
                 continue;
             };
             let Ok(policy) = view.policy.clone() else { continue };
@@ -437,7 +488,7 @@ impl Scheduler {
                 continue;
             }
             self.start_one(id, &view, &policy, now);
-            self.evaluate(id);
+            self.evaluate_at(id, now);
         }
         if !self.claims.is_empty() {
             let jobs = std::mem::take(&mut self.claims);
@@ -465,7 +516,14 @@ impl Scheduler {
         }
         // Nobody knows when the former owner last called, so spacing begins with the ownership.
         let floor = policy.spacing.map_or(Timestamp::MIN, |gap| gained_at.plus(gap));
-        let Some(work) = lineup.take(now, policy.spacing, floor) else { return };
+        #[cfg(feature = "plant")]
+        let (spacing, floor) = match crate::plant::active(crate::plant::Plant::IgnoreSpacing) {
+            true => (None, Timestamp::MIN),
+            false => (policy.spacing, floor),
+        };
+        #[cfg(not(feature = "plant"))]
+        let spacing = policy.spacing;
+        let Some(work) = lineup.take(now, spacing, floor) else { return };
         let fence = Fence { shard, epoch, node: self.parts.node };
         if policy.schedule.max_age.is_some_and(|age| now > work.delivery.budget_began.plus(age)) {
             self.left_window(&work);
@@ -481,11 +539,28 @@ impl Scheduler {
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
-        let job = Job { work, view: Arc::clone(view), policy: Arc::clone(policy), fence, sick };
-        if policy.lease.durable {
+        let (view, policy) = (Arc::clone(view), Arc::clone(policy));
+        let durable = policy.lease.durable;
+        let job = Job { work, view, policy, fence, sick, leased: Some(self.parts.term.losses()) };
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::NoClaim) {
+            self.launch(job);
+            return;
+        }
+        if durable {
             self.claims.push(job);
         } else {
             self.launch(job);
+        }
+    }
+
+    /// Lets the next of the sick queue up for a turn.
+    fn leave_sickbay(&mut self) {
+        if let Some(id) = self.sickbay.pop_front() {
+            if let Some(lineup) = self.lineups.get_mut(&id) {
+                lineup.in_sickbay = false;
+            }
+            self.evaluate(id);
         }
     }
 

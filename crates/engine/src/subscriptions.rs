@@ -96,6 +96,7 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
+        check_signing(&policy, &new.secrets)?;
         let mut secrets = Vec::new();
         for secret in &new.secrets {
             secrets.push(self.seal(id, secret, now)?);
@@ -192,6 +193,7 @@ impl Engine {
             let policy =
                 self.catalog().profile(&subscription.profile)?.patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
+            check_signing(&policy, &change.secrets)?;
             Ok(subscription)
         })
         .await
@@ -211,7 +213,13 @@ impl Engine {
             if let Some(expected) = expected
                 && view.subscription.version != expected
             {
-                return Err(Error::Changed { current: view.subscription.version });
+                // This node may be behind; only a fresh look can say that the caller is.
+                self.refresh_catalog().await?;
+                let current = self.catalog().subscription(tenant, id)?.subscription.version;
+                if current != expected {
+                    return Err(Error::Changed { current });
+                }
+                continue;
             }
             let mut subscription = edit(view.subscription.clone())?;
             subscription.updated_at = self.now();
@@ -283,6 +291,10 @@ impl Engine {
         let now = self.now();
         let text = value.unwrap_or_else(|| SigningSecret::generate().to_text());
         let input = SecretInput { name: name.clone(), value: text.clone() };
+        let view = self.catalog().subscription(tenant, id)?;
+        if let Ok(policy) = &view.policy {
+            check_signing(policy, std::slice::from_ref(&input))?;
+        }
         let fresh = self.seal(id, &input, now)?;
         let until = now.plus(overlap);
         let view = self
@@ -341,7 +353,7 @@ impl Engine {
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
         let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, sick: false };
+        let job = Job { work, view, policy, fence, sick: false, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),
@@ -398,6 +410,22 @@ fn missing<'p>(policy: &'p Policy, secrets: &[SealedSecret]) -> Vec<&'p SecretNa
             _ => None,
         })
         .collect()
+}
+
+/// Secrets that sign must have the form of a signing secret; otherwise every attempt would fail.
+fn check_signing(policy: &Policy, given: &[SecretInput]) -> Result<()> {
+    let signs = |name: &SecretName| {
+        policy
+            .auth
+            .iter()
+            .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name))
+    };
+    for secret in given.iter().filter(|secret| signs(&secret.name)) {
+        if let Err(e) = SigningSecret::parse(&secret.value) {
+            return Err(Error::Secret { name: secret.name.to_string(), problem: e.to_string() });
+        }
+    }
+    Ok(())
 }
 
 fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {

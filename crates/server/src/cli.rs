@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, check, deliveries, events, explain, keys, listen, send, subscriptions, tenants,
-    topics,
+    Context, backup, check, deliveries, events, explain, keys, listen, send, subscriptions,
+    tenants, topics,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};

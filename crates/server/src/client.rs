@@ -37,7 +37,7 @@ pub struct Access {
         default_value = "http://127.0.0.1:8080",
         value_name = "URL",
         global = true,
-        help_heading = "Server"
+        help_heading = "The server to talk to"
     )]
     pub server: String,
     /// The API key, or file:PATH to read it from
@@ -47,7 +47,7 @@ pub struct Access {
         hide_env_values = true,
         value_name = "KEY",
         global = true,
-        help_heading = "Server"
+        help_heading = "The server to talk to"
     )]
     pub key: Option<String>,
     /// The tenant to act for, by id or name; only operator keys need it
@@ -56,7 +56,7 @@ pub struct Access {
         env = "POSTHORN_TENANT",
         value_name = "TENANT",
         global = true,
-        help_heading = "Server"
+        help_heading = "The server to talk to"
     )]
     pub tenant: Option<String>,
 }
@@ -167,7 +167,10 @@ impl Client {
             Some(text) => Some(match text.strip_prefix("file:") {
                 Some(path) => std::fs::read_to_string(path)
                     .map_err(|e| {
-                        Failure::new(Code::Usage, format!("the key file {path} cannot be read: {e}"))
+                        Failure::new(
+                            Code::Usage,
+                            format!("the key file {path} cannot be read: {e}"),
+                        )
                     })?
                     .trim()
                     .to_owned(),
@@ -279,8 +282,8 @@ impl Client {
             builder = builder.header("posthorn-tenant", value);
         }
         for (name, value) in call.headers {
-            let value = HeaderValue::from_bytes(value.as_bytes())
-                .map_err(|_| unusable(name.as_str()))?;
+            let value =
+                HeaderValue::from_bytes(value.as_bytes()).map_err(|_| unusable(name.as_str()))?;
             builder = builder.header(name, value);
         }
         if call.body.is_some() {
@@ -303,7 +306,12 @@ impl Client {
 
     /// Up to `limit` items of a list, over as many pages as that takes. `next` is there when there
     /// are more.
-    pub async fn list(&self, path: &str, query: &[(&str, String)], limit: usize) -> anyhow::Result<Value> {
+    pub async fn list(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        limit: usize,
+    ) -> anyhow::Result<Value> {
         let mut items: Vec<Value> = Vec::new();
         let mut cursor: Option<String> = None;
         loop {

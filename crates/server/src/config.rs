@@ -189,7 +189,10 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     let mut layers = Layers::defaults();
     let file = read_file(inputs.file.as_deref(), &mut layers, &mut problems);
     for (name, text) in &inputs.env {
-        let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
+        let Some(key) = name.strip_prefix(ENV_PREFIX) else {
+            problems.extend(half_prefixed(name));
+            continue;
+        };
         let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
         set_text(&mut layers, &path, text, &Source::Env(name.clone()), &mut problems);
     }
@@ -204,7 +207,8 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     let raw = match serde_path_to_error::deserialize::<_, RawConfig>(layers.merged().clone()) {
         Ok(raw) => raw,
         Err(error) => {
-            let path: Vec<String> = error.path().to_string().split('.').map(str::to_owned).collect();
+            let path: Vec<String> =
+                error.path().to_string().split('.').map(str::to_owned).collect();
             let key = path.join(".");
             let source = layers.source_of(&path).clone();
             let text = error.into_inner().to_string();
@@ -217,6 +221,17 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
         Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
         _ => Err(ConfigError(check.problems)),
     }
+}
+
+/// A variable that was meant for us but would be passed over. Names without a double underscore are
+/// not: Kubernetes makes such for every service.
+fn half_prefixed(name: &str) -> Option<Problem> {
+    let rest = name.strip_prefix("POSTHORN_").filter(|rest| rest.contains("__"))?;
+    Some(Problem {
+        key: String::new(),
+        source: Source::Env(name.to_owned()),
+        text: format!("the name begins with one underscore too few; write {ENV_PREFIX}{rest}"),
+    })
 }
 
 fn set_text(
@@ -241,7 +256,8 @@ fn read_file(
 ) -> Option<PathBuf> {
     let path = named.unwrap_or(Path::new(FILE_DEFAULT));
     let source = Source::File(path.to_owned());
-    let mut fail = |text: String| problems.push(Problem { key: String::new(), source: source.clone(), text });
+    let mut fail =
+        |text: String| problems.push(Problem { key: String::new(), source: source.clone(), text });
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if named.is_none() && e.kind() == std::io::ErrorKind::NotFound => return None,
@@ -327,7 +343,10 @@ impl Check<'_> {
 
     fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {
         let listen = raw.listen.parse().map_err(|_| {
-            format!("`{}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80", raw.listen)
+            format!(
+                "`{}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80",
+                raw.listen
+            )
         });
         Some(Server {
             connections: self.at_least_one("server.connections", raw.connections),
@@ -371,7 +390,9 @@ impl Check<'_> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
-                format!("`{address}` is not a name server: write 192.0.2.53:53 or [2001:db8::53]:53")
+                format!(
+                    "`{address}` is not a name server: write 192.0.2.53:53 or [2001:db8::53]:53"
+                )
             })
         });
         let resolvers = resolvers.collect::<Result<Vec<_>, _>>();

@@ -24,6 +24,8 @@ const STORM_EVENTS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(25);
 /// How often the counts are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// Between two events, so that it can be seen what belongs together.
+const BETWEEN: Duration = Duration::from_millis(400);
 /// The server is left alone this long before it is killed, so that attempts are under way.
 const BEFORE_KILL: Duration = Duration::from_millis(300);
 
@@ -74,7 +76,11 @@ async fn play(args: &Args, json: bool) -> anyhow::Result<()> {
         });
         let answer = client.post("/v1/events", &event).await?;
         let id = terminal::cell(&answer, "id");
-        say(format!("accepted {id}: on disk, {} deliveries", terminal::cell(&answer, "deliveries")));
+        say(format!(
+            "accepted {id}: on disk, {} deliveries",
+            terminal::cell(&answer, "deliveries")
+        ));
+        tokio::time::sleep(BETWEEN).await;
     }
     wait_for(&[&calm, &moody], CALM_EVENTS).await?;
 

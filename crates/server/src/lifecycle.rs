@@ -11,7 +11,6 @@
 //! on disk, and a restart recovers. When the engine fails, there is nothing to wait for, and the
 //! process ends without steps 2 to 4.
 
-use std::future::Future;
 use std::time::Duration;
 
 use posthorn_engine::{Engine, Health};
@@ -122,13 +121,11 @@ impl Running {
 }
 
 /// Resolves when the engine has failed for good.
-fn failed(health: &mut watch::Receiver<Health>) -> impl Future<Output = String> {
-    async {
-        let state = health.wait_for(|health| matches!(health, Health::Failed(_))).await;
-        match state.as_deref() {
-            Ok(Health::Failed(reason)) => reason.clone(),
-            // The engine is gone, which it says before it goes.
-            _ => "the engine is gone".to_owned(),
-        }
+async fn failed(health: &mut watch::Receiver<Health>) -> String {
+    let state = health.wait_for(|health| matches!(health, Health::Failed(_))).await;
+    match state.as_deref() {
+        Ok(Health::Failed(reason)) => reason.clone(),
+        // The engine is gone, which it says before it goes.
+        _ => "the engine is gone".to_owned(),
     }
 }

@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Many small allocations on several threads are what a delivery is made of; the system's allocator
-/// is a fifth slower at that and gives memory back late.
+/// Many small allocations on several threads are what a delivery is made of.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -88,9 +88,7 @@ impl Verifier {
             Self::Secret(secret) => {
                 secret.verify(id, timestamp, signature, body, now, TOLERANCE_SECONDS)
             }
-            Self::Public(key) => {
-                key.verify(id, timestamp, signature, body, now, TOLERANCE_SECONDS)
-            }
+            Self::Public(key) => key.verify(id, timestamp, signature, body, now, TOLERANCE_SECONDS),
         };
         checked.map_err(|e| e.to_string())
     }

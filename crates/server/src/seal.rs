@@ -100,7 +100,11 @@ pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let write = || -> std::io::Result<()> {
         if let Some(folder) = parent(file) {
-            std::fs::create_dir_all(&folder)?;
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true);
+            #[cfg(unix)]
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            builder.create(&folder)?;
         }
         let mut out = options.open(file)?;
         writeln!(out, "{}", key.to_text())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{Engine, EgressTransport, NewKey, Parts};
+use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +17,16 @@ use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
+use crate::seal;
 use crate::storage::{self, Opened, chain};
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
-use crate::seal;
 
 /// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
 const BACKLOG: u32 = 4_096;
+
+/// Open files besides connections: the store's, logs, and a reserve.
+const OTHER_FILES: usize = 64;
 
 /// Where the configuration comes from, besides the environment.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -62,8 +65,9 @@ impl ConfigArgs {
             text: text.clone(),
         });
         // Names and values that are not text cannot be ours.
-        let env = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let env = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         Inputs { file: self.config.clone(), env: env.collect(), flags: named.chain(set).collect() }
     }
 }
@@ -74,6 +78,7 @@ impl ConfigArgs {
 /// first start prints an operator key.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    /// The configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Write the server's URL to this file once it listens
@@ -98,8 +103,13 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-async fn start(config: Config, address_file: Option<&Path>, human: bool) -> anyhow::Result<Running> {
+async fn start(
+    mut config: Config,
+    address_file: Option<&Path>,
+    human: bool,
+) -> anyhow::Result<Running> {
     let recorder = Recorder::install()?;
+    fit_to_open_files(&mut config);
     // The port is taken first, so that a second server on it fails before it touches any data, but
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
@@ -125,6 +135,29 @@ async fn start(config: Config, address_file: Option<&Path>, human: bool) -> anyh
         introduce(&key, address, loopback_open);
     }
     Ok(Running { engine, opened, serving, stop, patience })
+}
+
+/// Lowers the limits of connections to what the system allows this process to open. An attempt that
+/// fails because we have no descriptor left would be charged to the receiver.
+fn fit_to_open_files(config: &mut Config) {
+    let Ok(limits) = std::fs::read_to_string("/proc/self/limits") else { return };
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    let Some(limit) = soft else { return };
+    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
+    if *server + *egress + OTHER_FILES <= limit {
+        return;
+    }
+    let room = limit.saturating_sub(OTHER_FILES).max(2);
+    *egress = (*egress).min(room / 2);
+    *server = (*server).min(room - *egress);
+    info!(
+        limit,
+        server.connections = *server,
+        egress.connections = *egress,
+        "connections are limited to the open files the system allows; raise that with `ulimit -n` \
+         or LimitNOFILE="
+    );
 }
 
 async fn start_engine(
@@ -168,11 +201,8 @@ fn serve_api(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    let options = posthorn_api::Options {
-        metrics,
-        body_bytes: server.body,
-        batch_bytes: server.batch_body,
-    };
+    let options =
+        posthorn_api::Options { metrics, body_bytes: server.body, batch_bytes: server.batch_body };
     let limits = posthorn_api::ServeLimits {
         connections: server.connections,
         head_time: server.head_timeout,
@@ -204,8 +234,9 @@ fn explain_listen(address: SocketAddr, error: &io::Error) -> Failure {
                 .hint("stop it, or choose another with --listen; port 0 takes a free one")
         }
         io::ErrorKind::PermissionDenied => {
-            Failure::new(Code::Denied, format!("this user may not listen on {address}"))
-                .hint("ports below 1024 need a right of their own; choose a higher one with --listen")
+            Failure::new(Code::Denied, format!("this user may not listen on {address}")).hint(
+                "ports below 1024 need a right of their own; choose a higher one with --listen",
+            )
         }
         io::ErrorKind::AddrNotAvailable => {
             Failure::new(Code::Config, format!("{address} is not an address of this machine"))
@@ -252,7 +283,8 @@ fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
 fn introduce(key: &NewKey, address: SocketAddr, loopback_open: bool) {
     let paint = Paint::stderr();
     let usual = address.port() == 8080 && address.ip().is_loopback();
-    let server = if usual { String::new() } else { format!("\n  export POSTHORN_SERVER=http://{address}") };
+    let server =
+        if usual { String::new() } else { format!("\n  export POSTHORN_SERVER=http://{address}") };
     let local = if loopback_open {
         String::new()
     } else {

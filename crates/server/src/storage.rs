@@ -70,10 +70,12 @@ pub async fn open(store: &config::Store) -> anyhow::Result<Opened> {
 fn explain_open(error: &OpenError) -> Failure {
     let message = chain(error);
     match error {
-        OpenError::Directory { path, .. } => Failure::new(Code::CannotCreate, message).hint(format!(
-            "let the user that runs Posthorn write {}, or name another directory with --data",
-            path.display()
-        )),
+        OpenError::Directory { path, .. } => {
+            Failure::new(Code::CannotCreate, message).hint(format!(
+                "let the user that runs Posthorn write {}, or name another directory with --data",
+                path.display()
+            ))
+        }
         OpenError::InUse { .. } => Failure::new(Code::InUse, message)
             .hint("stop the other process, or name another directory with --data"),
         OpenError::NewerSchema { .. } | OpenError::ChangedMigration { .. } => {
@@ -82,8 +84,9 @@ fn explain_open(error: &OpenError) -> Failure {
         }
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
-        OpenError::Sqlite { .. } => Failure::new(Code::Io, message)
-            .hint("look whether the disk is full, read-only or broken; `df` and the system log tell"),
+        OpenError::Sqlite { .. } => Failure::new(Code::Io, message).hint(
+            "look whether the disk is full, read-only or broken; `df` and the system log tell",
+        ),
         _ => Failure::new(Code::Failure, message),
     }
 }
@@ -119,18 +122,31 @@ async fn connect(
     }
 }
 
-/// Copies a SQLite store to a new file.
+/// Copies a SQLite store to a new file, as of one moment, also while a server works with it.
 pub async fn backup(
     data: &Path,
     to: &Path,
     mut report: impl FnMut(u64, u64) + Send + 'static,
 ) -> anyhow::Result<()> {
-    let options = posthorn_store_sqlite::Options::new(data);
-    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await?;
-    let store = opened.map_err(|e| explain_open(&e))?;
-    let copied = store.backup_to(to, move |progress| report(progress.done, progress.total)).await;
-    let closed = store.close().await;
-    copied.and(closed).map_err(|e: Error| Failure::new(Code::Io, chain(&e)))?;
+    if !data.join("posthorn.db").exists() {
+        return Err(Failure::new(
+            Code::Failure,
+            format!("there is no store in {}", data.display()),
+        )
+        .hint("name the data directory with --data, or the configuration with --config")
+        .into());
+    }
+    if to.exists() {
+        return Err(Failure::new(Code::CannotCreate, format!("{} is there already", to.display()))
+            .hint("a backup is never written over; choose another name")
+            .into());
+    }
+    let (from, into) = (data.to_owned(), to.to_owned());
+    let copy = move || {
+        posthorn_store_sqlite::backup_file(&from, &into, |p| report(p.done, p.total))
+    };
+    let copied = tokio::task::spawn_blocking(copy).await?;
+    copied.map_err(|e| Failure::new(Code::Io, chain(&e)))?;
     Ok(())
 }
 

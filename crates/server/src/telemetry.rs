@@ -8,6 +8,7 @@ use metrics::{Unit, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use posthorn_api::RenderMetrics;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
@@ -15,7 +16,8 @@ use crate::exit::{Code, Failure};
 
 /// Upper bounds for histograms of seconds: from a store's commit to an attempt's deadline.
 const SECONDS: [f64; 16] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
 ];
 /// Upper bounds for histograms of sizes of batches.
 const SIZES: [f64; 12] =
@@ -43,6 +45,10 @@ pub fn start_logs(log: &Log) -> bool {
     } else {
         builder.json().flatten_event(true).try_init()
     });
+    std::panic::set_hook(Box::new(|info| {
+        let backtrace = std::backtrace::Backtrace::capture();
+        error!(panic = %info, %backtrace, "something panicked; this is a defect, please report it");
+    }));
     human
 }
 
@@ -56,7 +62,9 @@ impl Recorder {
         let failed = |e| Failure::new(Code::Failure, format!("metrics cannot be set up: {e}"));
         let handle = PrometheusBuilder::new()
             .set_buckets(&SIZES)
-            .and_then(|b| b.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS))
+            .and_then(|b| {
+                b.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
+            })
             .and_then(PrometheusBuilder::install_recorder)
             .map_err(failed)?;
         posthorn_engine::metrics::describe();

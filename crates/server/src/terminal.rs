@@ -11,7 +11,10 @@ use serde_json::Value;
 /// A progress bar is drawn at most this often: more is only flicker.
 const FRAMES_PER_SECOND: u8 = 10;
 /// Texts in a table are cut here, so that a row stays one line.
-const CELL_CHARS_MAX: usize = 60;
+const CELL_CHARS_MAX: usize = 80;
+
+/// Objects up to this long are shown on one line.
+const INLINE_CHARS_MAX: usize = 120;
 
 /// Whether colours are wanted on a stream.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +169,7 @@ pub fn describe(value: &Value, fields: &[&str]) -> String {
         let Some(field) = value.get(name) else { continue };
         let text = match field {
             Value::Object(inner) if inner.is_empty() => continue,
+            Value::Object(_) if field.to_string().len() <= INLINE_CHARS_MAX => field.to_string(),
             Value::Object(_) => format!("{field:#}").replace('\n', &format!("\n{:width$}  ", "")),
             other => clean(&plain(other)),
         };
@@ -185,7 +189,7 @@ mod tests {
     fn tables_line_up_and_obey_nothing() {
         let rows = vec![
             vec!["a".to_owned(), "x\u{1b}[31m".to_owned()],
-            vec!["längst".to_owned(), "y".repeat(100)],
+            vec!["längst".to_owned(), "y".repeat(200)],
         ];
         let text = table(&["ID", "WHAT"], &rows);
         let lines: Vec<_> = text.lines().collect();

@@ -293,8 +293,10 @@ async fn main() {
     for worker in workers {
         worker.await.expect("a worker");
     }
+    let took = began.elapsed().as_secs_f64();
+    bench.store.depart(bench.node).await.expect("the shards are free for the next run");
     let done = bench.done.load(Ordering::Relaxed);
-    let rate = done as f64 / began.elapsed().as_secs_f64();
+    let rate = done as f64 / took;
     let batches = done.max(1) as f64 / bench.settings.batch as f64;
     let mean = |total: &AtomicU64| total.load(Ordering::Relaxed) as f64 / batches / 1000.0;
     #[expect(clippy::print_stdout, reason = "a bench prints its result")]

@@ -1,6 +1,6 @@
--- Times are milliseconds since 1970 (bigint), as the domain counts them; only leases are timestamptz,
--- because they are judged by this server's clock. 9223372036854775807 is "not until something else
--- happens": a live delivery due then is parked behind others of its lane.
+-- Times are milliseconds since 1970 (bigint), as the domain counts them; only leases are
+-- timestamptz, because they are judged by this server's clock. 9223372036854775807 is "not until
+-- something else happens": a live delivery due then is parked behind others of its lane.
 --
 -- Delivery states: 0 pending, 1 in flight, 2 delivered, 10-13 dead (exhausted, permanent, gate,
 -- expired), 20-22 cancelled (unsubscribed, operator, dropped).
@@ -52,8 +52,8 @@ create table subscription (
 );
 create index subscription_version on subscription (version);
 
--- Deleted subscriptions that may still have unfinished deliveries. Always small, so that the hot path
--- can afford to look.
+-- Deleted subscriptions that may still have unfinished deliveries. Always small, so that the hot
+-- path can afford to look.
 create table subscription_gone (
     id uuid primary key,
     shard smallint not null,
@@ -75,8 +75,8 @@ create index api_key_version on api_key (version);
 
 -- ---- events ------------------------------------------------------------------------------------
 
--- Immutable. Partitioned by day of the id (UUIDv7). The row lists its deliveries, which saves an index
--- on the event in both delivery tables.
+-- Immutable. Partitioned by day of the id (UUIDv7). The row lists its deliveries, which saves an
+-- index on the event in both delivery tables.
 create table event (
     id uuid not null,
     tenant uuid not null,

@@ -1,5 +1,5 @@
-//! Domain values as columns, and back. What comes back is checked as strictly as what goes in: a row
-//! that says what it cannot say is an error that names it, never a panic and never a guess.
+//! Domain values as columns, and back. What comes back is checked as strictly as what goes in: a
+//! row that says what it cannot say is an error that names it, never a panic and never a guess.
 
 use std::borrow::Cow;
 use std::fmt;

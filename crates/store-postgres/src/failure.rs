@@ -107,7 +107,8 @@ fn classify(error: tokio_postgres::Error, context: &'static str, committing: boo
     }
     // Answers to a statement: the transaction was rolled back.
     match &state.code()[..2] {
-        // Lost connections, lack of resources, interventions, system errors, concurrency, read-only.
+        // Lost connections, lack of resources, interventions, system errors, concurrency,
+        // read-only.
         "08" | "53" | "57" | "58" | "40" | "25" | "55" | "0A" => Error::unavailable(context, error),
         // Everything else is a defect of ours or of the data.
         _ => Error::fatal(context, error),

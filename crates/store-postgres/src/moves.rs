@@ -1,8 +1,8 @@
 //! What operators do by hand, and what a deleted subscription leaves to be done.
 //!
-//! None of this is frequent, so it is written for clarity: a few statements one after the other. The
-//! lane's lock is taken before anything about the lane is read; since that needs the lane's name, a
-//! delivery is looked up twice, and only the second look counts.
+//! None of this is frequent, so it is written for clarity: a few statements one after the other.
+//! The lane's lock is taken before anything about the lane is read; since that needs the lane's
+//! name, a delivery is looked up twice, and only the second look counts.
 
 use deadpool_postgres::Object;
 use posthorn_domain::{
@@ -51,8 +51,8 @@ async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Foun
     })
 }
 
-/// Takes the lock of a delivery's lane. The rows that were read for it are let go again first, since
-/// locks come before rows everywhere else.
+/// Takes the lock of a delivery's lane. The rows that were read for it are let go again first,
+/// since locks come before rows everywhere else.
 async fn enter_lane(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
     let first = find(client, tenant, id).await?;
     let Some(lane) = first.delivery().lane.as_ref() else { return Ok(first) };

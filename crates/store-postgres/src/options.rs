@@ -57,12 +57,12 @@ impl Options {
 
     /// The statements that every connection begins with.
     ///
-    /// Every statement here is right with one plan whatever the sizes: go through the batch and probe
-    /// an index for each item. The server would rather read a table from end to end while it believes
-    /// it to be small, and a queue often is, just before it is not; the plan would then stay for a
-    /// minute of standstill. So plans are made once, without looking at the batch, and the ways to
-    /// read whole tables are closed.
-    /// A commit that does not wait for the disk is no commit: that setting is overruled.
+    /// Every statement here is right with one plan whatever the sizes: go through the batch and
+    /// probe an index for each item. The server would rather read a table from end to end while it
+    /// believes it to be small, and a queue often is, just before it is not; the plan would then
+    /// stay for a minute of standstill. So plans are made once, without looking at the batch, and
+    /// the ways to read whole tables are closed. A commit that does not wait for the disk is no
+    /// commit: that setting is overruled.
     pub(crate) fn session(&self) -> String {
         let timeout = self.statement_timeout.as_millis();
         let mut text = format!(

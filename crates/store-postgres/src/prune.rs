@@ -2,18 +2,18 @@
 //!
 //! # Theory of operation
 //! A day whose events are all done with is dropped whole, with its deliveries and attempts: no rows
-//! are deleted and nothing is left to vacuum. Where something of a day must stay (a dead letter with
-//! a longer life, a delivery that is still tried), the rest of the day is removed in bites, and so is
-//! everything in the rest partition. A day that is only partly past its limit waits until it is
-//! wholly so, unless the limit is so recent that waiting would be most of it.
+//! are deleted and nothing is left to vacuum. Where something of a day must stay (a dead letter
+//! with a longer life, a delivery that is still tried), the rest of the day is removed in bites,
+//! and so is everything in the rest partition. A day that is only partly past its limit waits until
+//! it is wholly so, unless the limit is so recent that waiting would be most of it.
 //!
 //! A bite looks at a bounded number of events from where the last one stopped; a round is over when
 //! all partitions were seen. So events that must stay are looked at once a round, not once a bite.
 //!
 //! # Invariants
-//! Never an event with an unfinished delivery: an event goes only when as many deliveries as it lists
-//! have ended, and those rows are held while they are counted. Never a dead letter that blocks its
-//! lane.
+//! Never an event with an unfinished delivery: an event goes only when as many deliveries as it
+//! lists have ended, and those rows are held while they are counted. Never a dead letter that
+//! blocks its lane.
 
 use deadpool_postgres::Object;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::codec::{FIRST_UID, Uid, limit};
 use crate::failure::{Failure, Outcome};
 use crate::partition::{self, DAY_MILLIS, Day};
-use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit, execute, query};
+use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit, execute};
 use crate::{lock, sql};
 
 const KEYS: Operation = Operation::write("prune_keys", "remove old idempotency keys");
@@ -172,7 +172,9 @@ async fn bite(
                 begin(client).await?;
                 let (ended, dead) = (prune.ended_before.as_millis(), prune.dead_before.as_millis());
                 let params: [Param<'_>; 5] = [&after.0, &after.1, &ended, &dead, &limit(want)];
-                let bite = match query(client, &text, &params).await {
+                // Not kept prepared: there is a new partition every day.
+                let rows = client.query(&text, &params).await.map_err(Failure::Database);
+                let bite = match rows {
                     Ok(rows) => bite_of(&rows)?,
                     // Another node has dropped the day meanwhile.
                     Err(failure) if is_gone(&failure) => {
@@ -246,8 +248,8 @@ async fn try_drop(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usi
     Ok(events)
 }
 
-/// How many events a day has, if all that it holds may go: as many deliveries have ended long enough
-/// ago as the events list, and all of them belong to events of the day.
+/// How many events a day has, if all that it holds may go: as many deliveries have ended long
+/// enough ago as the events list, and all of them belong to events of the day.
 async fn removable(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usize>> {
     let (from, to) = day.keys();
     let (ended, dead) = (prune.ended_before.as_millis(), prune.dead_before.as_millis());

@@ -152,8 +152,8 @@ async fn listed(
     Ok(deliveries_in(&query(client, &text, &params).await?)?)
 }
 
-/// The statement of a list: with the conditions spelled out, each variant has a plan of its own, from
-/// the primary key, from `delivery_done_subscription` or from `delivery_done_dead`, backwards.
+/// The statement of a list: with the conditions spelled out, each variant has a plan of its own,
+/// from the primary key, from `delivery_done_subscription` or from `delivery_done_dead`, backwards.
 pub(crate) fn list_sql(by_subscription: bool, kind: Option<StateKind>) -> String {
     let only = if by_subscription { " and subscription = $4" } else { "" };
     let live = match kind {

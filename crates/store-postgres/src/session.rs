@@ -104,7 +104,9 @@ impl Session {
         let began = Instant::now();
         let result = match tokio::spawn(async move { this.drive(operation, work).await }).await {
             Ok(result) => result,
-            Err(error) => Err(Error::fatal(operation.context, error)),
+            Err(error) if error.is_panic() => Err(Error::fatal(operation.context, error)),
+            // The runtime is shutting down.
+            Err(error) => Err(in_the_dark(operation, error)),
         };
         metrics::call(operation.name, operation.writes, began.elapsed());
         if result.as_ref().is_err_and(|error| !matches!(error, Error::Refused(_))) {
@@ -127,10 +129,7 @@ impl Session {
                 Ok(Err(failure)) => failure,
                 Err(elapsed) => {
                     drop(Object::take(client));
-                    return Err(match operation.writes {
-                        true => Error::unknown(operation.context, elapsed),
-                        false => Error::unavailable(operation.context, elapsed),
-                    });
+                    return Err(in_the_dark(operation, elapsed));
                 }
             };
             let lost = failure.connection_is_lost();
@@ -157,6 +156,17 @@ impl Session {
         if !rolled_back {
             drop(Object::take(client));
         }
+    }
+}
+
+/// Nothing was heard of what became of the work.
+fn in_the_dark(
+    operation: Operation,
+    cause: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
+    match operation.writes {
+        true => Error::unknown(operation.context, cause),
+        false => Error::unavailable(operation.context, cause),
     }
 }
 

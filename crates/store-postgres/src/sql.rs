@@ -1,5 +1,5 @@
-//! Every statement, by name. One file each, so that a statement can be read, and its plan asked for,
-//! as it stands. A test prepares them all against a migrated database.
+//! Every statement, by name. One file each, so that a statement can be read, and its plan asked
+//! for, as it stands. A test prepares them all against a migrated database.
 
 macro_rules! statements {
     ($($name:ident = $file:literal),+ $(,)?) => {

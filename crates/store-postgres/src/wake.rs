@@ -9,16 +9,17 @@
 //!
 //! # Invariants
 //! Nothing here is ever waited for by a writer, and nothing depends on a hint arriving. When the
-//! connection is lost it is made again, with growing pauses, and everything is hinted at once, since
-//! hints may have been missed.
+//! connection is lost it is made again, with growing pauses, and everything is hinted at once,
+//! since hints may have been missed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
 use parking_lot::Mutex;
 use posthorn_domain::Shard;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -26,6 +27,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::debug;
 
+use crate::lock;
 use crate::options::Options;
 
 /// Between two notifications of one node.
@@ -33,8 +35,6 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Between two tries to connect: doubled up to the larger one.
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
-/// Notifications that may wait here to be read; when full, the reader of the socket waits.
-const INBOX: usize = 64;
 
 type PgConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
@@ -104,7 +104,7 @@ impl Wake {
         let line = Line {
             outbox: Arc::clone(&outbox),
             inbox: Arc::clone(&inbox),
-            channel: format!("posthorn_{}", options.schema.as_deref().unwrap_or("wake")),
+            channel: channel(options.schema.as_deref()),
             connect_timeout: options.connect_timeout,
             config,
             tls,
@@ -137,6 +137,11 @@ impl Wake {
             self.inbox.wake.notified().await;
         }
     }
+}
+
+/// Names of channels are short, those of schemas need not be.
+fn channel(schema: Option<&str>) -> String {
+    format!("posthorn_{:016x}", lock::fnv([schema.unwrap_or_default().as_bytes(), &[]]))
 }
 
 /// What the task owns.
@@ -175,24 +180,20 @@ impl Line {
         connection: PgConnection,
         first: bool,
     ) -> Result<(), tokio_postgres::Error> {
-        let (send, mut receive) = mpsc::channel(INBOX);
-        let reader = AbortOnDrop(tokio::spawn(read(connection, send)));
-        let own = client.query_one("select pg_backend_pid()", &[]).await?.try_get::<_, i32>(0)?;
-        client.batch_execute(&format!("listen {}", crate::options::quoted(&self.channel))).await?;
+        let own = Arc::new(AtomicI32::new(0));
+        let inbox = Arc::clone(&self.inbox);
+        let mut reader = AbortOnDrop(tokio::spawn(read(connection, inbox, Arc::clone(&own))));
+        // Known before we listen, so that nothing of our own is ever heard.
+        let pid = client.query_one("select pg_backend_pid()", &[]).await?.try_get(0)?;
+        own.store(pid, Ordering::Relaxed);
+        client.batch_execute(&format!("listen {}", self.channel)).await?;
         if !first {
             self.inbox.put(Hints::ALL);
         }
         let notify = client.prepare("select pg_notify($1, $2)").await?;
         loop {
             tokio::select! {
-                received = receive.recv() => match received {
-                    Some((sender, text)) if sender != own => {
-                        // What a newer version may say more is no hint to us.
-                        self.inbox.put(Hints::decode(&text).unwrap_or(Hints::ALL));
-                    }
-                    Some(_) => {}
-                    None => break,
-                },
+                _ = &mut reader.0 => return Ok(()),
                 () = self.outbox.wake.notified() => {
                     let hints = std::mem::take(&mut *self.outbox.hints.lock());
                     if !hints.is_empty() {
@@ -202,8 +203,6 @@ impl Line {
                 }
             }
         }
-        drop(reader);
-        Ok(())
     }
 }
 
@@ -215,17 +214,15 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Drives the socket and passes notifications on.
-async fn read(mut connection: PgConnection, inbox: mpsc::Sender<(i32, String)>) {
-    loop {
-        match poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(n))) => {
-                if inbox.send((n.process_id(), n.payload().to_owned())).await.is_err() {
-                    return;
-                }
-            }
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return,
+/// Drives the socket and takes in the notifications of others. It never waits for anybody here, so
+/// that answers to our own statements always get through.
+async fn read(mut connection: PgConnection, inbox: Arc<HintBox>, own: Arc<AtomicI32>) {
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(heard) = message
+            && heard.process_id() != own.load(Ordering::Relaxed)
+        {
+            // What a newer version may say more, we take for everything.
+            inbox.put(Hints::decode(heard.payload()).unwrap_or(Hints::ALL));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::{Delivery, DeliveryId, Event, EventId, Fence, Shard};
 use posthorn_store::{Claim, DueSubscription, PendingAsk, Result, Work};
+use tracing::error;
 
 use crate::codec::{self, Reader, Uid, due, limit};
 use crate::failure::Outcome;
@@ -76,9 +77,20 @@ async fn read_pending(
     }
     let events = events_of(client, found.iter().map(|(_, d)| d), max_bytes).await?;
     let mut replies: Vec<Vec<Work>> = asks.iter().map(|_| Vec::new()).collect();
+    let cut = events.values().map(|event| event.payload.len()).sum::<usize>() > max_bytes;
+    let mut any = false;
     for (item, delivery) in found {
-        // The rest of the list did not fit.
-        let Some(event) = events.get(&delivery.event) else { break };
+        let Some(event) = events.get(&delivery.event) else {
+            if cut && any {
+                // The rest of the list did not fit.
+                break;
+            }
+            // It ended and was removed between the two statements; otherwise somebody has been at
+            // the tables, and one lost event must not stop all those behind it.
+            error!(delivery = %delivery.id, "The event of a delivery is missing");
+            continue;
+        };
+        any = true;
         if let Some(reply) = replies.get_mut(item) {
             reply.push(Work { delivery, event: Arc::clone(event) });
         }

@@ -14,7 +14,9 @@ use posthorn_domain::{
 use posthorn_store::conformance::builders::{
     LONG, all_shards, at, attempt, delivered, delivery, event, node, subscription,
 };
-use posthorn_store::{CatalogChange, Grant, NewEvent, PendingAsk, Record, Recorded, Store};
+use posthorn_store::{
+    CatalogChange, DeliveryFilter, Grant, NewEvent, PendingAsk, Record, Recorded, Store,
+};
 use posthorn_store_sqlite::{Options, SqliteStore};
 
 const SUBSCRIPTIONS: usize = 100;
@@ -145,6 +147,11 @@ impl Bench {
         let began = Instant::now();
         let works = self.store.pending(vec![ask], usize::MAX).await?;
         println!("  pending: {} in {:.2?}", works[0].len(), began.elapsed());
+        let subscription = Some(self.subscriptions[1]);
+        let filter = DeliveryFilter { subscription, limit: 50, ..DeliveryFilter::default() };
+        let began = Instant::now();
+        let page = self.store.deliveries(TenantId::DEFAULT, filter).await?;
+        println!("  page behind the backlog: {} in {:.2?}", page.items.len(), began.elapsed());
         let began = Instant::now();
         let counts = self.store.counts(None).await?;
         println!("  counts: {} deliveries in {:.2?}", counts.deliveries(), began.elapsed());

@@ -20,7 +20,23 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Copies `from` to the new file `to`, as of one moment.
+/// Copies the store in `directory` to the new file `to`, as of one moment, whether or not another
+/// process works with it: the copy only reads. Blocks. `report` is called after every slice. When it
+/// fails, nothing is left of the copy.
+pub fn backup_file(
+    directory: &Path,
+    to: &Path,
+    report: impl FnMut(Progress),
+) -> Result<(), BackupError> {
+    let result = copy(&directory.join(open::DATABASE_FILE), to, report);
+    if let Err(BackupError::Open(_) | BackupError::Sqlite(_) | BackupError::Sync(_)) = &result {
+        // Half a copy must not be taken for a whole one.
+        drop(std::fs::remove_file(to));
+    }
+    result
+}
+
+/// Copies the file `from` to the new file `to`, as of one moment.
 ///
 /// The source is held at one snapshot for the whole copy. Without that, SQLite starts over whenever
 /// the writer commits between two slices, and a busy store would never be done.
@@ -50,16 +66,23 @@ pub(crate) fn copy(
     }
     source.execute_batch("commit")?;
     target.close().map_err(|(_, error)| error)?;
-    std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(BackupError::Target)
+    std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(BackupError::Sync)
 }
 
 /// Why a backup was not made.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BackupError {
-    #[error("the target file cannot be created and written")]
+#[non_exhaustive]
+pub enum BackupError {
+    /// It is there already, or the place is not writable.
+    #[error("the target file cannot be created")]
     Target(#[source] std::io::Error),
+    /// The copy could not be synced to disk.
+    #[error("the target file cannot be synced to disk")]
+    Sync(#[source] std::io::Error),
+    /// There is no store, or it cannot be read.
     #[error("the source cannot be opened")]
     Open(#[from] OpenError),
+    /// SQLite stopped.
     #[error("SQLite stopped the copy")]
     Sqlite(#[from] rusqlite::Error),
 }

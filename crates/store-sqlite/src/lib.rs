@@ -43,7 +43,7 @@ mod store;
 mod write;
 mod writer;
 
-pub use backup::Progress;
+pub use backup::{BackupError, Progress, backup_file};
 pub use error::OpenError;
 pub use open::Options;
 pub use store::SqliteStore;

@@ -157,11 +157,11 @@ pub(crate) const DELIVERIES_OF_EVENT: &str = concat!(
     page_of_deliveries!()
 );
 
-/// A range of `delivery_of_subscription`, backwards.
+/// `delivery_by_id` backwards; it holds the subscription, so others' rows are passed over cheaply.
 pub(crate) const DELIVERIES_OF_SUBSCRIPTION: &str = concat!(
     "select ",
     delivery_columns!(),
-    " from delivery d indexed by delivery_of_subscription",
+    " from delivery d indexed by delivery_by_id",
     delivery_joins!(),
     "where d.tenant = ?1 and d.subscription = ?5",
     page_of_deliveries!()

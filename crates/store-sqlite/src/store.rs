@@ -135,8 +135,9 @@ impl SqliteStore {
         report: impl FnMut(Progress) + Send + 'static,
     ) -> Result<()> {
         self.shared.check()?;
-        let (from, to) = (self.path.join(open::DATABASE_FILE), target.to_owned());
-        let copied = tokio::task::spawn_blocking(move || backup::copy(&from, &to, report)).await;
+        let (from, to) = (self.path.clone(), target.to_owned());
+        let copied =
+            tokio::task::spawn_blocking(move || backup::backup_file(&from, &to, report)).await;
         let copied = copied.map_err(|error| Error::unavailable("making a backup", error))?;
         copied.map_err(|error| Error::unavailable("making a backup", error))
     }

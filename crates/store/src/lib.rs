@@ -17,7 +17,7 @@
 //!   [`Fence`](posthorn_domain::Fence). When the shard's epoch has moved on, the write changes
 //!   nothing and says so. Expiry of leases is judged by the store's clock alone.
 //! * **Fan-out belongs to the commit.** [`Store::accept`] refuses an event whose plan was made on
-//!   an older version of its tenant's catalog.
+//!   another version of its tenant's catalog.
 //!
 //! # What it must not know
 //! Which databases exist, what HTTP is, and when anything should be retried.
@@ -28,6 +28,8 @@ mod error;
 mod intake;
 mod lease;
 pub mod model;
+#[cfg(feature = "plant")]
+pub mod plant;
 mod query;
 mod work;
 
@@ -149,7 +151,8 @@ pub trait Store: Send + Sync + 'static {
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept>;
 
     /// Removes history that nobody needs any more, in small bites. Never an event with an
-    /// unfinished delivery, never a dead letter younger than its own limit.
+    /// unfinished delivery, never a dead letter younger than its own limit, never one that blocks
+    /// its lane.
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
     // ---- membership ----------------------------------------------------------------------------
@@ -179,8 +182,8 @@ pub trait Store: Send + Sync + 'static {
     /// empty). Only a hint: it may be lost, and coalesced with others.
     async fn notify(&self, shards: &[Shard]) -> Result<()>;
 
-    /// Waits for the next hint of another node. `Some(shards)` as given to [`Store::notify`]; stores
-    /// that one process owns alone wait for ever.
+    /// Waits for the next hint of another node: the shards as given to [`Store::notify`]. Stores that
+    /// one process owns alone wait for ever.
     async fn notified(&self) -> Vec<Shard>;
 
     // ---- questions -----------------------------------------------------------------------------

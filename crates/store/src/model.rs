@@ -148,8 +148,20 @@ impl State {
                 Accepted::Conflict { event: stored.event }
             };
         }
-        if self.catalog.tenant_version(tenant) != Some(new.catalog) {
+        #[cfg(feature = "plant")]
+        let takes_stale = crate::plant::active(crate::plant::Plant::StaleCatalog)
+            && new.catalog != CatalogVersion(u64::MAX);
+        #[cfg(not(feature = "plant"))]
+        let takes_stale = false;
+        if self.catalog.tenant_version(tenant) != Some(new.catalog) && !takes_stale {
             return Accepted::Stale;
+        }
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::KeyOutsideTransaction) {
+            // Nobody writes it in this transaction; the first reader would have.
+            self.events.insert(new.event.id, Arc::clone(&new.event));
+            let placed = new.deliveries.into_iter().map(|d| self.place(&new.event, d)).collect();
+            return Accepted::Stored(placed);
         }
         if let Some(idempotency) = new.idempotency {
             let stored = StoredKey {
@@ -177,7 +189,12 @@ impl State {
                     StateKind::Dead => prune.dead_before.min(prune.ended_before),
                     _ => prune.ended_before,
                 };
-                state.is_terminal() && ended < limit
+                #[cfg(feature = "plant")]
+                if crate::plant::active(crate::plant::Plant::PruneUnfinished) {
+                    return row.delivery.created_at < limit;
+                }
+                // A dead letter that blocks its lane is what those behind it wait for.
+                state.is_terminal() && !row.blocks && ended < limit
             })
         };
         let doomed: Vec<EventId> = self

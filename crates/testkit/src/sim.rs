@@ -38,10 +38,9 @@ mod oracle;
 pub mod plan;
 mod publishers;
 mod receivers;
-mod reply;
 pub mod run;
 mod trace;
 mod world;
 
-pub use oracle::{Invariant, Violation};
+pub use oracle::{Invariant, Tally, Violation};
 pub use run::{Outcome, run};

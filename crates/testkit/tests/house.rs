@@ -16,7 +16,16 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("api", &["engine", "store", "domain"]),
     (
         "server",
-        &["api", "engine", "store", "store-sqlite", "store-postgres", "egress", "sealing", "domain"],
+        &[
+            "api",
+            "engine",
+            "store",
+            "store-sqlite",
+            "store-postgres",
+            "egress",
+            "sealing",
+            "domain",
+        ],
     ),
     // Rooms for tests; nobody builds on them.
     ("testkit", &["engine", "store", "egress", "sealing", "domain"]),

@@ -80,6 +80,20 @@ impl Install {
             .map_err(|source| Error::Io { action: "write the configuration", source })
     }
 
+    /// Writes a file that only the server may read.
+    pub(crate) fn write(&self, file: &Path, text: &str) -> Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(file)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|source| Error::Io { action: "write a file for the server", source })?;
+        self.give_away(file)
+    }
+
     pub(crate) fn watchdog(&self, folder: &Path) -> Result<Child> {
         crate::watchdog(self.wrap(Path::new("sh")), &self.bin.join("pg_ctl"), folder)
     }

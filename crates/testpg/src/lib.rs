@@ -6,10 +6,10 @@
 //! again, which is what crash tests need. [`shared`] is one server for the whole test process.
 //!
 //! # Theory of operation
-//! `pg_ctl` does the starting and stopping. A watchdog, three lines of shell, waits for its standard
-//! input to end and then stops the server and removes the folder. Its input is a pipe that this
-//! process holds: it closes on drop, and also when the process panics, exits with statics undropped,
-//! or is killed. So no server is ever left behind, without any signal handling here.
+//! `pg_ctl` does the starting and stopping. A watchdog, three lines of shell, waits for its
+//! standard input to end and then stops the server and removes the folder. Its input is a pipe that
+//! this process holds: it closes on drop, and also when the process panics, exits with statics
+//! undropped, or is killed. So no server is ever left behind, without any signal handling here.
 //!
 //! PostgreSQL refuses to run as root. When the tests run as root, everything is run as `postgres`,
 //! or `nobody`, by means of `setpriv`.
@@ -175,6 +175,15 @@ impl TestPostgres {
             &format!("--dbname={}", self.url()),
             &format!("--command={statement}"),
         ]))
+    }
+
+    /// From the next connection on the server offers TLS with this certificate (both in PEM).
+    pub fn enable_tls(&self, certificate: &str, key: &str) -> Result<()> {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            self.install.write(&self.data().join(name), text)?;
+        }
+        self.sql("alter system set ssl = on")?;
+        self.sql("select pg_reload_conf()").map(drop)
     }
 
     /// Stops without a checkpoint, as after a power cut: the next start recovers from the log.

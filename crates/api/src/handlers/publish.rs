@@ -17,7 +17,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::call::{Answer, Call};
-use crate::json::{self, AtMost, Text, TextMap};
+use crate::json::{self, AtMost, Object, Text, TextMap};
 use crate::problem::{Problem, Result};
 use crate::respond;
 use crate::wire::PublishedView;
@@ -145,9 +145,9 @@ impl Serialize for ItemView {
 /// one by one, to find out which.
 fn items(body: &Bytes) -> Result<Vec<Result<Publish>>> {
     let text = json::utf8(body)?;
-    if let Ok(batch) = serde_json::from_str::<Batch<Item<'_>>>(text) {
+    if let Ok(Object(batch)) = serde_json::from_str::<Object<Batch<Object<Item<'_>>>>>(text) {
         let events = batch.events.0.into_iter();
-        return Ok(events.map(|item| understand_item(item, body)).collect());
+        return Ok(events.map(|Object(item)| understand_item(item, body)).collect());
     }
     let batch: Batch<&RawValue> = json::parse(text)?;
     let events = batch.events.0.into_iter();

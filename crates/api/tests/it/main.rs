@@ -1,5 +1,8 @@
 //! The API as clients meet it: a real engine on the model store, over a real loopback listener.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of cases read better with values")]
+
 mod access;
 mod bad_input;
 mod documents;

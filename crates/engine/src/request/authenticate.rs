@@ -98,6 +98,11 @@ fn sign(
     headers: &mut HeaderMap,
 ) -> Result<(), BuildError> {
     let signing = secrets.signing(name, now);
+    #[cfg(feature = "plant")]
+    let signing = match crate::plant::active(crate::plant::Plant::OldSecret) {
+        true => signing.into_iter().rev().take(1).collect(),
+        false => signing,
+    };
     if signing.is_empty() {
         return Err(BuildError::Auth(format!("the subscription has no signing secret `{name}`")));
     }

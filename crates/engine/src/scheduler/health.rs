@@ -111,6 +111,10 @@ impl Health {
 
     /// How many attempts may be under way at once.
     pub(super) fn limit(&self, limits: &Limits) -> u32 {
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::DoubleConcurrency) {
+            return limits.concurrency * 2;
+        }
         if self.failures >= OPEN_AFTER {
             1
         } else {

@@ -19,6 +19,8 @@ pub(super) struct Lineup {
     queue: BTreeMap<(Timestamp, u64), Work>,
     /// Everything in the queue, under way, or being recorded. The store may return it again.
     known: Ids,
+    /// Those of them that were read from the store and might still be handed over in memory.
+    read: Ids,
     /// Attempts under way.
     pub(super) in_flight: u32,
     /// The earliest due time the store may have that is not in memory.
@@ -95,11 +97,19 @@ impl Lineup {
         self.on_disk = Some(self.on_disk.map_or(due, |known| known.min(due)));
     }
 
-    /// A delivery is no longer ours to think of.
-    pub(super) fn forget(&mut self, id: DeliveryId) {
+    /// A delivery is no longer ours to think of. True when it had been read from the store.
+    pub(super) fn forget(&mut self, id: DeliveryId) -> bool {
         self.known.remove(&id);
         if let Some(since) = &mut self.refill {
             since.insert(id);
+        }
+        self.read.remove(&id)
+    }
+
+    /// Says that a known delivery was read from the store before anybody handed it over.
+    pub(super) fn mark_read(&mut self, id: DeliveryId) {
+        if self.known.contains(&id) {
+            self.read.insert(id);
         }
     }
 
@@ -128,6 +138,7 @@ impl Lineup {
         let queue = std::mem::take(&mut self.queue);
         for work in queue.values() {
             self.known.remove(&work.delivery.id);
+            self.read.remove(&work.delivery.id);
         }
         queue.into_values()
     }

@@ -38,12 +38,11 @@ impl Scheduler {
         self.in_flight -= 1;
         if job.sick {
             self.sick_in_flight -= 1;
-            if let Some(id) = self.sickbay.pop_front() {
-                if let Some(lineup) = self.lineups.get_mut(&id) {
-                    lineup.in_sickbay = false;
-                }
-                self.evaluate(id);
-            }
+            self.leave_sickbay();
+        }
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
+            self.in_flight += 1;
         }
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
@@ -58,7 +57,7 @@ impl Scheduler {
         let id = done.subscription();
         if let Ended::Overtaken = done.result {
             self.held.busy(done.job.fence.shard, -1);
-            self.give_back(done.job.work, now.plus(OVERTAKEN_REST));
+            self.give_back(done.job, now.plus(OVERTAKEN_REST));
             return;
         }
         self.note_health(&done, now);
@@ -69,7 +68,12 @@ impl Scheduler {
             Ended::GateClosed | Ended::Overtaken => Happening::GateClosed,
         };
         let dice = self.parts.chance.dice();
+        #[cfg(feature = "plant")]
+        let policy = &planted_policy(policy);
         let next = match step(delivery, &happening, policy, now, dice) {
+            #[cfg(feature = "plant")]
+            Ok(next) => planted_step(next, &done, now),
+            #[cfg(not(feature = "plant"))]
             Ok(next) => next,
             Err(refusal) => {
                 self.held.busy(done.job.fence.shard, -1);
@@ -78,6 +82,12 @@ impl Scheduler {
             }
         };
         let attempt = match &done.result {
+            #[cfg(feature = "plant")]
+            Ended::Outcome(AttemptOutcome::Failed { .. })
+                if crate::plant::active(crate::plant::Plant::NoHistory) =>
+            {
+                None
+            }
             Ended::Outcome(outcome) => Some(history(&done, outcome)),
             _ => None,
         };
@@ -162,8 +172,8 @@ impl Scheduler {
             if !self.is_present(&record.fence) {
                 continue;
             }
-            if let Some(lineup) = self.lineups.get_mut(&id) {
-                lineup.forget(delivery);
+            if self.lineups.get_mut(&id).is_some_and(|lineup| lineup.forget(delivery)) {
+                self.recent.note(&work.delivery, now);
             }
             match answer {
                 Recorded::Written { promoted } => {
@@ -175,7 +185,7 @@ impl Scheduler {
                         self.insert(work, now);
                     }
                     if let Some(next) = promoted {
-                        self.insert(next, now);
+                        self.hand_over(next, now);
                     }
                 }
                 Recorded::Fenced => {}
@@ -188,6 +198,42 @@ impl Scheduler {
             self.evaluate(id);
         }
     }
+}
+
+#[cfg(feature = "plant")]
+fn planted_policy(policy: &Policy) -> Policy {
+    let mut policy = policy.clone();
+    if crate::plant::active(crate::plant::Plant::OneTooMany) {
+        policy.schedule.max_attempts = policy.schedule.max_attempts.map(|max| max + 1);
+    }
+    policy
+}
+
+#[cfg(feature = "plant")]
+fn planted_step(
+    mut next: posthorn_domain::delivery::Step,
+    done: &Done,
+    now: Timestamp,
+) -> posthorn_domain::delivery::Step {
+    use crate::plant::{Plant, active};
+    let wait = next.due_at.since(now).as_millis();
+    let retries = next.charge && next.state == DeliveryState::Pending;
+    if active(Plant::RetryTooEarly) && retries {
+        next.due_at = now.plus(posthorn_domain::Span::from_millis(wait / 2));
+    }
+    if active(Plant::RetryAfterShortens)
+        && retries
+        && let Ended::Outcome(AttemptOutcome::Answered(answer)) = &done.result
+        && let Some(asked) = answer.retry_after.as_ref().and_then(|text| text.parse().ok())
+    {
+        next.due_at = now.plus(posthorn_domain::Span::from_secs(asked));
+    }
+    if active(Plant::NoDeadLetter)
+        && let DeliveryState::Dead(_) = next.state
+    {
+        next.state = DeliveryState::Cancelled(posthorn_domain::CancelReason::Dropped);
+    }
+    next
 }
 
 fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {

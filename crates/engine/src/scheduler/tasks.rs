@@ -7,6 +7,7 @@ use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
+use super::recent::Recent;
 use super::lineup::Ids;
 use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
@@ -125,6 +126,10 @@ impl Scheduler {
     }
 
     pub(super) fn scan(&mut self, shards: Vec<Shard>) {
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::LostWakeUp) && shards.len() > 8 {
+            return;
+        }
         let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
         if !held.is_empty() && !self.stopped {
             self.tasks.spawn(scan(Arc::clone(&self.parts.store), held));
@@ -181,11 +186,23 @@ impl Scheduler {
                 lineup.note_on_disk(works.last().map_or(now, |work| work.delivery.due_at));
             }
             for work in works {
+                #[cfg(feature = "plant")]
+                if crate::plant::active(crate::plant::Plant::RefillUnfiltered) {
+                    if let Some(lineup) = self.lineups.get_mut(&id) {
+                        lineup.forget(work.delivery.id);
+                    }
+                    self.insert(work, now);
+                    continue;
+                }
                 if since.contains(&work.delivery.id) {
                     // Recorded meanwhile: this copy is old. The store is asked again if need be.
                     continue;
                 }
+                let (delivery, young) = (work.delivery.id, Recent::concerns(&work.delivery, now));
                 self.insert(work, now);
+                if young && let Some(lineup) = self.lineups.get_mut(&id) {
+                    lineup.mark_read(delivery);
+                }
             }
             self.evaluate(id);
         }
@@ -212,16 +229,19 @@ impl Scheduler {
                 None => {
                     self.free_slot(&job);
                     self.held.busy(job.fence.shard, -1);
-                    self.give_back(job.work, now.plus(STORE_TROUBLE));
+                    self.give_back(job, now.plus(STORE_TROUBLE));
                 }
             }
         }
     }
 
-    /// Puts a delivery that was taken but not attempted back into the window.
-    pub(super) fn give_back(&mut self, work: Work, not_before: Timestamp) {
+    /// Puts a delivery that was taken but not attempted back into the window, unless the shard has
+    /// changed hands meanwhile: then the store is asked anyway, and may have answered already.
+    pub(super) fn give_back(&mut self, job: Job, not_before: Timestamp) {
+        let work = job.work;
         let id = work.delivery.subscription;
-        if let Some(lineup) = self.lineups.get_mut(&id)
+        if self.is_present(&job.fence)
+            && let Some(lineup) = self.lineups.get_mut(&id)
             && lineup.is_known(work.delivery.id)
         {
             self.window += 1;

@@ -52,8 +52,13 @@ pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<()> {
         writeln!(out, "listening on {}", listener.local_addr()?)?;
         out.flush()?;
     }
-    posthorn_api::serve(listener, router, posthorn_api::ServeLimits::default(), std::future::pending())
-        .await;
+    posthorn_api::serve(
+        listener,
+        router,
+        posthorn_api::ServeLimits::default(),
+        std::future::pending(),
+    )
+    .await;
     Ok(())
 }
 

@@ -57,10 +57,10 @@ impl Home {
         );
         if !path.join("seal.key").exists() {
             let key = posthorn_sealing::vault::VaultKey::generate().to_text();
-            tokio::fs::write(path.join("seal.key"), key).await?;
+            std::fs::write(path.join("seal.key"), key)?;
         }
         let file = path.join("bench.yaml");
-        tokio::fs::write(&file, config).await?;
+        std::fs::write(&file, config)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--config").arg(&file).current_dir(path);
         let mut server = Server::spawn(command, true).await?;
@@ -102,7 +102,9 @@ impl Server {
                 key = words().find(|w| w.starts_with("ph_")).map(str::to_owned).or(key);
                 if line.contains("listening on") {
                     let address = words()
-                        .filter_map(|w| w.trim_start_matches("http://").trim_end_matches('/').parse().ok())
+                        .filter_map(|w| {
+                            w.trim_start_matches("http://").trim_end_matches('/').parse().ok()
+                        })
                         .next();
                     if let Some(address) = address {
                         return anyhow::Ok((address, key));

@@ -60,7 +60,11 @@ impl Reader {
         }
     }
 
-    async fn read<R: AsyncRead + Unpin>(&mut self, from: &mut R, want: usize) -> anyhow::Result<()> {
+    async fn read<R: AsyncRead + Unpin>(
+        &mut self,
+        from: &mut R,
+        want: usize,
+    ) -> anyhow::Result<()> {
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);
         }

@@ -1,4 +1,4 @@
-//! `posthorn backup`: a copy of the SQLite store as of one moment, also while the server runs.
+//! `posthorn backup`: a copy of the SQLite store as of one moment.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,14 @@
 //! `posthorn check`: validates the configuration and shows what is in effect, and why.
 
 use posthorn_domain::policy::profiles::shipped;
+use posthorn_egress::Egress;
 use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
 use crate::config::{self, Loaded};
+use crate::exit::{Code, Failure};
 use crate::serve::ConfigArgs;
+use crate::storage::chain;
 use crate::terminal::{self, Paint};
 
 /// Validate the configuration and show what is in effect, and where it comes from
@@ -30,15 +33,24 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     if args.profiles {
         return Ok(terminal::json(&serde_json::to_value(&loaded.config.engine.profiles)?)?);
     }
-    if json { show_json(&loaded)? } else { show_text(&loaded)? }
+    // Certificates and header values are only looked at here; nothing is opened.
+    Egress::new(loaded.config.egress.clone()).map_err(|e| {
+        Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
+    })?;
+    if json {
+        show_json(&loaded)?
+    } else {
+        show_text(&loaded)?
+    }
     let own = loaded.config.engine.profiles.len() - shipped().len();
     let file = match &loaded.file {
         Some(path) => format!("file {}", path.display()),
         None => format!("no file ({} is not there)", config::FILE_DEFAULT),
     };
-    terminal::note(Paint::stderr().good(format_args!(
-        "the configuration is valid: {file}, {own} own profiles"
-    )));
+    terminal::note(
+        Paint::stderr()
+            .good(format_args!("the configuration is valid: {file}, {own} own profiles")),
+    );
     Ok(())
 }
 

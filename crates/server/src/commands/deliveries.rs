@@ -8,14 +8,23 @@ use serde_json::{Value, json};
 use super::events::show_attempts;
 use super::{Context, Limit};
 use crate::client::{Call, segment};
+use crate::lifecycle::Signals;
 use crate::terminal;
 
 /// How often a redrive is asked how far it is.
 const REDRIVE_POLL: Duration = Duration::from_millis(500);
 
 const FIELDS: [&str; 10] = [
-    "id", "event", "subscription", "state", "reason", "due_at", "attempts_made", "lane",
-    "created_at", "ended_at",
+    "id",
+    "event",
+    "subscription",
+    "state",
+    "reason",
+    "due_at",
+    "attempts_made",
+    "lane",
+    "created_at",
+    "ended_at",
 ];
 const REDRIVE_FIELDS: [&str; 8] =
     ["id", "state", "filter", "per_second", "total", "moved", "created_at", "finished_at"];
@@ -34,6 +43,7 @@ pub enum Command {
         /// Only in this state: pending, delivered, dead or cancelled
         #[arg(long)]
         state: Option<String>,
+        /// How many.
         #[command(flatten)]
         limit: Limit,
     },
@@ -62,6 +72,7 @@ pub enum DeadLetters {
         /// Only of this subscription
         #[arg(long)]
         subscription: Option<String>,
+        /// How many.
         #[command(flatten)]
         limit: Limit,
     },
@@ -199,12 +210,12 @@ async fn follow(context: &Context, mut redrive: Value) -> anyhow::Result<Value> 
     let id = terminal::cell(&redrive, "id");
     let number = |redrive: &Value, name| redrive.get(name).and_then(Value::as_u64).unwrap_or(0);
     let bar = terminal::progress(number(&redrive, "total"), "redriving");
+    let mut signals = Signals::listen()?;
     while redrive.get("state").and_then(Value::as_str) == Some("running") {
         bar.set_position(number(&redrive, "moved"));
         tokio::select! {
             () = tokio::time::sleep(REDRIVE_POLL) => {}
-            signal = crate::lifecycle::any_signal() => {
-                signal?;
+            _ = signals.next() => {
                 bar.abandon();
                 terminal::note(format!(
                     "{id} goes on in the server; `posthorn dead-letters cancel {id}` stops it"

@@ -17,6 +17,7 @@ pub enum Command {
         /// Only of this type
         #[arg(long = "type", value_name = "TYPE")]
         event_type: Option<String>,
+        /// How many.
         #[command(flatten)]
         limit: Limit,
     },
@@ -48,8 +49,16 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Show { id } => {
             let event = context.client.get(format!("/v1/events/{}", segment(id))).await?;
             let fields = [
-                "id", "topic", "type", "attributes", "key", "content_type", "accepted_at",
-                "payload_bytes", "payload", "payload_base64",
+                "id",
+                "topic",
+                "type",
+                "attributes",
+                "key",
+                "content_type",
+                "accepted_at",
+                "payload_bytes",
+                "payload",
+                "payload_base64",
             ];
             context.show_one(&event, &fields)?;
             if context.json { Ok(()) } else { explain(&event) }

@@ -74,7 +74,8 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             }
             let made = context.client.post("/v1/keys", &body).await?;
             terminal::note(Paint::stderr().warn("the key is shown once; keep it"));
-            let fields = ["key", "id", "tenant", "scopes", "description", "created_at", "expires_at"];
+            let fields =
+                ["key", "id", "tenant", "scopes", "description", "created_at", "expires_at"];
             context.show_one(&made, &fields)
         }
         Command::Revoke { id } => {

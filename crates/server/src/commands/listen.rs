@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use http::{Method, StatusCode};
 use posthorn_domain::Span;
 use serde_json::{Value, json};
@@ -93,7 +94,8 @@ pub async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Result<()>
         signal = crate::lifecycle::any_signal() => signal?,
     }
     if let Some((context, id)) = subscription {
-        context.client.call(Call::new(Method::DELETE, format!("/v1/subscriptions/{id}"))).await?;
+        let call = Call::new(Method::DELETE, format!("/v1/subscriptions/{id}"));
+        context.client.call(call).await.with_context(|| format!("{id} could not be removed"))?;
         terminal::note(format!("removed {id}"));
     }
     stop.cancel();
@@ -222,6 +224,9 @@ impl Shown<'_> {
         if received.body.is_empty() {
             return Ok(());
         }
-        terminal::data(format_args!("  {}", terminal::clean(&String::from_utf8_lossy(&received.body))))
+        terminal::data(format_args!(
+            "  {}",
+            terminal::clean(&String::from_utf8_lossy(&received.body))
+        ))
     }
 }

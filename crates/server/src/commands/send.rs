@@ -13,7 +13,11 @@ use crate::exit::{Code, Failure};
 use crate::terminal::{self, Paint};
 
 /// Events in one request when there are many: a batch is one transaction for the server.
-const BATCH: u64 = 100;
+const BATCH: usize = 100;
+/// Bytes in one such request, well below what a server takes by default.
+const BATCH_BYTES: usize = 4 << 20;
+/// What an event needs besides its payload, roughly.
+const ENVELOPE_BYTES: usize = 1_024;
 
 /// Publish an event
 ///
@@ -72,7 +76,8 @@ struct Batch<'a> {
 
 impl Args {
     fn event<'a>(&'a self, payload: &'a RawValue, number: Option<u64>) -> Event<'a> {
-        let attributes = self.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let attributes =
+            self.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let numbered = number.zip(self.idempotency_key.as_deref());
         Event {
             topic: &self.topic,
@@ -94,7 +99,11 @@ pub async fn run(context: &Context, args: &Args) -> anyhow::Result<()> {
     if args.create_topic {
         ensure_topic(context, &args.topic).await?;
     }
-    if args.count == 1 { one(context, args, &payload).await } else { many(context, args, &payload).await }
+    if args.count == 1 {
+        one(context, args, &payload).await
+    } else {
+        many(context, args, &payload).await
+    }
 }
 
 /// Makes a topic unless it is there: writing over it would lose its description and attributes.
@@ -136,9 +145,11 @@ async fn many(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Res
     let bar = terminal::progress(args.count, "publishing");
     let (mut accepted, mut duplicates, mut deliveries) = (0_u64, 0_u64, 0_u64);
     let mut refused: Option<Value> = None;
-    let mut sent = 0;
-    while sent < args.count {
-        let size = BATCH.min(args.count - sent);
+    let (mut sent, mut unavailable) = (0, false);
+    let fitting = BATCH_BYTES / (payload.get().len() + ENVELOPE_BYTES);
+    let batch = u64::try_from(fitting.clamp(1, BATCH)).unwrap_or(1);
+    while sent < args.count && !unavailable {
+        let size = batch.min(args.count - sent);
         let events = (sent + 1..=sent + size).map(|n| args.event(payload, Some(n))).collect();
         let body = serde_json::to_vec(&Batch { events })?;
         let call = Call::new(Method::POST, "/v1/events/batch").body(body);
@@ -151,6 +162,8 @@ async fn many(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Res
             } else if refused.is_none() {
                 refused = item.get("error").cloned();
             }
+            // A server in trouble is not helped by more of the same.
+            unavailable |= item.get("status").and_then(Value::as_u64) >= Some(500);
         }
         sent += size;
         bar.set_position(sent);
@@ -160,20 +173,19 @@ async fn many(context: &Context, args: &Args, payload: &RawValue) -> anyhow::Res
     if context.json {
         terminal::json(&json!({
             "accepted": accepted, "duplicates": duplicates, "deliveries": deliveries,
-            "refused": refused_count, "first_error": refused,
+            "refused": refused_count, "not_sent": args.count - sent, "first_error": refused,
         }))?;
     } else {
         terminal::data(format_args!(
             "{accepted} accepted ({duplicates} of them before), {deliveries} deliveries, \
-             {refused_count} refused"
+             {refused_count} refused, {} not sent",
+            args.count - sent
         ))?;
     }
-    match refused {
-        None => Ok(()),
-        Some(problem) => {
-            let code = terminal::cell(&problem, "code");
-            let text = format!("{refused_count} refused; the first: {}", terminal::cell(&problem, "detail"));
-            Err(Failure::new(Code::Failure, text).hint(format!("posthorn explain {code}")).into())
-        }
-    }
+    let Some(problem) = refused else { return Ok(()) };
+    let text = terminal::cell(&problem, "detail");
+    let code = if unavailable { Code::Unavailable } else { Code::Failure };
+    Err(Failure::new(code, format!("{refused_count} refused; the first: {text}"))
+        .hint(format!("posthorn explain {}", terminal::cell(&problem, "code")))
+        .into())
 }

@@ -10,8 +10,18 @@ use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
 const FIELDS: [&str; 12] = [
-    "id", "url", "description", "status", "status_reason", "profile", "policy", "filter", "version",
-    "signing_secret", "created_at", "updated_at",
+    "id",
+    "url",
+    "description",
+    "status",
+    "status_reason",
+    "profile",
+    "policy",
+    "filter",
+    "version",
+    "signing_secret",
+    "created_at",
+    "updated_at",
 ];
 
 /// List, make, change and test subscriptions
@@ -28,6 +38,7 @@ pub enum Command {
     Create {
         /// Where to
         url: String,
+        /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
         /// Make it, but send nothing yet
@@ -41,6 +52,7 @@ pub enum Command {
         /// Where to
         #[arg(long)]
         url: Option<String>,
+        /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
         /// Only if this is still its version

@@ -216,7 +216,7 @@ impl Overlay<'_> {
                 let text = "is a section; write keys below it".to_owned();
                 self.problem(text);
             }
-            (None, Value::Object(section)) => {
+            (None, Value::Object(section)) if !section.is_empty() || target.is_object() => {
                 for (name, value) in section {
                     self.path.push(name.clone());
                     self.lay(entry(target, &name), None, value);

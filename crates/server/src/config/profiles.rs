@@ -46,10 +46,10 @@ pub(super) fn build(
             match base.patched(&patch) {
                 Ok(policy) => drop(built.insert(name.clone(), policy)),
                 Err(error) => {
-                    let path = error.path.strip_prefix("policy").map_or_else(
-                        || format!(".{}", error.path),
-                        str::to_owned,
-                    );
+                    let path = error
+                        .path
+                        .strip_prefix("policy")
+                        .map_or_else(|| format!(".{}", error.path), str::to_owned);
                     check.refuse(&format!("profiles.{own}.policy{path}"), error.problem);
                 }
             }

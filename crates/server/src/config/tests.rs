@@ -70,8 +70,13 @@ fn unknown_keys_are_named_with_their_source_and_the_nearest_known_one() {
     bad("server:\n  lisen: x\n", &[], &["server.lisen", "file ", "`server.listen`"]);
     bad("listen: x\n", &[], &["listen: there is no such key", "`server.listen`"]);
     bad("serve:\n  listen: x\n", &[], &["serve:", "`server`"]);
-    bad("", &[("POSTHORN__ENGIN__SLOTS", "3")], &["environment POSTHORN__ENGIN__SLOTS", "`engine`"]);
+    bad(
+        "",
+        &[("POSTHORN__ENGIN__SLOTS", "3")],
+        &["environment POSTHORN__ENGIN__SLOTS", "`engine`"],
+    );
     bad("", &[("POSTHORN__ENGINE__SLOT", "3")], &["engine.slot:", "`engine.slots`"]);
+    bad("", &[("POSTHORN_ENGINE__SLOTS", "3")], &["write POSTHORN__ENGINE__SLOTS"]);
     bad("zebra: 1\n", &[], &["zebra", "check --defaults"]);
     bad("server: {lisen: 1, bodi: 2}\n", &[], &["server.lisen", "server.bodi"]);
 }
@@ -100,6 +105,7 @@ fn texts_of_the_environment_take_the_kind_of_their_key() {
         ("POSTHORN__EGRESS__USER_AGENT", "007"),
         ("POSTHORN__PROFILES__QUICK", "{policy: {schedule: {max_attempts: 2}}}"),
         ("POSTHORN_KEY", "not ours"),
+        ("POSTHORN_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
     ];
     let config = good("", &env, &[]).config;
     assert_eq!(config.egress.allow.len(), 2);
@@ -160,7 +166,8 @@ fn a_missing_file_is_an_error_only_when_it_was_named() {
 
 #[test]
 fn sizes_read_as_written() {
-    for (text, bytes) in [("512B", 512), ("256KiB", 262_144), ("8MiB", 8 << 20), ("1GiB", 1 << 30)] {
+    for (text, bytes) in [("512B", 512), ("256KiB", 262_144), ("8MiB", 8 << 20), ("1GiB", 1 << 30)]
+    {
         let size: values::ByteSize = text.parse().expect(text);
         assert_eq!(size.0, bytes);
         assert_eq!(size.to_string(), text);

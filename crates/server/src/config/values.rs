@@ -30,10 +30,8 @@ impl FromStr for ByteSize {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let number: usize = text[..digits].parse().map_err(|_| bad())?;
         let unit = text[digits..].trim();
-        let (_, size) = UNITS
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(unit))
-            .ok_or_else(bad)?;
+        let (_, size) =
+            UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(bad)?;
         number.checked_mul(*size).map(Self).ok_or_else(bad)
     }
 }

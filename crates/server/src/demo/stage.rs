@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -12,8 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::receiver::{self, Handler, Received, Verifier};
 use crate::terminal::{self, Paint};
 
-/// Requests that are shown one by one; a storm of them is only counted.
-const SHOWN_MAX: u64 = 6;
+/// Requests that are shown one by one: all of the calm beginning, and a few of the storm.
+const SHOWN_CALM: i64 = 6;
+const SHOWN_STORM: i64 = 3;
 
 /// One receiver.
 pub(super) struct Actor {
@@ -23,7 +24,8 @@ pub(super) struct Actor {
     down: AtomicBool,
     fail_first: u64,
     seen: AtomicU64,
-    shown: AtomicU64,
+    /// How many more requests are shown.
+    to_show: AtomicI64,
     refused: AtomicU64,
     unverified: AtomicU64,
     /// How often each event was taken.
@@ -43,7 +45,7 @@ impl Actor {
             down: AtomicBool::new(false),
             fail_first,
             seen: AtomicU64::new(0),
-            shown: AtomicU64::new(0),
+            to_show: AtomicI64::new(SHOWN_CALM),
             refused: AtomicU64::new(0),
             unverified: AtomicU64::new(0),
             taken: Mutex::new(HashMap::new()),
@@ -74,7 +76,7 @@ impl Actor {
     /// Answers everything with an error, or no longer so.
     pub(super) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
-        self.shown.store(0, Ordering::SeqCst);
+        self.to_show.store(SHOWN_STORM, Ordering::SeqCst);
     }
 
     /// Different events taken.
@@ -116,9 +118,9 @@ impl Actor {
     }
 
     fn show(&self, id: &str, verified: bool, fails: bool) {
-        let shown = self.shown.fetch_add(1, Ordering::SeqCst) + 1;
-        if shown > SHOWN_MAX {
-            if shown == SHOWN_MAX + 1 {
+        let left = self.to_show.fetch_sub(1, Ordering::SeqCst);
+        if left <= 0 {
+            if left == 0 {
                 terminal::note(format!("  {:5} … and more", self.name));
             }
             return;
@@ -126,11 +128,8 @@ impl Actor {
         let paint = Paint::stderr();
         let signature =
             if verified { paint.good("signature verified") } else { paint.bad("signature WRONG") };
-        let answer = if fails {
-            paint.warn("500, will be retried")
-        } else {
-            paint.good("200, delivered")
-        };
+        let answer =
+            if fails { paint.warn("500, will be retried") } else { paint.good("200, delivered") };
         let id = terminal::clean(id);
         terminal::note(format!("  {:5} ← {id}  {signature}  {answer}", self.name));
     }

@@ -2,9 +2,9 @@
 -- cannot move before the commit, and the locks of all lanes, so that sequence is commit order.
 --
 -- Joins between the parts are written as `(x in (select …)) is true`, which the planner keeps as
--- hashed lookups: with arrays of unknown length it would choose nested loops. Questions to tables are
--- `(select true … limit 1) is null`, which it keeps as probes of an index: for `not exists` it might
--- read a whole index into a hash table, as long as it believes the table to be small.
+-- hashed lookups: with arrays of unknown length it would choose nested loops. Questions to tables
+-- are `(select true … limit 1) is null`, which it keeps as probes of an index: for `not exists` it
+-- might read a whole index into a hash table, as long as it believes the table to be small.
 with event_in as materialized (
     select e.*, coalesce(t.version = e.catalog, false) as fresh
     from unnest(

@@ -1,4 +1,5 @@
--- A skip scan: one probe of delivery_live_due for each subscription with work, whatever its backlog.
+-- A skip scan: one probe of delivery_live_due for each subscription with work, whatever its
+-- backlog.
 with recursive due as (
     select first.shard, first.subscription, first.due_at
     from unnest($1::int2[]) as wanted(shard)

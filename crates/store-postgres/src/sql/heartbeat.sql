@@ -3,6 +3,9 @@ with alive as (
     insert into node (id, expires_at, catalog)
     values ($1, clock_timestamp() + $2::int8 * interval '1 millisecond', $3)
     on conflict (id) do update set expires_at = excluded.expires_at, catalog = excluded.catalog
+),
+forgotten as (
+    delete from node where expires_at < clock_timestamp() - interval '1 day' and id <> $1
 )
 update shard_lease
 set expires_at = clock_timestamp() + $2::int8 * interval '1 millisecond'

@@ -1,5 +1,5 @@
--- For each lane: whether somebody is at its head, and the dead letter that blocks it. Plan: probes of
--- delivery_live_head and of the primary key of lane_block.
+-- For each lane: whether somebody is at its head, and the dead letter that blocks it. Plan: probes
+-- of delivery_live_head and of the primary key of lane_block.
 select
     w.item::int4 as item,
     -- Not `exists`, for which the server might read the whole index into a hash table.

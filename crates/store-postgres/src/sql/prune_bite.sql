@@ -1,6 +1,6 @@
--- Looks at the next few events of one partition and removes those whose deliveries have all ended long
--- enough ago. The ended rows are held first, so that a retry by hand comes either before (and the
--- event stays) or after (and finds nothing). A dead letter that blocks its lane stays.
+-- Looks at the next few events of one partition and removes those whose deliveries have all ended
+-- long enough ago. The ended rows are held first, so that a retry by hand comes either before (and
+-- the event stays) or after (and finds nothing). A dead letter that blocks its lane stays.
 with candidate as materialized (
     select e.tenant, e.id, e.deliveries
     from {partition} e

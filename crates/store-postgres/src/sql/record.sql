@@ -1,10 +1,10 @@
 -- One round trip for a whole batch in which no delivery occurs twice. The caller holds the shards'
--- locks (shared), so that no shard changes hands before the commit, and the locks of the lanes of all
--- these deliveries, so that no successor is forgotten.
+-- locks (shared), so that no shard changes hands before the commit, and the locks of the lanes of
+-- all these deliveries, so that no successor is forgotten.
 --
 -- A row that is hit is held, so that somebody who changes it at the same moment is seen. It is then
--- removed, and written anew when it is to be tried again: an update would have to join two tables, and
--- for a join the server chooses between plans, of which only one is right for every size.
+-- removed, and written anew when it is to be tried again: an update would have to join two tables,
+-- and for a join the server chooses between plans, of which only one is right for every size.
 with input as materialized (
     select i.*, (
         select true from shard_lease s

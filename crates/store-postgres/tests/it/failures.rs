@@ -112,6 +112,14 @@ async fn unreachable_database_is_a_clear_error() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
+/// Waiting does not bring a database into being.
+#[tokio::test]
+async fn missing_database_is_the_operators_mistake() {
+    let url = posthorn_testpg::shared().database_url("there_is_none");
+    let error = PostgresStore::connect(options(&url)).await.err().expect("no such database");
+    assert!(matches!(error, Error::Fatal { .. }), "{error:?}");
+}
+
 #[tokio::test]
 async fn newer_schema_is_refused() {
     let url = database().await;
@@ -145,7 +153,8 @@ async fn dropped_calls_leave_no_transaction_open() {
     let client = raw(&databases.url_of(&setting.store)).await;
     let to = setting.subscribe().await;
     for micros in 0..60 {
-        let new = setting.planned(vec![delivery(to, posthorn_store::conformance::builders::whole())]);
+        let new =
+            setting.planned(vec![delivery(to, posthorn_store::conformance::builders::whole())]);
         let new = new.await;
         let short = Duration::from_micros(micros * 100);
         let _ = timeout(short, setting.store.accept(vec![new])).await;

@@ -6,6 +6,7 @@ mod fixture;
 mod nodes;
 mod plans;
 mod retention;
+mod tls;
 
 mod conformance {
     use super::fixture::Databases;

@@ -34,8 +34,8 @@ async fn planned(
     lanes.iter().map(new).collect()
 }
 
-/// Publishes batches over several lanes from one node until told to stop; checks that its own calls,
-/// one after the other, get growing sequence numbers in every lane.
+/// Publishes batches over several lanes from one node until told to stop; checks that its own
+/// calls, one after the other, get growing sequence numbers in every lane.
 async fn publish(
     setting: Arc<Setting>,
     store: Arc<dyn Store>,
@@ -47,8 +47,7 @@ async fn publish(
     let mut published = 0;
     while !stop.load(Ordering::Relaxed) {
         let numbers: Vec<usize> = (0..8).map(|n| (published + n * 3) % LANES).collect();
-        let lanes: Vec<Option<Lane>> =
-            numbers.iter().map(|n| lane(&format!("lane-{n}"))).collect();
+        let lanes: Vec<Option<Lane>> = numbers.iter().map(|n| lane(&format!("lane-{n}"))).collect();
         let batch = planned(&setting, catalog, to, &lanes).await;
         let replies = store.accept(batch).await.expect("accept");
         for (number, reply) in numbers.iter().zip(replies) {
@@ -123,8 +122,8 @@ async fn lanes_keep_commit_order_across_nodes_and_forget_nobody() {
     assert!(done > 100, "the test did something: {done}");
 }
 
-/// Operators cancel and retry while two nodes publish and one delivers: no deadlock reaches anybody,
-/// no lane is left without a head.
+/// Operators cancel and retry while two nodes publish and one delivers: no deadlock reaches
+/// anybody, no lane is left without a head.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lanes_survive_operators_and_publishers_at_once() {
     let databases = Databases::default();

@@ -7,14 +7,14 @@ use crate::fixture::{database, options, raw};
 
 /// Tables that grow; reading one from end to end is never right, except to count.
 const LARGE: [&str; 5] = ["event", "delivery_live", "delivery_done", "attempt", "idempotency"];
-/// Statements that may: they count; or they are maintenance of days that no longer grow, so that what
-/// the server believes of them is true.
+/// Statements that may: they count; or they are maintenance of days that no longer grow, so that
+/// what the server believes of them is true.
 const MAY_SCAN: [&str; 3] = ["count_events", "count_deliveries", "prune_bite"];
 
 fn statements() -> Vec<(String, String)> {
-    let fixed = sql::ALL.iter().map(|(name, text)| {
-        ((*name).to_owned(), text.replace("{partition}", "event_rest"))
-    });
+    let fixed = sql::ALL
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), text.replace("{partition}", "event_rest")));
     let lists = PostgresStore::list_statements().into_iter().map(|s| ("list".to_owned(), s));
     fixed.chain(lists).collect()
 }

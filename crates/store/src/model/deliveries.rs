@@ -72,6 +72,10 @@ impl State {
         at: Timestamp,
     ) -> Option<crate::Work> {
         let lane = lane?;
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::ForgetParked) {
+            return None;
+        }
         if self.occupied(subscription, lane, None) {
             return None;
         }
@@ -81,8 +85,29 @@ impl State {
             .min_by_key(|row| row.delivery.seq)?
             .delivery
             .id;
+        #[cfg(feature = "plant")]
+        let next = self.planted_next(subscription, lane, next, at);
         self.rows.get_mut(&next)?.delivery.due_at = at;
         self.work(next)
+    }
+
+    #[cfg(feature = "plant")]
+    fn planted_next(
+        &mut self,
+        subscription: SubscriptionId,
+        lane: &Lane,
+        first: DeliveryId,
+        at: Timestamp,
+    ) -> DeliveryId {
+        use crate::plant::{Plant, active};
+        let parked = self.lane_members(subscription, lane).filter(|row| row.delivery.is_parked());
+        let last = parked.max_by_key(|row| row.delivery.seq).map_or(first, |row| row.delivery.id);
+        if active(Plant::PromoteTwo)
+            && let Some(row) = self.rows.get_mut(&last)
+        {
+            row.delivery.due_at = at;
+        }
+        if active(Plant::PromoteLast) { last } else { first }
     }
 
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> bool {
@@ -107,6 +132,8 @@ impl State {
 
     pub(super) fn record(&mut self, record: Record, now: Timestamp) -> Recorded {
         let fenced = !self.leases.allows(&record.fence, now);
+        #[cfg(feature = "plant")]
+        let fenced = fenced && !crate::plant::active(crate::plant::Plant::NoFencing);
         let current = self.rows.get(&record.delivery).is_some_and(|row| {
             !row.delivery.state.is_terminal()
                 && !row.delivery.is_parked()
@@ -279,6 +306,13 @@ impl State {
             .copied()
             .take(limit)
             .collect();
+        let gone: Vec<SubscriptionId> = self.catalog.deleted().collect();
+        for id in gone.iter().filter_map(|id| self.by_subscription.get(id)).flatten() {
+            // Nobody is left behind a dead letter of somebody who left.
+            if let Some(row) = self.rows.get_mut(id) {
+                row.blocks = false;
+            }
+        }
         for id in &doomed {
             if let Some(row) = self.rows.get_mut(id) {
                 row.delivery.state = DeliveryState::Cancelled(CancelReason::Unsubscribed);

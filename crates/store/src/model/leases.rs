@@ -67,7 +67,11 @@ impl Leases {
                 continue;
             }
             if !(live && lease.holder == Some(node)) {
-                lease.epoch = Epoch(lease.epoch.0 + 1);
+                #[cfg(feature = "plant")]
+                let step = u64::from(!crate::plant::active(crate::plant::Plant::SameEpoch));
+                #[cfg(not(feature = "plant"))]
+                let step = 1;
+                lease.epoch = Epoch(lease.epoch.0 + step);
                 lease.holder = Some(node);
             }
             lease.until = now.plus(ttl.into());

@@ -24,10 +24,6 @@ impl SimClock {
         Self { skew, ..self }
     }
 
-    pub(crate) fn skew(self) -> i64 {
-        self.skew
-    }
-
     /// Milliseconds since the beginning, without skew.
     pub(crate) fn elapsed(self) -> i64 {
         i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX)

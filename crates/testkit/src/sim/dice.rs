@@ -34,6 +34,11 @@ impl Dice {
         &from[self.below(from.len() as u64) as usize]
     }
 
+    /// One of these words.
+    pub(crate) fn word(&mut self, from: &[&'static str]) -> &'static str {
+        from[self.below(from.len() as u64) as usize]
+    }
+
     /// A position in a list of so many, by weight.
     pub(crate) fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut at = self.below(weights.iter().sum::<u64>().max(1));

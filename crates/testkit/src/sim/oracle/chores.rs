@@ -6,7 +6,7 @@ use posthorn_domain::{
     CancelReason, DeliveryId, DeliveryState, EventId, Redrive, RedriveId, RedriveState,
     SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Error, Moved, Prune, Pruned, Refusal, StateKind};
+use posthorn_store::{Advanced, Error, Moved, Prune, Pruned, StateKind};
 
 use super::{Entry, Invariant, Oracle};
 
@@ -213,13 +213,17 @@ impl Oracle {
     pub(crate) fn blockers(&self) -> Vec<(TenantId, DeliveryId)> {
         let blocks = self.deliveries.values().filter(|entry| entry.blocks);
         blocks
-            .filter(|e| self.subscriptions.get(&e.delivery.subscription).is_some_and(|s| !s.deleted))
+            .filter(|e| {
+                self.subscriptions.get(&e.delivery.subscription).is_some_and(|s| !s.deleted)
+            })
             .map(|e| (e.delivery.tenant, e.delivery.id))
             .collect()
     }
+}
 
-    /// Whether a refusal makes sense for a delivery, as far as the account knows.
-    pub(crate) fn is_fair(refusal: &Refusal) -> bool {
-        !matches!(refusal, Refusal::AlreadyExists)
+impl Oracle {
+    /// Whose deliveries these are, those that are known.
+    pub(crate) fn tenants_of(&self, ids: &[DeliveryId]) -> Vec<(TenantId, DeliveryId)> {
+        ids.iter().filter_map(|id| Some((self.deliveries.get(id)?.delivery.tenant, *id))).collect()
     }
 }

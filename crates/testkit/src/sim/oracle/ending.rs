@@ -50,8 +50,9 @@ impl Oracle {
 
     /// The final reckoning against everything the store holds.
     pub(crate) fn check_end(&mut self, now: Timestamp, rows: &[Delivery], attempts: Vec<Attempt>) {
-        self.expect(rows.len() == self.deliveries.len(), Invariant::I3, now, || {
-            format!("the store holds {} deliveries, not {}", rows.len(), self.deliveries.len())
+        let known = self.deliveries.len();
+        self.expect(rows.len() == known, Invariant::I3, now, || {
+            format!("the store holds {} deliveries, not {known}", rows.len())
         });
         for row in rows {
             self.check_row(now, row.id, Some(row));

@@ -75,9 +75,12 @@ impl Oracle {
             new.deliveries.iter().map(|d| (d.subscription, d.lane.clone())).collect();
         expected.sort();
         planned.sort();
-        self.expect(expected == planned && placed.len() == planned.len(), Invariant::I14, now, || {
-            format!("{} goes to {planned:?}, but these want it: {expected:?}", event.id)
-        });
+        self.expect(
+            expected == planned && placed.len() == planned.len(),
+            Invariant::I14,
+            now,
+            || format!("{} goes to {planned:?}, but these want it: {expected:?}", event.id),
+        );
         if let Some(key) = &new.idempotency {
             let known = KnownKey {
                 fingerprint: key.fingerprint,
@@ -95,9 +98,12 @@ impl Oracle {
                 .lane
                 .as_ref()
                 .is_some_and(|lane| self.occupied(delivery.subscription, lane, None));
-            self.expect(placed.seq > self.seq && placed.parked == parked, Invariant::I5, now, || {
-                format!("{} was placed {placed:?}; parked should be {parked}", delivery.id)
-            });
+            self.expect(
+                placed.seq > self.seq && placed.parked == parked,
+                Invariant::I5,
+                now,
+                || format!("{} was placed {placed:?}; parked should be {parked}", delivery.id),
+            );
             self.seq = self.seq.max(placed.seq);
             let due_at = if placed.parked { Timestamp::MAX } else { delivery.due_at };
             let mirror = Delivery {

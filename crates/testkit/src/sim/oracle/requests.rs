@@ -85,8 +85,9 @@ impl Oracle {
         self.check_subscription(now, arrival);
         let shard = Shard::of(arrival.subscription);
         let lease = self.lease_of(node, shard, now);
+        let holder = self.leases.get(&shard).copied();
         self.expect(lease.is_some(), Invariant::I7, now, || {
-            format!("{node} attempts {id} without a lease on {shard:?}: {:?}", self_lease(self, shard))
+            format!("{node} attempts {id} without a lease on {shard:?}: {holder:?}")
         });
         let request = Request {
             delivery: id,
@@ -138,9 +139,8 @@ impl Oracle {
             signed |= !signs || signed_by(version, arrival);
         }
         let settled = known.settled;
-        let what = |problem: &str| {
-            format!("{:?} attempt {}: {problem}", arrival.delivery, arrival.number)
-        };
+        let what =
+            |problem: &str| format!("{:?} attempt {}: {problem}", arrival.delivery, arrival.number);
         self.expect(body_right, Invariant::I4, now, || what("other bytes than were published"));
         self.expect(consistent, Invariant::I13, now, || {
             let (url, label) = (arrival.url, arrival.label);
@@ -166,7 +166,13 @@ impl Oracle {
     }
 
     /// It is this delivery's turn: not ended, at the head of its lane, due, the right attempt.
-    fn check_turn(&mut self, now: Timestamp, arrival: &Arrival<'_>, request: &Request, fresh: bool) {
+    fn check_turn(
+        &mut self,
+        now: Timestamp,
+        arrival: &Arrival<'_>,
+        request: &Request,
+        fresh: bool,
+    ) {
         let Some(entry) = self.deliveries.get(&request.delivery) else { return };
         let delivery = entry.delivery.clone();
         let (claimed, ready_at, handled) = (entry.claimed, entry.ready_at, entry.handled);
@@ -176,6 +182,7 @@ impl Oracle {
         let id = delivery.id;
         if accepted == Some(budgets) {
             self.tally.repeats += 1;
+            self.check_repeat(now, request);
         }
         // What was under way when the shard changed hands, or was cancelled by hand, may still come.
         let excused = fresh || handled || deleted;
@@ -194,6 +201,11 @@ impl Oracle {
         });
         let own = claimed.is_some_and(|f| f.node == request.node && Some(f.epoch) == request.epoch);
         let due = if own { ready_at } else { delivery.due_at };
+        let policy = self.subscriptions.get(&delivery.subscription).map(|s| &s.policy);
+        let durable = policy.is_some_and(|policy| policy.lease.durable);
+        self.expect(excused || own || !durable, Invariant::I7, now, || {
+            format!("{id} is attempted without the durable lease its policy asks for")
+        });
         let early = !delivery.is_parked() && due > arrival.node_now;
         self.expect(excused || !early, Invariant::I9, now, || {
             format!("{id} is due at {due}, its node says it is {}", arrival.node_now)
@@ -210,6 +222,22 @@ impl Oracle {
         self.expect(!plain || now <= latest, Invariant::I9, now, || {
             format!("{id} was due at {due} and nothing explains why it comes only now")
         });
+    }
+
+    /// A repeat needs a reason: the sender died, lost its shard, or did not see the success.
+    fn check_repeat(&mut self, now: Timestamp, request: &Request) {
+        let Some(entry) = self.deliveries.get(&request.delivery) else { return };
+        if entry.handled {
+            return;
+        }
+        let unexplained = entry.requests.iter().map(|index| &self.requests[*index]).find(|old| {
+            let success = old.seen.as_ref().and_then(|seen| seen.status) == Some(200);
+            success && old.epoch == request.epoch && !self.dead_lives.contains(&old.life)
+        });
+        if let Some(old) = unexplained {
+            let what = format!("{} succeeded at {:?} and is sent again", old.delivery, old.ended);
+            self.blame(Invariant::I3, now, what);
+        }
     }
 
     /// Nothing else of its lane is under way, and no more than its subscription allows.
@@ -236,7 +264,11 @@ impl Oracle {
         let Some(known) = self.subscriptions.get(&request.subscription) else { return };
         let cap = known.policy.limits.concurrency;
         self.expect(company < cap, Invariant::I18, now, || {
-            format!("{} has {} requests at once, allowed are {cap}", request.subscription, company + 1)
+            format!(
+                "{} has {} requests at once, allowed are {cap}",
+                request.subscription,
+                company + 1
+            )
         });
     }
 
@@ -252,7 +284,10 @@ impl Oracle {
             let gap = (1_000.0 / rate) as u64;
             let pause = now.since(last.started).as_millis();
             self.expect(pause + 2 >= gap, Invariant::I18, now, || {
-                format!("{} gets requests {pause} ms apart, allowed are {gap}", request.subscription)
+                format!(
+                    "{} gets requests {pause} ms apart, allowed are {gap}",
+                    request.subscription
+                )
             });
         }
         let (Some(gap), Some(lane)) = (policy.spacing, &request.lane) else { return };
@@ -316,10 +351,6 @@ impl Oracle {
             self.blame(Invariant::I5, now, what);
         }
     }
-}
-
-fn self_lease(oracle: &Oracle, shard: Shard) -> Option<super::leases::Lease> {
-    oracle.leases.get(&shard).copied()
 }
 
 /// Whether nothing lies between the decision to send and the sending.

@@ -1,9 +1,6 @@
 //! What a record may say, given what the receiver answered.
 
-use posthorn_domain::delivery::Step;
-use posthorn_domain::policy::{
-    Gone, Jitter, OnClosed, OnExhausted, OnPermanent, Policy, Schedule,
-};
+use posthorn_domain::policy::{Gone, Jitter, OnClosed, OnExhausted, OnPermanent, Policy, Schedule};
 use posthorn_domain::{
     Attempt, CancelReason, DeadReason, Delivery, DeliveryState, FailureCode, Timestamp,
 };
@@ -134,7 +131,8 @@ impl Oracle {
                 });
                 self.expect(step.due_at <= most, Invariant::I9, now, || {
                     let wait = step.due_at.since(record.at);
-                    format!("attempt {done} of {} is followed too late, after {wait}", delivery.id)
+                    let (id, most) = (delivery.id, most.since(record.at));
+                    format!("attempt {done} of {id} is followed too late, after {wait}, not {most}: {schedule:?}")
                 });
             }
             DeliveryState::Dead(reason) => {
@@ -189,11 +187,6 @@ impl Oracle {
             format!("{} became {step:?} without an attempt", delivery.id)
         });
     }
-
-    /// Whether a step would end a delivery; for summaries.
-    pub(crate) fn is_end(step: &Step) -> bool {
-        step.state.is_terminal()
-    }
 }
 
 fn after(at: Timestamp, millis: u64) -> Timestamp {
@@ -218,11 +211,12 @@ pub(super) fn waits(schedule: &Schedule, done: u32) -> (u64, u64) {
         }
     };
     match &schedule.jitter {
-        Jitter::None => (wait, wait),
+        // How a fraction of a millisecond is rounded is nobody's business.
+        Jitter::None => (wait, wait + 1),
         Jitter::Ratio { ratio } => {
             let spread = (wait as f64 * ratio).ceil() as u64;
-            (wait.saturating_sub(spread), wait + spread)
+            (wait.saturating_sub(spread), wait + spread + 1)
         }
-        Jitter::Add { from, to, .. } => (wait + from.as_millis(), wait + to.as_millis()),
+        Jitter::Add { from, to, .. } => (wait + from.as_millis(), wait + to.as_millis() + 1),
     }
 }

@@ -1,8 +1,6 @@
 //! Claims, records and lanes.
 
-use posthorn_domain::{
-    Delivery, DeliveryId, DeliveryState, Lane, SubscriptionId, Timestamp,
-};
+use posthorn_domain::{Delivery, DeliveryId, DeliveryState, Lane, SubscriptionId, Timestamp};
 use posthorn_store::{Claim, Record, Recorded};
 
 use super::{Invariant, Oracle};

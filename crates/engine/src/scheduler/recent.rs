@@ -1,0 +1,44 @@
+//! What was attempted a moment ago although its hand-over is perhaps still on its way.
+//!
+//! A commit is visible in the store before its reply has reached this process. In between, a refill
+//! may have read the delivery and an attempt may have ended it; the hand-over that comes with the
+//! reply is then old news and must not be attempted again.
+
+use std::collections::VecDeque;
+
+use posthorn_domain::{Delivery, DeliveryId, Span, Timestamp};
+
+use crate::catalog::Map;
+
+/// No reply of the store is later than this.
+const REPLY_MAX: Span = Span::from_secs(15);
+
+/// Deliveries that were read, attempted and recorded within the last seconds.
+#[derive(Default)]
+pub(super) struct Recent {
+    /// With the beginning of the budget that was attempted: a retry by hand begins another.
+    budgets: Map<DeliveryId, Timestamp>,
+    order: VecDeque<(Timestamp, DeliveryId)>,
+}
+
+impl Recent {
+    /// Whether a delivery that was just read may still be handed over.
+    pub(super) fn concerns(delivery: &Delivery, now: Timestamp) -> bool {
+        delivery.spent() == 0 && delivery.due_at.plus(REPLY_MAX) > now
+    }
+
+    pub(super) fn note(&mut self, delivery: &Delivery, now: Timestamp) {
+        while self.order.front().is_some_and(|(at, _)| at.plus(REPLY_MAX) <= now) {
+            if let Some((_, id)) = self.order.pop_front() {
+                self.budgets.remove(&id);
+            }
+        }
+        self.order.push_back((now, delivery.id));
+        self.budgets.insert(delivery.id, delivery.budget_began);
+    }
+
+    /// Whether a hand-over is old news.
+    pub(super) fn has(&self, delivery: &Delivery) -> bool {
+        self.budgets.get(&delivery.id).is_some_and(|began| *began >= delivery.budget_began)
+    }
+}

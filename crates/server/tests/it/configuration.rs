@@ -1,0 +1,94 @@
+//! Configuration as the program sees it: file, environment, flags, `check`.
+
+use serde_json::Value;
+
+use crate::harness::{Home, Running, assert_exit, assert_says, err, out, posthorn, run};
+
+fn entry(check: &Value, key: &str) -> (Value, String) {
+    let entries = check.as_array().expect("a list");
+    let found = entries.iter().find(|entry| entry["key"] == key).expect(key);
+    (found["value"].clone(), found["source"].as_str().expect("text").to_owned())
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_source_and_the_nearest_known_one() {
+    let home = Home::new();
+    std::fs::write(home.path().join("typo.yaml"), "server:\n  lisen: x\n").expect("written");
+    for command in ["serve", "check"] {
+        let output = run(home.path(), &[command, "--config", "typo.yaml"]);
+        assert_exit(&output, 78);
+        assert_says(&output, &["server.lisen", "file typo.yaml", "did you mean `server.listen`?"]);
+    }
+    let output = posthorn(home.path())
+        .arg("check")
+        .env("POSTHORN__ENGINE__SLOT", "3")
+        .output()
+        .expect("runs");
+    assert_exit(&output, 78);
+    assert_says(&output, &["environment POSTHORN__ENGINE__SLOT", "`engine.slots`"]);
+    assert!(!home.data().exists());
+}
+
+#[test]
+fn check_shows_what_is_in_effect_and_where_it_comes_from() {
+    let home = Home::new();
+    let output = posthorn(home.path())
+        .args(["check", "--json", "--set", "engine.slots=7"])
+        .env("POSTHORN__ENGINE__WINDOW", "99")
+        .env("POSTHORN__STORE__URL", "postgres://posthorn:hush@db/posthorn")
+        .output()
+        .expect("runs");
+    assert_exit(&output, 0);
+    let check: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let (value, source) = entry(&check, "engine.window");
+    assert_eq!((value, source.as_str()), (99.into(), "environment POSTHORN__ENGINE__WINDOW"));
+    let (value, source) = entry(&check, "engine.slots");
+    assert_eq!((value, source.as_str()), (7.into(), "flag --set engine.slots"));
+    let (value, source) = entry(&check, "engine.drain");
+    assert_eq!((value, source.as_str()), ("2s".into(), "file posthorn.yaml"));
+    assert_eq!(entry(&check, "engine.poll").1, "default");
+    assert_eq!(entry(&check, "store.url").0, "postgres://posthorn:redacted@db/posthorn");
+    assert!(!out(&output).contains("hush") && !err(&output).contains("hush"));
+
+    let output = run(home.path(), &["check"]);
+    assert_exit(&output, 0);
+    assert!(out(&output).starts_with("server.listen"), "{}", out(&output));
+    assert_says(&output, &["valid", "posthorn.yaml", "2 own profiles"]);
+}
+
+#[test]
+fn the_defaults_are_documented_and_valid_by_themselves() {
+    let home = Home::new();
+    let output = run(home.path(), &["check", "--defaults"]);
+    assert_exit(&output, 0);
+    std::fs::write(home.path().join("all.yaml"), &output.stdout).expect("written");
+    assert_exit(&run(home.path(), &["check", "--config", "all.yaml"]), 0);
+    let profiles = run(home.path(), &["check", "--profiles"]);
+    let profiles: Value = serde_json::from_slice(&profiles.stdout).expect("JSON");
+    assert_eq!(profiles["quick"]["schedule"]["max_attempts"], 5);
+    assert!(profiles["efgs"].is_object());
+}
+
+#[test]
+fn the_environment_overrides_the_file() {
+    let home = Home::new();
+    std::fs::write(home.path().join("posthorn.yaml"), "server: {listen: '203.0.113.1:1'}\n")
+        .expect("written");
+    let output = run(home.path(), &["serve"]);
+    assert_exit(&output, 78);
+    assert_says(&output, &["203.0.113.1:1", "not an address of this machine"]);
+    let mut command = posthorn(home.path());
+    command.arg("serve").env("POSTHORN__SERVER__LISTEN", "127.0.0.1:0");
+    let mut running = Running::start(&mut command);
+    running.wait_for("start", |text| text.contains("listening on http://127.0.0.1").then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.wait().code(), Some(0));
+}
+
+#[test]
+fn a_named_file_must_be_there() {
+    let home = Home::new();
+    let output = run(home.path(), &["serve", "--config", "gone.yaml"]);
+    assert_exit(&output, 78);
+    assert_says(&output, &["gone.yaml", "cannot be read"]);
+}

@@ -1,0 +1,60 @@
+//! The reference pages say what the program does.
+
+use std::path::PathBuf;
+
+use clap::{Command, CommandFactory};
+use posthorn_server::cli::Cli;
+use posthorn_server::config::layers::DEFAULTS;
+use posthorn_server::exit::CODES;
+
+fn page(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(page(name)).expect("the page is there")
+}
+
+#[test]
+fn every_key_is_in_the_reference() {
+    const MARK: &str = "```yaml\n# Every key";
+    let text = read("config.md");
+    let begin = text.rfind(MARK).expect("the marked place") + "```yaml\n".len();
+    let wanted = format!("{}{DEFAULTS}```\n", &text[..begin]);
+    if text != wanted && std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(page("config.md"), &wanted).expect("written");
+        return;
+    }
+    assert!(text == wanted, "docs/reference/config.md is old; run with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn every_command_is_in_the_reference() {
+    let text = read("cli.md");
+    let mut missing = Vec::new();
+    visit(&Cli::command(), "posthorn", &mut |path| {
+        if !text.contains(&format!("`{path}`")) && !text.contains(&format!("`{path} ")) {
+            missing.push(path.to_owned());
+        }
+    });
+    assert!(missing.is_empty(), "not in docs/reference/cli.md: {missing:?}");
+}
+
+fn visit(command: &Command, path: &str, found: &mut impl FnMut(&str)) {
+    let mut commands = command.get_subcommands().filter(|sub| sub.get_name() != "help").peekable();
+    if commands.peek().is_none() {
+        return found(path);
+    }
+    for sub in commands {
+        visit(sub, &format!("{path} {}", sub.get_name()), found);
+    }
+}
+
+#[test]
+fn every_exit_code_is_in_the_reference() {
+    let text = read("cli.md");
+    for (code, meaning, remedy) in CODES {
+        let row = format!("| {} | {meaning} | {remedy} |\n", code as u8);
+        assert!(text.contains(&row), "not in docs/reference/cli.md: {row}");
+    }
+}

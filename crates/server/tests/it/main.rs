@@ -1,0 +1,8 @@
+//! Drives the real program, as an operator would.
+
+mod commands;
+mod configuration;
+mod documents;
+mod harness;
+mod postgres;
+mod serving;

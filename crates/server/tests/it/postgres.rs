@@ -1,0 +1,61 @@
+//! The same program on PostgreSQL.
+
+use posthorn_testpg::{Error, TestPostgres};
+
+use crate::harness::{Home, Running, assert_exit, assert_says, eventually, posthorn};
+
+/// A database, or nothing on machines without PostgreSQL.
+fn database() -> Option<TestPostgres> {
+    match TestPostgres::start() {
+        Ok(database) => Some(database),
+        Err(Error::NotInstalled) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn configure(home: &Home, url: &str) {
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let store = format!("{config}store: {{url: 'file:{}'}}\n", home.path().join("url").display());
+    std::fs::write(home.path().join("url"), url).expect("written");
+    std::fs::write(file, store).expect("written");
+}
+
+#[test]
+fn it_delivers_on_postgresql_and_waits_for_it() {
+    let Some(database) = database() else { return };
+    let mut home = Home::new();
+    configure(&home, &database.url());
+    let server = home.serve();
+    assert!(server.running.stderr().contains("same seal key"), "{}", server.running.stderr());
+    let (mut listener, _) = server.listen(&["--subscribe", "orders", "--count", "1", "--json"]);
+    server.ask(&["send", "orders", "order.created", "{\"on\": \"postgres\"}"]);
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    assert!(listener.stdout().contains("\"verified\":true"), "{}", listener.stdout());
+    eventually("the end of the delivery", || {
+        (server.ask(&["stats"])["delivered"] == 1).then_some(())
+    });
+    let backup = server.command().args(["backup", "--to", "copy.db"]).output().expect("runs");
+    assert_exit(&backup, 2);
+    assert_says(&backup, &["PostgreSQL", "pg_dump"]);
+    server.stop();
+
+    database.stop_immediate().expect("stops");
+    let mut running = Running::start(posthorn(home.path()).arg("serve"));
+    running.wait_for("message", |text| text.contains("trying again").then_some(()));
+    database.restart().expect("starts");
+    running.wait_for("start", |text| text.contains("listening on").then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.wait().code(), Some(0), "{}", running.stderr());
+}
+
+#[test]
+fn a_database_that_refuses_us_is_named_at_once() {
+    let Some(database) = database() else { return };
+    let home = Home::new();
+    configure(&home, &database.database_url("no_such_database"));
+    let output =
+        posthorn(home.path()).args(["serve", "--set", "store.wait=3s"]).output().expect("runs");
+    assert_ne!(output.status.code(), Some(0));
+    assert_says(&output, &["no_such_database", "store.url"]);
+}

@@ -1,0 +1,240 @@
+//! `serve`: starts, stops, restarts, and everything that can be in the way.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    Home, Running, assert_exit, assert_says, err, eventually, find_key, posthorn, run,
+};
+
+#[test]
+fn the_first_start_prints_a_key_and_a_restart_keeps_everything() {
+    let mut home = Home::new();
+    let server = home.serve();
+    assert!(server.running.stderr().contains("listening on http://127.0.0.1:"));
+    assert!(server.running.stdout().is_empty(), "a server has no data to print");
+    server.ask(&["topics", "put", "orders"]);
+    let sent = server.ask(&["send", "orders", "order.created", "{\"total\":  12}"]);
+    assert_eq!(sent["deliveries"], 0);
+    let seal = home.data().join("seal.key");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&seal.metadata().expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let begun = Instant::now();
+    server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+
+    let server = home.serve();
+    assert_eq!(find_key(&server.running.stderr()), None, "a key is printed once");
+    assert_eq!(server.ask(&["topics", "list"])["items"][0]["name"], "orders");
+    let events = server.ask(&["events", "list"]);
+    assert_eq!(events["items"][0]["id"], sent["id"]);
+    server.stop();
+}
+
+#[test]
+fn nothing_accepted_is_lost_when_it_is_killed() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    // Nobody listens there, so that everything is still to be done when the server dies.
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/");
+    let made = server.ask(&["subscriptions", "create", &url, "--profile", "quick"]);
+    let secret = made["signing_secret"].as_str().expect("made").to_owned();
+    let sent = server.ask(&["send", "orders", "order.created", "--count", "3"]);
+    assert_eq!(sent["accepted"], 3);
+    drop(server);
+
+    let server = home.serve();
+    let port = port.to_string();
+    let (mut listener, _) =
+        server.listen(&["--port", &port, "--count", "3", "--verify", &secret, "--json"]);
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    assert_eq!(listener.stdout().matches("\"verified\":true").count(), 3);
+    eventually("the end of all deliveries", || {
+        let stats = server.ask(&["stats"]);
+        (stats["delivered"] == 3 && stats["pending"] == 0).then_some(())
+    });
+    server.stop();
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut home = Home::new();
+    let config = std::fs::read_to_string(home.path().join("posthorn.yaml")).expect("there");
+    let config = config.replace("drain: 2s", "drain: 20s");
+    std::fs::write(home.path().join("posthorn.yaml"), config).expect("written");
+    let mut server = home.serve();
+    let (listener, _) = server.listen(&["--subscribe", "orders", "--stall"]);
+    server.ask(&["send", "orders", "order.created"]);
+    eventually("an attempt under way", || (!listener.stdout().is_empty()).then_some(()));
+    server.running.signal("INT");
+    server.running.wait_for("stop", |text| text.contains("\"stopping\"").then_some(()));
+    let begun = Instant::now();
+    server.running.signal("INT");
+    assert_eq!(server.running.wait().code(), Some(130), "{}", server.running.stderr());
+    assert!(begun.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_port_in_use_is_named_and_no_data_is_touched() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = taken.local_addr().expect("bound").to_string();
+    let output = run(home.path(), &["serve", "--listen", &address]);
+    assert_exit(&output, 75);
+    assert_says(&output, &[&address, "in use", "--listen"]);
+    assert!(!home.data().exists());
+}
+
+#[test]
+fn a_second_process_on_the_same_data_is_refused() {
+    let mut home = Home::new();
+    let server = home.serve();
+    let output = run(home.path(), &["serve"]);
+    assert_exit(&output, 75);
+    assert_says(&output, &["posthorn-data", "in use by another", "--data"]);
+    server.stop();
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_named() {
+    // A file in its place is as unusable as a directory without rights, also for root.
+    let home = Home::new();
+    std::fs::write(home.path().join("file"), "").expect("written");
+    let output = run(home.path(), &["serve", "--data", "file/data"]);
+    assert_exit(&output, 73);
+    assert_says(&output, &["file/data", "hint:"]);
+}
+
+#[test]
+fn a_seal_key_that_does_not_fit_is_refused() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["subscriptions", "create", "http://127.0.0.1:9/"]);
+    server.stop();
+    let seal = home.data().join("seal.key");
+    let right = std::fs::read_to_string(&seal).expect("there");
+
+    std::fs::remove_file(&seal).expect("removed");
+    let output = run(home.path(), &["serve"]);
+    assert_exit(&output, 78);
+    assert_says(&output, &["seal.key", "is gone"]);
+    assert!(!seal.exists(), "no fresh key hides that the right one is lost");
+
+    std::fs::write(&seal, "nonsense").expect("written");
+    let output = run(home.path(), &["serve"]);
+    assert_exit(&output, 78);
+    assert_says(&output, &["holds no seal key"]);
+
+    std::fs::remove_file(&seal).expect("removed");
+    let made = run(home.path(), &["keys", "generate-seal", "--to", "other.key"]);
+    assert_exit(&made, 0);
+    std::fs::copy(home.path().join("other.key"), &seal).expect("copied");
+    let output = run(home.path(), &["serve"]);
+    assert_exit(&output, 78);
+    assert_says(&output, &["does not open 1 of 1", "seal.former"]);
+
+    // With the old key among the former ones, the new one may take over.
+    std::fs::write(home.path().join("old.key"), right).expect("written");
+    let mut command = posthorn(home.path());
+    command.args(["serve", "--set", "seal.former=file:old.key"]);
+    let mut running = Running::start(&mut command);
+    running.wait_for("start", |text| text.contains("listening on").then_some(()));
+}
+
+#[test]
+fn a_database_that_is_away_is_waited_for_and_then_named() {
+    let home = Home::new();
+    let url = format!("postgres://posthorn:hush@127.0.0.1:{}/posthorn", free_port());
+    let output = posthorn(home.path())
+        .args(["serve", "--set", "store.wait=1s", "--set", "store.url=env:DB"])
+        .env("DB", url)
+        .output()
+        .expect("runs");
+    assert_exit(&output, 69);
+    assert_says(
+        &output,
+        &["trying again", "PostgreSQL could not be reached within 1s", "store.wait"],
+    );
+    assert!(!err(&output).contains("hush"), "{}", err(&output));
+}
+
+#[test]
+fn probes_and_metrics_answer_without_a_key() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    server.ask(&["send", "orders", "order.created"]);
+    for path in ["/healthz", "/readyz", "/openapi.json"] {
+        assert!(get(&server.url, path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    let metrics = get(&server.url, "/metrics");
+    for part in [
+        "posthorn_events_accepted_total 1",
+        "posthorn_accept_batch_events_bucket",
+        "posthorn_store_commit_seconds_bucket",
+        "posthorn_build_info{version=",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(metrics.contains(part), "`{part}` is not in:\n{metrics}");
+    }
+    server.stop();
+}
+
+fn get(url: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let address = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("connects");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sends");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("reads");
+    answer
+}
+
+#[test]
+fn a_store_that_fails_ends_the_process_and_a_restart_recovers() {
+    let mut home = Home::new();
+    home.serve().stop();
+    // Writes beyond the limit fail as on a broken disk, not as on a full one.
+    let address = home.path().join("address");
+    drop(std::fs::remove_file(&address));
+    let script = "trap '' XFSZ; ulimit -f 4000; exec \"$0\" serve --address-file address";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_posthorn")]).current_dir(home.path());
+    let mut running = Running::start(&mut command);
+    let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
+    let payload = format!("\"{}\"", "x".repeat(10_000));
+    let key = home.key.clone().expect("printed at the first start");
+    let mut sender = posthorn(home.path());
+    sender.args(["send", "orders", "order.created", &payload, "--create-topic", "--count", "2000"]);
+    sender.env("POSTHORN_SERVER", url.trim()).env("POSTHORN_KEY", key).arg("--json");
+    let sent = sender.output().expect("runs");
+    assert_ne!(sent.status.code(), Some(0), "not everything fits");
+    assert_eq!(running.wait().code(), Some(70), "{}", running.stderr());
+    assert!(running.stderr().contains("the server has failed"), "{}", running.stderr());
+
+    let server = home.serve();
+    let events = server.ask(&["stats"])["events"].as_u64().expect("a number");
+    assert!((1..2000).contains(&events), "{events}");
+    server.ask(&["send", "orders", "order.created"]);
+    server.stop();
+}
+
+#[test]
+fn a_stop_while_waiting_for_a_database_is_obeyed() {
+    let home = Home::new();
+    let url = format!("postgres://posthorn@127.0.0.1:{}/posthorn", free_port());
+    let mut command = posthorn(home.path());
+    command.args(["serve", "--set", &format!("store.url={url}")]);
+    let mut running = Running::start(&mut command);
+    running.wait_for("message", |text| text.contains("trying again").then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.wait().code(), Some(0), "{}", running.stderr());
+}

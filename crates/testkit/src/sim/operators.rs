@@ -1,0 +1,266 @@
+//! Operators: they make, change, pause and delete subscriptions, and meddle with deliveries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthorn_domain::filter::{Glob, Group};
+use posthorn_domain::policy::Auth;
+use posthorn_domain::{
+    Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId, TenantId,
+    TopicName, policy::profiles,
+};
+use posthorn_engine::{NewSubscription, SecretInput, SubscriptionChange};
+use posthorn_sealing::standard_webhooks::SigningSecret;
+use tokio::time::sleep;
+
+use super::cluster::{Cluster, Node};
+use super::dice::Dice;
+use super::publishers::TOPICS;
+
+/// All operators as one.
+pub(crate) struct Operator {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) tenants: Arc<Vec<TenantId>>,
+    pub(crate) dice: Dice,
+    pub(crate) made: usize,
+    pub(crate) redrives: Vec<(TenantId, RedriveId)>,
+}
+
+impl Operator {
+    /// Does something every now and then, until the time is over.
+    pub(crate) async fn run(&mut self, until: i64, every: u64) {
+        loop {
+            let wait = self.dice.between(every / 4, every * 2);
+            sleep(Duration::from_millis(wait)).await;
+            if self.cluster.world.clock.elapsed() >= until {
+                return;
+            }
+            self.act().await;
+        }
+    }
+
+    /// A fresh signing secret, from the run's own chance: the engine's own would not replay.
+    fn secret(&mut self) -> String {
+        let bytes: [u8; 32] = self.dice.bytes();
+        let text = base64(&bytes);
+        debug_assert!(SigningSecret::parse(&text).is_ok());
+        text
+    }
+
+    fn filter(&mut self) -> Filter {
+        let group = match self.dice.below(4) {
+            0 | 1 => Group::default(),
+            2 => Group {
+                topics: vec![TopicName::new(self.dice.word(&TOPICS)).expect("a valid name")],
+                ..Group::default()
+            },
+            _ => Group {
+                types: vec![Glob::new("*.made")],
+                attributes: BTreeMap::from([("color".to_owned(), "red".to_owned())]),
+                ..Group::default()
+            },
+        };
+        Filter { any_of: vec![group], ..Filter::everything() }
+    }
+
+    /// Makes a subscription on a node.
+    pub(crate) async fn create(&mut self, node: &Node) {
+        let number = self.made;
+        self.made += 1;
+        let tenants = Arc::clone(&self.tenants);
+        let tenant = *self.dice.pick(&tenants);
+        let profiles: Vec<ProfileName> =
+            self.cluster.world.plan.options.profiles.keys().cloned().collect();
+        let profile = self.dice.pick(&profiles).clone();
+        let signed = self.cluster.world.plan.options.profiles[&profile]
+            .auth
+            .iter()
+            .any(|auth| matches!(auth, Auth::StandardWebhooks { .. }));
+        let secrets = if signed {
+            vec![SecretInput { name: signing(), value: self.secret() }]
+        } else {
+            Vec::new()
+        };
+        let new = NewSubscription {
+            url: format!("https://r/{number}/v0"),
+            filter: Some(self.filter()),
+            profile: Some(profile),
+            secrets,
+            paused: self.dice.chance(0.05),
+            ..NewSubscription::default()
+        };
+        let call = node.engine.create_subscription(tenant, new);
+        let made = self.cluster.ask(node, call).await.and_then(Result::ok);
+        self.cluster.world.note("create", &made.map(|(view, _)| view.subscription.id));
+    }
+
+    fn some(&mut self) -> Option<(TenantId, SubscriptionId, bool)> {
+        let living = self.cluster.world.oracle.lock().living();
+        if living.is_empty() { None } else { Some(*self.dice.pick(&living)) }
+    }
+
+    async fn act(&mut self) {
+        let Some(node) = self.cluster.any(&mut self.dice) else { return };
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1]) {
+            0 => self.pause(&node).await,
+            1 => self.resume(&node).await,
+            2 => self.update(&node).await,
+            3 => self.rotate(&node).await,
+            4 => self.delete(&node).await,
+            5 => self.create(&node).await,
+            6 => self.cancel(&node).await,
+            7 => self.retry(&node).await,
+            8 => self.redrive(&node).await,
+            _ => self.stop_redrive(&node).await,
+        }
+    }
+
+    async fn pause(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let call = node.engine.pause_subscription(tenant, id);
+        let paused = self.cluster.ask(node, call).await.and_then(Result::ok);
+        let world = &self.cluster.world;
+        world.note("pause", &(id, paused.is_some()));
+        if let Some(view) = paused {
+            let mut oracle = world.oracle.lock();
+            oracle.promised_stop(world.now(), id);
+            oracle.settled(id, view.subscription.version);
+        }
+    }
+
+    async fn resume(&mut self, node: &Node) {
+        let living = self.cluster.world.oracle.lock().living();
+        let stopped: Vec<_> = living.into_iter().filter(|(_, _, active)| !active).collect();
+        if stopped.is_empty() {
+            return;
+        }
+        let (tenant, id, _) = *self.dice.pick(&stopped);
+        self.resume_one(node, tenant, id).await;
+    }
+
+    /// Lets one go on; true when that was confirmed.
+    pub(crate) async fn resume_one(
+        &mut self,
+        node: &Node,
+        tenant: TenantId,
+        id: SubscriptionId,
+    ) -> bool {
+        self.cluster.world.oracle.lock().asked_to_resume(id);
+        let call = node.engine.resume_subscription(tenant, id);
+        let view = self.cluster.ask(node, call).await.and_then(Result::ok);
+        self.cluster.world.note("resume", &(id, view.is_some()));
+        if let Some(view) = &view {
+            self.cluster.world.oracle.lock().settled(id, view.subscription.version);
+        }
+        view.is_some()
+    }
+
+    /// Changes URL and header together: a request that mixes versions shows.
+    async fn update(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let Ok(view) = node.engine.catalog().subscription(tenant, id) else { return };
+        let posthorn_domain::Destination::Webhook { url } = &view.subscription.destination;
+        let Some((base, _)) = url.rsplit_once("/v") else { return };
+        self.made += 1;
+        let label = 1_000 + self.made;
+        let change = SubscriptionChange {
+            url: Some(format!("{base}/v{label}")),
+            overrides: Some(
+                serde_json::json!({ "request": { "headers": { "x-version": label.to_string() } } }),
+            ),
+            filter: self.dice.chance(0.3).then(|| self.filter()),
+            ..SubscriptionChange::default()
+        };
+        let call = node.engine.update_subscription(tenant, id, change);
+        let changed = self.cluster.ask(node, call).await.and_then(Result::ok);
+        self.cluster.world.note("update", &(id, label, changed.is_some()));
+        if let Some(view) = changed {
+            self.cluster.world.oracle.lock().settled(id, view.subscription.version);
+        }
+    }
+
+    async fn rotate(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let Ok(view) = node.engine.catalog().subscription(tenant, id) else { return };
+        if view.subscription.secrets.is_empty() {
+            return;
+        }
+        let secret = self.secret();
+        let overlap = Span::from_secs(self.dice.between(0, 120));
+        let call = node.engine.rotate_secret(tenant, id, signing(), Some(secret), overlap);
+        let rotated = self.cluster.ask(node, call).await.and_then(Result::ok);
+        self.cluster.world.note("rotate", &(id, rotated.is_some()));
+        if let Some((view, _)) = rotated {
+            self.cluster.world.oracle.lock().settled(id, view.subscription.version);
+        }
+    }
+
+    async fn delete(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let call = node.engine.delete_subscription(tenant, id);
+        let deleted = self.cluster.ask(node, call).await.is_some_and(|d| d.is_ok());
+        let world = &self.cluster.world;
+        world.note("delete", &(id, deleted));
+        if deleted {
+            world.oracle.lock().promised_stop(world.now(), id);
+        }
+    }
+
+    async fn cancel(&mut self, node: &Node) {
+        let at = self.dice.below(u64::MAX);
+        let found = self.cluster.world.oracle.lock().some_delivery(false, at);
+        let blocker = self.cluster.world.oracle.lock().blockers().first().copied();
+        let Some((tenant, id)) = blocker.or(found) else { return };
+        let _ = self.cluster.ask(node, node.engine.cancel_delivery(tenant, id)).await;
+    }
+
+    async fn retry(&mut self, node: &Node) {
+        let at = self.dice.below(u64::MAX);
+        let found = self.cluster.world.oracle.lock().some_delivery(true, at);
+        let Some((tenant, id)) = found else { return };
+        let _ = self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await;
+    }
+
+    async fn redrive(&mut self, node: &Node) {
+        let tenants = Arc::clone(&self.tenants);
+        let tenant = *self.dice.pick(&tenants);
+        let subscription = match self.some() {
+            Some((owner, id, _)) if owner == tenant && self.dice.chance(0.5) => Some(id),
+            _ => None,
+        };
+        let filter = RedriveFilter { subscription, ..RedriveFilter::default() };
+        let pace = self.dice.between(1, 20) as u32;
+        let call = node.engine.create_redrive(tenant, filter, pace);
+        if let Some(Ok(redrive)) = self.cluster.ask(node, call).await {
+            self.redrives.push((tenant, redrive.id));
+        }
+    }
+
+    async fn stop_redrive(&mut self, node: &Node) {
+        let Some((tenant, id)) = self.redrives.pop() else { return };
+        let _ = self.cluster.ask(node, node.engine.cancel_redrive(tenant, id)).await;
+    }
+}
+
+fn signing() -> SecretName {
+    SecretName::new(profiles::SIGNING_SECRET).expect("a valid name")
+}
+
+/// `whsec_` and the bytes in standard base64.
+fn base64(bytes: &[u8; 32]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::from("whsec_");
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0u32, |word, byte| (word << 8) | u32::from(*byte));
+        let word = word << (8 * (3 - chunk.len()));
+        for place in 0..4 {
+            if place <= chunk.len() {
+                out.push(char::from(ALPHABET[(word >> (18 - 6 * place) & 63) as usize]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}

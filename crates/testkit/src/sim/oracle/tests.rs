@@ -1,0 +1,331 @@
+//! The oracle itself: each rule is shown a good run and a bad one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use posthorn_domain::delivery::{Step, SubscriptionEffect};
+use posthorn_domain::policy::{Backoff, Jitter, OrderScope, Policy, profiles};
+use posthorn_domain::{
+    Attempt, CatalogVersion, DeadReason, DeliveryId, DeliveryState, Destination, Epoch, Event,
+    EventId, EventType, Fence, Filter, Lane, NodeId, ProfileName, Shard, Span, Subscription,
+    SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
+};
+use posthorn_engine::Published;
+use posthorn_sealing::vault::{Vault, VaultKey};
+use posthorn_store::{
+    Accepted, CatalogChange, Grant, NewDelivery, NewEvent, Placed, Prune, Pruned, Record, Recorded,
+};
+
+use super::{Arrival, Invariant, Oracle, PublishVerdict, Seen};
+
+const T0: i64 = 1_750_000_000_000;
+const TTL: Duration = Duration::from_secs(10);
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millis(T0 + ms)
+}
+
+fn node(n: u128) -> NodeId {
+    NodeId::new(at(0), n)
+}
+
+fn subscription() -> SubscriptionId {
+    SubscriptionId::new(at(0), 7)
+}
+
+fn delivery(n: u128) -> DeliveryId {
+    DeliveryId::new(at(0), n)
+}
+
+fn event(n: u128) -> Arc<Event> {
+    Arc::new(Event {
+        id: EventId::new(at(0), n),
+        tenant: TenantId::DEFAULT,
+        topic: TopicName::new("t").expect("a name"),
+        event_type: EventType::new("e").expect("a type"),
+        attributes: BTreeMap::new(),
+        key: None,
+        content_type: "text/plain".to_owned(),
+        payload: Bytes::from(format!("payload {n}")),
+        accepted_at: at(0),
+    })
+}
+
+fn policy() -> Policy {
+    let mut policy = profiles::default_profile();
+    policy.auth = Vec::new();
+    policy.order.scope = OrderScope::Subscription;
+    policy.schedule.backoff = Backoff::Fixed { wait: Span::from_secs(10) };
+    policy.schedule.jitter = Jitter::None;
+    policy.schedule.max_attempts = Some(2);
+    policy
+}
+
+/// One subscription with an ordered lane, one node that holds its shard, two accepted events.
+struct Scene {
+    oracle: Oracle,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let profile = ProfileName::new("p").expect("a name");
+        let vault = Vault::new(vec![VaultKey::generate()]).expect("a vault");
+        let profiles = BTreeMap::from([(profile.clone(), policy())]);
+        let mut oracle = Oracle::new(1, TTL, &profiles, Arc::new(vault));
+        let new = Subscription {
+            id: subscription(),
+            tenant: TenantId::DEFAULT,
+            description: String::new(),
+            destination: Destination::Webhook { url: "https://r/0/v0".to_owned() },
+            filter: Filter::everything(),
+            profile,
+            overrides: serde_json::Value::Null,
+            secrets: Vec::new(),
+            status: SubscriptionStatus::Active,
+            created_at: at(0),
+            updated_at: at(0),
+            version: CatalogVersion(2),
+        };
+        let change = CatalogChange::CreateSubscription(Box::new(new));
+        oracle.changed(at(0), &change, CatalogVersion(2));
+        let grant = Grant { shard: Shard::of(subscription()), epoch: Epoch(1) };
+        oracle.acquired(at(0), node(1), &[grant], TTL);
+        let mut scene = Self { oracle };
+        scene.accept(1, CatalogVersion(2), false);
+        scene.accept(2, CatalogVersion(2), true);
+        scene
+    }
+
+    fn accept(&mut self, n: u128, catalog: CatalogVersion, parked: bool) {
+        let new = NewEvent {
+            event: event(n),
+            idempotency: None,
+            catalog,
+            deliveries: vec![NewDelivery {
+                id: delivery(n),
+                subscription: subscription(),
+                lane: Some(Lane::Subscription),
+                due_at: at(0),
+            }],
+        };
+        let placed = Accepted::Stored(vec![Placed { seq: n as u64, parked }]);
+        self.oracle.accepted(at(0), &[new], &[placed]);
+    }
+
+    fn request(&mut self, ms: i64, sender: u128, n: u128, number: u32, body: &str) -> usize {
+        let body = Bytes::from(body.to_owned());
+        let arrival = Arrival {
+            life: sender as usize,
+            node: Some(node(sender)),
+            node_now: at(ms),
+            tenant: TenantId::DEFAULT,
+            subscription: subscription(),
+            delivery: Some(delivery(n)),
+            event: Some(EventId::new(at(0), n)),
+            number,
+            url: "https://r/0/v0",
+            label: "0",
+            body: &body,
+            signature: None,
+        };
+        self.oracle.request_began(at(ms), &arrival).expect("a known delivery")
+    }
+
+    fn answer(&mut self, ms: i64, index: usize, status: u16) {
+        let taken = status == 200;
+        let seen = Seen { status: Some(status), taken, ..Seen::default() };
+        self.oracle.request_ended(at(ms), index, Some(seen));
+    }
+
+    fn record(&mut self, ms: i64, n: u128, number: u32, step: (DeliveryState, i64, u16)) {
+        let (state, due, status) = step;
+        let ended = state.is_terminal();
+        let record = Record {
+            fence: Fence { shard: Shard::of(subscription()), epoch: Epoch(1), node: node(1) },
+            delivery: delivery(n),
+            expected_attempts: number - 1,
+            step: Step {
+                state,
+                due_at: at(due),
+                charge: true,
+                fresh_budget: false,
+                release_lane: ended,
+                subscription: SubscriptionEffect::None,
+            },
+            attempt: Some(Attempt {
+                delivery: delivery(n),
+                number,
+                started_at: at(ms),
+                took: Span::ZERO,
+                status: Some(status),
+                failure: None,
+                detail: String::new(),
+                response: Bytes::new(),
+                late: false,
+            }),
+            at: at(ms),
+        };
+        let promoted = self.oracle.deliveries.get(&delivery(2)).filter(|_| ended && n == 1);
+        let promoted = promoted.map(|entry| posthorn_store::Work {
+            delivery: entry.delivery.clone(),
+            event: event(2),
+        });
+        self.oracle.recorded(at(ms), &[record], &[Recorded::Written { promoted }]);
+    }
+
+    #[track_caller]
+    fn check(&self, expected: &[Invariant]) {
+        let found: Vec<Invariant> = self.oracle.violations.iter().map(|v| v.invariant).collect();
+        assert_eq!(found, expected, "{:#?}", self.oracle.violations);
+    }
+}
+
+#[test]
+fn a_good_run_is_not_blamed() {
+    let mut scene = Scene::new();
+    let index = scene.request(10, 1, 1, 1, "payload 1");
+    scene.answer(20, index, 500);
+    scene.record(20, 1, 1, (DeliveryState::Pending, 10_020, 500));
+    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    scene.oracle.beat(at(9_000), &beat);
+    let index = scene.request(10_020, 1, 1, 2, "payload 1");
+    scene.answer(10_030, index, 200);
+    scene.record(10_030, 1, 2, (DeliveryState::Delivered, 0, 200));
+    let index = scene.request(10_040, 1, 2, 1, "payload 2");
+    scene.answer(10_050, index, 200);
+    scene.check(&[]);
+}
+
+#[test]
+fn fan_out_on_an_old_catalog_is_noticed() {
+    let mut scene = Scene::new();
+    scene.accept(3, CatalogVersion(1), true);
+    scene.check(&[Invariant::I14]);
+}
+
+#[test]
+fn a_lane_is_not_entered_twice() {
+    let mut scene = Scene::new();
+    scene.accept(3, CatalogVersion(2), false);
+    scene.check(&[Invariant::I5]);
+}
+
+#[test]
+fn other_bytes_are_noticed() {
+    let mut scene = Scene::new();
+    scene.request(10, 1, 1, 1, "something else");
+    scene.check(&[Invariant::I4]);
+}
+
+#[test]
+fn attempts_without_a_lease_and_out_of_turn_are_noticed() {
+    let mut scene = Scene::new();
+    scene.request(10, 2, 1, 1, "payload 1");
+    scene.check(&[Invariant::I7]);
+    // The lease is old enough that no aftermath of a handover explains anything.
+    let mut scene = Scene::new();
+    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    for ms in (5_000..=65_000).step_by(5_000) {
+        scene.oracle.beat(at(ms), &beat);
+    }
+    scene.request(65_100, 1, 2, 1, "payload 2");
+    scene.check(&[Invariant::I5]);
+}
+
+#[test]
+fn two_requests_of_one_lane_at_once_are_noticed() {
+    let mut scene = Scene::new();
+    scene.request(10, 1, 1, 1, "payload 1");
+    scene.request(20, 1, 1, 1, "payload 1");
+    scene.check(&[Invariant::I6]);
+}
+
+#[test]
+fn early_retries_and_surplus_attempts_are_noticed() {
+    let mut scene = Scene::new();
+    let index = scene.request(10, 1, 1, 1, "payload 1");
+    scene.answer(20, index, 500);
+    scene.record(20, 1, 1, (DeliveryState::Pending, 9_000, 500));
+    scene.check(&[Invariant::I9]);
+    let index = scene.request(9_100, 1, 1, 2, "payload 1");
+    scene.answer(9_200, index, 500);
+    scene.record(9_200, 1, 2, (DeliveryState::Pending, 19_200, 500));
+    scene.check(&[Invariant::I9, Invariant::I10]);
+}
+
+#[test]
+fn invented_and_wrong_endings_are_noticed() {
+    let mut scene = Scene::new();
+    scene.record(20, 1, 1, (DeliveryState::Delivered, 0, 200));
+    scene.check(&[Invariant::I4]);
+    let mut scene = Scene::new();
+    let index = scene.request(10, 1, 1, 1, "payload 1");
+    scene.answer(20, index, 500);
+    scene.record(20, 1, 1, (DeliveryState::Dead(DeadReason::Exhausted), 0, 500));
+    scene.check(&[Invariant::I10]);
+}
+
+#[test]
+fn late_writers_are_noticed() {
+    let mut scene = Scene::new();
+    let index = scene.request(10, 1, 1, 1, "payload 1");
+    scene.answer(20, index, 200);
+    scene.record(11_000, 1, 1, (DeliveryState::Delivered, 0, 200));
+    scene.check(&[Invariant::I8]);
+}
+
+#[test]
+fn requests_after_an_unsubscribe_are_noticed() {
+    let mut scene = Scene::new();
+    scene.oracle.promised_stop(at(5), subscription());
+    scene.request(10, 1, 1, 1, "payload 1");
+    scene.check(&[Invariant::I12]);
+}
+
+#[test]
+fn shards_are_given_to_one_only() {
+    let mut scene = Scene::new();
+    let grant = Grant { shard: Shard::of(subscription()), epoch: Epoch(2) };
+    scene.oracle.acquired(at(9_999), node(2), &[grant], TTL);
+    scene.check(&[Invariant::I7]);
+    scene.oracle.acquired(at(30_000), node(3), &[grant], TTL);
+    scene.check(&[Invariant::I7, Invariant::I7]);
+}
+
+#[test]
+fn acknowledged_means_stored() {
+    let mut scene = Scene::new();
+    let told = |n| Published {
+        id: EventId::new(at(0), n),
+        accepted_at: at(0),
+        deliveries: 1,
+        duplicate: false,
+    };
+    scene.oracle.published(at(1), &event(1).payload, &told(1));
+    scene.check(&[]);
+    scene.oracle.published(at(1), &event(9).payload, &told(9));
+    scene.oracle.check_publish(at(1), &event(1).payload, PublishVerdict::Refused, None);
+    scene.check(&[Invariant::I1, Invariant::I1, Invariant::I2]);
+}
+
+#[test]
+fn retention_leaves_unfinished_work_alone() {
+    let mut scene = Scene::new();
+    let prune =
+        Prune { ended_before: at(100), dead_before: at(100), keys_before: at(100), limit: 10 };
+    let answer = Pruned { events: 1, keys: 0, more: false };
+    let left = [EventId::new(at(0), 1)].into();
+    scene.oracle.pruned(at(200), &prune, &answer, &left);
+    scene.check(&[Invariant::I16]);
+}
+
+#[test]
+fn stuck_work_is_noticed_in_the_end() {
+    let mut scene = Scene::new();
+    assert!(!scene.oracle.check_progress(at(1_000), at(0)), "there is something to do");
+    scene.check(&[]);
+    scene.oracle.check_progress(at(1_000_000), at(0));
+    scene.check(&[Invariant::I20]);
+}

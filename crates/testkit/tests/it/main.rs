@@ -1,0 +1,40 @@
+//! The simulator as a test: a few seeds find nothing, and every seed replays exactly.
+//!
+//! CI runs many more with the release binary; see the `sim` binary's own help.
+
+use posthorn_testkit::sim;
+
+/// Seeds that run in every test run, also in debug builds.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
+
+#[test]
+fn nothing_is_violated() {
+    for seed in SEEDS {
+        let outcome = sim::run(seed, false);
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+        assert!(outcome.tally.deliveries > 0, "seed {seed} does nothing");
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [3, 8, 36, 153, 176] {
+        let (first, second) = (sim::run(seed, false), sim::run(seed, false));
+        assert_eq!(first.entries, second.entries, "seed {seed}");
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+    }
+    assert_ne!(sim::run(1, false).hash, sim::run(2, false).hash);
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn planted_bugs_are_found() {
+    use posthorn_engine::plant::{Plant, set};
+    for plant in [Plant::AckBeforeCommit, Plant::RetryTooEarly, Plant::PromoteTwo, Plant::OldSecret]
+    {
+        set(Some(plant));
+        let found = (1..=20).any(|seed| !sim::run(seed, false).violations.is_empty());
+        set(None);
+        assert!(found, "{plant:?}");
+    }
+}
