@@ -72,7 +72,7 @@ impl Problem {
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        let kind = format_args!("https://posthorn.dev/errors/{}", self.code.code).to_string();
+        let kind = format_args!("urn:posthorn:error:{}", self.code.code).to_string();
         map.serialize_entry("type", &kind)?;
         map.serialize_entry("code", self.code.code)?;
         map.serialize_entry("title", self.code.title)?;

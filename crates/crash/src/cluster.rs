@@ -172,8 +172,8 @@ impl Cluster {
     /// Makes a tenant with its topics, and a key for its publishers.
     pub async fn make_tenant(&mut self, name: &str, topics: &[&str]) -> anyhow::Result<String> {
         self.call(None, "POST", "/v1/tenants", &json!({"name": name})).await?;
-        // Other nodes learn of a tenant with their next heartbeat, which is documented nowhere but
-        // is no broken promise either: only fan-out must be exact on every node at once.
+        // Other nodes learn of a tenant with their next heartbeat. Only fan-out is promised to be
+        // exact on every node at once, so this is waited for rather than judged.
         sleep(CATALOG_DELAY).await;
         for topic in topics {
             let path = format!("/v1/topics/{topic}");

@@ -178,7 +178,7 @@ async fn endure(stage: &mut Stage) -> anyhow::Result<String> {
     }
     let until = stage.journal.now();
     let what = "killed on the full disk".to_owned();
-    stage.journal.fault(&crate::evidence::Fault { what, from, until, hits: 2 });
+    stage.journal.fault(&crate::evidence::Fault { what, from, until, hits: 2, blind: true });
     sleep(FULL_FOR / 2).await;
     let text = if came_back { "starts on a full disk" } else { "does not start on a full disk" };
     say(text);

@@ -143,6 +143,10 @@ pub struct Fault {
     pub until: Micros,
     /// How many processes were killed or paused by it.
     pub hits: u64,
+    /// Whether outcomes could not be written before it, so that more than what was under way may be
+    /// repeated.
+    #[serde(default)]
+    pub blind: bool,
 }
 
 /// What the server said at the end.

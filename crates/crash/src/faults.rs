@@ -122,7 +122,7 @@ impl Fate {
         let aftermath = u64::try_from(AFTERMATH.as_micros()).unwrap_or(u64::MAX);
         let until = journal.now() + aftermath;
         let hits = u64::try_from(hits).unwrap_or(u64::MAX);
-        journal.fault(&Fault { what: self.describe(), from, until, hits });
+        journal.fault(&Fault { what: self.describe(), from, until, hits, blind: false });
         Ok(ends)
     }
 }

@@ -1,6 +1,6 @@
-//! A crash test in the manner of Jepsen: it runs the real `posthorn` binary under load, kills it,
-//! its machine's pauses and its database again and again, and proves from two logs that every
-//! accepted event was delivered, once it was accepted, in order, unchanged.
+//! A crash test in the manner of Jepsen: it runs the real `posthorn` binary under load, kills and
+//! pauses it and takes its database away, again and again, and proves from two logs that every
+//! accepted event was delivered, unchanged and in order.
 //!
 //! # Theory of operation
 //! [`run`] starts the cluster ([`cluster`], [`node`]), subscribes receivers of every temper

@@ -62,8 +62,8 @@ impl fmt::Display for Summary {
         writeln!(f, "delivered     {} of {}", counts.delivered, counts.expected)?;
         writeln!(
             f,
-            "duplicates    {} (at most {} explained by the faults)",
-            counts.duplicates, counts.duplicates_allowed
+            "duplicates    {} (at most {} explained by the faults), {} at one subscription around one fault",
+            counts.duplicates, counts.duplicates_allowed, counts.duplicates_peak
         )?;
         writeln!(f, "lost          {} ({} still pending)", counts.lost, counts.pending)?;
         let answers: Vec<String> =

@@ -273,8 +273,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies a change of the catalog, here and, before it returns, everywhere.
-    pub(crate) async fn change(&self, change: CatalogChange, settle: bool) -> Result<()> {
+    /// Applies a change of the catalog, here and, before it returns, everywhere: whoever is told that
+    /// something exists, or is gone, finds it so on any node.
+    pub(crate) async fn change(&self, change: CatalogChange) -> Result<()> {
         let inner = &self.inner;
         let version = inner.store.change_catalog(change).await?;
         self.refresh_catalog().await?;
@@ -282,12 +283,11 @@ impl Engine {
             warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");
         }
         #[cfg(feature = "plant")]
-        let settle = settle && !crate::plant::active(crate::plant::Plant::NoSettle);
-        if settle {
-            let ttl = inner.options.lease_ttl;
-            membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version)
-                .await?;
+        if crate::plant::active(crate::plant::Plant::NoSettle) {
+            return Ok(());
         }
+        let ttl = inner.options.lease_ttl;
+        membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version).await?;
         Ok(())
     }
 }

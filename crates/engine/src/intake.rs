@@ -264,7 +264,7 @@ impl Intake {
         match self.store.accept(batch.clone()).await {
             Ok(answers) => self.settle(planned, batch, answers).await,
             Err(e) => {
-                self.fail(planned, e);
+                self.fail(planned, &e);
                 Outcome { again: Vec::new() }
             }
         }
@@ -348,9 +348,9 @@ impl Intake {
         }
     }
 
-    fn fail(&self, planned: Vec<Pending>, e: posthorn_store::Error) {
+    fn fail(&self, planned: Vec<Pending>, e: &posthorn_store::Error) {
         ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "accept").increment(1);
-        let text = chain(&e);
+        let text = chain(e);
         if matches!(e, posthorn_store::Error::Fatal { .. }) {
             drop(self.failed.send(text.clone()));
         }

@@ -59,8 +59,18 @@ impl Engine {
                 problem: "an operator key belongs to no tenant, any other key to one".to_owned(),
             });
         }
-        let now = self.now();
-        let id = self.inner.chance.key_id(now);
+        let id = self.inner.chance.key_id(self.now());
+        self.create_key_as(id, tenant, scopes, description, expires_at).await
+    }
+
+    async fn create_key_as(
+        &self,
+        id: KeyId,
+        tenant: Option<TenantId>,
+        scopes: Vec<Scope>,
+        description: String,
+        expires_at: Option<Timestamp>,
+    ) -> Result<NewKey> {
         let (secret, hash) = api_key::generate(id);
         let text = secret.expose_str().unwrap_or_default().to_owned();
         let key = ApiKey {
@@ -69,11 +79,11 @@ impl Engine {
             description,
             scopes,
             hash,
-            created_at: now,
+            created_at: self.now(),
             expires_at,
             revoked_at: None,
         };
-        self.change(CatalogChange::CreateKey(key), false).await.map_err(|e| e.about("tenant"))?;
+        self.change(CatalogChange::CreateKey(key)).await.map_err(|e| e.about("tenant"))?;
         let key = self.catalog().key(id).ok_or(Error::NotFound("key"))?;
         Ok(NewKey { text, key })
     }
@@ -81,20 +91,29 @@ impl Engine {
     /// Revokes a key; it opens nothing from now on.
     pub async fn revoke_key(&self, id: KeyId) -> Result<()> {
         let at = self.now();
-        self.change(CatalogChange::RevokeKey { id, at }, true).await.map_err(|e| e.about("key"))
+        self.change(CatalogChange::RevokeKey { id, at }).await.map_err(|e| e.about("key"))
     }
 
     /// Makes an operator key if there is none that works, so that a fresh server can be used.
+    ///
+    /// Nodes that start together on one empty store make one key between them: its id is a number
+    /// that they all count to, and only one of them can take it.
     pub async fn bootstrap_key(&self) -> Result<Option<NewKey>> {
         let now = self.now();
-        let usable = |key: &Arc<ApiKey>| {
-            key.tenant.is_none() && key.scopes.contains(&Scope::Operator) && key.is_valid(now)
-        };
-        if self.catalog().keys().iter().any(usable) {
+        let keys = self.catalog().keys();
+        let operator =
+            |key: &&Arc<ApiKey>| key.tenant.is_none() && key.scopes.contains(&Scope::Operator);
+        if keys.iter().filter(operator).any(|key| key.is_valid(now)) {
             return Ok(None);
         }
+        let count = keys.iter().filter(operator).count();
+        let id = KeyId::from_bytes((count as u128).to_be_bytes());
         let description = "made at the first start".to_owned();
-        self.create_key(None, vec![Scope::Operator], description, None).await.map(Some)
+        match self.create_key_as(id, None, vec![Scope::Operator], description, None).await {
+            Ok(key) => Ok(Some(key)),
+            Err(Error::AlreadyExists(_)) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// Makes a tenant.
@@ -102,9 +121,7 @@ impl Engine {
         let now = self.now();
         let id = self.inner.chance.tenant_id(now);
         let tenant = Tenant { id, name, created_at: now };
-        self.change(CatalogChange::CreateTenant(tenant), false)
-            .await
-            .map_err(|e| e.about("tenant"))?;
+        self.change(CatalogChange::CreateTenant(tenant)).await.map_err(|e| e.about("tenant"))?;
         self.catalog().tenant(id)
     }
 
@@ -118,14 +135,12 @@ impl Engine {
     ) -> Result<Arc<Topic>> {
         let topic =
             Topic { tenant, name: name.clone(), description, attributes, created_at: self.now() };
-        self.change(CatalogChange::PutTopic(topic), false).await.map_err(|e| e.about("tenant"))?;
+        self.change(CatalogChange::PutTopic(topic)).await.map_err(|e| e.about("tenant"))?;
         self.catalog().topic(tenant, &name)
     }
 
     /// Deletes a topic; events published on it stay.
     pub async fn delete_topic(&self, tenant: TenantId, name: TopicName) -> Result<()> {
-        self.change(CatalogChange::DeleteTopic { tenant, name }, true)
-            .await
-            .map_err(|e| e.about("topic"))
+        self.change(CatalogChange::DeleteTopic { tenant, name }).await.map_err(|e| e.about("topic"))
     }
 }

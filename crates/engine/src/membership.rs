@@ -58,7 +58,7 @@ impl Membership {
             tokio::select! {
                 biased;
                 _ = beat.tick() => self.beat(&mut mind).await,
-                shards = self.store.notified() => self.hinted(shards).await,
+                shards = self.store.notified() => self.hinted(shards, &mut mind).await,
                 shards = self.wakes.next() => {
                     if let Err(e) = self.store.notify(&shards).await {
                         warn!(error = %chain(&e), "other nodes could not be woken; they will poll");
@@ -72,9 +72,12 @@ impl Membership {
         }
     }
 
-    async fn hinted(&self, shards: Vec<Shard>) {
+    async fn hinted(&self, shards: Vec<Shard>, mind: &mut Mind) {
         if shards.is_empty() {
-            self.refresh_catalog().await;
+            // Whoever changed the catalog waits for this node to say that it has seen it.
+            if self.refresh_catalog().await {
+                self.beat(mind).await;
+            }
         } else {
             drop(self.scheduler.send(Input::Scan(shards)).await);
         }
@@ -137,6 +140,11 @@ impl Membership {
             mind.held.remove(shard);
         }
         self.term.lost();
+        // What was being given back and is lost must not be given back later, when it may be ours
+        // again under another epoch.
+        if let Some((grants, _)) = &mut mind.retiring {
+            grants.retain(|grant| !lost.contains(&grant.shard));
+        }
         drop(self.scheduler.send(Input::Lost(lost)).await);
     }
 

@@ -19,7 +19,7 @@ use crate::metrics;
 /// Outcomes in one transaction at most.
 const BATCH_MAX: usize = 2_000;
 /// First and longest wait after a failed write.
-const RETRY_WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+const RETRY_WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
 /// What became of one record.
 pub(crate) struct Written {

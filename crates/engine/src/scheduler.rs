@@ -23,12 +23,13 @@ mod recent;
 mod ring;
 mod shards;
 mod tasks;
+mod term;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use posthorn_domain::Span;
 use posthorn_domain::policy::Policy;
 use posthorn_domain::{Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, Timestamp};
 use posthorn_store::{DueSubscription, Grant, Record, Store, Work};
@@ -50,6 +51,9 @@ use tasks::TaskOutput;
 
 /// Outcomes that may wait to be written before attempts stop being started.
 const RECORDING_MAX: usize = 8_192;
+/// How long outcomes may stay unwritten before nothing new is started: what is sent meanwhile would
+/// be sent again if the leases ran out first.
+const UNWRITTEN_MAX: Span = Span::from_millis(500);
 /// The part of all slots that sick subscriptions share.
 const SICK_SHARE: usize = 10;
 /// Inputs taken in at once before attempts are started again.
@@ -100,41 +104,6 @@ pub struct Snapshot {
     pub lineups: usize,
 }
 
-/// Until when the leases on shards can be relied on, by this process's own clock.
-#[derive(Clone, Default)]
-pub(crate) struct LeaseTerm(Arc<Mutex<Term>>);
-
-#[derive(Default)]
-struct Term {
-    until: Option<Instant>,
-    /// How often shards were lost. What was begun before a loss may belong to somebody else now.
-    losses: u64,
-}
-
-impl LeaseTerm {
-    pub(crate) fn set(&self, until: Instant) {
-        self.0.lock().until = Some(until);
-    }
-
-    /// Says that shards were lost; to be called before the term is set again.
-    pub(crate) fn lost(&self) {
-        self.0.lock().losses += 1;
-    }
-
-    fn is_valid(&self) -> bool {
-        self.0.lock().until.is_some_and(|until| Instant::now() < until)
-    }
-
-    fn losses(&self) -> u64 {
-        self.0.lock().losses
-    }
-
-    /// Whether it is valid and nothing was lost since `losses` were counted.
-    pub(crate) fn holds_since(&self, losses: u64) -> bool {
-        self.is_valid() && self.losses() == losses
-    }
-}
-
 /// What the scheduler is made of.
 pub(crate) struct Parts {
     pub(crate) node: NodeId,
@@ -151,6 +120,7 @@ pub(crate) struct Parts {
 }
 
 pub(crate) use outcome::Effect;
+pub(crate) use term::LeaseTerm;
 
 pub(crate) struct Scheduler {
     parts: Parts,
@@ -163,9 +133,13 @@ pub(crate) struct Scheduler {
     /// Attempts, claims, refills and scans under way.
     tasks: JoinSet<TaskOutput>,
     refills: usize,
+    /// Counts refills, so that each reply can be told from those of a former ownership.
+    refill_number: u64,
     wants_refill: BTreeSet<SubscriptionId>,
     /// Deliveries whose outcome is being written, with what is needed afterwards.
     recording: Map<(DeliveryId, Epoch), Work>,
+    /// Since when outcomes wait without one being written.
+    unwritten_since: Option<Timestamp>,
     in_flight: usize,
     sick_in_flight: usize,
     window: usize,
@@ -189,8 +163,10 @@ impl Scheduler {
             timers: BTreeSet::new(),
             tasks: JoinSet::new(),
             refills: 0,
+            refill_number: 0,
             wants_refill: BTreeSet::new(),
             recording: Map::default(),
+            unwritten_since: None,
             in_flight: 0,
             sick_in_flight: 0,
             window: 0,
@@ -314,6 +290,11 @@ impl Scheduler {
         if !self.stopped {
             self.dispatch(now);
             self.start_refills(now);
+        }
+        if self.recording.is_empty() {
+            self.unwritten_since = None;
+        } else {
+            self.unwritten_since.get_or_insert(now);
         }
         if !self.outbox.is_empty() {
             drop(self.parts.records.send(std::mem::take(&mut self.outbox)));
@@ -462,6 +443,9 @@ impl Scheduler {
         #[cfg(not(feature = "plant"))]
         let ignored = false;
         if !self.ring.is_empty() && !self.parts.term.is_valid() && !ignored {
+            return;
+        }
+        if self.unwritten_since.is_some_and(|since| now.since(since) > UNWRITTEN_MAX) {
             return;
         }
         let slots = self.parts.options.slots;

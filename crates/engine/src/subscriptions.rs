@@ -125,7 +125,7 @@ impl Engine {
             updated_at: now,
             version: CatalogVersion(0),
         };
-        self.change(CatalogChange::CreateSubscription(Box::new(subscription)), false)
+        self.change(CatalogChange::CreateSubscription(Box::new(subscription)))
             .await
             .map_err(|e| e.about("tenant"))?;
         Ok((self.catalog().subscription(tenant, id)?, made))
@@ -227,7 +227,7 @@ impl Engine {
                 subscription: Box::new(subscription),
                 expected: Some(view.subscription.version),
             };
-            match self.change(change, true).await {
+            match self.change(change).await {
                 Ok(()) => return self.catalog().subscription(tenant, id),
                 Err(Error::Changed { .. }) if expected.is_none() => {
                     let delta = self.store().catalog_since(self.catalog().version()).await?;
@@ -273,7 +273,7 @@ impl Engine {
     /// pending is cancelled.
     pub async fn delete_subscription(&self, tenant: TenantId, id: SubscriptionId) -> Result<()> {
         let at = self.now();
-        self.change(CatalogChange::DeleteSubscription { tenant, id, at }, true)
+        self.change(CatalogChange::DeleteSubscription { tenant, id, at })
             .await
             .map_err(|e| e.about("subscription"))
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_store::{Error, Store};
+use posthorn_store::Store;
 use posthorn_store_postgres::PostgresStore;
 use posthorn_store_sqlite::{OpenError, SqliteStore};
 use tokio::time::Instant;
@@ -142,9 +142,8 @@ pub async fn backup(
             .into());
     }
     let (from, into) = (data.to_owned(), to.to_owned());
-    let copy = move || {
-        posthorn_store_sqlite::backup_file(&from, &into, |p| report(p.done, p.total))
-    };
+    let copy =
+        move || posthorn_store_sqlite::backup_file(&from, &into, |p| report(p.done, p.total));
     let copied = tokio::task::spawn_blocking(copy).await?;
     copied.map_err(|e| Failure::new(Code::Io, chain(&e)))?;
     Ok(())

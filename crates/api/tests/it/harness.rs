@@ -120,7 +120,7 @@ impl Reply {
         assert_eq!(self.headers["cache-control"], "no-store");
         assert_eq!(problem["code"], code, "{problem}");
         assert_eq!(problem["status"], status);
-        assert_eq!(problem["type"], format!("https://posthorn.dev/errors/{code}"));
+        assert_eq!(problem["type"], format!("urn:posthorn:error:{code}"));
         assert!(!problem["title"].as_str().unwrap().is_empty());
         assert!(!problem["detail"].as_str().unwrap().is_empty());
         problem

@@ -279,7 +279,7 @@ fn a_key_with_other_contents_must_be_refused() {
 fn duplicates_need_a_fault_and_are_bounded_by_it() {
     let repeat = receipt("free", 1, 900, 200);
     check(&[Kind::Duplicate, Kind::TooManyDuplicates], |run| run.receipts.push(repeat.clone()));
-    let fault = Fault { what: "kill".to_owned(), from: 585, until: 800, hits: 1 };
+    let fault = Fault { what: "kill".to_owned(), from: 585, until: 800, hits: 1, blind: false };
     let verdict = check(&[], |run| {
         run.receipts.push(repeat.clone());
         run.faults.push(fault.clone());
@@ -292,6 +292,13 @@ fn duplicates_need_a_fault_and_are_bounded_by_it() {
         run.receipts.extend((0..4).map(|more| receipt("free", 1, 700 + more, 200)));
         run.faults.push(fault.clone());
     });
+    check(&[], |run| {
+        for subscription in &mut run.plan.subscriptions {
+            subscription.concurrency = 1;
+        }
+        run.receipts.extend((0..4).map(|more| receipt("free", 1, 700 + more, 200)));
+        run.faults.push(Fault { blind: true, ..fault.clone() });
+    });
 }
 
 #[test]
@@ -300,7 +307,13 @@ fn two_attempts_of_a_lane_at_once_need_a_fault() {
     check(&[Kind::Overlap], |run| run.receipts.push(zombie.clone()));
     check(&[], |run| {
         run.receipts.push(zombie.clone());
-        run.faults.push(Fault { what: "pause".to_owned(), from: 500, until: 550, hits: 1 });
+        run.faults.push(Fault {
+            what: "pause".to_owned(),
+            from: 500,
+            until: 550,
+            hits: 1,
+            blind: false,
+        });
     });
 }
 

@@ -41,8 +41,8 @@ fn run(policy: &Policy, delivery: &Delivery, input: &Input<'_>) -> Result<Step, 
     step(delivery, input, policy, NOW, 0)
 }
 
-fn with(patch: serde_json::Value) -> Policy {
-    profiles::default_profile().patched(&patch).expect("valid")
+fn with(patch: &serde_json::Value) -> Policy {
+    profiles::default_profile().patched(patch).expect("valid")
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn exhaustion_follows_the_policy() {
             SubscriptionEffect::Delete,
         ),
     ] {
-        let policy = with(json!({ "on_exhausted": choice }));
+        let policy = with(&json!({ "on_exhausted": choice }));
         let next = run(&policy, &last, &Input::Attempted(&failed)).expect("allowed");
         assert_eq!((next.state, next.subscription), (state, effect), "{choice}");
     }
@@ -108,7 +108,7 @@ fn exhaustion_follows_the_policy() {
 
 #[test]
 fn a_blocking_dead_head_does_not_release_its_lane() {
-    let policy = with(json!({"order": {"scope": "subscription", "dead_head": "block"},
+    let policy = with(&json!({"order": {"scope": "subscription", "dead_head": "block"},
         "schedule": {"max_attempts": 1}}));
     let next = run(&policy, &delivery(DeliveryState::Pending, 0), &Input::Attempted(&answer(500)))
         .expect("allowed");
@@ -128,7 +128,7 @@ fn gone_disables_and_keeps_the_delivery() {
 #[test]
 fn a_closed_gate_never_charges() {
     let gate = |closed: serde_json::Value| {
-        with(json!({"gate": {"url": "https://h/health", "timeout": "5s", "status": ["200"],
+        with(&json!({"gate": {"url": "https://h/health", "timeout": "5s", "status": ["200"],
             "on_closed": closed}}))
     };
     let waiting = delivery(DeliveryState::Pending, 2);
@@ -144,7 +144,7 @@ fn a_closed_gate_never_charges() {
 
 #[test]
 fn being_held_back_too_long_expires() {
-    let policy = with(json!({"schedule": {"max_age": "1h"}}));
+    let policy = with(&json!({"schedule": {"max_age": "1h"}}));
     let waiting = delivery(DeliveryState::Pending, 1);
     let soon = Input::Postponed { until: NOW.plus(crate::Span::from_secs(10)) };
     assert_eq!(run(&policy, &waiting, &soon).expect("allowed").state, DeliveryState::Pending);

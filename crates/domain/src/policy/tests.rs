@@ -156,7 +156,7 @@ fn answer(status: u16, body: &str) -> AttemptOutcome {
     })
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Success,
     Retry,

@@ -122,6 +122,11 @@ impl Health {
         }
     }
 
+    /// Whether the breaker lets single attempts through to see if the receiver is back.
+    pub(super) fn is_probing(&self) -> bool {
+        self.failures >= OPEN_AFTER
+    }
+
     /// Whether it belongs to those that share a small part of the slots.
     pub(super) fn is_sick(&self) -> bool {
         self.failures >= SICK_AFTER

@@ -12,6 +12,9 @@ use crate::catalog::Map;
 
 pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
 
+/// Due deliveries among which the one to probe a failing receiver with is chosen.
+const PROBE_CHOICE: usize = 64;
+
 /// What the scheduler knows of one subscription.
 #[derive(Default)]
 pub(super) struct Lineup {
@@ -27,6 +30,8 @@ pub(super) struct Lineup {
     pub(super) on_disk: Option<Timestamp>,
     /// A refill is under way; these were recorded since, so its copy of them is old.
     pub(super) refill: Option<Ids>,
+    /// Which refill that is. A reply to one that a former ownership asked for is not the answer.
+    pub(super) refill_number: u64,
     /// How the receiver is doing.
     pub(super) health: Health,
     /// When the last attempt of a lane ended, for spacing.
@@ -67,23 +72,49 @@ impl Lineup {
         gap: Option<Span>,
         floor: Timestamp,
     ) -> Option<Work> {
+        if self.health.is_probing()
+            && let Some(key) = self.least_tried(now)
+            && let Some(work) = self.queue.remove(&key)
+        {
+            let rested = self.rested_at(&work, gap, floor);
+            if rested <= now {
+                return Some(work);
+            }
+            self.queue.insert((rested, work.delivery.seq), work);
+        }
         while let Some(entry) = self.queue.first_entry() {
             if entry.key().0 > now {
                 return None;
             }
             let work = entry.remove();
-            let rested = match (gap, &work.delivery.lane) {
-                (Some(gap), Some(lane)) => {
-                    self.spaced.get(lane).map_or(floor, |end| end.plus(gap).max(floor))
-                }
-                _ => Timestamp::MIN,
-            };
+            let rested = self.rested_at(&work, gap, floor);
             if rested <= now {
                 return Some(work);
             }
             self.queue.insert((rested, work.delivery.seq), work);
         }
         None
+    }
+
+    /// When the lane of a delivery has had its rest.
+    fn rested_at(&self, work: &Work, gap: Option<Span>, floor: Timestamp) -> Timestamp {
+        match (gap, &work.delivery.lane) {
+            (Some(gap), Some(lane)) => {
+                self.spaced.get(lane).map_or(floor, |end| end.plus(gap).max(floor))
+            }
+            _ => Timestamp::MIN,
+        }
+    }
+
+    /// What to ask a failing receiver with: something it has refused least often, so that a few
+    /// events it cannot stomach do not pass for an outage.
+    fn least_tried(&self, now: Timestamp) -> Option<(Timestamp, u64)> {
+        self.queue
+            .iter()
+            .take(PROBE_CHOICE)
+            .take_while(|((due, _), _)| *due <= now)
+            .min_by_key(|(key, work)| (work.delivery.attempts, **key))
+            .map(|(key, _)| *key)
     }
 
     /// Notes when an attempt of a lane ended.

@@ -163,6 +163,7 @@ impl Scheduler {
 
     pub(super) fn written(&mut self, batch: Vec<Written>) {
         let now = self.parts.clock.now();
+        self.unwritten_since = None;
         for Written { delivery, record, answer } in batch {
             let Some(mut work) = self.recording.remove(&(delivery, record.fence.epoch)) else {
                 continue;

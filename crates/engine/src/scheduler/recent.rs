@@ -11,7 +11,7 @@ use posthorn_domain::{Delivery, DeliveryId, Span, Timestamp};
 use crate::catalog::Map;
 
 /// No reply of the store is later than this.
-const REPLY_MAX: Span = Span::from_secs(15);
+const REPLY_MAX: Span = Span::from_secs(60);
 
 /// Deliveries that were read, attempted and recorded within the last seconds.
 #[derive(Default)]

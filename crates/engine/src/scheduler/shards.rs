@@ -85,7 +85,10 @@ impl Scheduler {
         self.retiring = rest;
         for (shards, answer) in done {
             debug!(?shards, "shards are quiet and can be given back");
-            self.lose(&shards);
+            // Those that were lost and gained anew meanwhile are no longer meant.
+            let still = |s: &Shard| self.held.at(*s).retiring;
+            let gone: Vec<Shard> = shards.iter().copied().filter(still).collect();
+            self.lose(&gone);
             let _ = answer.send(());
         }
     }

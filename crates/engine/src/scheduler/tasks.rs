@@ -7,8 +7,8 @@ use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
-use super::recent::Recent;
 use super::lineup::Ids;
+use super::recent::Recent;
 use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
 use crate::error::chain;
@@ -24,7 +24,7 @@ pub(super) enum TaskOutput {
     /// Leases that were written down, or not. `None`: the store could not answer.
     Claimed(Vec<(Job, Option<bool>)>),
     /// Work from the store.
-    Refilled(Vec<(PendingAsk, Option<Vec<Work>>)>),
+    Refilled(u64, Vec<(PendingAsk, Option<Vec<Work>>)>),
     /// Subscriptions with work; `None`: the store could not answer.
     Scanned(Vec<Shard>, Option<Vec<DueSubscription>>),
 }
@@ -52,15 +52,16 @@ pub(super) async fn claim(store: Arc<dyn Store>, jobs: Vec<Job>, now: Timestamp)
     }
 }
 
-async fn refill(store: Arc<dyn Store>, asks: Vec<PendingAsk>) -> TaskOutput {
+async fn refill(store: Arc<dyn Store>, number: u64, asks: Vec<PendingAsk>) -> TaskOutput {
     match store.pending(asks.clone(), REFILL_BYTES_MAX).await {
         Ok(replies) => {
-            TaskOutput::Refilled(asks.into_iter().zip(replies.into_iter().map(Some)).collect())
+            let replies = replies.into_iter().map(Some);
+            TaskOutput::Refilled(number, asks.into_iter().zip(replies).collect())
         }
         Err(e) => {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "pending").increment(1);
             warn!(error = %chain(&e), "due deliveries could not be read");
-            TaskOutput::Refilled(asks.into_iter().map(|ask| (ask, None)).collect())
+            TaskOutput::Refilled(number, asks.into_iter().map(|ask| (ask, None)).collect())
         }
     }
 }
@@ -82,7 +83,7 @@ impl Scheduler {
         match output {
             Ok(TaskOutput::Done(done)) => self.attempted(*done),
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
-            Ok(TaskOutput::Refilled(replies)) => self.refilled(replies),
+            Ok(TaskOutput::Refilled(number, replies)) => self.refilled(number, replies),
             Ok(TaskOutput::Scanned(_, Some(due))) => self.note_due(&due),
             Ok(TaskOutput::Scanned(shards, None)) => self.scan(shards),
             Err(e) => error!(error = %e, "a task of the scheduler crashed; this is a defect"),
@@ -138,6 +139,7 @@ impl Scheduler {
 
     pub(super) fn start_refills(&mut self, now: Timestamp) {
         while self.refills < REFILLS_MAX && !self.wants_refill.is_empty() {
+            self.refill_number += 1;
             let mut asks = Vec::new();
             while asks.len() < REFILL_ASKS_MAX
                 && let Some(id) = self.wants_refill.pop_first()
@@ -148,6 +150,7 @@ impl Scheduler {
                     continue;
                 }
                 lineup.refill = Some(Ids::default());
+                lineup.refill_number = self.refill_number;
                 lineup.on_disk = None;
                 asks.push(PendingAsk {
                     subscription: id,
@@ -159,11 +162,11 @@ impl Scheduler {
                 return;
             }
             self.refills += 1;
-            self.tasks.spawn(refill(Arc::clone(&self.parts.store), asks));
+            self.tasks.spawn(refill(Arc::clone(&self.parts.store), self.refill_number, asks));
         }
     }
 
-    fn refilled(&mut self, replies: Vec<(PendingAsk, Option<Vec<Work>>)>) {
+    fn refilled(&mut self, number: u64, replies: Vec<(PendingAsk, Option<Vec<Work>>)>) {
         self.refills -= 1;
         let now = self.parts.clock.now();
         let bytes: usize = replies
@@ -175,6 +178,9 @@ impl Scheduler {
         for (ask, reply) in replies {
             let id = ask.subscription;
             let Some(lineup) = self.lineups.get_mut(&id) else { continue };
+            if lineup.refill.is_none() || lineup.refill_number != number {
+                continue;
+            }
             let since = lineup.refill.take().unwrap_or_default();
             let Some(works) = reply else {
                 lineup.note_on_disk(now.plus(STORE_TROUBLE));

@@ -167,3 +167,42 @@ async fn gone_disables_the_subscription_and_keeps_its_work() {
     rest(60).await;
     assert_eq!(house.counts().await.delivered, 1);
 }
+
+/// A clock that also moves on by a millisecond with every look at it, as a real one may.
+struct RestlessClock(std::sync::atomic::AtomicI64, tokio::time::Instant);
+
+impl posthorn_domain::Clock for RestlessClock {
+    fn now(&self) -> posthorn_domain::Timestamp {
+        let looks = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let elapsed = self.1.elapsed().as_millis() as i64;
+        posthorn_domain::Timestamp::from_millis(1_700_000_000_000 + elapsed + looks)
+    }
+}
+
+/// Deciding by one reading of the clock and acting by another once sent a delivery that fell due in
+/// between round and round, and the scheduler never came back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_moves_while_the_scheduler_works_does_not_trap_it() {
+    let mut house = House::new();
+    let looks = std::sync::atomic::AtomicI64::new(0);
+    let clock = std::sync::Arc::new(RestlessClock(looks, tokio::time::Instant::now()));
+    house.store = posthorn_store::model::ModelStore::new(clock.clone());
+    house.receivers = crate::house::Receivers::new(clock.clone());
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::ZERO, answered(if nth % 3 == 2 { 200 } else { 500 }))
+    });
+    let engine = house.engine_on(clock, 8).await;
+    topic(&engine).await;
+    let waits = json!({"schedule": {"backoff": {"fixed": {"wait": "100ms"}},
+        "jitter": {"add": {"from": "0s", "to": "400ms", "step": "1ms"}}, "max_attempts": 1000}});
+    subscribe(&engine, "https://a/", waits).await;
+    for n in 0..300 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    let done = async {
+        while house.counts().await.delivered < 300 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), done).await.expect("everything is delivered");
+}

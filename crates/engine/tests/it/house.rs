@@ -36,7 +36,6 @@ impl Clock for TokioClock {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) url: String,
-    pub(crate) path: Option<String>,
     pub(crate) body: Bytes,
     pub(crate) headers: http::HeaderMap,
     pub(crate) at: Timestamp,
@@ -98,7 +97,6 @@ impl Transport for Receivers {
     fn send(&self, request: Outbound) -> Sending {
         let seen = Seen {
             url: request.endpoint.url.clone(),
-            path: request.path_and_query,
             body: request.body,
             headers: request.headers,
             at: self.clock.now(),
@@ -141,12 +139,21 @@ impl House {
         self.engine_with(seed, Options::default()).await
     }
 
+    /// An engine on another clock than the house's.
+    pub(crate) async fn engine_on(&self, clock: Arc<dyn Clock>, seed: u8) -> Engine {
+        self.engine_of(clock, seed, Options::default()).await
+    }
+
     pub(crate) async fn engine_with(&self, seed: u8, options: Options) -> Engine {
+        self.engine_of(self.clock.clone(), seed, options).await
+    }
+
+    async fn engine_of(&self, clock: Arc<dyn Clock>, seed: u8, options: Options) -> Engine {
         let parts = Parts {
             store: Arc::new(self.store.peer()),
             transport: self.receivers.clone(),
             vault: Arc::clone(&self.vault),
-            clock: self.clock.clone(),
+            clock,
             seed: [seed; 32],
             options,
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use posthorn_domain::{Timestamp, TopicName};
+use posthorn_engine::Options;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
 use posthorn_store::model::ModelStore;
@@ -40,8 +41,8 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
     let plan = Plan::draw(seed);
     let vault = Arc::new(Vault::new(vec![VaultKey::generate()]).expect("a vault with a key"));
     let clock = SimClock::begin();
-    let oracle =
-        Oracle::new(seed, plan.options.lease_ttl, &plan.options.profiles, Arc::clone(&vault));
+    let Options { lease_ttl, slots, profiles, .. } = &plan.options;
+    let oracle = Oracle::new(seed, *lease_ttl, *slots, profiles, Arc::clone(&vault));
     let world = Arc::new(World {
         clock,
         oracle: Mutex::new(oracle),

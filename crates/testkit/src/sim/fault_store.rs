@@ -147,11 +147,11 @@ impl Reach {
         }
     }
 
-    fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+    fn record(&self, batch: &[Record]) -> Result<Vec<Recorded>> {
         let world = &self.world;
-        let answers = at_once(self.model.record(batch.clone()))?;
+        let answers = at_once(self.model.record(batch.to_vec()))?;
         let now = world.now();
-        world.oracle.lock().recorded(now, &batch, &answers);
+        world.oracle.lock().recorded(now, batch, &answers);
         for (record, answer) in batch.iter().zip(&answers) {
             let said = match answer {
                 Recorded::Written { promoted } => (0, promoted.as_ref().map(|w| w.delivery.id)),
@@ -241,7 +241,7 @@ impl Store for FaultStore {
     }
 
     async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
-        self.call(true, move |reach| reach.record(batch)).await
+        self.call(true, move |reach| reach.record(&batch)).await
     }
 
     async fn cancel_delivery(

@@ -140,6 +140,7 @@ pub(crate) struct Oracle {
     pub(crate) violations: Vec<Violation>,
     pub(crate) tally: Tally,
     lease_ms: i64,
+    slots: usize,
     profiles: BTreeMap<ProfileName, Arc<Policy>>,
     vault: Arc<Vault>,
     tenants: BTreeMap<TenantId, CatalogVersion>,
@@ -168,6 +169,7 @@ impl Oracle {
     pub(crate) fn new(
         seed: u64,
         lease: std::time::Duration,
+        slots: usize,
         profiles: &BTreeMap<ProfileName, Policy>,
         vault: Arc<Vault>,
     ) -> Self {
@@ -177,6 +179,7 @@ impl Oracle {
             violations: Vec::new(),
             tally: Tally::default(),
             lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
+            slots,
             profiles,
             vault,
             tenants: BTreeMap::from([(TenantId::DEFAULT, CatalogVersion(1))]),

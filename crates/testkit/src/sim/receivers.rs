@@ -34,10 +34,22 @@ struct Abandoned {
     index: Option<usize>,
 }
 
+impl Abandoned {
+    /// Closes the account in good order. A method, so that a future that calls it holds the whole
+    /// guard and not a copy of its field.
+    fn finish(&mut self, seen: &Seen) {
+        if let Some(index) = self.index.take() {
+            let now = self.world.now();
+            self.world.oracle.lock().request_ended(now, index, Some(seen));
+        }
+    }
+}
+
 impl Drop for Abandoned {
     fn drop(&mut self) {
         if let Some(index) = self.index.take() {
             let now = self.world.now();
+            self.world.note("abandoned", &index);
             self.world.oracle.lock().request_ended(now, index, None);
         }
     }
@@ -141,10 +153,7 @@ impl Transport for SimTransport {
                 (None, code) => failed(code.unwrap_or(FailureCode::ConnectFailed)),
             };
             world.note("answer", &(link.life, index, seen.status, seen.failure, seen.taken));
-            if let Some(index) = guard.index.take() {
-                let now = world.now();
-                world.oracle.lock().request_ended(now, index, Some(seen));
-            }
+            guard.finish(&seen);
             outcome
         })
     }

@@ -2,11 +2,12 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use posthorn_domain::{Clock, NodeId, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::SimClock;
@@ -75,7 +76,9 @@ pub(crate) struct Link {
     pub(crate) life: usize,
     pub(crate) clock: SimClock,
     pub(crate) dead: CancellationToken,
-    cut: watch::Sender<bool>,
+    // Not a watch channel: tokio wakes the waiters of one in an order drawn from its own chance.
+    cut: AtomicBool,
+    joined: Notify,
     node: OnceLock<NodeId>,
 }
 
@@ -86,31 +89,35 @@ impl Link {
             life,
             clock,
             dead: CancellationToken::new(),
-            cut: watch::Sender::new(false),
+            cut: AtomicBool::new(false),
+            joined: Notify::new(),
             node: OnceLock::new(),
         })
     }
 
     /// Cuts the node off from store and network, or joins it again.
     pub(crate) fn set_cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.cut.store(cut, Ordering::Relaxed);
+        if !cut {
+            self.joined.notify_waiters();
+        }
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        *self.cut.borrow()
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Waits until the node is not cut off. A dead node waits for ever.
     pub(crate) async fn passable(&self) {
-        if self.dead.is_cancelled() {
-            std::future::pending::<()>().await;
-        }
-        if self.is_cut() {
-            let mut cut = self.cut.subscribe();
-            let _ = cut.wait_for(|cut| !*cut).await;
+        loop {
+            let joined = self.joined.notified();
             if self.dead.is_cancelled() {
                 std::future::pending::<()>().await;
             }
+            if !self.is_cut() {
+                return;
+            }
+            joined.await;
         }
     }
 

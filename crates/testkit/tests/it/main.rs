@@ -18,7 +18,7 @@ fn nothing_is_violated() {
 
 #[test]
 fn a_seed_replays_exactly() {
-    for seed in [3, 8, 36, 153, 176] {
+    for seed in [6, 7, 8, 10, 12, 14, 15, 22, 23, 28, 36, 153] {
         let (first, second) = (sim::run(seed, false), sim::run(seed, false));
         assert_eq!(first.entries, second.entries, "seed {seed}");
         assert_eq!(first.hash, second.hash, "seed {seed}");

@@ -136,6 +136,10 @@ impl Oracle {
 
     /// A subscription was deleted: everything unfinished counts as cancelled from now on.
     pub(super) fn unsubscribed(&mut self, subscription: SubscriptionId, at: Timestamp) {
+        // Nobody waits behind its dead letters any more.
+        for entry in self.deliveries.values_mut() {
+            entry.blocks &= entry.delivery.subscription != subscription;
+        }
         let ids: Vec<DeliveryId> = self
             .deliveries
             .values()

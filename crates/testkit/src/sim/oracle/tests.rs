@@ -73,7 +73,7 @@ impl Scene {
         let profile = ProfileName::new("p").expect("a name");
         let vault = Vault::new(vec![VaultKey::generate()]).expect("a vault");
         let profiles = BTreeMap::from([(profile.clone(), policy())]);
-        let mut oracle = Oracle::new(1, TTL, &profiles, Arc::new(vault));
+        let mut oracle = Oracle::new(1, TTL, 16, &profiles, Arc::new(vault));
         let new = Subscription {
             id: subscription(),
             tenant: TenantId::DEFAULT,
@@ -136,7 +136,7 @@ impl Scene {
     fn answer(&mut self, ms: i64, index: usize, status: u16) {
         let taken = status == 200;
         let seen = Seen { status: Some(status), taken, ..Seen::default() };
-        self.oracle.request_ended(at(ms), index, Some(seen));
+        self.oracle.request_ended(at(ms), index, Some(&seen));
     }
 
     fn record(&mut self, ms: i64, n: u128, number: u32, step: (DeliveryState, i64, u16)) {
