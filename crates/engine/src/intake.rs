@@ -142,12 +142,18 @@ impl Handle {
         let mut results = Vec::with_capacity(answers.len());
         for answer in answers {
             results.push(match answer {
-                Ok(answer) => answer.await.unwrap_or(Err(Error::Busy("it is stopping"))),
+                Ok(answer) => answer.await.unwrap_or_else(|_| Err(unanswered())),
                 Err(e) => Err(e),
             });
         }
         Ok(results)
     }
+}
+
+/// A publish whose commit nobody saw the end of: it may or may not be stored.
+fn unanswered() -> Error {
+    let context = "the server stopped before it could answer";
+    Error::Store(posthorn_store::Error::Unknown { context, source: None })
 }
 
 /// What intake is made of.
@@ -329,22 +335,31 @@ impl Intake {
             }
             drop(self.scheduler.send(Input::Work(works)).await);
         }
-        if !again.is_empty() {
-            self.refresh().await;
+        // Without a fresh catalog nobody can say whether a topic is really unknown.
+        if !again.is_empty() && !self.refresh().await {
+            for pending in again.drain(..) {
+                let context = "reading the catalog";
+                let e = posthorn_store::Error::Unavailable { context, source: None };
+                drop(pending.reply.send(Err(Error::Store(e))));
+            }
         }
         Outcome { again }
     }
 
-    /// Loads what changed in the catalog.
-    async fn refresh(&self) {
+    /// Loads what changed in the catalog; false when the store could not answer.
+    async fn refresh(&self) -> bool {
         match self.store.catalog_since(self.catalog.version()).await {
             Ok(delta) => {
                 let changed = self.catalog.apply(delta);
                 if !changed.is_empty() {
                     drop(self.scheduler.send(Input::Changed(changed)).await);
                 }
+                true
             }
-            Err(e) => warn!(error = %chain(&e), "the catalog could not be read"),
+            Err(e) => {
+                warn!(error = %chain(&e), "the catalog could not be read");
+                false
+            }
         }
     }
 

@@ -25,8 +25,8 @@ const BITE: usize = 500;
 const BITES_MAX: usize = 200;
 /// How often running redrives are advanced.
 const REDRIVE_TICK: Duration = Duration::from_secs(1);
-/// Redrives looked at in one go.
-const REDRIVES_MAX: usize = 100;
+/// Redrives looked at in one go, the newest first.
+const REDRIVES_MAX: usize = 1_000;
 /// How often the gauges that need a count are refreshed, at least.
 const COUNT_EVERY: Duration = Duration::from_secs(30);
 /// A count may take this share of the time at most.
