@@ -63,7 +63,7 @@ impl Home {
         std::fs::write(&file, config)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--config").arg(&file).current_dir(path);
-        let mut server = Server::spawn(command, true).await?;
+        let mut server = Server::spawn(command, true, self.key.is_none()).await?;
         if server.key.is_some() {
             self.key.clone_from(&server.key);
         }
@@ -77,10 +77,10 @@ impl Server {
     pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench").arg("relay").arg("--sink").arg(sink.to_string());
-        Self::spawn(command, false).await
+        Self::spawn(command, false, false).await
     }
 
-    async fn spawn(mut command: Command, on_stderr: bool) -> anyhow::Result<Self> {
+    async fn spawn(mut command: Command, on_stderr: bool, makes_key: bool) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).kill_on_drop(true);
         if on_stderr {
             command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -130,7 +130,7 @@ impl Server {
                 }
             }
         });
-        if key.is_none() && on_stderr {
+        if key.is_none() && makes_key {
             // The key of a first start may come after the address.
             let late = tokio::time::timeout(Duration::from_millis(500), told).await;
             key = late.ok().and_then(Result::ok);
