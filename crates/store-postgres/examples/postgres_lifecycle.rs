@@ -1,7 +1,7 @@
 //! How many deliveries go through the store in a second: accepted, then recorded as delivered.
 //!
 //! ```text
-//! cargo run --release -p posthorn-store-postgres --example lifecycle_bench -- \
+//! cargo run --release -p posthorn-store-postgres --example postgres_lifecycle -- \
 //!     [seconds=10] [batch=250] [workers=4] [ordered=0] [url=postgres://…]
 //! ```
 //! Without a URL it starts a durable server of its own. Next to its figure it prints that of a bare

@@ -1,7 +1,7 @@
 //! How many deliveries per second go through the whole life cycle: accept with a 1 KiB payload,
 //! then record delivered with one attempt, in batches.
 //!
-//! `cargo run --release -p posthorn-store-sqlite --example lifecycle_bench [deliveries] [batch]
+//! `cargo run --release -p posthorn-store-sqlite --example sqlite_lifecycle [deliveries] [batch]
 //! [tasks] [backlog] [checkpoint MiB]`. The database is made in `TMPDIR`.
 
 use std::sync::Arc;
