@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::scheduler::Input;
 
-/// The fastest a redrive may be: a tenth of what the engine can do, so that live traffic goes first.
+/// The fastest a redrive may be, so that a mistyped pace does not crowd out live traffic.
 const REDRIVE_PER_SECOND_MAX: u32 = 10_000;
 
 impl Engine {

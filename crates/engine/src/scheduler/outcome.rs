@@ -16,8 +16,6 @@ use crate::recorder::Written;
 
 /// How long a subscription that says it is gone is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
-/// How long a delivery rests whose subscription changed under it.
-const OVERTAKEN_REST: posthorn_domain::Span = posthorn_domain::Span::ZERO;
 
 /// Something that must happen to a subscription because of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +55,7 @@ impl Scheduler {
         let id = done.subscription();
         if let Ended::Overtaken = done.result {
             self.held.busy(done.job.fence.shard, -1);
-            self.give_back(done.job, now.plus(OVERTAKEN_REST));
+            self.give_back(done.job, now);
             return;
         }
         self.note_health(&done, now);

@@ -1,6 +1,6 @@
 -- Times are milliseconds since 1970 UTC; 9223372036854775807 means "not until something happens".
 -- Ids are the sixteen bytes of the domain's ids. Inside, rows refer to each other by small numbers
--- (`no`, `seq`): they make rows and indexes a third of the size, which is most of the write path.
+-- (`no`, `seq`): they keep rows and indexes small, and writing those is most of the write path.
 
 -- One row of what is true about the whole store.
 create table store (
