@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, refuse};
-use crate::{SecretName, Span, Template};
+use crate::{CertificateId, SecretName, Span, Template};
 
 /// One way of authentication. A policy may combine several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,41 @@ pub enum Auth {
     Otp(Otp),
     /// A JWT as the Dutch ZGW APIs use it.
     ZgwJwt(ZgwJwt),
+    /// A client certificate in the TLS handshake. Without it nothing is sent.
+    ClientCertificate(CertificateChoice),
+    /// A header that names a client certificate, for an outbound proxy that holds its key. Without
+    /// a valid certificate in the registry nothing is sent.
+    CertificateThumbprint(ThumbprintHeader),
+}
+
+/// Which `client` certificate of the registry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateChoice {
+    /// This one; found by the host of the URL when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateId>,
+    /// Only one of this owner, such as a country.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// A header with the thumbprint of a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThumbprintHeader {
+    /// The header.
+    pub header: String,
+    /// `hex` or `base64`.
+    #[serde(default = "hex")]
+    pub encoding: String,
+    /// Which certificate.
+    #[serde(default)]
+    pub choice: CertificateChoice,
+}
+
+fn hex() -> String {
+    "hex".to_owned()
 }
 
 /// A header with an HMAC over the body.
@@ -131,6 +166,16 @@ impl Auth {
             Self::HmacHeader(scheme) => vec![&scheme.secret],
             Self::Otp(otp) => std::iter::once(&otp.secret).chain(&otp.salt).collect(),
             Self::ZgwJwt(jwt) => vec![&jwt.secret],
+            Self::ClientCertificate(_) | Self::CertificateThumbprint(_) => Vec::new(),
+        }
+    }
+
+    /// The certificate it needs, if any.
+    pub fn certificate(&self) -> Option<&CertificateChoice> {
+        match self {
+            Self::ClientCertificate(choice) => Some(choice),
+            Self::CertificateThumbprint(header) => Some(&header.choice),
+            _ => None,
         }
     }
 
@@ -170,6 +215,9 @@ impl Auth {
                 if !otp.format.contains("{otp}") {
                     return refuse("auth.format", "must contain {otp}");
                 }
+            }
+            Self::CertificateThumbprint(scheme) => {
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
             }
             Self::ZgwJwt(jwt) if jwt.lifetime > Span::from_secs(86_400) => {
                 return refuse("auth.lifetime", "must be at most 24h");
