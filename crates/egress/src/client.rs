@@ -14,7 +14,8 @@ use http_body_util::Full;
 use posthorn_domain::{AttemptOutcome, FailureCode, TenantId};
 use tokio::time::Instant;
 
-use crate::dial::Dialer;
+use crate::certificate::{CertificateError, Identity};
+use crate::dial::{Dialer, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
 use crate::guard::{AllowRule, Guard};
@@ -22,7 +23,7 @@ use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::resolve::{Names, ResolverChoice};
 use crate::target::Target;
-use crate::tls;
+use crate::tls::{ClientTls, Tls};
 
 /// What the operator decides.
 #[derive(Clone, Debug)]
@@ -114,6 +115,8 @@ pub struct Request {
     pub pool: PoolKey,
     /// Where to.
     pub target: Arc<Target>,
+    /// A client certificate or a trust of its own; the default ones when absent.
+    pub tls: Option<Arc<ClientTls>>,
     /// Replaces the target's path and query when they were rendered for this request.
     pub path_and_query: Option<String>,
     /// The method.
@@ -167,7 +170,7 @@ struct Inner {
 impl Egress {
     /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let tls = tls::config(options.extra_roots_pem.as_deref())?;
+        let tls = Tls::new(options.extra_roots_pem.as_deref())?;
         let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
         let pool = Pool::new(Limits {
             idle_per_key: options.idle_per_key,
@@ -183,6 +186,29 @@ impl Egress {
     /// The rules, for whoever takes URLs from tenants.
     pub fn guard(&self) -> &Guard {
         &self.inner.dialer.guard
+    }
+
+    /// What to present and whom to trust instead of the default: `identity` is presented to
+    /// receivers that ask for it; when there are `authorities_pem`, only these are trusted, and
+    /// otherwise the same roots as by default. Make it once and share it between requests.
+    pub fn client_tls(
+        &self,
+        identity: Option<&Identity>,
+        authorities_pem: &[&[u8]],
+    ) -> Result<ClientTls, CertificateError> {
+        self.inner.dialer.tls.client(identity, authorities_pem)
+    }
+
+    /// Resolves the target and judges every address it has, without connecting: what can be known
+    /// about a URL when it is written down. It may look different when something is sent, and is
+    /// judged again then. The text is for the operator and may name addresses.
+    pub async fn vet(
+        &self,
+        target: &Target,
+        within: Duration,
+    ) -> Result<(), (FailureCode, String)> {
+        let vetted = self.inner.dialer.vet(target, Instant::now() + within).await;
+        vetted.map_err(|failure| (failure.code, failure.detail))
     }
 
     /// Sends one request and says what came of it. Dropping the future closes the connection it
@@ -209,9 +235,14 @@ impl Egress {
         sent: &mut Sent,
     ) -> Result<AttemptOutcome, Failure> {
         let inner = &*self.inner;
-        let Request { tenant, pool, target, deadlines, .. } = &request;
-        let (target, deadlines) = (Arc::clone(target), *deadlines);
-        let key = Key { tenant: *tenant, pool: *pool, origin: Arc::clone(target.origin()) };
+        let Request { tenant, pool, target, tls, deadlines, .. } = &request;
+        let key = Key {
+            tenant: *tenant,
+            pool: *pool,
+            origin: Arc::clone(target.origin()),
+            tls: tls.as_deref().map(ClientTls::id),
+        };
+        let (target, tls, deadlines) = (Arc::clone(target), tls.clone(), *deadlines);
         let total = began + deadlines.total;
         let mut message = inner.message(request)?;
         let mut idle = inner.idle(&key, began);
@@ -221,7 +252,9 @@ impl Egress {
                 Some(link) => (link, began),
                 None => {
                     // Boxed, because most attempts need none of it and all would carry its size.
-                    let opening = inner.dialer.open(&target, &deadlines, total, &mut sent.timings);
+                    let wanted =
+                        Wanted { tenant: key.tenant, target: &target, tls: tls.as_deref() };
+                    let opening = inner.dialer.open(wanted, &deadlines, total, &mut sent.timings);
                     (Box::pin(opening).await?, Instant::now())
                 }
             };

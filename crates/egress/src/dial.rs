@@ -7,8 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::FailureCode;
-use rustls::ClientConfig;
+use posthorn_domain::{FailureCode, TenantId};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -21,34 +20,48 @@ use crate::pool::Pool;
 use crate::resolve::{Names, ResolveFailure};
 use crate::stream::Transport;
 use crate::target::{Host, Scheme, Target};
+use crate::tls::{ClientTls, Tls};
 
 /// Longest wait for DNS, however generous the connect deadline is.
 const DNS_DEADLINE: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const TRIED_MAX: usize = 4;
 
+/// Who wants a connection where.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) target: &'a Target,
+    pub(crate) tls: Option<&'a ClientTls>,
+}
+
 pub(crate) struct Dialer {
     pub(crate) guard: Guard,
     pub(crate) names: Names,
-    pub(crate) tls: TlsConnector,
+    pub(crate) tls: Tls,
     pub(crate) pool: Arc<Pool>,
 }
 
 impl Dialer {
-    pub(crate) fn new(guard: Guard, names: Names, tls: Arc<ClientConfig>, pool: Arc<Pool>) -> Self {
-        Self { guard, names, tls: TlsConnector::from(tls), pool }
+    pub(crate) fn new(guard: Guard, names: Names, tls: Tls, pool: Arc<Pool>) -> Self {
+        Self { guard, names, tls, pool }
     }
 
     /// Opens a link to the target, filling in what each phase took.
     pub(crate) async fn open(
         &self,
-        target: &Target,
+        wanted: Wanted<'_>,
         deadlines: &Deadlines,
         total: Instant,
         timings: &mut Timings,
     ) -> Result<Box<Link>, Failure> {
+        let target = wanted.target;
         if target.scheme() == Scheme::Http && self.guard.https_only() {
             let detail = "plain http is switched off";
+            return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
+        }
+        if target.scheme() == Scheme::Http && wanted.tls.is_some_and(ClientTls::has_identity) {
+            let detail = "plain http cannot carry the client certificate; use an https URL";
             return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
         }
         let Some(permit) = self.pool.permit(total).await else {
@@ -71,7 +84,7 @@ impl Dialer {
             Scheme::Https => {
                 let began = Instant::now();
                 let until = Phase { own: began + deadlines.tls, total };
-                let transport = self.handshake(target, tcp, until).await?;
+                let transport = self.handshake(wanted, tcp, until).await?;
                 timings.tls = Some(began.elapsed());
                 transport
             }
@@ -79,6 +92,13 @@ impl Dialer {
         Link::over(transport, peer, permit)
             .await
             .map_err(|error| Failure::before_head(&error, None))
+    }
+
+    /// Resolves and vets without connecting.
+    pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), Failure> {
+        // There is no attempt whose time could run out before this phase's own.
+        let until = Phase { own: deadline, total: deadline + Duration::from_secs(1) };
+        self.vetted(target, until, &mut Timings::default()).await.map(drop)
     }
 
     /// All addresses of the target, each allowed. One that is not refuses the whole name: to go
@@ -123,14 +143,15 @@ impl Dialer {
 
     async fn handshake(
         &self,
-        target: &Target,
+        wanted: Wanted<'_>,
         tcp: TcpStream,
         until: Phase,
     ) -> Result<Transport, Failure> {
-        let handshake = self.tls.connect(target.server_name().clone(), tcp);
+        let connector = TlsConnector::from(self.tls.for_tenant(wanted.tenant, wanted.tls));
+        let handshake = connector.connect(wanted.target.server_name().clone(), tcp);
         match timeout_at(until.deadline(), handshake).await {
             Ok(Ok(stream)) => Ok(Transport::Tls(Box::new(stream))),
-            Ok(Err(error)) => Err(Failure::new(FailureCode::TlsFailed, error.to_string())),
+            Ok(Err(error)) => Err(Failure::of_handshake(&error)),
             Err(_) => Err(until.late(FailureCode::TlsTimeout, "in the TLS handshake")),
         }
     }

@@ -13,6 +13,7 @@
 //!
 //! Start reading at [`client`], then `exchange` and `link`; `guard` stands alone.
 
+mod certificate;
 mod client;
 mod dial;
 mod exchange;
@@ -25,8 +26,10 @@ mod stream;
 mod target;
 mod tls;
 
+pub use certificate::{CertificateError, CertificateFacts, Identity, certificate_facts};
 pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
 pub use guard::{AddressRefusal, AllowRule, AllowRuleError, Guard, UrlRefusal};
 pub use pool::PoolKey;
 pub use resolve::ResolverChoice;
 pub use target::{Host, Scheme, Target};
+pub use tls::ClientTls;

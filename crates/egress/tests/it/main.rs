@@ -4,8 +4,10 @@
 //! connection layer reads `HTTP_PROXY` and its kin, and the address that is dialled comes from
 //! the vetted list alone.
 
+mod authority;
 mod deadlines;
 mod hostile;
+mod identities;
 mod names;
 mod ordinary;
 mod pooling;

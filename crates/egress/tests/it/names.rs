@@ -117,3 +117,26 @@ async fn a_silent_name_server_is_a_dns_timeout() {
     assert_eq!(failure(&sent), FailureCode::DnsTimeout);
     assert!(sent.timings.total < Duration::from_secs(1));
 }
+
+#[tokio::test]
+async fn vetting_resolves_and_judges_without_connecting() {
+    let receiver = Receiver::always(OK).await;
+    let url = format!("http://hooks.example.com:{}/", receiver.address.port());
+    for (answers, verdict) in [
+        (Ok(ips(&["127.0.0.1"])), Ok(())),
+        (Ok(ips(&["127.0.0.1", "10.0.0.1"])), Err(FailureCode::AddressNotAllowed)),
+        (Err(3), Err(FailureCode::DnsFailed)),
+    ] {
+        let (server, _) = name_server(answers).await;
+        let egress = egress_with(server, options());
+        let target = egress.guard().check_url(&url).expect("target");
+        let vetted = egress.vet(&target, Duration::from_secs(5)).await;
+        assert_eq!(vetted.map_err(|(code, _)| code), verdict);
+    }
+    let silent = UdpSocket::bind("127.0.0.1:0").await.expect("bind");
+    let egress = egress_with(silent.local_addr().expect("address"), options());
+    let target = egress.guard().check_url(&url).expect("target");
+    let vetted = egress.vet(&target, Duration::from_millis(200)).await;
+    assert_eq!(vetted.map_err(|(code, _)| code), Err(FailureCode::DnsTimeout));
+    assert_eq!(receiver.accepted(), 0);
+}

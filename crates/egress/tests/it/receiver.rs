@@ -112,6 +112,7 @@ pub(crate) fn request(egress: &Egress, url: &str) -> Request {
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new([1; 16]),
         target: Arc::new(egress.guard().check_url(url).expect("target")),
+        tls: None,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

@@ -47,6 +47,7 @@ impl Transport for EgressTransport {
                 tenant: request.tenant,
                 pool: PoolKey::new(*request.subscription.as_bytes()),
                 target,
+                tls: None,
                 path_and_query: request.path_and_query,
                 method: request.method,
                 headers: request.headers,
