@@ -124,6 +124,9 @@ impl From<EngineError> for Problem {
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
             }
+            EngineError::Certificate { field, problem } => {
+                Self::new(codes::INVALID_CERTIFICATE, problem).at(field)
+            }
             EngineError::Event { field, problem } => Self::field(field, problem),
             EngineError::PayloadTooLarge { .. } => {
                 Self::new(codes::PAYLOAD_TOO_LARGE, text).at("payload")

@@ -8,7 +8,9 @@ use http::Method;
 use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
-use crate::handlers::{deliveries, events, keys, open, publish, redrives, subscriptions, topics};
+use crate::handlers::{
+    certificates, deliveries, events, keys, open, publish, redrives, subscriptions, topics,
+};
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +180,20 @@ routes! {
         gives(200, "Redrive");
     POST "/v1/redrives/{id}/cancel" MANAGE "cancelRedrive"
         "Stop a redrive; what was put back stays so" redrives::cancel, gives(200, "Redrive");
+
+    POST "/v1/certificates" MANAGE "createCertificate" "Register a certificate"
+        certificates::create, takes("NewCertificate"), gives(201, "Certificate");
+    GET "/v1/certificates" READ "listCertificates" "List certificates, oldest first"
+        certificates::list, query(PAGE), gives(200, "CertificatePage");
+    GET "/v1/certificates/{id}" READ "getCertificate" "One certificate" certificates::one,
+        gives(200, "Certificate");
+    POST "/v1/certificates/{id}/rotate" MANAGE "rotateCertificate"
+        "Replace certificate and key, without a restart"
+        certificates::rotate, takes("CertificateRotation"), gives(200, "Certificate");
+    POST "/v1/certificates/{id}/revoke" MANAGE "revokeCertificate"
+        "Take a certificate back for good" certificates::revoke, gives(200, "Certificate");
+    DELETE "/v1/certificates/{id}" MANAGE "deleteCertificate"
+        "Remove a certificate and its key" certificates::delete, gives_nothing();
 
     GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
         query(PAGE), gives(200, "TenantPage");

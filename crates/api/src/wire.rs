@@ -7,12 +7,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
-    ApiKey, Attempt, AttemptOutcome, Delivery, DeliveryState, Destination, Event, EventId,
-    EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName, Redrive, RedriveFilter, RedriveId,
-    RedriveState, Scope, Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId,
-    Timestamp, Topic, TopicName,
+    ApiKey, Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery,
+    DeliveryState, Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey,
+    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, Subscription,
+    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
-use posthorn_engine::{EventExplanation, Published};
+use posthorn_engine::{CertificateState, EventExplanation, Published};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -377,6 +377,53 @@ impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
             expires_at: key.expires_at,
             revoked_at: key.revoked_at,
             key: None,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct CertificateBody<'a> {
+    id: CertificateId,
+    kind: CertificateKind,
+    description: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    owner: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    host: &'a str,
+    #[serde(skip_serializing_if = "<[Scope]>::is_empty")]
+    scopes: &'a [Scope],
+    thumbprint: Thumbprint,
+    subject: &'a str,
+    certificate: &'a str,
+    has_key: bool,
+    state: &'static str,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+}
+
+impl<'a> CertificateBody<'a> {
+    pub(crate) fn new(certificate: &'a Certificate, now: Timestamp) -> Self {
+        Self {
+            id: certificate.id,
+            kind: certificate.kind,
+            description: &certificate.description,
+            owner: &certificate.owner,
+            host: &certificate.host,
+            scopes: &certificate.scopes,
+            thumbprint: certificate.thumbprint,
+            subject: &certificate.subject,
+            certificate: &certificate.pem,
+            has_key: certificate.sealed_key.is_some(),
+            state: CertificateState::of(certificate, now).as_str(),
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            created_at: certificate.created_at,
+            updated_at: certificate.updated_at,
+            revoked_at: certificate.revoked_at,
         }
     }
 }

@@ -92,11 +92,15 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
         }
     }
     let now = around.clock.now();
-    let built = request::build(&job.view, &job.policy, &job.work, now);
+    let built = request::build(&around.catalog, &job.view, &job.policy, &job.work, now);
     let outbound = match built {
         Ok(outbound) => outbound,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlNotAllowed, detail),
+        Err(BuildError::Certificate(missing)) => {
+            return failed(FailureCode::CertificateUnavailable, missing.to_string());
+        }
     };
     // Nothing is awaited between these checks and the send: once an unsubscribe has returned, no
     // request of the old subscription begins. The lease may have run out while the gate was asked or
@@ -136,6 +140,7 @@ async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, Stri
             path_and_query: None,
             method: http::Method::GET,
             headers: http::HeaderMap::new(),
+            tls: None,
             body: bytes::Bytes::new(),
             deadlines: Deadlines {
                 connect: timeout,

@@ -4,6 +4,7 @@
 //! plan for an event remembers the version it was made on, so that the store can refuse a plan that
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
 
+pub(crate) mod certificates;
 mod view;
 
 use std::collections::HashMap;
@@ -14,14 +15,15 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
-    Tenant, TenantId, Topic, TopicName,
+    ApiKey, CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription,
+    SubscriptionId, Tenant, TenantId, Thumbprint, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::CatalogDelta;
 
 use crate::error::{Error, Result};
 
+pub use certificates::{CertificateView, TlsChoice};
 pub use view::{Endpoint, Secrets, SubscriptionView};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
@@ -42,6 +44,13 @@ struct State {
     keys: Map<KeyId, Arc<ApiKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
     policies: Map<(ProfileName, String), Arc<Policy>>,
+    certificates: certificates::Certificates,
+    /// Certificates by tenant and host.
+    by_host: Map<(TenantId, String), Vec<CertificateId>>,
+    /// The `caller` certificates by thumbprint.
+    callers: Map<Thumbprint, CertificateId>,
+    /// What was made of certificates; emptied when any of them changes.
+    tls: Map<certificates::TlsKey, Arc<TlsChoice>>,
 }
 
 struct TenantState {
@@ -113,6 +122,12 @@ impl Catalog {
         }
         for key in delta.keys {
             state.keys.insert(key.id, Arc::new(key));
+        }
+        for certificate in delta.certificates {
+            state.put_certificate(certificate, &self.vault);
+        }
+        for (_, id) in delta.removed_certificates {
+            state.drop_certificate(id);
         }
         let mut changed = Vec::new();
         for subscription in delta.subscriptions {

@@ -158,15 +158,22 @@ impl Engine {
         let run_membership = Membership {
             node,
             store: Arc::clone(&store),
-            catalog,
+            catalog: Arc::clone(&catalog),
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             term,
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance =
-            Maintenance { store, clock, options, scheduler, wakes, next_count: Mutex::new(None) };
+        let run_maintenance = Maintenance {
+            store,
+            clock,
+            catalog,
+            options,
+            scheduler,
+            wakes,
+            next_count: Mutex::new(None),
+        };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));

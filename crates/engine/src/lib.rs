@@ -27,6 +27,7 @@
 
 mod attempt;
 pub mod catalog;
+mod certificates;
 mod chance;
 mod engine;
 mod error;
@@ -47,7 +48,8 @@ mod subscriptions;
 pub mod transport;
 mod wakes;
 
-pub use catalog::{Endpoint, SubscriptionView};
+pub use catalog::{CertificateView, Endpoint, SubscriptionView};
+pub use certificates::{CertificateContents, CertificateState, EXPIRY_WARNING, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};

@@ -43,12 +43,20 @@ pub const BREAKER_OPENED: &str = "posthorn_breakers_opened_total";
 /// Errors of the store, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_store_errors_total";
 
+/// Seconds until the first certificate of a `kind` ends.
+pub const CERTIFICATE_EXPIRY: &str = "posthorn_certificate_expiry_seconds";
+
 /// Registers the descriptions; once, at start.
 pub fn describe() {
     describe_counter!(ACCEPTED, "Events accepted and committed");
     describe_counter!(FANNED_OUT, "Deliveries committed together with their events");
     describe_counter!(PUBLISH_REFUSED, "Publishes refused, by reason");
     describe_counter!(ATTEMPTS, "Attempts ended, by outcome");
+    describe_gauge!(
+        CERTIFICATE_EXPIRY,
+        Unit::Seconds,
+        "Until the first certificate of a kind ends; negative when one has"
+    );
     describe_counter!(ATTEMPT_PANICS, "Attempts that crashed; always a defect");
     describe_histogram!(ATTEMPT_SECONDS, Unit::Seconds, "Duration of attempts");
     describe_counter!(ENDED, "Deliveries that reached a terminal state, by state");

@@ -2,6 +2,7 @@
 //! attempt, since timestamps, codes and signatures must be of that moment.
 
 mod authenticate;
+mod certify;
 mod lookup;
 
 use std::borrow::Cow;
@@ -12,7 +13,8 @@ use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
 use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, Timestamp};
 use posthorn_store::Work;
 
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup};
@@ -24,6 +26,10 @@ pub(crate) enum BuildError {
     Request(String),
     #[error("{0}")]
     Auth(String),
+    #[error("{0}")]
+    Url(String),
+    #[error(transparent)]
+    Certificate(#[from] NoCertificate),
 }
 
 /// What binds a sealed secret to its place: it cannot be moved to another subscription or name.
@@ -36,12 +42,14 @@ pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) ->
 
 /// Builds the request of one attempt.
 pub(crate) fn build(
+    catalog: &Catalog,
     view: &SubscriptionView,
     policy: &Policy,
     work: &Work,
     now: Timestamp,
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let body = match shape.body {
         BodySource::Payload => work.event.payload.clone(),
@@ -71,6 +79,7 @@ pub(crate) fn build(
         }
     }
     authenticate::add(&policy.auth, view, &values, &body, now, &mut headers)?;
+    let tls = certify::add(catalog, policy, view, now, &mut headers)?;
     Ok(Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
@@ -79,6 +88,7 @@ pub(crate) fn build(
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
+        tls,
         body,
         deadlines: Deadlines::from(&policy.limits),
     })

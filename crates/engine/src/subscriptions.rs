@@ -15,11 +15,13 @@ use posthorn_store::{CatalogChange, Work};
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Job};
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::request::secret_context;
 use crate::scheduler::Effect;
+use crate::transport::UrlProblem;
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -96,6 +98,7 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
+        self.check_destination(tenant, &url, &policy).await?;
         check_signing(&policy, &new.secrets)?;
         let mut secrets = Vec::new();
         for secret in &new.secrets {
@@ -129,6 +132,43 @@ impl Engine {
             .await
             .map_err(|e| e.about("tenant"))?;
         Ok((self.catalog().subscription(tenant, id)?, made))
+    }
+
+    /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
+    /// URLs, names that resolve, and certificates that exist.
+    async fn check_destination(&self, tenant: TenantId, url: &str, policy: &Policy) -> Result<()> {
+        let endpoint = Endpoint::new(url.to_owned());
+        let parts = endpoint.parts();
+        parts.check(&policy.url)?;
+        if policy.url.resolve {
+            self.inner.around.transport.vet(url).await?;
+        }
+        let now = self.now();
+        let missing = |field: &'static str| {
+            move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
+        };
+        for auth in &policy.auth {
+            let Some(choice) = auth.certificate() else { continue };
+            let shown = matches!(auth, Auth::ClientCertificate(_));
+            if shown && !parts.https {
+                let message = "a client certificate can only be shown over https".to_owned();
+                return Err(UrlProblem { code: "https_only", message }.into());
+            }
+            let found = self
+                .catalog()
+                .client_certificate(tenant, choice, parts.host, now)
+                .map_err(missing("policy.auth"))?;
+            if shown {
+                found.identity().map_err(|problem| Error::Certificate {
+                    field: "policy.auth",
+                    problem: format!("certificate {} {problem}", found.certificate.id),
+                })?;
+            }
+        }
+        self.catalog()
+            .tls(tenant, None, &policy.tls.authorities, now)
+            .map_err(missing("policy.tls.authorities"))?;
+        Ok(())
     }
 
     fn seal(
@@ -170,6 +210,7 @@ impl Engine {
         for secret in &change.secrets {
             sealed.push(self.seal(id, secret, now)?);
         }
+        self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
         self.modify(tenant, id, change.expected, |mut subscription| {
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
@@ -197,6 +238,26 @@ impl Engine {
             Ok(subscription)
         })
         .await
+    }
+
+    /// The same for a change, when it concerns the destination or the policy.
+    async fn check_changed_destination(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        change: &SubscriptionChange,
+        url: Option<&str>,
+    ) -> Result<()> {
+        if url.is_none() && change.profile.is_none() && change.overrides.is_none() {
+            return Ok(());
+        }
+        let view = self.catalog().subscription(tenant, id)?;
+        let old = &view.subscription;
+        let profile = change.profile.as_ref().unwrap_or(&old.profile);
+        let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
+        let policy = self.catalog().profile(profile)?.patched(overrides)?;
+        let Destination::Webhook { url: present } = &old.destination;
+        self.check_destination(tenant, url.unwrap_or(present), &policy).await
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not

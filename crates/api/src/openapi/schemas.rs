@@ -8,12 +8,14 @@ use crate::codes::error_codes;
 /// All schemas by name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [general(), events(), subscriptions(), deliveries(), operators()] {
+    for group in [general(), events(), subscriptions(), deliveries(), certificates(), operators()] {
         if let Value::Object(group) = group {
             all.extend(group);
         }
     }
-    for item in ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Tenant", "Key"] {
+    for item in
+        ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Certificate", "Tenant", "Key"]
+    {
         all.insert(format!("{item}Page"), page(item));
     }
     Value::Object(all)
@@ -288,6 +290,48 @@ fn deliveries() -> Value {
                 "id": id("rdr"), "filter": object(&["until"], filter), "per_second": count(),
                 "state": {"enum": ["running", "done", "cancelled"]}, "total": count(),
                 "moved": count(), "created_at": time(), "finished_at": time(),
+            }),
+        ),
+    })
+}
+
+fn certificates() -> Value {
+    let kind = json!({"enum": ["client", "caller", "authority"]});
+    let scopes = json!({
+        "type": "array",
+        "items": {"enum": ["publish", "subscriptions", "read"]},
+        "description": "What the bearer of a caller certificate may do",
+    });
+    let pem = json!({"type": "string", "description": "PEM, the certificate itself first"});
+    let key = json!({
+        "type": ["string", "null"],
+        "writeOnly": true,
+        "description": "PEM; without it an outbound proxy must hold the key",
+    });
+    json!({
+        "NewCertificate": object(&["kind", "certificate"], json!({
+            "kind": kind.clone(), "description": text(), "owner": text(), "host": text(),
+            "scopes": scopes.clone(), "certificate": pem.clone(), "key": key.clone(),
+        })),
+        "CertificateRotation": object(&["certificate"], json!({
+            "certificate": pem.clone(), "key": key,
+        })),
+        "Certificate": object(
+            &[
+                "id", "kind", "description", "thumbprint", "subject", "certificate", "has_key",
+                "state", "not_before", "not_after", "created_at", "updated_at",
+            ],
+            json!({
+                "id": id("crt"), "kind": kind, "description": text(), "owner": text(),
+                "host": text(), "scopes": scopes,
+                "thumbprint": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                "subject": text(), "certificate": pem, "has_key": flag(),
+                "state": {
+                    "enum": ["valid", "expiring", "expired", "not_yet_valid", "revoked"],
+                    "description": "`expiring` when fewer than 30 days are left",
+                },
+                "not_before": time(), "not_after": time(), "created_at": time(),
+                "updated_at": time(), "revoked_at": time(),
             }),
         ),
     })

@@ -58,6 +58,8 @@ pub(super) fn add(
                 let token = jwt::sign(secret.expose(), &claims);
                 set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
             }
+            // Not secrets of the subscription; see `certify`.
+            Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
         }
     }
     Ok(())
@@ -78,7 +80,7 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
         .map_err(|_| BuildError::Auth("a secret is not text".to_owned()))
 }
 
-fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
+pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
     let name = HeaderName::try_from(name)
         .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
     let mut value = HeaderValue::from_str(value).map_err(|_| {
