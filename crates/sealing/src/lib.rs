@@ -14,6 +14,7 @@ pub mod encoding;
 pub mod hash;
 pub mod jwt;
 pub mod otp;
+pub mod proxy_identity;
 pub mod standard_webhooks;
 pub mod vault;
 

@@ -5,6 +5,7 @@
 
 mod access;
 mod bad_input;
+mod certificates;
 mod documents;
 mod harness;
 mod listener;
