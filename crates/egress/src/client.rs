@@ -18,7 +18,7 @@ use crate::certificate::{CertificateError, Identity};
 use crate::dial::{Dialer, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
-use crate::guard::{AllowRule, Guard};
+use crate::guard::{AddressRule, Guard, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::resolve::{Names, ResolverChoice};
@@ -29,9 +29,19 @@ use crate::tls::{ClientTls, Tls};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Networks opened in spite of the address policy.
-    pub allow: Vec<AllowRule>,
+    pub allow: Vec<AddressRule>,
+    /// Networks closed in spite of the address policy; these win over `allow`.
+    pub deny: Vec<AddressRule>,
+    /// The only ports open to receivers; when empty, those where receivers are expected.
+    pub ports: Vec<u16>,
     /// Refuse plain http.
     pub https_only: bool,
+    /// Accept hosts outside ASCII and use their `xn--` form.
+    pub allow_idn: bool,
+    /// Judge addresses of the well-known NAT64 prefix by the IPv4 address inside.
+    pub nat64: bool,
+    /// Let `allow` open even link-local addresses and cloud metadata services.
+    pub dangerously_allow_metadata: bool,
     /// Idle connections kept per subscription and origin.
     pub idle_per_key: usize,
     /// How long a connection is kept idle.
@@ -52,7 +62,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            deny: Vec::new(),
+            ports: Vec::new(),
             https_only: false,
+            allow_idn: false,
+            nat64: false,
+            dangerously_allow_metadata: false,
             idle_per_key: 64,
             idle_timeout: Duration::from_secs(30),
             connection_age_max: Duration::from_secs(300),
@@ -178,7 +193,16 @@ impl Egress {
             age_max: options.connection_age_max,
             open_max: options.connections_max,
         });
-        let guard = Guard::new(options.allow, options.https_only);
+        let guard = Guard::new(Rules {
+            allow: options.allow,
+            deny: options.deny,
+            ports: options.ports,
+            https_only: options.https_only,
+            allow_idn: options.allow_idn,
+            nat64: options.nat64,
+            dangerously_allow_metadata: options.dangerously_allow_metadata,
+        });
+        guard.refresh(Instant::now());
         let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
         Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent }) })
     }

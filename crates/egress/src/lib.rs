@@ -28,7 +28,9 @@ mod tls;
 
 pub use certificate::{CertificateError, CertificateFacts, Identity, certificate_facts};
 pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
-pub use guard::{AddressRefusal, AllowRule, AllowRuleError, Guard, UrlRefusal};
+pub use guard::{
+    AddressRefusal, AddressRule, AddressRuleError, Guard, Own, Rules, UrlRefusal, audit,
+};
 pub use pool::PoolKey;
 pub use resolve::ResolverChoice;
 pub use target::{Host, Scheme, Target};

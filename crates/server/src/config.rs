@@ -388,6 +388,7 @@ impl Check<'_> {
 
     fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
                 format!(
@@ -407,7 +408,12 @@ impl Check<'_> {
         let resolvers = self.accept("egress.resolvers", resolvers)?;
         Some(egress::Options {
             allow: self.accept("egress.allow", allow)?,
+            deny: self.accept("egress.deny", deny)?,
+            ports: raw.ports.iter().map(|port| port.0).collect(),
             https_only: raw.https_only,
+            allow_idn: raw.allow_idn,
+            nat64: raw.nat64,
+            dangerously_allow_metadata: raw.dangerously_allow_metadata,
             idle_per_key: raw.idle_per_subscription,
             idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
             connection_age_max: self.some_time("egress.connection_age", raw.connection_age),

@@ -9,7 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::values::ByteSize;
+use super::values::{ByteSize, Port};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +52,12 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEgress {
     pub(super) allow: Vec<String>,
+    pub(super) deny: Vec<String>,
+    pub(super) ports: Vec<Port>,
     pub(super) https_only: bool,
+    pub(super) allow_idn: bool,
+    pub(super) nat64: bool,
+    pub(super) dangerously_allow_metadata: bool,
     pub(super) resolvers: Vec<String>,
     pub(super) extra_roots: Option<String>,
     pub(super) user_agent: Option<String>,
