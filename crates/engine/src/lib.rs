@@ -47,7 +47,7 @@ mod subscriptions;
 pub mod transport;
 mod wakes;
 
-pub use catalog::{Endpoint, SubscriptionView};
+pub use catalog::{Endpoint, SubscriptionView, VerificationKey};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};
@@ -55,6 +55,8 @@ pub use explain::{EventExplanation, NotDelivered};
 pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
 pub use options::Options;
+pub use posthorn_sealing::jwk::{Jwk, JwkSet};
+pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use scheduler::Snapshot;
-pub use subscriptions::{NewSubscription, SecretInput, SubscriptionChange};
+pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -11,3 +11,4 @@ mod listener;
 mod managing;
 mod publishing;
 mod rate;
+mod signing;

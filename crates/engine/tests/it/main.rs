@@ -4,3 +4,4 @@ mod delivery;
 mod house;
 mod management;
 mod nodes;
+mod signing;
