@@ -6,6 +6,7 @@
 
 mod auth;
 mod classify;
+pub mod headers;
 pub mod profiles;
 mod request;
 mod schedule;
@@ -16,9 +17,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::limits::{
-    ATTEMPTS_MAX, HEADER_VALUE_BYTES_MAX, HEADERS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX,
-};
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
 use crate::{Span, Template};
 
 pub use auth::{Auth, HmacHeader, Otp, SignedContent, ZgwJwt};
@@ -247,6 +246,12 @@ impl Policy {
         for auth in &self.auth {
             auth.validate()?;
         }
+        let own = self.request.headers.keys().map(|name| {
+            let name = request::bare_name(name);
+            (format!("request.headers.{name}"), name)
+        });
+        let auth = self.auth.iter().filter_map(Auth::header).map(|name| ("auth".to_owned(), name));
+        headers::check_all(own.chain(auth))?;
         if self.success.is_empty() {
             return refuse("success", "needs at least one status, such as 2xx");
         }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
 use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, Timestamp};
 use posthorn_store::Work;
@@ -50,10 +51,10 @@ pub(crate) fn build(
     let mut headers = HeaderMap::with_capacity(shape.headers.len() + 6);
     if shape.body == BodySource::Payload {
         let media_type = shape.content_type.as_deref().unwrap_or(&work.event.content_type);
-        headers.insert(header::CONTENT_TYPE, value(media_type)?);
+        headers.insert(header::CONTENT_TYPE, value("content-type", media_type)?);
     }
     if let Some(agent) = &shape.user_agent {
-        headers.insert(header::USER_AGENT, value(agent)?);
+        headers.insert(header::USER_AGENT, value("user-agent", agent)?);
     }
     for (name, template) in &shape.headers {
         let (name, optional) = match name.strip_suffix('?') {
@@ -62,9 +63,8 @@ pub(crate) fn build(
         };
         match template.render(&values, str::to_owned) {
             Ok(text) => {
-                let name = HeaderName::try_from(name)
-                    .map_err(|_| BuildError::Request(format!("header `{name}` is not a name")))?;
-                headers.insert(name, value(&text)?);
+                let value = value(name, &text)?;
+                headers.insert(header_name(name).map_err(BuildError::Request)?, value);
             }
             Err(_) if optional => {}
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
@@ -84,9 +84,20 @@ pub(crate) fn build(
     })
 }
 
-fn value(text: &str) -> Result<HeaderValue, BuildError> {
-    HeaderValue::from_str(text)
-        .map_err(|_| BuildError::Request("a header value has forbidden characters".to_owned()))
+/// A header's name, checked as when its policy was: rules may have become stricter since.
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    check_name(name).map_err(|problem| format!("header `{name}`: {problem}"))?;
+    HeaderName::try_from(name).map_err(|_| format!("header `{name}` is not a name"))
+}
+
+/// A header's value as it was rendered. The template was checked; what it was filled with was not.
+fn header_value(name: &str, text: &str) -> Result<HeaderValue, String> {
+    check_value(text).map_err(|problem| format!("header `{name}`: {problem}"))?;
+    HeaderValue::from_str(text).map_err(|_| format!("header `{name}`: not a header value"))
+}
+
+fn value(name: &str, text: &str) -> Result<HeaderValue, BuildError> {
+    header_value(name, text).map_err(BuildError::Request)
 }
 
 /// Path and query with the policy's additions; `None` when it adds nothing.

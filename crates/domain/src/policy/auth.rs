@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyError, refuse};
+use super::{PolicyError, headers, refuse};
 use crate::{SecretName, Span, Template};
 
 /// One way of authentication. A policy may combine several.
@@ -134,6 +134,23 @@ impl Auth {
         }
     }
 
+    /// The header it sets; of the three of Standard Webhooks, one stands for all.
+    pub(super) fn header(&self) -> Option<&str> {
+        match self {
+            Self::StandardWebhooks { .. } => Some("webhook-signature"),
+            Self::HmacHeader(scheme) => Some(&scheme.header),
+            Self::SecretHeader { header, .. } => Some(header),
+            Self::Otp(otp) => Some(&otp.header),
+            Self::Bearer { .. } | Self::Basic { .. } | Self::ZgwJwt(_) => Some("authorization"),
+        }
+    }
+
+    /// A header that somebody chose, with the text around what is computed.
+    fn check_header(name: &str, format: &str) -> Result<(), PolicyError> {
+        headers::at("auth.header", headers::check_name(name))?;
+        headers::at("auth.format", headers::check_value(format))
+    }
+
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
         let one_of = |path: &str, text: &str, allowed: &[&str]| {
             if allowed.contains(&text) {
@@ -144,7 +161,14 @@ impl Auth {
         };
         let hashes = ["sha1", "sha256", "sha512"];
         match self {
+            Self::SecretHeader { header, .. } => Self::check_header(header, "")?,
+            Self::Basic { user, .. }
+                if user.contains(':') || user.chars().any(char::is_control) =>
+            {
+                return refuse("auth.user", "must be one line without a colon");
+            }
             Self::HmacHeader(scheme) => {
+                Self::check_header(&scheme.header, &scheme.format)?;
                 one_of("auth.hash", &scheme.hash, &hashes)?;
                 one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
                 if !scheme.format.contains("{signature}") {
@@ -152,6 +176,7 @@ impl Auth {
                 }
             }
             Self::Otp(otp) => {
+                Self::check_header(&otp.header, &otp.format)?;
                 one_of("auth.method", &otp.method, &["totp", "hmac", "static"])?;
                 one_of("auth.hash", &otp.hash, &hashes)?;
                 one_of(

@@ -259,6 +259,73 @@ fn policies_that_can_never_work_are_refused() {
 }
 
 #[test]
+fn headers_are_checked_wherever_one_can_be_named() {
+    let base = profiles::default_profile();
+    let many = |count: usize| {
+        let headers: serde_json::Map<_, _> =
+            (0..count).map(|n| (format!("X-{n}"), json!("v"))).collect();
+        json!({"request": {"headers": headers}})
+    };
+    let hmac = |header: &str, format: &str| {
+        json!({"auth": [{"kind": "hmac_header", "secret": "s", "header": header, "hash": "sha256",
+            "encoding": "hex", "content": "body", "format": format}]})
+    };
+    let otp = |header: &str, format: &str| {
+        json!({"auth": [{"kind": "otp", "secret": "s", "method": "totp", "hash": "sha1",
+            "secret_encoding": "utf8", "salt_use": "none", "step": "30s", "t0": 0, "digits": 6,
+            "message": "", "encode": "hex", "header": header, "format": format}]})
+    };
+    let secret = |header: &str| json!({"auth": [{"kind": "secret_header", "secret": "s", "header": header}]});
+    for good in [
+        many(19),
+        hmac("X-Cedros-Signature", "sha256={signature}"),
+        otp("Authorization", "Bearer {otp}"),
+        secret("Authorization"),
+        json!({"request": {"headers": {"X-Attribute?": "{event.attributes.a}"}}}),
+        json!({"request": {"user_agent": "EFGS Callback Engine"}}),
+    ] {
+        base.patched(&good).unwrap_or_else(|e| panic!("{good}: {e}"));
+    }
+    let long = "x".repeat(4_097);
+    for (bad, path) in [
+        (many(20), "request.headers"),
+        (hmac("Host", "{signature}"), "auth.header"),
+        (hmac("webhook-signature", "{signature}"), "auth.header"),
+        (hmac("X A", "{signature}"), "auth.header"),
+        (hmac("X-A", "{signature}\r\nX-B: c"), "auth.format"),
+        (hmac("X-A", "{signature} ☺"), "auth.format"),
+        (otp("Transfer-Encoding", "{otp}"), "auth.header"),
+        (otp("X-aws-ec2-metadata-token", "{otp}"), "auth.header"),
+        (otp("X-A", "{otp}\n"), "auth.format"),
+        (secret("Metadata-Flavor"), "auth.header"),
+        (secret("X-Forwarded-For"), "auth.header"),
+        (secret(""), "auth.header"),
+        (json!({"request": {"headers": {"X-A?": "\u{0}"}}}), "request.headers.X-A?"),
+        (json!({"request": {"headers": {"X-A": long}}}), "request.headers.X-A"),
+        (json!({"request": {"headers": {"Via?": "x"}}}), "request.headers.Via?"),
+        (json!({"request": {"headers": {"X-A": "1", "x-a": "2"}}}), "request.headers.x-a"),
+        (json!({"request": {"headers": {"X-A": "1", "X-A?": "2"}}}), "request.headers.X-A"),
+        (json!({"request": {"content_type": "a/b\r\nX: y"}}), "request.content_type"),
+        (json!({"request": {"user_agent": ""}}), "request.user_agent"),
+        (json!({"request": {"user_agent": "ä"}}), "request.user_agent"),
+        (
+            json!({"request": {"headers": {"Authorization": "x"}},
+                "auth": [{"kind": "bearer", "secret": "s"}]}),
+            "auth",
+        ),
+        (
+            json!({"auth": [{"kind": "bearer", "secret": "s"},
+                {"kind": "secret_header", "secret": "t", "header": "authorization"}]}),
+            "auth",
+        ),
+        (json!({"auth": [{"kind": "basic", "user": "a:b", "secret": "s"}]}), "auth.user"),
+    ] {
+        let error = base.patched(&bad).expect_err(&bad.to_string());
+        assert_eq!(error.path, path, "{bad}: {error}");
+    }
+}
+
+#[test]
 fn patches_replace_choices_and_merge_records() {
     let base = profiles::default_profile();
     let patch = json!({"schedule": {"backoff": {"fixed": {"wait": "1s"}}, "jitter": "none"},

@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignedContent};
 use posthorn_domain::{Lookup, SecretName, Timestamp};
 use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
-use super::{AttemptLookup, BuildError};
+use super::{AttemptLookup, BuildError, header_name, header_value};
 use crate::catalog::{Secrets, SubscriptionView};
 
 /// Adds the headers of every way of authentication a policy asks for.
@@ -79,11 +79,17 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
 }
 
 fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
-    let name = HeaderName::try_from(name)
-        .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| {
-        BuildError::Auth(format!("the value for `{name}` has forbidden characters"))
-    })?;
+    let header = header_name(name).map_err(BuildError::Auth)?;
+    insert(headers, header, value)
+}
+
+/// Sets a header that only we may set.
+fn set_own(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), BuildError> {
+    insert(headers, HeaderName::from_static(name), value)
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), BuildError> {
+    let mut value = header_value(name.as_str(), value).map_err(BuildError::Auth)?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
@@ -109,9 +115,9 @@ fn sign(
     let id = values.work.event.id.to_string();
     let seconds = now.as_seconds();
     let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
-    set(headers, "webhook-id", &id)?;
-    set(headers, "webhook-timestamp", &seconds.to_string())?;
-    set(headers, "webhook-signature", &signature)
+    set_own(headers, standard_webhooks::HEADER_ID, &id)?;
+    set_own(headers, standard_webhooks::HEADER_TIMESTAMP, &seconds.to_string())?;
+    set_own(headers, standard_webhooks::HEADER_SIGNATURE, &signature)
 }
 
 fn hmac_header(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::policy::Auth;
+use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
 };
@@ -223,14 +224,33 @@ fn signs(policy: &Policy, name: &SecretName) -> bool {
     policy.auth.iter().any(with)
 }
 
-/// Secrets that sign must have the form of a signing secret; otherwise every attempt would fail.
+/// Secrets that sign must have the form of a signing secret, and those that are sent the characters
+/// of a header value; otherwise every attempt would fail.
 pub(super) fn check_signing(policy: &Policy, given: &[SecretInput]) -> Result<()> {
-    for secret in given.iter().filter(|secret| signs(policy, &secret.name)) {
-        if let Err(e) = SigningSecret::parse(&secret.value) {
-            return Err(Error::Secret { name: secret.name.to_string(), problem: e.to_string() });
+    let problem = |secret: &SecretInput, problem: String| {
+        Err(Error::Secret { name: secret.name.to_string(), problem })
+    };
+    for secret in given {
+        if signs(policy, &secret.name)
+            && let Err(e) = SigningSecret::parse(&secret.value)
+        {
+            return problem(secret, e.to_string());
+        }
+        if is_header_value(policy, &secret.name)
+            && let Err(e) = check_value(&secret.value)
+        {
+            return problem(secret, e.to_string());
         }
     }
     Ok(())
+}
+
+/// Whether a secret stands in a header as it is.
+fn is_header_value(policy: &Policy, name: &SecretName) -> bool {
+    policy.auth.iter().any(|auth| match auth {
+        Auth::Bearer { secret } | Auth::SecretHeader { secret, .. } => secret == name,
+        _ => false,
+    })
 }
 
 pub(super) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {

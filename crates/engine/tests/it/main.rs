@@ -1,6 +1,7 @@
 //! The engine on the model store, with scripted receivers and a virtual clock.
 
 mod delivery;
+mod headers;
 mod house;
 mod management;
 mod nodes;
