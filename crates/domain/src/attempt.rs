@@ -39,13 +39,15 @@ pub enum FailureCode {
     RequestInvalid,
     /// A secret or identity the policy asks for is missing.
     AuthUnavailable,
+    /// The token that the receiver asks for could not be fetched.
+    TokenUnavailable,
     /// The attempt itself crashed; a defect of ours, never of the receiver.
     Internal,
 }
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 16] = [
+    pub const ALL: [FailureCode; 17] = [
         Self::UrlNotAllowed,
         Self::DnsFailed,
         Self::DnsTimeout,
@@ -61,6 +63,7 @@ impl FailureCode {
         Self::ResponseHeadTooLarge,
         Self::RequestInvalid,
         Self::AuthUnavailable,
+        Self::TokenUnavailable,
         Self::Internal,
     ];
 
@@ -82,6 +85,7 @@ impl FailureCode {
             Self::ResponseHeadTooLarge => "response_head_too_large",
             Self::RequestInvalid => "request_invalid",
             Self::AuthUnavailable => "auth_unavailable",
+            Self::TokenUnavailable => "token_unavailable",
             Self::Internal => "internal",
         }
     }
@@ -94,7 +98,10 @@ impl FailureCode {
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
     /// Only such failures count for the breaker.
     pub const fn blames_receiver(self) -> bool {
-        !matches!(self, Self::RequestInvalid | Self::AuthUnavailable | Self::Internal)
+        !matches!(
+            self,
+            Self::RequestInvalid | Self::AuthUnavailable | Self::TokenUnavailable | Self::Internal
+        )
     }
 }
 

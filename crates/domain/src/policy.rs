@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
 use crate::{Span, Template};
 
-pub use auth::{Auth, HmacHeader, Otp, SignedContent, ZgwJwt};
+pub use auth::{Auth, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ZgwJwt};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use request::{BodySource, Method, RequestPolicy};
 pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};

@@ -44,6 +44,7 @@ mod recorder;
 mod request;
 mod scheduler;
 mod subscriptions;
+mod tokens;
 pub mod transport;
 mod wakes;
 

@@ -35,11 +35,12 @@ pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) ->
     context
 }
 
-/// Builds the request of one attempt.
+/// Builds the request of one attempt. `token` is the one its policy asks a token server for.
 pub(crate) fn build(
     view: &SubscriptionView,
     policy: &Policy,
     work: &Work,
+    token: Option<&str>,
     now: Timestamp,
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
@@ -70,7 +71,7 @@ pub(crate) fn build(
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
         }
     }
-    authenticate::add(&policy.auth, view, &values, &body, now, &mut headers)?;
+    authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
     Ok(Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
@@ -141,7 +142,7 @@ fn path_and_query(
 }
 
 /// Escapes everything but the unreserved characters of RFC 3986.
-fn percent_encode(text: &str) -> Cow<'_, str> {
+pub(crate) fn percent_encode(text: &str) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     if text.bytes().all(plain) {
         return Cow::Borrowed(text);

@@ -9,7 +9,8 @@ use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
     Fence, Filter, NodeId, ProfileName, Shard, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, TopicName, policy::profiles,
+    TenantId, TopicName,
+    policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::{CatalogChange, Work};
@@ -87,6 +88,7 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
+        self.check_token_url(&policy)?;
         let (secrets, made) =
             self.first_secrets(id, &policy, &new.secrets, new.secret_kind, now)?;
         let status =
@@ -154,9 +156,23 @@ impl Engine {
                 self.catalog().profile(&subscription.profile)?.patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            self.check_token_url(&policy)?;
             Ok(subscription)
         })
         .await
+    }
+
+    /// Refuses a token server that could never be reached, as far as its URL tells.
+    fn check_token_url(&self, policy: &Policy) -> Result<()> {
+        for auth in &policy.auth {
+            if let Auth::Oauth2(client) = auth
+                && let Err(problem) = self.inner.around.transport.check_url(&client.token_url)
+            {
+                let path = "auth.token_url".to_owned();
+                return Err(PolicyError { path, problem: problem.to_string() }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not
@@ -246,10 +262,7 @@ impl Engine {
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.policy.clone().map_err(|problem| {
-            Error::Policy(posthorn_domain::policy::PolicyError {
-                path: "profile".to_owned(),
-                problem,
-            })
+            Error::Policy(PolicyError { path: "profile".to_owned(), problem })
         })?;
         let now = self.now();
         let event = Event {

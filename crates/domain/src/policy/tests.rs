@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Policy, Verdict, parse_retry_after, profiles};
+use super::{Auth, Policy, Verdict, parse_retry_after, profiles};
 use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -322,6 +322,52 @@ fn headers_are_checked_wherever_one_can_be_named() {
     ] {
         let error = base.patched(&bad).expect_err(&bad.to_string());
         assert_eq!(error.path, path, "{bad}: {error}");
+    }
+}
+
+#[test]
+fn oauth2_clients_are_checked_and_tokens_are_replaced_in_time() {
+    let base = profiles::default_profile();
+    let auth = |more: serde_json::Value| {
+        let mut client = json!({"kind": "oauth2", "token_url": "https://id.example/token",
+            "client_id": "me", "secret": "s"});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            client[name] = value.clone();
+        }
+        json!({"auth": [client]})
+    };
+    let policy = base
+        .patched(&auth(json!({"client_auth": "post", "scope": "a b", "audience": "x",
+        "renew_before": "10s"})));
+    assert!(matches!(policy.expect("valid").auth[0], Auth::Oauth2(_)));
+    for (more, path) in [
+        (json!({"token_url": "ftp://id.example/"}), "auth.token_url"),
+        (json!({"token_url": "https://id.example/\n"}), "auth.token_url"),
+        (json!({"client_id": ""}), "auth.client_id"),
+        (json!({"client_id": "a\r\nb"}), "auth.client_id"),
+        (json!({"scope": ""}), "auth.scope"),
+        (json!({"scope": "a\"b"}), "auth.scope"),
+        (json!({"scope": "ä"}), "auth.scope"),
+        (json!({"audience": "\u{0}"}), "auth.audience"),
+        (json!({"renew_before": "2h"}), "auth.renew_before"),
+        (json!({"client_auth": "jwt"}), "policy"),
+        (json!({"password": "x"}), "policy"),
+    ] {
+        let error = base.patched(&auth(more.clone())).expect_err(&more.to_string());
+        assert_eq!(error.path, path, "{more}: {error}");
+    }
+    for (renew_before, life, used) in [
+        (None, 3_600, 3_540),
+        (None, 300, 270),
+        (None, 0, 0),
+        (Some(10), 300, 290),
+        (Some(600), 300, 150),
+    ] {
+        let more =
+            renew_before.map_or(json!({}), |s: u32| json!({"renew_before": format!("{s}s")}));
+        let policy = base.patched(&auth(more)).expect("valid");
+        let Auth::Oauth2(client) = &policy.auth[0] else { panic!("the one given") };
+        assert_eq!(client.use_for(Span::from_secs(life)), Span::from_secs(used));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignedContent};
 use posthorn_domain::{Lookup, SecretName, Timestamp};
 use posthorn_sealing::encoding::SecretEncoding;
@@ -18,9 +18,10 @@ pub(super) fn add(
     view: &SubscriptionView,
     values: &AttemptLookup<'_>,
     body: &[u8],
-    now: Timestamp,
+    token: Option<&str>,
     headers: &mut HeaderMap,
 ) -> Result<(), BuildError> {
+    let now = values.now;
     if ways.is_empty() {
         return Ok(());
     }
@@ -33,6 +34,11 @@ pub(super) fn add(
             Auth::HmacHeader(scheme) => {
                 let value = hmac_header(secrets, scheme, body, now)?;
                 set(headers, &scheme.header, &value)?;
+            }
+            Auth::Oauth2(_) => {
+                let token = token
+                    .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
+                bearer(headers, token)?;
             }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
@@ -81,6 +87,15 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
 fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
     let header = header_name(name).map_err(BuildError::Auth)?;
     insert(headers, header, value)
+}
+
+/// Access tokens may be longer than what people may put into a header.
+fn bearer(headers: &mut HeaderMap, token: &str) -> Result<(), BuildError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| BuildError::Auth("the access token is not a header value".to_owned()))?;
+    value.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, value);
+    Ok(())
 }
 
 /// Sets a header that only we may set.

@@ -6,3 +6,5 @@ mod house;
 mod management;
 mod nodes;
 mod signing;
+mod token_server;
+mod tokens;
