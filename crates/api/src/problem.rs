@@ -127,6 +127,8 @@ impl From<EngineError> for Problem {
             EngineError::Certificate { field, problem } => {
                 Self::new(codes::INVALID_CERTIFICATE, problem).at(field)
             }
+            EngineError::SecretKind(_) => Self::new(codes::INVALID_SECRET, text).at("secret_kind"),
+            EngineError::Overlap { .. } => Self::field("overlap", text),
             EngineError::Event { field, problem } => Self::field(field, problem),
             EngineError::PayloadTooLarge { .. } => {
                 Self::new(codes::PAYLOAD_TOO_LARGE, text).at("payload")

@@ -210,6 +210,8 @@ routes! {
     GET "/v1/stats" READ "getStats" "How many events and deliveries there are" events::stats,
         gives(200, "Stats");
 
+    GET "/jwks/{id}" OPEN "jwks" "The public keys that verify a subscription's signatures"
+        open::jwks, gives(200, "JwkSet");
     GET "/healthz" OPEN "healthz" "200 while the process lives" open::health,
         gives(200, "Status");
     GET "/readyz" OPEN "readyz" "200 when the store answers and the engine runs" open::ready,

@@ -9,10 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     ApiKey, Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery,
     DeliveryState, Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey,
-    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, Subscription,
+    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
     SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
-use posthorn_engine::{CertificateState, EventExplanation, Published};
+use posthorn_engine::{CertificateState, EventExplanation, Published, VerificationKey};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -273,6 +273,8 @@ pub(crate) struct SubscriptionBody<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    public_keys: Vec<PublicKeyView>,
     version: u64,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -280,8 +282,29 @@ pub(crate) struct SubscriptionBody<'a> {
     pub(crate) signing_secret: Option<&'a str>,
 }
 
-impl<'a> From<&'a Subscription> for SubscriptionBody<'a> {
-    fn from(subscription: &'a Subscription) -> Self {
+/// What receivers verify asymmetric signatures with.
+#[derive(Serialize)]
+pub(crate) struct PublicKeyView {
+    secret: SecretName,
+    key: String,
+    kid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+}
+
+impl From<&VerificationKey> for PublicKeyView {
+    fn from(known: &VerificationKey) -> Self {
+        Self {
+            secret: known.secret.clone(),
+            key: known.key.to_string(),
+            kid: known.jwk().kid,
+            expires_at: known.expires_at,
+        }
+    }
+}
+
+impl<'a> SubscriptionBody<'a> {
+    pub(crate) fn new(subscription: &'a Subscription, keys: &[VerificationKey]) -> Self {
         let Destination::Webhook { url } = &subscription.destination;
         let (status, status_reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),
@@ -301,6 +324,7 @@ impl<'a> From<&'a Subscription> for SubscriptionBody<'a> {
             policy,
             status,
             status_reason,
+            public_keys: keys.iter().map(PublicKeyView::from).collect(),
             version: subscription.version.0,
             created_at: subscription.created_at,
             updated_at: subscription.updated_at,

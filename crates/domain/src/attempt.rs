@@ -44,13 +44,15 @@ pub enum FailureCode {
     /// The client certificate the policy asks for is missing, revoked, out of date or cannot be
     /// opened.
     CertificateUnavailable,
+    /// The token that the receiver asks for could not be fetched.
+    TokenUnavailable,
     /// The attempt itself crashed; a defect of ours, never of the receiver.
     Internal,
 }
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 18] = [
+    pub const ALL: [FailureCode; 19] = [
         Self::UrlNotAllowed,
         Self::DnsFailed,
         Self::DnsTimeout,
@@ -68,6 +70,7 @@ impl FailureCode {
         Self::RequestInvalid,
         Self::AuthUnavailable,
         Self::CertificateUnavailable,
+        Self::TokenUnavailable,
         Self::Internal,
     ];
 
@@ -91,6 +94,7 @@ impl FailureCode {
             Self::RequestInvalid => "request_invalid",
             Self::AuthUnavailable => "auth_unavailable",
             Self::CertificateUnavailable => "certificate_unavailable",
+            Self::TokenUnavailable => "token_unavailable",
             Self::Internal => "internal",
         }
     }
@@ -108,6 +112,7 @@ impl FailureCode {
             Self::RequestInvalid
                 | Self::AuthUnavailable
                 | Self::CertificateUnavailable
+                | Self::TokenUnavailable
                 | Self::Internal
         )
     }

@@ -6,6 +6,7 @@
 
 mod auth;
 mod classify;
+pub mod headers;
 pub mod profiles;
 mod request;
 mod schedule;
@@ -16,12 +17,13 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::limits::{
-    ATTEMPTS_MAX, HEADER_VALUE_BYTES_MAX, HEADERS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX,
-};
+use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
 use crate::{CertificateId, Span, Template};
 
-pub use auth::{Auth, CertificateChoice, HmacHeader, Otp, SignedContent, ThumbprintHeader, ZgwJwt};
+pub use auth::{
+    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
+    ZgwJwt,
+};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use request::{BodySource, Method, RequestPolicy};
 pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};
@@ -287,6 +289,12 @@ impl Policy {
         if self.tls.authorities.len() > AUTHORITIES_MAX {
             return refuse("tls.authorities", format!("must be at most {AUTHORITIES_MAX}"));
         }
+        let own = self.request.headers.keys().map(|name| {
+            let name = request::bare_name(name);
+            (format!("request.headers.{name}"), name)
+        });
+        let auth = self.auth.iter().filter_map(Auth::header).map(|name| ("auth".to_owned(), name));
+        headers::check_all(own.chain(auth))?;
         if self.success.is_empty() {
             return refuse("success", "needs at least one status, such as 2xx");
         }

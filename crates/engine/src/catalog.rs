@@ -24,7 +24,7 @@ use posthorn_store::CatalogDelta;
 use crate::error::{Error, Result};
 
 pub use certificates::{CertificateView, TlsChoice};
-pub use view::{Endpoint, Secrets, SubscriptionView};
+pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -201,8 +201,8 @@ impl Catalog {
         Ok(Plan { version: tenant.version, matches })
     }
 
-    /// One subscription, whoever's.
-    pub(crate) fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
+    /// One subscription, whoever's: for what is not a secret of its tenant.
+    pub fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
         self.state.read().subscriptions.get(&id).cloned()
     }
 

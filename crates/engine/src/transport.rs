@@ -50,6 +50,14 @@ pub struct Deadlines {
     pub total: Span,
 }
 
+impl Deadlines {
+    /// Takes time off that was spent already; a millisecond is always left.
+    pub(crate) fn shorten(&mut self, spent: Span) {
+        let left = self.total.as_millis().saturating_sub(spent.as_millis()).max(1);
+        self.total = Span::from_millis(left);
+    }
+}
+
 impl From<&Limits> for Deadlines {
     fn from(limits: &Limits) -> Self {
         Self {

@@ -12,6 +12,7 @@ pub mod api_key;
 pub mod body_hmac;
 pub mod encoding;
 pub mod hash;
+pub mod jwk;
 pub mod jwt;
 pub mod otp;
 pub mod proxy_identity;

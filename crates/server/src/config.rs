@@ -432,6 +432,9 @@ impl Check<'_> {
         if raw.lease.as_millis() < 3 * raw.heartbeat.as_millis() {
             self.refuse("engine.lease", "must be at least three times engine.heartbeat");
         }
+        if raw.rotation_overlap > raw.rotation_overlap_max {
+            self.refuse("engine.rotation_overlap", "must be at most engine.rotation_overlap_max");
+        }
         engine::Options {
             payload_bytes: self.at_least_one("engine.payload", raw.payload.0),
             accept_pipeline: self.at_least_one("engine.accept_pipeline", raw.accept_pipeline),
@@ -451,6 +454,8 @@ impl Check<'_> {
             dead_retention: raw.dead_retention,
             key_retention: raw.key_retention,
             drain: raw.drain.to_duration(),
+            rotation_overlap: raw.rotation_overlap,
+            rotation_overlap_max: raw.rotation_overlap_max,
             ..engine::Options::default()
         }
     }

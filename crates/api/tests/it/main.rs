@@ -12,3 +12,4 @@ mod listener;
 mod managing;
 mod publishing;
 mod rate;
+mod signing;

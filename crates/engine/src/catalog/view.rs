@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::{OrderScope, UrlPolicy};
+use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
 use posthorn_egress::Target;
-use posthorn_sealing::standard_webhooks::SigningSecret;
+use posthorn_sealing::jwk::Jwk;
+use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
 use crate::request::{EventLookup, secret_context};
@@ -80,6 +81,24 @@ pub struct Secrets {
     list: Vec<OpenSecret>,
 }
 
+/// What receivers verify asymmetric signatures with. Public.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerificationKey {
+    /// The secret it belongs to.
+    pub secret: SecretName,
+    /// The key.
+    pub key: PublicKey,
+    /// Until when it is used besides a newer one.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl VerificationKey {
+    /// The form that receivers' tools fetch.
+    pub fn jwk(&self) -> Jwk {
+        Jwk::from(&self.key)
+    }
+}
+
 struct OpenSecret {
     name: SecretName,
     created_at: Timestamp,
@@ -124,6 +143,30 @@ impl SubscriptionView {
         }
     }
 
+    /// The public keys that verify its signatures now, the current ones first; `Err` when its
+    /// secrets cannot be opened.
+    pub fn verification_keys(&self, now: Timestamp) -> Result<Vec<VerificationKey>, &str> {
+        let live = |secret: &&OpenSecret| secret.expires_at.is_none_or(|at| now < at);
+        let signs = |name: &SecretName| match &self.policy {
+            Ok(policy) => policy
+                .auth
+                .iter()
+                .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name)),
+            Err(_) => true,
+        };
+        let keys = self.secrets()?.list.iter().filter(live).filter_map(|secret| {
+            if !signs(&secret.name) {
+                return None;
+            }
+            Some(VerificationKey {
+                secret: secret.name.clone(),
+                key: secret.signing.as_ref()?.public_key()?,
+                expires_at: secret.expires_at,
+            })
+        });
+        Ok(keys.collect())
+    }
+
     /// Its secrets, opened.
     pub(crate) fn secrets(&self) -> Result<&Secrets, &str> {
         let opened = self.secrets.get_or_init(|| {
@@ -144,7 +187,9 @@ impl SubscriptionView {
                     signing,
                 });
             }
-            // Newest first: the current secret leads, those of a rotation follow.
+            // Newest first: the current secret leads, those of a rotation follow. Of two that were
+            // made in the same millisecond, the one written later is the newer.
+            list.reverse();
             list.sort_by_key(|secret| std::cmp::Reverse(secret.created_at));
             Ok(Secrets { list })
         });
@@ -160,6 +205,11 @@ impl Secrets {
     /// The current secret of a name.
     pub(crate) fn current(&self, name: &SecretName, now: Timestamp) -> Option<&Secret> {
         self.live(name, now).next().map(|s| &s.secret)
+    }
+
+    /// The kind of the current signing secret of a name.
+    pub(crate) fn kind(&self, name: &SecretName, now: Timestamp) -> Option<SecretKind> {
+        self.live(name, now).find_map(|s| s.signing.as_ref()).map(SigningSecret::kind)
     }
 
     /// Every signing secret of a name that is valid now, the current one first.

@@ -9,7 +9,7 @@ use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
-use super::{AttemptLookup, BuildError};
+use super::{AttemptLookup, BuildError, header_name, header_value};
 use crate::catalog::{Secrets, SubscriptionView};
 
 /// Adds the headers of every way of authentication a policy asks for.
@@ -18,9 +18,10 @@ pub(super) fn add(
     view: &SubscriptionView,
     values: &AttemptLookup<'_>,
     body: &[u8],
-    now: Timestamp,
+    token: Option<&str>,
     headers: &mut HeaderMap,
 ) -> Result<(), BuildError> {
+    let now = values.now;
     if ways.is_empty() {
         return Ok(());
     }
@@ -33,6 +34,11 @@ pub(super) fn add(
             Auth::HmacHeader(scheme) => {
                 let value = hmac_header(secrets, scheme, body, now)?;
                 set(headers, &scheme.header, &value)?;
+            }
+            Auth::Oauth2(_) => {
+                let token = token
+                    .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
+                bearer(headers, token)?;
             }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
@@ -81,11 +87,26 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
 }
 
 pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
-    let name = HeaderName::try_from(name)
-        .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| {
-        BuildError::Auth(format!("the value for `{name}` has forbidden characters"))
-    })?;
+    let header = header_name(name).map_err(BuildError::Auth)?;
+    insert(headers, header, value)
+}
+
+/// Access tokens may be longer than what people may put into a header.
+fn bearer(headers: &mut HeaderMap, token: &str) -> Result<(), BuildError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| BuildError::Auth("the access token is not a header value".to_owned()))?;
+    value.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, value);
+    Ok(())
+}
+
+/// Sets a header that only we may set.
+fn set_own(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), BuildError> {
+    insert(headers, HeaderName::from_static(name), value)
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), BuildError> {
+    let mut value = header_value(name.as_str(), value).map_err(BuildError::Auth)?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
@@ -111,9 +132,9 @@ fn sign(
     let id = values.work.event.id.to_string();
     let seconds = now.as_seconds();
     let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
-    set(headers, "webhook-id", &id)?;
-    set(headers, "webhook-timestamp", &seconds.to_string())?;
-    set(headers, "webhook-signature", &signature)
+    set_own(headers, standard_webhooks::HEADER_ID, &id)?;
+    set_own(headers, standard_webhooks::HEADER_TIMESTAMP, &seconds.to_string())?;
+    set_own(headers, standard_webhooks::HEADER_SIGNATURE, &signature)
 }
 
 fn hmac_header(

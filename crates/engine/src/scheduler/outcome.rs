@@ -3,7 +3,8 @@
 use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
 use posthorn_domain::policy::Verdict;
 use posthorn_domain::{
-    Attempt, AttemptOutcome, DeliveryState, Fence, Policy, SubscriptionId, TenantId, Timestamp,
+    Attempt, AttemptOutcome, DeliveryState, FailureCode, Fence, Policy, SubscriptionId, TenantId,
+    Timestamp,
 };
 use posthorn_store::{Record, Recorded, Work};
 use tracing::warn;
@@ -13,6 +14,7 @@ use super::health::Sign;
 use crate::attempt::{Done, Ended, Job};
 use crate::metrics;
 use crate::recorder::Written;
+use crate::tokens::FAILURE_KEPT;
 
 /// How long a subscription that says it is gone is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
@@ -153,6 +155,13 @@ impl Scheduler {
         }
         if label == "gone" {
             lineup.health.hold(now.plus(GONE_HOLD));
+        }
+        // The receiver is not to blame, but until there is a token every attempt would be wasted.
+        if let Ended::Outcome(AttemptOutcome::Failed {
+            code: FailureCode::TokenUnavailable, ..
+        }) = &done.result
+        {
+            lineup.health.hold(now.plus(FAILURE_KEPT));
         }
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
             lineup.rest(lane, gap, now);

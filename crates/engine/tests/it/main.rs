@@ -2,6 +2,10 @@
 
 mod certificates;
 mod delivery;
+mod headers;
 mod house;
 mod management;
 mod nodes;
+mod signing;
+mod token_server;
+mod tokens;

@@ -29,7 +29,6 @@ fn way_out(sink: SocketAddr) -> anyhow::Result<(Egress, Arc<Target>)> {
 
 fn request(target: &Arc<Target>, body: Bytes) -> Request {
     Request {
-        tls: None,
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new([0; 16]),
         target: Arc::clone(target),

@@ -87,6 +87,8 @@ pub(super) struct RawEngine {
     pub(super) dead_retention: Span,
     pub(super) key_retention: Span,
     pub(super) drain: Span,
+    pub(super) rotation_overlap: Span,
+    pub(super) rotation_overlap_max: Span,
 }
 
 #[derive(Debug, Deserialize)]
