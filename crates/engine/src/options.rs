@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::admission::AdmissionOptions;
 use posthorn_domain::{Policy, ProfileName, Span, limits, policy::profiles};
 
 /// Knobs of the engine. The defaults suit one machine.
@@ -45,6 +46,8 @@ pub struct Options {
     pub key_retention: Span,
     /// How long a stop waits for attempts under way.
     pub drain: Duration,
+    /// Who may publish when there is too much of everything.
+    pub admission: AdmissionOptions,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             dead_retention: Span::from_secs(30 * 86_400),
             key_retention: Span::from_secs(2 * 86_400),
             drain: Duration::from_secs(25),
+            admission: AdmissionOptions::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ pub(super) struct Catalog {
     topics: BTreeMap<(TenantId, TopicName), Versioned<Option<Topic>>>,
     subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
+    keys_used: BTreeMap<KeyId, Timestamp>,
 }
 
 struct Versioned<T> {
@@ -41,6 +42,7 @@ impl Default for Catalog {
             topics: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             keys: BTreeMap::new(),
+            keys_used: BTreeMap::new(),
         }
     }
 }
@@ -145,6 +147,17 @@ impl Catalog {
             entry.version = next;
         }
         Ok(next)
+    }
+
+    pub(super) fn touch_keys(&mut self, uses: Vec<(KeyId, Timestamp)>) {
+        for (id, at) in uses.into_iter().filter(|(id, _)| self.keys.contains_key(id)) {
+            let last = self.keys_used.entry(id).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
+
+    pub(super) fn keys_used(&self) -> Vec<(KeyId, Timestamp)> {
+        self.keys_used.iter().map(|(id, at)| (*id, *at)).collect()
     }
 
     fn known(&self, tenant: TenantId) -> Result<(), Refusal> {
