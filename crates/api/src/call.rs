@@ -13,6 +13,7 @@ use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
 use serde::de::DeserializeOwned;
 
+use crate::limits::{Limits, Peer, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
 use crate::routes::{Access, Route};
@@ -25,12 +26,28 @@ pub(crate) const TENANT_HEADER: &str = "posthorn-tenant";
 pub(crate) struct Api {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
+    pub(crate) limits: Limits,
 }
 
 /// Who calls, and for which tenant.
 pub(crate) struct Caller {
     principal: Principal,
     tenant: TenantId,
+}
+
+impl Caller {
+    /// Counts the request against the limits of the caller, and of everybody.
+    fn enter(&self, engine: &Engine, scope: Scope) -> Result<()> {
+        let admission = engine.admission();
+        self.principal
+            .key
+            .take(admission)
+            .map_err(|wait| rate_limited("the key makes more requests than it may", wait))?;
+        if scope == Scope::Publish {
+            admission.publish(self.tenant)?;
+        }
+        Ok(())
+    }
 }
 
 /// One request that may be served.
@@ -44,7 +61,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Lets a request in, or not: key, scope, tenant, then query parameters.
+    /// Lets a request in, or not: key, scope, tenant, limits, then query parameters. Nothing of the
+    /// body is read before.
     pub(crate) fn admit(
         api: &Arc<Api>,
         route: &'static Route,
@@ -54,7 +72,14 @@ impl Call {
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
             Access::Scope(scope) => {
-                let caller = authorize(&api.engine, scope, &parts.headers)?;
+                let caller = match authorize(&api.engine, scope, &parts.headers) {
+                    Err(problem) if problem.is(codes::UNAUTHORIZED) => {
+                        let peer = parts.extensions.get::<Peer>().copied();
+                        return Err(api.limits.failed(peer, api.engine.admission().nanos()));
+                    }
+                    other => other?,
+                };
+                caller.enter(&api.engine, scope)?;
                 let query = match parts.uri.query() {
                     None => Query::default(),
                     query => Query::parse(query, route.query)?,
@@ -72,6 +97,13 @@ impl Call {
     /// The tenant the caller acts for. Routes without a key have none and must not ask.
     pub(crate) fn tenant(&self) -> TenantId {
         self.caller.as_ref().expect("a route with a scope has a caller").tenant
+    }
+
+    /// Counts more against the rate of the key than the one request that was let in.
+    pub(crate) fn charge(&self, more: usize) {
+        if let Some(caller) = &self.caller {
+            caller.principal.key.charge(self.engine().admission(), more as u64);
+        }
     }
 
     pub(crate) fn is_operator(&self) -> bool {

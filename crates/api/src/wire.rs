@@ -7,12 +7,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
-    ApiKey, Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery,
-    DeliveryState, Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey,
-    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
+    Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
+    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName,
+    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
     SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
-use posthorn_engine::{CertificateState, EventExplanation, Published, VerificationKey};
+use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -376,7 +376,7 @@ impl<'a> From<&'a Tenant> for TenantView<'a> {
 
 #[derive(Serialize)]
 pub(crate) struct KeyView<'a> {
-    id: KeyId,
+    pub(crate) id: KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<TenantId>,
     description: &'a str,
@@ -387,11 +387,15 @@ pub(crate) struct KeyView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    rate_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_used_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<&'a str>,
 }
 
-impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
-    fn from(key: &'a Arc<ApiKey>) -> Self {
+impl<'a> From<&'a Arc<KnownKey>> for KeyView<'a> {
+    fn from(key: &'a Arc<KnownKey>) -> Self {
         Self {
             id: key.id,
             tenant: key.tenant,
@@ -400,6 +404,8 @@ impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
             created_at: key.created_at,
             expires_at: key.expires_at,
             revoked_at: key.revoked_at,
+            rate_limit: key.rate_limit,
+            last_used_at: None,
             key: None,
         }
     }

@@ -5,6 +5,7 @@
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
 
 pub(crate) mod certificates;
+mod known_key;
 mod view;
 
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription,
-    SubscriptionId, Tenant, TenantId, Thumbprint, Topic, TopicName,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
+    Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::CatalogDelta;
@@ -24,6 +25,7 @@ use posthorn_store::CatalogDelta;
 use crate::error::{Error, Result};
 
 pub use certificates::{CertificateView, TlsChoice};
+pub use known_key::KnownKey;
 pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
@@ -41,7 +43,7 @@ struct State {
     version: CatalogVersion,
     tenants: Map<TenantId, TenantState>,
     subscriptions: Map<SubscriptionId, Arc<SubscriptionView>>,
-    keys: Map<KeyId, Arc<ApiKey>>,
+    keys: Map<KeyId, Arc<KnownKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
     policies: Map<(ProfileName, String), Arc<Policy>>,
     certificates: certificates::Certificates,
@@ -121,7 +123,11 @@ impl Catalog {
             }
         }
         for key in delta.keys {
-            state.keys.insert(key.id, Arc::new(key));
+            let known = match state.keys.get(&key.id) {
+                Some(old) => old.with(key),
+                None => KnownKey::new(key),
+            };
+            state.keys.insert(known.id, Arc::new(known));
         }
         for certificate in delta.certificates {
             state.put_certificate(certificate, &self.vault);
@@ -267,15 +273,29 @@ impl Catalog {
     }
 
     /// One key.
-    pub fn key(&self, id: KeyId) -> Option<Arc<ApiKey>> {
+    pub fn key(&self, id: KeyId) -> Option<Arc<KnownKey>> {
         self.state.read().keys.get(&id).cloned()
     }
 
     /// All keys, oldest first.
-    pub fn keys(&self) -> Vec<Arc<ApiKey>> {
+    pub fn keys(&self) -> Vec<Arc<KnownKey>> {
         let mut all: Vec<_> = self.state.read().keys.values().cloned().collect();
         all.sort_by_key(|key| key.id);
         all
+    }
+
+    /// Keys that were used since this was asked last, and when.
+    pub(crate) fn uses_to_write(&self) -> Vec<(KeyId, Timestamp)> {
+        let mut uses: Vec<_> =
+            self.state.read().keys.values().filter_map(|key| key.use_to_write()).collect();
+        uses.sort_unstable();
+        uses
+    }
+
+    /// These could not be written down; they are given out again.
+    pub(crate) fn uses_not_written(&self, uses: &[(KeyId, Timestamp)]) {
+        let state = self.state.read();
+        uses.iter().filter_map(|(id, _)| state.keys.get(id)).for_each(|key| key.keep_use());
     }
 }
 

@@ -15,6 +15,7 @@
 //! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
 //! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
+//! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * [`maintenance`] sweeps, prunes and advances redrives.
 //!
 //! # What it must not know
@@ -25,6 +26,7 @@
 //! # Where to start
 //! [`Engine`] is the handle; [`Engine::start`] wires the services together.
 
+pub mod admission;
 mod attempt;
 pub mod catalog;
 mod certificates;
@@ -49,7 +51,8 @@ mod tokens;
 pub mod transport;
 mod wakes;
 
-pub use catalog::{CertificateView, Endpoint, SubscriptionView, VerificationKey};
+pub use admission::{Admission, AdmissionOptions, Refused};
+pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
 pub use certificates::{CertificateContents, CertificateState, EXPIRY_WARNING, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};

@@ -28,6 +28,8 @@ const BITES_MAX: usize = 200;
 const REDRIVE_TICK: Duration = Duration::from_secs(1);
 /// Redrives looked at in one go, the newest first.
 const REDRIVES_MAX: usize = 1_000;
+/// How often the use of keys is written down.
+const USES_EVERY: Duration = Duration::from_secs(60);
 /// How often the gauges that need a count are refreshed, at least.
 const COUNT_EVERY: Duration = Duration::from_secs(30);
 /// A count may take this share of the time at most.
@@ -50,9 +52,13 @@ impl Maintenance {
         chores.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut redrives = tokio::time::interval(REDRIVE_TICK);
         redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut uses = tokio::time::interval(USES_EVERY);
+        uses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                // Every node knows only what was used on it.
+                _ = uses.tick() => self.report(self.write_uses().await, "key use"),
                 _ = redrives.tick() => {
                     if self.is_on_duty() {
                         self.report(self.advance_redrives().await, "redrive");
@@ -78,6 +84,19 @@ impl Maintenance {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => chore).increment(1);
             warn!(error = %chain(&e), chore, "a chore could not be done; it will be tried again");
         }
+    }
+
+    /// Writes down which keys were used since the last time; what cannot be written is kept.
+    async fn write_uses(&self) -> posthorn_store::Result<()> {
+        let uses = self.catalog.uses_to_write();
+        if uses.is_empty() {
+            return Ok(());
+        }
+        let written = self.store.touch_keys(uses.clone()).await;
+        if written.is_err() {
+            self.catalog.uses_not_written(&uses);
+        }
+        written
     }
 
     async fn sweep(&self) -> posthorn_store::Result<()> {

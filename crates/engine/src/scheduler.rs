@@ -117,6 +117,8 @@ pub(crate) struct Parts {
     pub(crate) records: mpsc::UnboundedSender<Vec<Record>>,
     /// Effects on subscriptions: disable, delete.
     pub(crate) effects: mpsc::UnboundedSender<Effect>,
+    /// Counts what ends.
+    pub(crate) admission: Arc<crate::admission::Admission>,
 }
 
 pub(crate) use outcome::Effect;

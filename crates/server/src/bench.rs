@@ -8,6 +8,7 @@
 mod baseline;
 mod child;
 mod load;
+mod overload;
 mod report;
 mod scenarios;
 mod sink;
@@ -33,7 +34,7 @@ pub struct Args {
     /// Publishers at once.
     #[arg(long, default_value_t = 256)]
     publishers: usize,
-    /// Subscriptions the load is spread over; each event goes to one.
+    /// Subscriptions the load is spread over; each event goes to one (overload: to all).
     #[arg(long, default_value_t = 16)]
     subscriptions: usize,
     /// Payload size in bytes.
@@ -71,6 +72,8 @@ pub enum Scenario {
     Backlog,
     /// Kill and restart with a large backlog, to the first delivery.
     Restart,
+    /// Ten times the publishes that can be served: what is served, and how the rest is refused.
+    Overload,
     /// The bare relay that throughput is compared with (used by the other scenarios).
     #[value(hide = true)]
     Relay,

@@ -49,6 +49,10 @@ pub struct Config {
     pub egress: egress::Options,
     /// The engine, profiles included.
     pub engine: engine::Options,
+    /// Limits on who asks.
+    pub limits: posthorn_api::LimitOptions,
+    /// How full the disk may be.
+    pub disk: Disk,
     /// What seals secrets.
     pub seal: Seal,
     /// Logs.
@@ -64,6 +68,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Connections at once.
     pub connections: usize,
+    /// Connections at once from one address; 0: no limit.
+    pub connections_per_address: usize,
     /// The largest body.
     pub body: usize,
     /// The largest body of a batch.
@@ -74,6 +80,17 @@ pub struct Server {
     pub head_timeout: Duration,
     /// For requests under way to end.
     pub stop_timeout: Duration,
+}
+
+/// How full the disk of the data directory may be, in percent; 100 means not to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// When it is warned of.
+    pub warn: u8,
+    /// When publishes are refused.
+    pub refuse: u8,
+    /// How often it is looked at.
+    pub refresh: Duration,
 }
 
 /// Where everything is kept.
@@ -278,6 +295,15 @@ fn read_file(
     Some(path.to_owned())
 }
 
+fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
+    posthorn_api::LimitOptions {
+        auth_failures: raw.auth_failures,
+        tests: raw.tests,
+        redrives: raw.redrives,
+        refusal_hold: raw.refusal_hold.to_duration(),
+    }
+}
+
 /// The second stage: from what is written to what is meant.
 struct Check<'a> {
     layers: &'a Layers,
@@ -323,6 +349,9 @@ impl Check<'_> {
         let egress = self.egress(raw.egress);
         let mut engine = self.engine(&raw.engine);
         engine.profiles = profiles::build(self, raw.profiles);
+        engine.admission = self.admission(&raw.admission);
+        let limits = limits(&raw.admission);
+        let disk = self.disk(&raw.admission);
         if raw.server.body.0 < raw.engine.payload.0 {
             self.refuse("engine.payload", "must fit into server.body");
         }
@@ -335,6 +364,8 @@ impl Check<'_> {
             store: store?,
             egress: egress?,
             engine,
+            limits,
+            disk,
             seal: seal?,
             log: log?,
             telemetry,
@@ -350,6 +381,7 @@ impl Check<'_> {
         });
         Some(Server {
             connections: self.at_least_one("server.connections", raw.connections),
+            connections_per_address: raw.connections_per_address,
             body: self.at_least_one("server.body", raw.body.0),
             batch_body: self.at_least_one("server.batch_body", raw.batch_body.0),
             head: self.at_least_one("server.head", raw.head.0),
@@ -458,6 +490,28 @@ impl Check<'_> {
             rotation_overlap_max: raw.rotation_overlap_max,
             ..engine::Options::default()
         }
+    }
+
+    fn admission(&mut self, raw: &raw::RawAdmission) -> engine::AdmissionOptions {
+        engine::AdmissionOptions {
+            commit_delay: raw.commit_delay.to_duration(),
+            commit_interval: self.some_time("admission.commit_interval", raw.commit_interval),
+            pending_quota: raw.pending_quota,
+            pending_refresh: self.some_time("admission.pending_refresh", raw.pending_refresh),
+            key_rate: raw.key_rate,
+        }
+    }
+
+    fn disk(&mut self, raw: &raw::RawAdmission) -> Disk {
+        for (key, percent) in
+            [("admission.disk_warn", raw.disk_warn), ("admission.disk_refuse", raw.disk_refuse)]
+        {
+            if !(1..=100).contains(&percent) {
+                self.refuse(key, "must be 1 to 100, in percent; 100 switches it off");
+            }
+        }
+        let refresh = self.some_time("admission.disk_refresh", raw.disk_refresh);
+        Disk { warn: raw.disk_warn, refuse: raw.disk_refuse, refresh }
     }
 
     fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {

@@ -24,6 +24,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod demo;
+pub mod disk;
 pub mod exit;
 pub mod lifecycle;
 pub mod receiver;

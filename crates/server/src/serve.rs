@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
+use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
 use crate::seal;
@@ -117,7 +118,8 @@ async fn start(
     let socket = take_port(listen)?;
     let patience = config.server.stop_timeout + config.engine.drain;
     let loopback_open = allows_loopback(&config.egress);
-    let Config { server, store, egress, engine: options, seal, telemetry, .. } = config;
+    let Config { server, store, egress, engine: options, limits, disk, seal, telemetry, .. } =
+        config;
 
     let opened = storage::open(&store).await?;
     let egress = way_out(egress)?;
@@ -130,9 +132,13 @@ async fn start(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
-    let serving = serve_api(&server, engine.clone(), render, listener, stop.clone());
+    let serving = serve_api(&server, limits, engine.clone(), render, listener, stop.clone());
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
     tokio::spawn(surroundings.watch(guard, stop.clone()));
+    if matches!(store.kind, StoreKind::Sqlite) {
+        let admission = Arc::clone(engine.admission());
+        tokio::spawn(disk::watch(store.path.clone(), disk, admission, stop.clone()));
+    }
     if let Some(file) = address_file {
         write_address(file, address)?;
     }
@@ -213,15 +219,21 @@ fn explain_engine(error: &posthorn_engine::Error) -> Failure {
 
 fn serve_api(
     server: &config::Server,
+    limits: posthorn_api::LimitOptions,
     engine: Engine,
     metrics: Option<posthorn_api::RenderMetrics>,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    let options =
-        posthorn_api::Options { metrics, body_bytes: server.body, batch_bytes: server.batch_body };
+    let options = posthorn_api::Options {
+        metrics,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+        limits,
+    };
     let limits = posthorn_api::ServeLimits {
         connections: server.connections,
+        connections_per_address: server.connections_per_address,
         head_time: server.head_timeout,
         head_bytes: server.head,
         drain: server.stop_timeout,

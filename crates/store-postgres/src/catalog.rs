@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use deadpool_postgres::Object;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, ProfileName, SealedSecret, SecretName, Shard, Subscription, Tenant,
-    TenantId, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, KeyId, ProfileName, SealedSecret, SecretName, Shard, Subscription,
+    Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, CatalogDelta, Refusal, Result, TenantEntry};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ use crate::{certificates, lock, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
+
+const TOUCH: Operation = Operation::write("touch_keys", "write down the use of keys");
+const USED: Operation = Operation::read("keys_used", "read the use of keys");
 
 /// A sealed secret as JSON.
 #[derive(Serialize, Deserialize)]
@@ -290,6 +293,7 @@ async fn create_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
             &key.expires_at.map(Timestamp::as_millis),
             &key.revoked_at.map(Timestamp::as_millis),
             &version,
+            &key.rate_limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)),
         ],
     )
     .await?;
@@ -351,6 +355,35 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
     Ok(delta)
 }
 
+pub(crate) async fn touch_keys(session: &Session, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+    let keys: Arc<Vec<Uid>> = Arc::new(uses.iter().map(|(id, _)| Uid::from(*id)).collect());
+    let times: Arc<Vec<i64>> = Arc::new(uses.iter().map(|(_, at)| at.as_millis()).collect());
+    session
+        .run(TOUCH, move |client| {
+            let (keys, times) = (Arc::clone(&keys), Arc::clone(&times));
+            Box::pin(async move {
+                execute(client, sql::KEYS_TOUCH, &[&*keys, &*times]).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+pub(crate) async fn keys_used(session: &Session) -> Result<Vec<(KeyId, Timestamp)>> {
+    session
+        .run(USED, move |client| {
+            Box::pin(async move {
+                let mut uses = Vec::new();
+                for row in &query(client, sql::KEYS_USED, &[]).await? {
+                    let reader = Reader::new(row, "key_use", "key");
+                    uses.push((reader.id("key")?, reader.time("used_at")?));
+                }
+                Ok(uses)
+            })
+        })
+        .await
+}
+
 fn tenant_of(row: &Row) -> Result<TenantEntry, Corrupt> {
     let reader = Reader::new(row, "tenant", "id");
     let tenant = Tenant {
@@ -390,5 +423,9 @@ fn key_of(row: &Row) -> Result<ApiKey, Corrupt> {
         created_at: reader.time("created_at")?,
         expires_at: reader.time_maybe("expires_at")?,
         revoked_at: reader.time_maybe("revoked_at")?,
+        rate_limit: reader
+            .get::<Option<i32>>("rate_limit")?
+            .map(|limit| u32::try_from(limit).map_err(|error| reader.corrupt("rate_limit", error)))
+            .transpose()?,
     })
 }

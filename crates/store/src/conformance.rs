@@ -68,6 +68,7 @@ macro_rules! conformance_suite {
                 foreign_subscriptions_are_not_found
                 refusals_change_nothing
                 keys_are_created_once_and_revoked_for_good
+                uses_of_keys_only_move_forward_and_change_no_version
                 catalog_survives_reopening
             }
             certificates {
@@ -209,6 +210,7 @@ macro_rules! conformance_suite {
                 deliveries_can_be_filtered
                 tenants_do_not_see_each_other
                 counts_are_conserved
+                unfinished_deliveries_are_counted_by_tenant
                 ping_answers
             }
         }

@@ -96,6 +96,8 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
         }
     }
     let total = understood.len() + results.len();
+    // The request itself was counted when it came in.
+    call.charge(total.saturating_sub(1));
     drop(body);
     let mut refused = results.into_iter();
     let mut published = call.engine().publish_batch(tenant, understood).await?.into_iter();

@@ -83,7 +83,13 @@ fn general() -> Value {
     let codes: Vec<&str> = error_codes().iter().map(|code| code.code).collect();
     json!({
         "Any": {"type": "object"},
-        "Status": object(&["status"], json!({"status": {"enum": ["alive", "ready"]}})),
+        "Status": object(&["status"], json!({
+            "status": {"enum": ["alive", "ready"]},
+            "refusing_publishes": {
+                "enum": ["disk_full", "overloaded"],
+                "description": "Why publishes are refused although everything else works",
+            },
+        })),
         "Stats": object(
             &["events", "pending", "delivered", "dead", "cancelled"],
             json!({
@@ -390,6 +396,11 @@ fn operators() -> Value {
     let key = json!({
         "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
         "created_at": time(), "expires_at": time(), "revoked_at": time(),
+        "rate_limit": {"type": "integer", "description": "Its own limit of requests per second"},
+        "last_used_at": {
+            "type": "string", "format": "date-time",
+            "description": "To the minute; only in lists",
+        },
     });
     let required = ["id", "description", "scopes", "created_at"];
     json!({
@@ -401,6 +412,11 @@ fn operators() -> Value {
             "tenant": {"type": ["string", "null"], "description": "Id or name"},
             "scopes": scopes, "description": text(),
             "expires_at": {"type": ["string", "null"], "format": "date-time"},
+            "rate_limit": {
+                "type": ["integer", "null"], "minimum": 1,
+                "description": "Requests, and events of batches, per second on each node; the \
+                    server's default when absent",
+            },
         })),
         "Key": object(&required, key.clone()),
         "CreatedKey": object(&required, with(&key, json!({

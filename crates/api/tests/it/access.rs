@@ -175,7 +175,8 @@ async fn operators_name_a_tenant_and_others_cannot_leave_theirs() {
 #[tokio::test]
 async fn no_key_is_bound_to_a_tenant_and_an_operator_at_once() {
     let server = Server::start().await;
-    let make = |tenant, scope| server.engine.create_key(tenant, vec![scope], String::new(), None);
+    let make =
+        |tenant, scope| server.engine.create_key(tenant, vec![scope], String::new(), None, None);
     assert!(make(Some(server.acme), Scope::Operator).await.is_err());
     assert!(make(None, Scope::Read).await.is_err());
     assert!(make(None, Scope::Operator).await.is_ok());

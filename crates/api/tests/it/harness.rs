@@ -249,7 +249,7 @@ impl Server {
 impl Keys {
     async fn make(engine: &Engine, acme: TenantId, other: TenantId) -> Self {
         let key = async |tenant, scopes: &[Scope], expires| {
-            engine.create_key(tenant, scopes.to_vec(), String::new(), expires).await.unwrap()
+            engine.create_key(tenant, scopes.to_vec(), String::new(), expires, None).await.unwrap()
         };
         let all = [Scope::Publish, Scope::Subscriptions, Scope::Read];
         let mut only = HashMap::new();

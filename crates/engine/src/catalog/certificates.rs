@@ -12,7 +12,7 @@ use posthorn_domain::{
 use posthorn_egress::{ClientTls, Identity};
 use posthorn_sealing::vault::Vault;
 
-use super::{Catalog, Map};
+use super::{Catalog, KnownKey, Map};
 
 /// One version of a certificate.
 pub struct CertificateView {
@@ -21,7 +21,7 @@ pub struct CertificateView {
     vault: Arc<Vault>,
     identity: OnceLock<Result<Arc<Identity>, String>>,
     /// `caller`: what its bearer may do, in the shape of a key.
-    bearer: Arc<ApiKey>,
+    bearer: Arc<KnownKey>,
 }
 
 /// What binds a sealed key to its place.
@@ -34,7 +34,7 @@ pub(crate) fn key_context(tenant: TenantId, id: CertificateId) -> Vec<u8> {
 
 impl CertificateView {
     pub(super) fn new(certificate: Certificate, vault: Arc<Vault>) -> Self {
-        let bearer = Arc::new(ApiKey {
+        let bearer = KnownKey::new(ApiKey {
             id: KeyId::from_bytes(*certificate.id.as_bytes()),
             tenant: Some(certificate.tenant),
             description: certificate.description.clone(),
@@ -43,8 +43,9 @@ impl CertificateView {
             created_at: certificate.created_at,
             expires_at: Some(certificate.not_after),
             revoked_at: certificate.revoked_at,
+            rate_limit: None,
         });
-        Self { certificate, vault, identity: OnceLock::new(), bearer }
+        Self { certificate, vault, identity: OnceLock::new(), bearer: Arc::new(bearer) }
     }
 
     /// The certificate with its key, ready to be shown.
@@ -201,7 +202,7 @@ impl Catalog {
         thumbprint: Thumbprint,
         country: Option<&str>,
         now: Timestamp,
-    ) -> Option<Arc<ApiKey>> {
+    ) -> Option<Arc<KnownKey>> {
         let state = self.state.read();
         let view = state.certificates.get(state.callers.get(&thumbprint)?)?;
         let owner = &view.certificate.owner;

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::Scheduler;
 use super::health::Sign;
+use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
 use crate::metrics;
 use crate::recorder::Written;
@@ -171,12 +172,17 @@ impl Scheduler {
     pub(super) fn written(&mut self, batch: Vec<Written>) {
         let now = self.parts.clock.now();
         self.unwritten_since = None;
+        let admission = std::sync::Arc::clone(&self.parts.admission);
+        let mut tally = Tally::new(&admission);
         for Written { delivery, record, answer } in batch {
             let Some(mut work) = self.recording.remove(&(delivery, record.fence.epoch)) else {
                 continue;
             };
             self.held.busy(record.fence.shard, -1);
             let id = work.delivery.subscription;
+            if matches!(answer, Recorded::Written { .. }) && record.step.state.is_terminal() {
+                tally.add(work.delivery.tenant, -1);
+            }
             if !self.is_present(&record.fence) {
                 continue;
             }

@@ -36,6 +36,36 @@ pub struct Report {
     /// From the start of the process to the first delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_delivery_s: Option<f64>,
+    /// Overload: publishes accepted per second, with nothing else asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_per_s: Option<f64>,
+    /// Overload: publishes accepted per second, under overload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_per_s: Option<f64>,
+    /// The latter by the former; 0.9 is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_ratio: Option<f64>,
+    /// Overload: publishes sent by peak; 10 is meant, less is what two cores could send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_ratio: Option<f64>,
+    /// Overload: from sending a publish to its refusal, for the slowest hundredth; 50 ms are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reject_p99_ms: Option<f64>,
+    /// The same, for the middle one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reject_p50_ms: Option<f64>,
+    /// Overload: from sending a publish to its acceptance, for the slowest hundredth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept_p99_ms: Option<f64>,
+    /// Overload: `GET /healthz` meanwhile, for the slowest hundredth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_p99_ms: Option<f64>,
+    /// Overload: deliveries of accepted events that never arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acked_lost: Option<i64>,
+    /// Overload: from its end until publishes are accepted within 100 ms again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery_s: Option<f64>,
     /// How long the measured load ran.
     pub seconds: f64,
     /// Publishers, or requests, at once.

@@ -30,6 +30,9 @@ pub enum Command {
         /// When it stops working, e.g. 2027-01-01T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
+        /// Requests, and events of batches, per second; the server's default when absent
+        #[arg(long, value_name = "NUMBER")]
+        rate_limit: Option<u32>,
     },
     /// Revoke a key; it opens nothing from then on
     Revoke {
@@ -60,10 +63,11 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
                 ("DESCRIPTION", "description"),
                 ("EXPIRES", "expires_at"),
                 ("REVOKED", "revoked_at"),
+                ("LAST USED", "last_used_at"),
             ];
             context.show_list(&list, &columns)
         }
-        Command::Create { scopes, description, expires_at } => {
+        Command::Create { scopes, description, expires_at, rate_limit } => {
             let mut body = json!({"scopes": scopes, "description": description});
             if !scopes.iter().any(|scope| scope == "operator") {
                 let tenant = access.tenant.clone().unwrap_or_else(|| "default".to_owned());
@@ -72,10 +76,21 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             if let Some(at) = expires_at {
                 body["expires_at"] = Value::String(at.clone());
             }
+            if let Some(limit) = rate_limit {
+                body["rate_limit"] = Value::from(*limit);
+            }
             let made = context.client.post("/v1/keys", &body).await?;
             terminal::note(Paint::stderr().warn("the key is shown once; keep it"));
-            let fields =
-                ["key", "id", "tenant", "scopes", "description", "created_at", "expires_at"];
+            let fields = [
+                "key",
+                "id",
+                "tenant",
+                "scopes",
+                "description",
+                "created_at",
+                "expires_at",
+                "rate_limit",
+            ];
             context.show_one(&made, &fields)
         }
         Command::Revoke { id } => {

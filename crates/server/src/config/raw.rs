@@ -18,6 +18,7 @@ pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) egress: RawEgress,
     pub(super) engine: RawEngine,
+    pub(super) admission: RawAdmission,
     pub(super) profiles: BTreeMap<String, RawProfile>,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
@@ -29,6 +30,7 @@ pub(super) struct RawConfig {
 pub(super) struct RawServer {
     pub(super) listen: String,
     pub(super) connections: usize,
+    pub(super) connections_per_address: usize,
     pub(super) body: ByteSize,
     pub(super) batch_body: ByteSize,
     pub(super) head: ByteSize,
@@ -89,6 +91,23 @@ pub(super) struct RawEngine {
     pub(super) drain: Span,
     pub(super) rotation_overlap: Span,
     pub(super) rotation_overlap_max: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAdmission {
+    pub(super) key_rate: u32,
+    pub(super) pending_quota: u64,
+    pub(super) pending_refresh: Span,
+    pub(super) commit_delay: Span,
+    pub(super) commit_interval: Span,
+    pub(super) refusal_hold: Span,
+    pub(super) disk_warn: u8,
+    pub(super) disk_refuse: u8,
+    pub(super) disk_refresh: Span,
+    pub(super) auth_failures: u32,
+    pub(super) tests: u32,
+    pub(super) redrives: u32,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use posthorn_domain::{
     ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, SealedSecret,
-    Subscription, SubscriptionId, Tenant, TenantId, Thumbprint, Topic,
+    Subscription, SubscriptionId, Tenant, TenantId, Thumbprint, Timestamp, Topic,
 };
 use posthorn_store::{CatalogDelta, TenantEntry};
 use rusqlite::{Connection, Row};
@@ -49,7 +49,7 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
     })?;
     subscriptions(conn, since, &mut delta)?;
     let keys = "select o.id, t.id, o.description, o.scopes, o.hash, o.created_at, o.expires_at, \
-                o.revoked_at from api_key o left join tenant t on t.no = o.tenant";
+                o.revoked_at, o.rate_limit from api_key o left join tenant t on t.no = o.tenant";
     each(conn, keys, since, |row| {
         let columns = Columns::of(row, "api_key", 0);
         delta.keys.push(ApiKey {
@@ -61,6 +61,10 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
             created_at: columns.time(5)?,
             expires_at: columns.maybe_time(6)?,
             revoked_at: columns.maybe_time(7)?,
+            rate_limit: columns
+                .maybe_int(8)?
+                .map(|limit| u32::try_from(limit).map_err(|_| columns.corrupt("not a rate")))
+                .transpose()?,
         });
         Ok(())
     })?;
@@ -104,6 +108,18 @@ fn certificates(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Resu
         });
         Ok(())
     })
+}
+
+/// When each key was last used.
+pub(crate) fn keys_used(conn: &Connection) -> Result<Vec<(KeyId, Timestamp)>, Failure> {
+    let mut statement = conn.prepare_cached("select key, used_at from key_use")?;
+    let mut rows = statement.query([])?;
+    let mut uses = Vec::new();
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "key_use", 0);
+        uses.push((KeyId::from_bytes(columns.array(0)?), columns.time(1)?));
+    }
+    Ok(uses)
 }
 
 fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! Changes of the catalog.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Shard, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
-    Topic, TopicName,
+    ApiKey, CatalogVersion, KeyId, Shard, Subscription, SubscriptionId, Tenant, TenantId,
+    Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, Refusal};
 use rusqlite::{OptionalExtension, ToSql, params};
@@ -61,6 +61,19 @@ pub(crate) fn change(
         }
     }
     Ok(next)
+}
+
+/// Writes down when keys were last used.
+pub(crate) fn touch_keys(writer: &Writer, uses: &[(KeyId, Timestamp)]) -> Result<(), Failure> {
+    // The `where` keeps sqlite from reading `on` as part of a join.
+    let mut statement = writer.conn.prepare_cached(
+        "insert into key_use (key, used_at) select id, ?2 from api_key where id = ?1 \
+         on conflict do update set used_at = max(used_at, excluded.used_at)",
+    )?;
+    for (id, at) in uses {
+        statement.execute(params![id.as_bytes().as_slice(), at.as_millis()])?;
+    }
+    Ok(())
 }
 
 /// A change under way. Each method returns the number of the tenant that changed.
@@ -245,7 +258,8 @@ impl Change<'_> {
             return Err(Refusal::AlreadyExists.into());
         }
         self.writer.conn.execute(
-            "insert into api_key values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "insert into api_key (id, tenant, description, scopes, hash, created_at, expires_at, \
+             revoked_at, version, rate_limit) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 id,
                 tenant,
@@ -256,6 +270,7 @@ impl Change<'_> {
                 key.expires_at.map(Timestamp::as_millis),
                 key.revoked_at.map(Timestamp::as_millis),
                 int(self.next.0),
+                key.rate_limit,
             ],
         )?;
         Ok(tenant)

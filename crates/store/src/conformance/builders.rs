@@ -86,6 +86,7 @@ pub fn api_key(tenant: Option<TenantId>) -> ApiKey {
         None => vec![Scope::Operator],
     };
     ApiKey {
+        rate_limit: Some(250),
         id: KeyId::new(at(0), unique().into()),
         tenant,
         description: "a key".to_owned(),

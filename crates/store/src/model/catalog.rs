@@ -16,6 +16,7 @@ pub(super) struct Catalog {
     subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
     certificates: BTreeMap<CertificateId, StoredCertificate>,
+    keys_used: BTreeMap<KeyId, Timestamp>,
 }
 
 struct Versioned<T> {
@@ -48,6 +49,7 @@ impl Default for Catalog {
             subscriptions: BTreeMap::new(),
             keys: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            keys_used: BTreeMap::new(),
         }
     }
 }
@@ -198,6 +200,17 @@ impl Catalog {
             entry.version = next;
         }
         Ok(next)
+    }
+
+    pub(super) fn touch_keys(&mut self, uses: Vec<(KeyId, Timestamp)>) {
+        for (id, at) in uses.into_iter().filter(|(id, _)| self.keys.contains_key(id)) {
+            let last = self.keys_used.entry(id).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
+
+    pub(super) fn keys_used(&self) -> Vec<(KeyId, Timestamp)> {
+        self.keys_used.iter().map(|(id, at)| (*id, *at)).collect()
     }
 
     fn known(&self, tenant: TenantId) -> Result<(), Refusal> {
