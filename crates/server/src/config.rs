@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use posthorn_api::ProxyIdentity;
 use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
@@ -80,6 +81,8 @@ pub struct Server {
     pub head_timeout: Duration,
     /// For requests under way to end.
     pub stop_timeout: Duration,
+    /// The proxy that vouches for callers without a key.
+    pub identity: Option<ProxyIdentity>,
 }
 
 /// How full the disk of the data directory may be, in percent; 100 means not to look.
@@ -387,8 +390,47 @@ impl Check<'_> {
             head: self.at_least_one("server.head", raw.head.0),
             head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
             stop_timeout: raw.stop_timeout.to_duration(),
+            identity: self.identity(&raw.identity)?,
             listen: self.accept("server.listen", listen)?,
         })
+    }
+
+    /// `Some(None)` when no proxy vouches for anybody.
+    fn identity(&mut self, raw: &raw::RawIdentity) -> Option<Option<ProxyIdentity>> {
+        let key = |name: &str| format!("server.identity.{name}");
+        let header = |text: &str| {
+            http::HeaderName::try_from(text).map_err(|_| format!("`{text}` is not a header name"))
+        };
+        let Some(text) = &raw.thumbprint_header else {
+            if raw.subject_header.is_some() || !raw.proxies.is_empty() {
+                let problem = "must be given too: callers are told by it";
+                self.refuse(&key("thumbprint_header"), problem);
+            }
+            return Some(None);
+        };
+        let thumbprint_header = self.accept(&key("thumbprint_header"), header(text));
+        let subject_header = match &raw.subject_header {
+            None => None,
+            Some(text) => Some(self.accept(&key("subject_header"), header(text))?),
+        };
+        let proxies: Result<Vec<ipnet::IpNet>, String> = raw
+            .proxies
+            .iter()
+            .map(|text| {
+                let net = text.parse::<ipnet::IpNet>();
+                let one = || text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+                net.or_else(|_| one()).map_err(|_| {
+                    format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24")
+                })
+            })
+            .collect();
+        let proxies = self.accept(&key("proxies"), proxies)?;
+        if proxies.is_empty() {
+            let problem = "must name where the proxy connects from: anybody can write headers";
+            self.refuse(&key("proxies"), problem);
+        }
+        let thumbprint_header = thumbprint_header?;
+        Some(Some(ProxyIdentity { thumbprint_header, subject_header, proxies }))
     }
 
     fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {

@@ -230,6 +230,7 @@ fn serve_api(
         body_bytes: server.body,
         batch_bytes: server.batch_body,
         limits,
+        identity: server.identity.clone(),
     };
     let limits = posthorn_api::ServeLimits {
         connections: server.connections,

@@ -13,7 +13,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("store-postgres", &["store", "domain"]),
     ("egress", &["domain"]),
     ("engine", &["store", "egress", "sealing", "domain"]),
-    ("api", &["engine", "store", "domain"]),
+    ("api", &["engine", "store", "sealing", "domain"]),
     (
         "server",
         &[

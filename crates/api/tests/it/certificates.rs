@@ -3,6 +3,8 @@
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
+use posthorn_api::{Options, ProxyIdentity, ServeLimits};
+
 use crate::harness::Server;
 
 /// A fresh certificate and its key, as PEM texts.
@@ -137,4 +139,81 @@ async fn only_operators_register_callers() {
     server.as_acme("DELETE", &path).send().await.expect_problem(403, "forbidden");
     let revoked = server.as_acme("POST", &format!("{path}/revoke")).send().await.expect(200);
     assert_eq!(revoked["state"], "revoked");
+}
+
+/// A server behind a proxy that connects from `net`.
+async fn behind(net: &str) -> Server {
+    let identity = ProxyIdentity {
+        thumbprint_header: "x-ssl-client-sha256".try_into().unwrap(),
+        subject_header: Some("x-ssl-client-dn".try_into().unwrap()),
+        proxies: vec![net.parse().unwrap()],
+    };
+    let options = Options { identity: Some(identity), ..Options::default() };
+    Server::start_as(ServeLimits::default(), options).await
+}
+
+async fn caller(server: &Server, scopes: Value) -> Value {
+    let body = json!({
+        "kind": "caller", "owner": "DE", "certificate": fresh().0, "scopes": scopes,
+    });
+    let ask = server.as_operator("POST", "/v1/certificates").header("posthorn-tenant", "acme");
+    ask.json(&body).send().await.expect(201)
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_believed_vouches_for_callers() {
+    let server = behind("127.0.0.0/8").await;
+    let made = caller(&server, json!(["read"])).await;
+    let thumbprint = made["thumbprint"].as_str().unwrap();
+    let ask = |method, path, thumbprint: &str, subject: &str| {
+        server
+            .ask(method, path)
+            .header("x-ssl-client-sha256", thumbprint)
+            .header("x-ssl-client-dn", subject)
+    };
+    let topics = "/v1/topics";
+    let subject = "CN=backend,C=DE,O=Example";
+    for spelling in [thumbprint.to_owned(), thumbprint.to_uppercase()] {
+        ask("GET", topics, &spelling, subject).send().await.expect(200);
+    }
+    // It has a tenant and scopes like a key, and no more.
+    let foreign = ask("GET", topics, thumbprint, subject).header("posthorn-tenant", "other");
+    foreign.send().await.expect_problem(404, "not_found");
+    let put = ask("PUT", "/v1/topics/a", thumbprint, subject).json(&json!({}));
+    put.send().await.expect_problem(403, "forbidden");
+    ask("GET", "/v1/tenants", thumbprint, subject).send().await.expect_problem(403, "forbidden");
+
+    let unknown = "ab".repeat(32);
+    let wrong = [
+        ask("GET", topics, &unknown, subject),
+        ask("GET", topics, "nonsense", subject),
+        ask("GET", topics, thumbprint, "C=NL"),
+        ask("GET", topics, thumbprint, "CN=backend"),
+        ask("GET", topics, thumbprint, subject).header("x-ssl-client-sha256", &unknown),
+        server.ask("GET", topics).header("x-ssl-client-sha256", thumbprint),
+        // A key that does not work is not mended by a certificate.
+        ask("GET", topics, thumbprint, subject).key("nonsense"),
+    ];
+    for ask in wrong {
+        ask.send().await.expect_problem(401, "unauthorized");
+    }
+    let key = ask("GET", topics, &unknown, subject).key(&server.keys.acme);
+    key.send().await.expect(200);
+
+    let revoke = format!("/v1/certificates/{}/revoke", made["id"].as_str().unwrap());
+    server.as_acme("POST", &revoke).send().await.expect(200);
+    let after = ask("GET", topics, thumbprint, subject).send().await;
+    after.expect_problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn headers_from_anywhere_else_are_ignored() {
+    for server in [behind("10.0.0.0/8").await, Server::start().await] {
+        let made = caller(&server, json!(["read"])).await;
+        let ask = server
+            .ask("GET", "/v1/topics")
+            .header("x-ssl-client-sha256", made["thumbprint"].as_str().unwrap())
+            .header("x-ssl-client-dn", "C=DE");
+        ask.send().await.expect_problem(401, "unauthorized");
+    }
 }

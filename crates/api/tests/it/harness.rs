@@ -160,6 +160,10 @@ impl Server {
     }
 
     pub(crate) async fn start_with(limits: ServeLimits) -> Self {
+        Self::start_as(limits, Options::default()).await
+    }
+
+    pub(crate) async fn start_as(limits: ServeLimits, options: Options) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let transport = Arc::new(Recorder::default());
         let engine = Engine::start(Parts {
@@ -176,7 +180,7 @@ impl Server {
         let other = engine.create_tenant("other".to_owned()).await.unwrap().id;
         let keys = Keys::make(&engine, acme, other).await;
         let render = || "posthorn_up 1\n".to_owned();
-        let options = Options { metrics: Some(Arc::new(render)), ..Options::default() };
+        let options = Options { metrics: Some(Arc::new(render)), ..options };
         let router = router(engine.clone(), options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -36,6 +36,15 @@ pub(super) struct RawServer {
     pub(super) head: ByteSize,
     pub(super) head_timeout: Span,
     pub(super) stop_timeout: Span,
+    pub(super) identity: RawIdentity,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawIdentity {
+    pub(super) thumbprint_header: Option<String>,
+    pub(super) subject_header: Option<String>,
+    pub(super) proxies: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
