@@ -4,5 +4,6 @@ mod commands;
 mod configuration;
 mod documents;
 mod harness;
+mod mutual_tls;
 mod postgres;
 mod serving;
