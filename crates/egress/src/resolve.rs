@@ -1,23 +1,30 @@
 //! Names to addresses, with our own resolver.
 //!
 //! Names are always fully qualified, so that no search list completes them, and the hosts file is
-//! not consulted: it describes this machine's network, and tenants have no business in it.
+//! not consulted: it describes this machine's network, and tenants have no business in it. Those
+//! who ask for the same name at the same time share one lookup.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::{TokioResolver, proto::rr::Name};
+use hickory_resolver::proto::rr::{Name, Record, RecordType};
 use parking_lot::Mutex;
 
 use crate::failure::chain;
+use crate::flights::Flights;
 
 /// More addresses than any receiver has; a longer list is an attack on us or on others.
 const ADDRESSES_MAX: usize = 32;
+/// Longest chain of aliases that is believed.
+const ALIASES_MAX: usize = 8;
 /// Names without a lifetime must not cost a query per attempt.
 const TTL_MIN: Duration = Duration::from_secs(5);
 /// A receiver that moved is found within minutes whatever its records say.
@@ -42,7 +49,7 @@ pub enum ResolverChoice {
 }
 
 /// Why a name has no addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum ResolveFailure {
     Timeout,
     Failed(String),
@@ -53,15 +60,21 @@ pub(crate) struct Names {
     /// Made at first use: many installations only ever talk to literal addresses, and not every
     /// machine has a resolver configuration.
     resolver: Mutex<Option<TokioResolver>>,
+    flights: Flights<Result<Arc<[IpAddr]>, ResolveFailure>>,
 }
 
 impl Names {
     pub(crate) fn new(choice: ResolverChoice) -> Self {
-        Self { choice, resolver: Mutex::new(None) }
+        Self { choice, resolver: Mutex::new(None), flights: Flights::default() }
     }
 
     /// All addresses of a name; never an empty list. The caller sets the deadline.
-    pub(crate) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, ResolveFailure> {
+    pub(crate) async fn addresses(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {
+        self.flights.join(name, || self.look_up(name)).await
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {
+        let failed = |text: &str| Err(ResolveFailure::Failed(text.to_owned()));
         let resolver = self.resolver().map_err(|error| ResolveFailure::Failed(chain(&error)))?;
         let mut qualified =
             Name::from_ascii(name).map_err(|error| ResolveFailure::Failed(chain(&error)))?;
@@ -71,11 +84,18 @@ impl Names {
             Err(NetError::Timeout) => return Err(ResolveFailure::Timeout),
             Err(error) => return Err(ResolveFailure::Failed(chain(&error))),
         };
+        // Both families bring the same aliases.
+        let records = found.as_lookup().answers();
+        let is_alias = |record: &&Record| record.record_type() == RecordType::CNAME;
+        let aliases: HashSet<&Name> = records.iter().filter(is_alias).map(|r| &r.name).collect();
+        if aliases.len() > ALIASES_MAX {
+            return failed("the name is an alias of an alias too many");
+        }
         let addresses: Vec<IpAddr> = found.iter().take(ADDRESSES_MAX + 1).collect();
         match addresses.len() {
-            0 => Err(ResolveFailure::Failed("the name has no addresses".to_owned())),
-            1..=ADDRESSES_MAX => Ok(addresses),
-            _ => Err(ResolveFailure::Failed("the name has too many addresses".to_owned())),
+            0 => failed("the name has no addresses"),
+            1..=ADDRESSES_MAX => Ok(addresses.into()),
+            _ => failed("the name has too many addresses"),
         }
     }
 
@@ -103,6 +123,8 @@ fn build(choice: &ResolverChoice) -> Result<TokioResolver, NetError> {
     };
     let options = builder.options_mut();
     options.use_hosts_file = ResolveHosts::Never;
+    // Aliases are counted.
+    options.preserve_intermediates = true;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.timeout = QUERY_TIMEOUT;
     options.attempts = 2;

@@ -14,6 +14,8 @@ use tokio_rustls::client::TlsStream;
 
 /// Bytes that may arrive before the answer's head is complete, informational heads included.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that may arrive before a TLS handshake is done.
+const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
 /// Informational (1xx) heads that may precede an answer.
 const INFORMATIONAL_MAX: u32 = 10;
 
@@ -64,7 +66,75 @@ impl Meter {
 /// Plain or TLS.
 pub(crate) enum Transport {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Capped>>),
+}
+
+/// A socket that stops handing over what arrives when the TLS handshake is not done by then: a
+/// receiver must not keep us busy with certificates without end.
+pub(crate) struct Capped {
+    tcp: TcpStream,
+    /// None once the handshake is done.
+    left: Option<usize>,
+}
+
+impl Capped {
+    /// For a handshake.
+    pub(crate) fn new(tcp: TcpStream) -> Self {
+        Self { tcp, left: Some(HANDSHAKE_BYTES_MAX) }
+    }
+
+    /// The handshake is done; from here on the HTTP layer has limits of its own.
+    pub(crate) fn lift(&mut self) {
+        self.left = None;
+    }
+}
+
+impl AsyncRead for Capped {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.left == Some(0) {
+            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        }
+        let polled = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(buf.filled().len() - before);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Capped {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
 }
 
 /// A transport with its meter.
