@@ -6,6 +6,7 @@
 
 mod authority;
 mod deadlines;
+mod dns;
 mod hostile;
 mod identities;
 mod names;
