@@ -9,13 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, Record, RecordType};
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use parking_lot::Mutex;
 
 use crate::failure::chain;
@@ -111,16 +111,20 @@ impl Names {
 }
 
 fn build(choice: &ResolverChoice) -> Result<TokioResolver, NetError> {
-    let mut builder = match choice {
-        ResolverChoice::System => TokioResolver::builder_tokio()?,
+    match choice {
+        ResolverChoice::System => tuned(TokioResolver::builder_tokio()?),
         ResolverChoice::Servers(servers) => {
             let servers = servers.iter().map(|server| name_server(*server)).collect();
-            TokioResolver::builder_with_config(
+            tuned(TokioResolver::builder_with_config(
                 ResolverConfig::from_parts(None, vec![], servers),
                 TokioRuntimeProvider::default(),
-            )
+            ))
         }
-    };
+    }
+}
+
+/// What holds whoever is asked.
+fn tuned(mut builder: ResolverBuilder<TokioRuntimeProvider>) -> Result<TokioResolver, NetError> {
     let options = builder.options_mut();
     options.use_hosts_file = ResolveHosts::Never;
     // Aliases are counted.
@@ -145,4 +149,66 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
         })
         .into();
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// A name server that knows nobody, and writes down which names it was asked for.
+    async fn knows_nobody() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("bind");
+        let address = socket.local_addr().expect("address");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let writing = Arc::clone(&asked);
+        tokio::spawn(async move {
+            let mut packet = [0; 1500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet).await {
+                let end = 12 + packet[12..].iter().position(|byte| *byte == 0).expect("root");
+                let label = |byte: &u8| if *byte < 32 { '.' } else { char::from(*byte) };
+                writing.lock().push(packet[12..end].iter().map(label).collect::<String>());
+                // The question again, as an answer: no such name.
+                packet[2..4].copy_from_slice(&[0x81, 0x83]);
+                packet[6..12].fill(0);
+                let _ = socket.send_to(&packet[..(end + 5).min(length)], peer).await;
+            }
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn a_search_list_completes_no_name() {
+        let (address, asked) = knows_nobody().await;
+        let search = vec![Name::from_ascii("svc.cluster.local.").expect("name")];
+        let domain = Name::from_ascii("corp.example.").expect("name");
+        let config = ResolverConfig::from_parts(Some(domain), search, vec![name_server(address)]);
+        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *names.resolver.lock() = Some(tuned(builder).expect("resolver"));
+        for name in ["kubernetes.default", "kubernetes", "hooks.example.com"] {
+            assert!(matches!(names.addresses(name).await, Err(ResolveFailure::Failed(_))));
+        }
+        let mut asked = asked.lock().clone();
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked, [".hooks.example.com", ".kubernetes", ".kubernetes.default"]);
+    }
+
+    #[tokio::test]
+    async fn the_hosts_file_is_not_consulted() {
+        let (address, asked) = knows_nobody().await;
+        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let lines = hosts.lines().filter_map(|line| line.split('#').next());
+        let own = lines.flat_map(|line| line.split_whitespace().skip(1));
+        // The resolver answers for localhost by itself, which is refused by address.
+        let own: Vec<&str> = own.filter(|name| !name.contains("localhost")).collect();
+        for name in own.iter().copied().chain(["hooks.example.com"]) {
+            let found = names.addresses(name).await;
+            assert!(matches!(found, Err(ResolveFailure::Failed(_))), "{name} gave {found:?}");
+            assert!(asked.lock().iter().any(|asked| asked[1..].eq_ignore_ascii_case(name)));
+        }
+    }
 }

@@ -212,3 +212,31 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_capped_socket_stops_until_the_cap_is_lifted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("address");
+        let talking = tokio::spawn(async move {
+            let (mut tcp, _) = listener.accept().await.expect("accepted");
+            let _ = tcp.write_all(&vec![7; 4 * HANDSHAKE_BYTES_MAX]).await;
+        });
+        let tcp = TcpSocket::new_v4().expect("socket").connect(address).await.expect("connected");
+        let mut capped = Capped::new(tcp);
+        let mut heard = Vec::new();
+        let error = capped.read_to_end(&mut heard).await.expect_err("capped");
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+        assert!(heard.len() >= HANDSHAKE_BYTES_MAX && heard.len() < 4 * HANDSHAKE_BYTES_MAX);
+        capped.lift();
+        capped.read_to_end(&mut heard).await.expect("the rest");
+        assert_eq!(heard.len(), 4 * HANDSHAKE_BYTES_MAX);
+        talking.await.expect("task");
+    }
+}
