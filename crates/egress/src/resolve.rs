@@ -158,6 +158,7 @@ mod tests {
     use super::*;
 
     /// A name server that knows nobody, and writes down which names it was asked for.
+    #[expect(clippy::disallowed_methods, reason = "a name server of the test, on loopback")]
     async fn knows_nobody() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("bind");
         let address = socket.local_addr().expect("address");

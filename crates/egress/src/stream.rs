@@ -221,6 +221,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a peer of the test, on loopback")]
     async fn a_capped_socket_stops_until_the_cap_is_lifted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");

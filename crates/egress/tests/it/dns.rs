@@ -70,6 +70,12 @@ pub(crate) enum Reply {
     Nothing,
 }
 
+/// A name server that never says anything.
+#[expect(clippy::disallowed_methods, reason = "a name server of the test, on loopback")]
+pub(crate) async fn silent() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").await.expect("bind")
+}
+
 /// A running name server.
 pub(crate) struct NameServer {
     pub(crate) address: SocketAddr,
@@ -160,6 +166,7 @@ pub(crate) fn addresses_reply(question: &Question, ttl: u32, all: &[IpAddr]) -> 
 }
 
 /// UDP and TCP on one port.
+#[expect(clippy::disallowed_methods, reason = "a name server of the test, on loopback")]
 async fn both() -> (UdpSocket, TcpListener) {
     loop {
         let udp = UdpSocket::bind("127.0.0.1:0").await.expect("bind");

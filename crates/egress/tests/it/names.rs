@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use posthorn_domain::FailureCode;
 use posthorn_egress::{Egress, Options, Sent};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::dns::{A, AAAA, NameServer, Question, Record, Reply, addresses_reply, ips};
+use crate::dns::{A, AAAA, NameServer, Question, Record, Reply, addresses_reply, ips, silent};
 use crate::receiver::{Receiver, answer, failure, request, send};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -273,7 +273,7 @@ async fn garbage_and_forgeries_are_no_answers() {
 
 #[tokio::test]
 async fn a_silent_name_server_is_a_dns_timeout() {
-    let silent = UdpSocket::bind("127.0.0.1:0").await.expect("bind");
+    let silent = silent().await;
     let resolver =
         posthorn_egress::ResolverChoice::Servers(vec![silent.local_addr().expect("address")]);
     let egress = Egress::new(Options { resolver, ..options() }).expect("egress");
@@ -361,6 +361,7 @@ async fn a_forbidden_family_is_no_fallback_for_the_other() {
 }
 
 /// A listener whose queue is full: whoever connects hears nothing.
+#[expect(clippy::disallowed_methods, reason = "fills a queue of the test, on loopback")]
 async fn black_hole(address: &str) -> Option<(TcpListener, Vec<TcpStream>)> {
     let socket = TcpSocket::new_v4().expect("socket");
     socket.bind(address.parse().expect("address")).ok()?;
