@@ -15,6 +15,7 @@ use posthorn_domain::{AttemptOutcome, FailureCode, TenantId};
 use tokio::time::Instant;
 
 use crate::certificate::{CertificateError, Identity};
+use crate::counters::Counters;
 use crate::dial::{Dialer, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
@@ -180,6 +181,7 @@ struct Inner {
     dialer: Dialer,
     pool: Arc<Pool>,
     user_agent: HeaderValue,
+    counters: Counters,
 }
 
 impl Egress {
@@ -204,7 +206,7 @@ impl Egress {
         });
         guard.refresh(Instant::now());
         let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
-        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent }) })
+        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, counters: Counters::new() }) })
     }
 
     /// The rules, for whoever takes URLs from tenants.
@@ -273,13 +275,18 @@ impl Egress {
         loop {
             sent.reused = idle.is_some();
             let (mut link, start) = match idle.take() {
-                Some(link) => (link, began),
+                Some(link) => {
+                    inner.counters.reused.increment(1);
+                    (link, began)
+                }
                 None => {
                     // Boxed, because most attempts need none of it and all would carry its size.
                     let wanted =
                         Wanted { tenant: key.tenant, target: &target, tls: tls.as_deref() };
                     let opening = inner.dialer.open(wanted, &deadlines, total, &mut sent.timings);
-                    (Box::pin(opening).await?, Instant::now())
+                    let link = Box::pin(opening).await?;
+                    inner.counters.opened.increment(1);
+                    (link, Instant::now())
                 }
             };
             let until = Until { head: start + deadlines.response, total };

@@ -40,6 +40,10 @@ impl Failure {
     /// What the error of a TLS handshake means. An error without a TLS reason is the receiver
     /// hanging up.
     pub(crate) fn of_handshake(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::QuotaExceeded {
+            let detail = "the receiver sent too much before the TLS handshake was done";
+            return Self::new(FailureCode::TlsFailed, detail);
+        }
         Self::new(code_of_tls(error).unwrap_or(FailureCode::TlsFailed), chain(error))
     }
 

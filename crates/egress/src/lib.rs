@@ -15,9 +15,11 @@
 
 mod certificate;
 mod client;
+mod counters;
 mod dial;
 mod exchange;
 mod failure;
+mod flights;
 mod guard;
 mod link;
 mod pool;

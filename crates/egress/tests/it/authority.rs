@@ -103,13 +103,15 @@ pub(crate) struct Setup<'a> {
     /// Ask for a client certificate signed by this authority; insist on it when true.
     pub(crate) clients: Option<(&'a Authority, bool)>,
     pub(crate) versions: &'a [&'static SupportedProtocolVersion],
+    /// How often the certificate is sent: chains can be absurdly long.
+    pub(crate) repeats: usize,
     /// Close after every answer, so that the next request needs a handshake.
     pub(crate) closing: bool,
 }
 
 impl<'a> Setup<'a> {
     pub(crate) fn of(pair: &'a Pair) -> Self {
-        Self { pair, clients: None, versions: rustls::ALL_VERSIONS, closing: false }
+        Self { pair, clients: None, versions: rustls::ALL_VERSIONS, repeats: 1, closing: false }
     }
 
     fn config(&self) -> ServerConfig {
@@ -129,7 +131,8 @@ impl<'a> Setup<'a> {
             }
         };
         let key = PrivateKeyDer::Pkcs8(self.pair.key.serialize_der().into());
-        builder.with_single_cert(vec![self.pair.cert.der().clone()], key).expect("config")
+        let chain = vec![self.pair.cert.der().clone(); self.repeats];
+        builder.with_single_cert(chain, key).expect("config")
     }
 
     pub(crate) async fn start(self) -> (Receiver, Arc<Seen>) {

@@ -190,6 +190,7 @@ fn probes_and_metrics_answer_without_a_key() {
 fn get(url: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");
+    #[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
     let mut stream = std::net::TcpStream::connect(address).expect("connects");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("sends");
