@@ -26,9 +26,10 @@ impl Dice {
     /// Text of any planes of Unicode, control characters included.
     pub(crate) fn text(&mut self, length: usize) -> String {
         let mut out = String::new();
-        while out.chars().count() < length {
+        for _ in 0..length {
             let bound = [0x80, 0x800, 0x1_0000, 0x11_0000][self.below(4)];
-            out.extend(char::from_u32(self.below(bound) as u32));
+            // Half of a surrogate pair is no character; a question mark will do.
+            out.push(char::from_u32(self.below(bound) as u32).unwrap_or('?'));
         }
         out
     }
