@@ -13,7 +13,7 @@ use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
 use serde::de::DeserializeOwned;
 
-use crate::limits::{Limits, Peer, rate_limited};
+use crate::limits::{Limits, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
 use crate::routes::{Access, Route};
@@ -74,8 +74,8 @@ impl Call {
             Access::Scope(scope) => {
                 let caller = match authorize(&api.engine, scope, &parts.headers) {
                     Err(problem) if problem.is(codes::UNAUTHORIZED) => {
-                        let peer = parts.extensions.get::<Peer>().copied();
-                        return Err(api.limits.failed(peer, api.engine.admission().nanos()));
+                        let (peer, now) = (parts.extensions.get(), api.engine.admission().nanos());
+                        return Err(api.limits.failed(peer, now));
                     }
                     other => other?,
                 };
