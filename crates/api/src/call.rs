@@ -73,10 +73,11 @@ impl Call {
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
             Access::Scope(scope) => {
-                let peer = parts.extensions.get::<Peer>().copied();
+                let peer = parts.extensions.get::<Peer>();
                 let caller = match authorize(api, scope, peer, &parts.headers) {
                     Err(problem) if problem.is(codes::UNAUTHORIZED) => {
-                        return Err(api.limits.failed(peer, api.engine.admission().nanos()));
+                        let now = api.engine.admission().nanos();
+                        return Err(api.limits.failed(peer, now));
                     }
                     other => other?,
                 };
@@ -148,7 +149,7 @@ impl Call {
 }
 
 /// Who sends this, and may they?
-fn authorize(api: &Api, scope: Scope, peer: Option<Peer>, headers: &HeaderMap) -> Result<Caller> {
+fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller> {
     let engine = &api.engine;
     let vouched = |identity: &ProxyIdentity| identity.principal(engine, peer, headers);
     let principal = match api.options.identity.as_ref().and_then(vouched) {

@@ -28,10 +28,10 @@ impl ProxyIdentity {
     pub(crate) fn principal(
         &self,
         engine: &Engine,
-        peer: Option<Peer>,
+        peer: Option<&Peer>,
         headers: &HeaderMap,
     ) -> Option<Principal> {
-        if headers.contains_key(header::AUTHORIZATION) || !self.believes(peer?.0) {
+        if headers.contains_key(header::AUTHORIZATION) || !self.believes(peer?.address()) {
             return None;
         }
         let thumbprint = proxy_identity::thumbprint(only(headers, &self.thumbprint_header)?)?;

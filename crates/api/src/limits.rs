@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthorn_domain::TenantId;
@@ -18,6 +19,9 @@ use crate::problem::Problem;
 
 /// Addresses that are remembered at once.
 const ADDRESSES_MAX: usize = 10_000;
+/// A publish that follows a refusal on the same connection within this time (in nanoseconds) came at
+/// once.
+const REPEATS_AT_ONCE: u64 = 50_000_000;
 /// Tenants that are remembered at once; beyond, they share.
 const TENANTS_MAX: usize = 100_000;
 
@@ -30,14 +34,38 @@ pub struct LimitOptions {
     pub tests: u32,
     /// Redrives a minute that one tenant may begin.
     pub redrives: u32,
-    /// How long the answer to a publish that is refused because of overload is held back, so that
-    /// those who repeat at once do not take the time of those who are served.
+    /// How long the answer to a publish that is refused because of overload is held back when its
+    /// client repeats at once, so that it does not take the time of those who are served.
     pub refusal_hold: Duration,
 }
 
-/// Where a request comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+/// Where a request comes from: one connection of one address.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
+    address: IpAddr,
+    /// When a publish on it was last refused because of overload.
+    refused_at: AtomicU64,
+}
+
+impl Peer {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        Self(Arc::new(Connection { address, refused_at: AtomicU64::new(0) }))
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
+    /// Notes a refusal; true when the last one was just now, so that the client repeats at once
+    /// although it was asked to wait.
+    fn refused(&self, now: u64) -> bool {
+        let last = self.0.refused_at.swap(now.max(1), Ordering::Relaxed);
+        last != 0 && now.saturating_sub(last) < REPEATS_AT_ONCE
+    }
+}
 
 /// What counts as one address: whoever has one IPv6 address has a whole /64 of them.
 pub(crate) fn source(address: IpAddr) -> IpAddr {
@@ -55,7 +83,7 @@ pub(crate) struct Limits {
     failures: Table<IpAddr>,
     tests: Table<TenantId>,
     redrives: Table<TenantId>,
-    pub(crate) refusal_hold: Duration,
+    refusal_hold: Duration,
 }
 
 impl Limits {
@@ -70,15 +98,21 @@ impl Limits {
     }
 
     /// What somebody who showed no valid key is told: at first that, later to stop.
-    pub(crate) fn failed(&self, peer: Option<Peer>, now: u64) -> Problem {
-        let Some(Peer(address)) = peer else { return Problem::unauthorized() };
-        match self.failures.take(source(address), now) {
+    pub(crate) fn failed(&self, peer: Option<&Peer>, now: u64) -> Problem {
+        let Some(Peer(connection)) = peer else { return Problem::unauthorized() };
+        match self.failures.take(source(connection.address), now) {
             Ok(()) => Problem::unauthorized(),
             Err(wait) => {
                 let detail = "too many requests without a valid key came from this address";
                 Problem::new(codes::TOO_MANY_FAILURES, detail).retry_after(wait)
             }
         }
+    }
+
+    /// How long the refusal of a publish is held back.
+    pub(crate) fn hold(&self, peer: Option<&Peer>, now: u64) -> Duration {
+        let at_once = peer.is_some_and(|peer| peer.refused(now));
+        if at_once { self.refusal_hold } else { Duration::ZERO }
     }
 
     pub(crate) fn test(&self, tenant: TenantId, now: u64) -> Result<(), Problem> {
@@ -177,6 +211,18 @@ mod tests {
         // Later, the first two have been quiet, and there is room.
         assert!(table.take(5, 120 * SECOND).is_ok());
         assert_eq!(table.rows.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn only_those_who_repeat_at_once_are_held_back() {
+        let hold = Duration::from_millis(20);
+        let limits = Limits::new(&LimitOptions { refusal_hold: hold, ..LimitOptions::default() });
+        let (one, other) = (Peer::new([192, 0, 2, 1].into()), Peer::new([192, 0, 2, 1].into()));
+        assert_eq!(limits.hold(Some(&one), SECOND), Duration::ZERO);
+        assert_eq!(limits.hold(Some(&other), SECOND), Duration::ZERO);
+        assert_eq!(limits.hold(Some(&one), SECOND + SECOND / 100), hold);
+        assert_eq!(limits.hold(Some(&one), SECOND * 2), Duration::ZERO);
+        assert_eq!(limits.hold(None, SECOND), Duration::ZERO);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use posthorn_engine::Engine;
 use posthorn_engine::metrics::ADMISSION_REFUSED;
 
 use crate::call::{Api, Call};
-use crate::limits::Limits;
+use crate::limits::{Limits, Peer};
 use crate::metrics::Tally;
 use crate::problem::Problem;
 use crate::routes::{ROUTES, Route};
@@ -37,11 +37,15 @@ async fn serve_one(
     tally: Tally,
     request: Request<Body>,
 ) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned();
     let answer = match Call::admit(&api, route, request) {
         Ok(call) => (route.handler)(call).await,
         Err(problem) => {
             if problem.is(codes::OVERLOADED) {
-                tokio::time::sleep(api.limits.refusal_hold).await;
+                let hold = api.limits.hold(peer.as_ref(), api.engine.admission().nanos());
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
             }
             Err(problem)
         }

@@ -87,8 +87,10 @@ pub async fn serve(
                     ::metrics::counter!(ADMISSION_REFUSED, "reason" => "connections").increment(1);
                     continue;
                 };
-                let service =
-                    FromPeer { inner: TowerToHyperService::new(router.clone()), peer: Peer(peer) };
+                let service = FromPeer {
+                    inner: TowerToHyperService::new(router.clone()),
+                    peer: Peer::new(peer),
+                };
                 let open = Open::new(slot, place);
                 connections.spawn(connection(stream, open, service, limits, stopping.clone()));
             }
@@ -179,7 +181,7 @@ impl Service<Request<Incoming>> for FromPeer {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.peer.clone());
         self.inner.call(request)
     }
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use posthorn_api::{Options, ServeLimits, router, serve};
+use posthorn_api::{LimitOptions, Options, ServeLimits, router, serve};
 use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Scope, TenantId, Timestamp};
 use posthorn_engine::transport::Sending;
 use posthorn_engine::{Engine, Outbound, Parts, Transport, UrlProblem};
@@ -164,6 +164,22 @@ impl Server {
     }
 
     pub(crate) async fn start_as(limits: ServeLimits, options: Options) -> Self {
+        Self::start_whole(limits, posthorn_engine::Options::default(), options).await
+    }
+
+    pub(crate) async fn start_limited(
+        limits: ServeLimits,
+        options: posthorn_engine::Options,
+        who: LimitOptions,
+    ) -> Self {
+        Self::start_whole(limits, options, Options { limits: who, ..Options::default() }).await
+    }
+
+    async fn start_whole(
+        limits: ServeLimits,
+        engine_options: posthorn_engine::Options,
+        options: Options,
+    ) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let transport = Arc::new(Recorder::default());
         let engine = Engine::start(Parts {
@@ -172,7 +188,7 @@ impl Server {
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],
-            options: posthorn_engine::Options::default(),
+            options: engine_options,
         })
         .await
         .unwrap();

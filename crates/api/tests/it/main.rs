@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of cases read better with values")]
 
 mod access;
+mod admission;
 mod bad_input;
 mod certificates;
 mod documents;

@@ -35,6 +35,7 @@ pub(crate) fn request(egress: &Egress, receiver: &Receiver, body: impl Into<Vec<
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new(pool),
         target: Arc::new(egress.guard().check_url(&url).expect("target")),
+        tls: None,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

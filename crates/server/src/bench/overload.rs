@@ -31,8 +31,6 @@ use super::wire::{Reader, status};
 
 /// How much more is offered than can be served.
 const TIMES: f64 = 10.0;
-/// Publishers in the closed loop that finds the peak: enough for groups to form, too few to queue.
-const PEAK_PUBLISHERS: usize = 64;
 /// Connections of the overload for each of `--publishers`.
 const CONNECTIONS_EACH: usize = 4;
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -49,8 +47,7 @@ pub(super) async fn run(mut bench: Bench<'_>) -> anyhow::Result<Report> {
     let target = bench.target(&server, vec!["overload".to_owned()], 1)?;
 
     say("finding the peak");
-    let publishers = bench.args.publishers.min(PEAK_PUBLISHERS);
-    let load = Load::start(&target, publishers, None, &bench.numbers, &bench.sink);
+    let load = Load::start(&target, bench.args.publishers, None, &bench.numbers, &bench.sink);
     tokio::time::sleep(WARM_UP).await;
     let (before, began) = (load.accepted(), Instant::now());
     tokio::time::sleep(bench.args.phase()).await;
