@@ -457,3 +457,26 @@ impl<'a> CertificateBody<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_we_met_on_the_way_to_a_receiver_is_for_operators_only() {
+        let hidden = FailureCode::ALL.into_iter().filter(|code| {
+            assert_eq!(detail(Some(*code), "10.0.0.7", true), Some("10.0.0.7"));
+            detail(Some(*code), "10.0.0.7", false).is_none()
+        });
+        let hidden: Vec<&str> = hidden.map(FailureCode::as_str).collect();
+        let expected = [
+            "dns_failed",
+            "dns_timeout",
+            "address_not_allowed",
+            "connect_failed",
+            "connect_timeout",
+            "internal",
+        ];
+        assert_eq!(hidden, expected);
+    }
+}

@@ -93,6 +93,20 @@ impl UrlRefusal {
             Self::Address(refusal) => refusal.code(),
         }
     }
+
+    /// Code and text as tenants may see them. Every closed address reads the same, so that nobody
+    /// can find out by asking which of them are ours, which are denied, and where the database is.
+    pub fn for_tenants(&self) -> (&'static str, String) {
+        match self {
+            Self::Address(AddressRefusal::Port { .. }) => (self.code(), self.to_string()),
+            Self::Address(_) | Self::HostOwn => {
+                let text = "receivers may not be at this address; use a public one, or ask the \
+                            operator to allow it";
+                ("address_not_allowed", text.to_owned())
+            }
+            other => (other.code(), other.to_string()),
+        }
+    }
 }
 
 /// Why an address may not be connected to. It names no address: tenants see these texts, and an

@@ -72,6 +72,40 @@ fn targets_are_normalised() {
 }
 
 #[test]
+fn tenants_cannot_tell_closed_addresses_apart() {
+    let guard = Guard::new(Rules { deny: rules(&["8.8.8.8"]), ..Rules::default() });
+    guard.set_own(Own {
+        listeners: vec!["10.0.0.7:5432".parse().expect("address")],
+        addresses: vec![ip("10.0.0.7"), ip("93.184.216.34")],
+        names: vec!["db.example.com".to_owned()],
+    });
+    let mut codes = Vec::new();
+    let mut shown = Vec::new();
+    for text in [
+        "http://10.0.0.7:5432/",
+        "http://10.0.0.7/",
+        "http://10.0.0.8/",
+        "http://169.254.169.254/",
+        "http://8.8.8.8/",
+        "http://93.184.216.34/",
+        "http://db.example.com/",
+    ] {
+        let refusal = guard.check_url(text).expect_err(text);
+        codes.push(refusal.code());
+        shown.push(refusal.for_tenants());
+    }
+    codes.sort_unstable();
+    codes.dedup();
+    assert_eq!(codes.len(), 6, "operators can: {codes:?}");
+    shown.dedup();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0].0, "address_not_allowed");
+    // What is wrong with the URL itself is said as it is.
+    let refusal = guard.check_url("http://a:b@example.com/").expect_err("credentials");
+    assert_eq!(refusal.for_tenants(), (refusal.code(), refusal.to_string()));
+}
+
+#[test]
 fn rules_read_and_write() {
     for (text, shown) in [
         ("10.1.0.0/16:8080", "10.1.0.0/16:8080"),

@@ -26,7 +26,10 @@ impl Transport for EgressTransport {
     fn check_url(&self, url: &str) -> Result<String, UrlProblem> {
         match self.0.guard().check_url(url) {
             Ok(target) => Ok(target.as_str().to_owned()),
-            Err(refusal) => Err(UrlProblem { code: refusal.code(), message: refusal.to_string() }),
+            Err(refusal) => {
+                let (code, message) = refusal.for_tenants();
+                Err(UrlProblem { code, message })
+            }
         }
     }
 
@@ -71,7 +74,7 @@ impl Transport for EgressTransport {
                     .guard()
                     .check_url(&request.endpoint.url)
                     .map(Arc::new)
-                    .map_err(|r| r.to_string())
+                    .map_err(|refusal| refusal.for_tenants().1)
             });
             let target = match target {
                 Ok(target) => Arc::clone(target),
