@@ -6,3 +6,4 @@ mod documents;
 mod harness;
 mod postgres;
 mod serving;
+mod verify;
