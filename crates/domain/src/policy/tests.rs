@@ -326,6 +326,42 @@ fn headers_are_checked_wherever_one_can_be_named() {
 }
 
 #[test]
+fn one_time_codes_have_defaults_and_every_knob() {
+    let base = profiles::pca_hub();
+    let least = json!({"kind": "otp", "secret": "s", "method": "totp", "hash": "sha1"});
+    let policy = base.patched(&json!({"auth": [least.clone()]})).expect("valid");
+    let Auth::Otp(otp) = &policy.auth[0] else { panic!("the one given") };
+    assert_eq!((otp.step, otp.t0, otp.digits), (Span::from_secs(30), 0, 6));
+    assert_eq!((otp.header.as_str(), otp.format.as_str()), ("Authorization", "{otp}"));
+    for (field, good, bad) in [
+        ("method", json!("static"), json!("hotp")),
+        ("hash", json!("sha512"), json!("md5")),
+        ("secret_encoding", json!("base32"), json!("ascii85")),
+        ("salt_use", json!("key-xor"), json!("middle")),
+        ("step", json!("60s"), json!("999ms")),
+        ("t0", json!(1_000), json!("x")),
+        ("digits", json!(8), json!(9)),
+        ("encode", json!("base64url"), json!("base32")),
+        ("header", json!("X-OTP"), json!("Host")),
+        ("format", json!("Bearer {otp}"), json!("Bearer")),
+        ("message", json!("{tenant}:{step}"), json!(7)),
+        ("secret_values", json!({"shared_key": "k"}), json!({"a b": 7})),
+    ] {
+        let with = |value: &serde_json::Value| {
+            let mut otp = least.clone();
+            otp[field] = value.clone();
+            base.patched(&json!({"auth": [otp]}))
+        };
+        with(&good).unwrap_or_else(|e| panic!("{field}: {e}"));
+        assert!(with(&bad).is_err(), "{field}");
+    }
+    let twice = json!({"kind": "otp", "secret": "s", "method": "hmac", "hash": "sha256",
+        "values": {"a": "x"}, "secret_values": {"a": "k"}});
+    let error = base.patched(&json!({"auth": [twice]})).expect_err("ambiguous");
+    assert_eq!(error.path, "auth.secret_values");
+}
+
+#[test]
 fn oauth2_clients_are_checked_and_tokens_are_replaced_in_time() {
     let base = profiles::default_profile();
     let auth = |more: serde_json::Value| {
