@@ -274,3 +274,29 @@ fn what_cannot_be_checked_is_a_usage_error() {
         assert!(!err(&output).contains(&long) && !err(&output).contains("hunter2"));
     }
 }
+
+#[test]
+fn what_a_server_sends_verifies_with_the_public_key_it_shows() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let (mut listener, address) = server.listen(&["--count", "1", "--json"]);
+    let made = server.ask(&["subscriptions", "create", &address, "--secret-kind", "ed25519"]);
+    assert!(made.get("signing_secret").is_none());
+    let key = made["public_keys"][0]["key"].as_str().expect("a key").to_owned();
+    server.ask(&["send", "orders", "order.created", "{\"total\":  12}"]);
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    let received: Value = serde_json::from_str(&listener.stdout()).expect("one JSON line");
+    fs::write(home.path().join("body"), received["body"].as_str().expect("text")).expect("written");
+    let mut args = vec!["verify".to_owned(), "--secret".to_owned(), key];
+    for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        let value = received["headers"][name].as_str().expect("a header");
+        args.extend(["--header".to_owned(), format!("{name}: {value}")]);
+    }
+    args.extend(["--body".to_owned(), "body".to_owned()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let output = run(home.path(), &args);
+    assert_exit(&output, 0);
+    assert!(out(&output).contains("v1a (Ed25519)"), "{}", out(&output));
+    server.stop();
+}
