@@ -40,6 +40,8 @@ pub const LEASE_CHANGES: &str = "posthorn_lease_changes_total";
 pub const FENCED: &str = "posthorn_writes_fenced_total";
 /// Breakers that opened.
 pub const BREAKER_OPENED: &str = "posthorn_breakers_opened_total";
+/// Subscriptions that were disabled because of what their receivers answered, by `reason`.
+pub const DISABLED: &str = "posthorn_subscriptions_disabled_total";
 /// Calls of token servers, by `outcome`.
 pub const TOKEN_CALLS: &str = "posthorn_token_calls_total";
 /// Publishes and other requests that were not let in, by `reason`.
@@ -86,6 +88,7 @@ pub fn describe() {
     describe_counter!(LEASE_CHANGES, "Shards gained or lost, by change");
     describe_counter!(FENCED, "Writes refused because the shard had moved on");
     describe_counter!(BREAKER_OPENED, "Breakers that opened");
+    describe_counter!(DISABLED, "Subscriptions disabled by an answer of their receiver, by reason");
     describe_counter!(TOKEN_CALLS, "Calls of OAuth 2.0 token servers, by outcome");
     describe_counter!(ADMISSION_REFUSED, "Requests that were not let in, by reason");
     describe_gauge!(WAITING, "Events that wait for their commit");

@@ -21,6 +21,7 @@ use crate::catalog::certificates::NoCertificate;
 use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::metrics;
 use crate::scheduler::Effect;
 use crate::transport::UrlProblem;
 
@@ -365,16 +366,13 @@ impl Engine {
 
     pub(crate) async fn apply_effect(&self, effect: Effect) -> Result<()> {
         let Effect { tenant, subscription, what } = effect;
-        let disable = |reason: &str| SubscriptionStatus::Disabled { reason: reason.to_owned() };
         match what {
             SubscriptionEffect::None => Ok(()),
             SubscriptionEffect::DisableGone => {
-                warn!(%subscription, "disabled: its receiver answered 410 Gone; pending work is kept");
-                self.disable(tenant, subscription, disable("the receiver answered 410 Gone")).await
+                self.disable(tenant, subscription, "gone", "the receiver answered 410 Gone").await
             }
             SubscriptionEffect::DisableExhausted => {
-                warn!(%subscription, "disabled: a delivery was exhausted and its policy says so");
-                self.disable(tenant, subscription, disable("a delivery was exhausted")).await
+                self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
             }
             SubscriptionEffect::Delete => {
                 info!(%subscription, "deleted: a delivery was exhausted and its policy says so");
@@ -386,15 +384,22 @@ impl Engine {
         }
     }
 
+    /// Disables a subscription and tells the operator: in its status, in the log, and as a count.
+    /// What is pending is kept.
     async fn disable(
         &self,
         tenant: TenantId,
         id: SubscriptionId,
-        status: SubscriptionStatus,
+        label: &'static str,
+        reason: &str,
     ) -> Result<()> {
         match self.catalog().subscription(tenant, id) {
             Ok(view) if view.subscription.status.is_active() => {
-                self.set_status(tenant, id, status).await.map(drop)
+                let status = SubscriptionStatus::Disabled { reason: reason.to_owned() };
+                self.set_status(tenant, id, status).await?;
+                ::metrics::counter!(metrics::DISABLED, "reason" => label).increment(1);
+                warn!(subscription = %id, reason, "a subscription was disabled; its pending work is kept until it is resumed");
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, backup, certificates, check, deliveries, events, explain, keys, listen, send,
-    subscriptions, tenants, topics,
+    subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
@@ -69,6 +69,7 @@ enum Command {
     Backup(backup::Args),
     Check(check::Args),
     Explain(explain::Args),
+    Verify(Box<verify::Args>),
     /// Measure this machine
     Bench(bench::Args),
 }
@@ -114,6 +115,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Backup(args) => backup::run(&args, json).await?,
         Command::Check(args) => check::run(&args, json)?,
         Command::Explain(args) => explain::run(&args, json)?,
+        Command::Verify(args) => verify::run(&args, json)?,
         Command::Bench(args) => return bench::run(args).await,
     }
     Ok(Code::Ok.into())

@@ -15,6 +15,7 @@ pub mod send;
 pub mod subscriptions;
 pub mod tenants;
 pub mod topics;
+pub mod verify;
 
 use std::io::Read;
 

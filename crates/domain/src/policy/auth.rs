@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyError, headers, refuse};
 use crate::{CertificateId, SecretName, Span, Template};
 
+/// How a salt may change a key; the second spelling of the third is how some write it.
+const SALT_USES: &[&str] = &["prefix", "suffix", "key_xor", "key-xor", "none"];
+
 /// One way of authentication. A policy may combine several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -91,7 +94,7 @@ pub struct HmacHeader {
     pub header: String,
     /// `sha1`, `sha256` or `sha512`.
     pub hash: String,
-    /// `hex` or `base64`.
+    /// `hex`, `base64` or `base64url`.
     pub encoding: String,
     /// What is signed.
     pub content: SignedContent,
@@ -120,29 +123,69 @@ pub struct Otp {
     /// `sha1`, `sha256` or `sha512`.
     pub hash: String,
     /// How the secret's text becomes bytes: `utf8`, `hex`, `base64` or `base32`.
+    #[serde(default = "utf8")]
     pub secret_encoding: String,
     /// A second secret to combine with the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub salt: Option<SecretName>,
     /// How: `prefix`, `suffix`, `key_xor` or `none`.
+    #[serde(default = "none")]
     pub salt_use: String,
     /// How long one code is valid.
+    #[serde(default = "half_a_minute")]
     pub step: Span,
     /// Where steps begin to count, in seconds since 1970.
+    #[serde(default)]
     pub t0: i64,
     /// Digits of a `totp` code.
+    #[serde(default = "six")]
     pub digits: u32,
     /// What an `hmac` code covers.
+    #[serde(default)]
     pub message: String,
     /// `hex`, `base64` or `base64url` for an `hmac` code.
+    #[serde(default = "hex")]
     pub encode: String,
     /// The header.
+    #[serde(default = "authorization")]
     pub header: String,
     /// The header's value around `{otp}`.
+    #[serde(default = "bare_code")]
     pub format: String,
     /// Further placeholders for `message`, from event and subscription.
     #[serde(default)]
     pub values: BTreeMap<String, Template>,
+    /// Further placeholders for `message` that are secrets, taken as they are.
+    #[serde(default)]
+    pub secret_values: BTreeMap<String, SecretName>,
+}
+
+fn utf8() -> String {
+    "utf8".to_owned()
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+fn half_a_minute() -> Span {
+    Span::from_secs(30)
+}
+
+fn six() -> u32 {
+    6
+}
+
+fn hex() -> String {
+    "hex".to_owned()
+}
+
+fn authorization() -> String {
+    "Authorization".to_owned()
+}
+
+fn bare_code() -> String {
+    "{otp}".to_owned()
 }
 
 /// A JWT as the Dutch ZGW APIs use it.
@@ -240,7 +283,10 @@ impl Auth {
             | Self::Basic { secret, .. }
             | Self::SecretHeader { secret, .. } => vec![secret],
             Self::HmacHeader(scheme) => vec![&scheme.secret],
-            Self::Otp(otp) => std::iter::once(&otp.secret).chain(&otp.salt).collect(),
+            Self::Otp(otp) => {
+                let first = std::iter::once(&otp.secret).chain(&otp.salt);
+                first.chain(otp.secret_values.values()).collect()
+            }
             Self::ZgwJwt(jwt) => vec![&jwt.secret],
             Self::Oauth2(client) => vec![&client.secret],
             Self::ClientCertificate(_) | Self::CertificateThumbprint(_) => Vec::new(),
@@ -296,7 +342,7 @@ impl Auth {
             Self::HmacHeader(scheme) => {
                 Self::check_header(&scheme.header, &scheme.format)?;
                 one_of("auth.hash", &scheme.hash, &hashes)?;
-                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64", "base64url"])?;
                 if !scheme.format.contains("{signature}") {
                     return refuse("auth.format", "must contain {signature}");
                 }
@@ -310,8 +356,11 @@ impl Auth {
                     &otp.secret_encoding,
                     &["utf8", "hex", "base64", "base32"],
                 )?;
-                one_of("auth.salt_use", &otp.salt_use, &["prefix", "suffix", "key_xor", "none"])?;
+                one_of("auth.salt_use", &otp.salt_use, SALT_USES)?;
                 one_of("auth.encode", &otp.encode, &["hex", "base64", "base64url"])?;
+                if let Some(name) = otp.secret_values.keys().find(|n| otp.values.contains_key(*n)) {
+                    return refuse("auth.secret_values", format!("`{name}` is in values too"));
+                }
                 if otp.step < Span::from_secs(1) {
                     return refuse("auth.step", "must be at least 1s");
                 }

@@ -201,8 +201,11 @@ fn one_time_code(
             .map_err(|e| BuildError::Auth(format!("one-time code: {e}")))?;
         rendered.push((name.as_str(), value));
     }
-    let placeholders: Vec<(&str, &str)> =
+    let mut placeholders: Vec<(&str, &str)> =
         rendered.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for (name, secret) in &scheme.secret_values {
+        placeholders.push((name, text(current(secrets, secret, now)?)?));
+    }
     let code = otp::Otp::new(open(&scheme.secret)?, salt, shape).map_err(bad)?;
     code.code(now.as_seconds(), &placeholders).map_err(bad)
 }

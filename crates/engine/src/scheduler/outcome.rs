@@ -1,7 +1,7 @@
 //! What follows from an attempt: the next state, a record, a sign of health.
 
 use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
-use posthorn_domain::policy::Verdict;
+use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
     Attempt, AttemptOutcome, DeliveryState, FailureCode, Fence, Policy, SubscriptionId, TenantId,
     Timestamp,
@@ -140,6 +140,10 @@ impl Scheduler {
                     Verdict::Permanent => (Sign::Refused, "permanent"),
                     Verdict::Gone => (Sign::Refused, "gone"),
                     Verdict::Retry { asked, throttle: true } => {
+                        // A policy that does not listen to a receiver's wish for one delivery does
+                        // not for all of them either.
+                        let RetryAfter { honour, cap } = policy.schedule.retry_after;
+                        let asked = asked.filter(|_| honour).map(|asked| asked.min(cap));
                         (Sign::Overloaded { asked }, "throttled")
                     }
                     Verdict::Retry { .. } if answer.status >= 500 => (Sign::Bad, "server_error"),

@@ -1,7 +1,8 @@
 //! How requests are signed: both kinds of secrets, and what a rotation does.
 
-use posthorn_domain::{SecretName, Span};
+use posthorn_domain::{ProfileName, SecretName, Span};
 use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput, SecretKind};
+use posthorn_sealing::jwt;
 use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
 use serde_json::json;
 
@@ -205,7 +206,15 @@ async fn a_header_with_one_signature_is_signed_by_the_new_secret_from_the_rotati
     let shared = SecretName::new("shared").expect("a name");
     let secrets = vec![SecretInput { name: shared.clone(), value: "first".to_owned() }];
     let (view, _) = engine
-        .create_subscription(TENANT, NewSubscription { overrides, secrets, ..new("https://a/") })
+        .create_subscription(
+            TENANT,
+            NewSubscription {
+                profile: Some(ProfileName::new("cedros").expect("a name")),
+                overrides,
+                secrets,
+                ..new("https://a/")
+            },
+        )
         .await
         .expect("made");
     // HMAC-SHA-256 of {"n":1}, computed with another tool.
@@ -213,9 +222,125 @@ async fn a_header_with_one_signature_is_signed_by_the_new_secret_from_the_rotati
     let with_second = "sha256=ec243d175fe5a663efbe8b610e435cc098ac56840348bbf9c4d435d896d06c6d";
     let seen = next(&house, &engine, "https://a/").await;
     assert_eq!(text(&seen, "x-cedros-signature"), with_first);
+    assert_eq!(text(&seen, "x-cedros-event-type"), "order.created");
+    assert_eq!(text(&seen, "x-cedros-timestamp"), seen.at.as_seconds().to_string());
+    assert!(text(&seen, "x-cedros-delivery-id").starts_with("dlv_"));
     let change = Rotation { value: Some("second".to_owned()), ..Rotation::of(shared) };
     let (_, told) = engine.rotate_secret(TENANT, view.subscription.id, change).await.expect("done");
     assert_eq!(told.as_deref(), Some("second"));
     let seen = next(&house, &engine, "https://a/").await;
     assert_eq!(text(&seen, "x-cedros-signature"), with_second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_one_time_code_is_of_the_step_in_which_the_attempt_is_made() {
+    let house = House::new();
+    let engine = house.engine(7).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (std::time::Duration::ZERO, answered(if nth == 0 { 500 } else { 200 }))
+    });
+    let overrides = json!({
+        "request": {"headers": {
+            "X-PCA-TENANT": "{event.attributes.tenant}",
+            "X-PCA-ISSUER": "https://{event.attributes.tenant}.hub/auth",
+            "X-PCA-Event-Type": "{event.type}",
+        }},
+        "auth": [
+            {"kind": "otp", "secret": "otp", "method": "hmac", "hash": "sha256",
+                "secret_encoding": "hex", "salt": "salt", "salt_use": "key-xor",
+                "message": "{tenant}:{issuer}:{step}:{shared_key}", "format": "OTP {otp}",
+                "values": {"tenant": "{event.attributes.tenant}",
+                    "issuer": "https://{event.attributes.tenant}.hub/auth"},
+                "secret_values": {"shared_key": "internal"}},
+            {"kind": "secret_header", "secret": "internal", "header": "X-PCA-SHARED-INTERNAL-KEY"},
+            {"kind": "secret_header", "secret": "key", "header": "X-PCA-Event-APIKey"},
+        ],
+        "schedule": {"jitter": "none"},
+    });
+    let secret = |name: &str, value: &str| SecretInput {
+        name: SecretName::new(name).expect("a name"),
+        value: value.to_owned(),
+    };
+    let secrets = vec![
+        secret("otp", "61626364"),
+        secret("salt", "0102"),
+        secret("internal", "open sesame"),
+        secret("key", "k1"),
+    ];
+    let new = NewSubscription {
+        profile: Some(ProfileName::new("pca-hub").expect("a name")),
+        overrides,
+        secrets,
+        ..new("https://a/")
+    };
+    engine.create_subscription(TENANT, new).await.expect("made");
+    let mut event = publish("{}", Some("user-7"));
+    event.attributes.insert("tenant".to_owned(), "tenant1".to_owned());
+    engine.publish(TENANT, event).await.expect("accepted");
+    rest(60).await;
+    let [first, second] = &house.receivers.of("https://a/")[..] else { panic!("two attempts") };
+    assert_eq!((second.at.as_seconds() - first.at.as_seconds()), 10);
+    // HMAC-SHA-256 with another tool, of the steps from 56666666 on, with the key "abcd" XOR
+    // 01 02 01 02.
+    assert_eq!(
+        text(first, "authorization"),
+        "OTP 40dee11d0edebb9d693b91779a683290d8c4ee302328326e2c62eb3f2c2e29b4"
+    );
+    assert_eq!(
+        text(second, "authorization"),
+        "OTP f8d2c0941d2fb23b81ff32119ad50ef8af28ceccb66793b2c7bd963eecd71dea"
+    );
+    assert_eq!(text(first, "x-pca-shared-internal-key"), "open sesame");
+    assert_eq!(text(first, "x-pca-event-apikey"), "k1");
+    assert_eq!(text(first, "x-pca-issuer"), "https://tenant1.hub/auth");
+    assert!(first.headers["authorization"].is_sensitive());
+
+    let mut event = publish("{}", Some("user-7"));
+    event.attributes.insert("tenant".to_owned(), "tenant1".to_owned());
+    engine.publish(TENANT, event).await.expect("accepted");
+    rest(5).await;
+    let third = house.receivers.of("https://a/").pop().expect("arrived");
+    assert_eq!(
+        text(&third, "authorization"),
+        "OTP da91341158f52697c17e148b87e6d8633de35c746cc0114d767e414958042067",
+        "a later step, another code"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zgw_token_is_made_for_each_attempt() {
+    let house = House::new();
+    let engine = house.engine(8).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (std::time::Duration::ZERO, answered(if nth == 0 { 403 } else { 204 }))
+    });
+    let overrides = json!({"auth": [{"kind": "zgw_jwt", "client_id": "nrc", "secret": "zgw",
+        "lifetime": "12h"}]});
+    let secrets = vec![SecretInput {
+        name: SecretName::new("zgw").expect("a name"),
+        value: "a secret of at least thirty-two bytes".to_owned(),
+    }];
+    let new = NewSubscription {
+        profile: Some(ProfileName::new("notificaties").expect("a name")),
+        overrides,
+        secrets,
+        ..new("https://a/")
+    };
+    engine.create_subscription(TENANT, new).await.expect("made");
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(60).await;
+    let seen = house.receivers.of("https://a/");
+    assert_eq!(seen.len(), 2);
+    for attempt in &seen {
+        let header = text(attempt, "authorization");
+        let token = header.strip_prefix("Bearer ").expect("a bearer");
+        let now = attempt.at.as_seconds();
+        let secret = b"a secret of at least thirty-two bytes";
+        let claims = jwt::verify(token, secret, now, 0).expect("valid now");
+        assert_eq!((claims.iss.as_str(), claims.client_id.as_str()), ("nrc", "nrc"));
+        assert_eq!((claims.iat, claims.exp), (Some(now), Some(now + 12 * 3_600)));
+    }
+    assert_eq!(seen[1].at.as_seconds() - seen[0].at.as_seconds(), 25);
 }

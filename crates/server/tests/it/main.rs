@@ -7,3 +7,4 @@ mod harness;
 mod mutual_tls;
 mod postgres;
 mod serving;
+mod verify;
