@@ -19,7 +19,7 @@ use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::request::secret_context;
-use crate::scheduler::Effect;
+use crate::scheduler::{Effect, Slot};
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -353,7 +353,7 @@ impl Engine {
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
         let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, sick: false, leased: None };
+        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),
