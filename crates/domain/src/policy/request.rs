@@ -122,11 +122,15 @@ impl RequestPolicy {
             if let Some(problem) = header_problem(name) {
                 return refuse(&format!("request.headers.{name}"), problem);
             }
-            let text = format!("{template:?}");
-            if text.len() > HEADER_VALUE_BYTES_MAX || text.contains("\\r") || text.contains("\\n") {
+            let text = template.source();
+            let printable = |byte: u8| byte == b'\t' || (0x20..0x7F).contains(&byte);
+            if text.len() > HEADER_VALUE_BYTES_MAX || !text.bytes().all(printable) {
                 return refuse(
                     &format!("request.headers.{name}"),
-                    format!("must be one line of at most {HEADER_VALUE_BYTES_MAX} bytes"),
+                    format!(
+                        "must be one line of at most {HEADER_VALUE_BYTES_MAX} printable ASCII \
+                         characters"
+                    ),
                 );
             }
         }
