@@ -292,6 +292,8 @@ impl Scheduler {
             }
             self.evaluate(id);
         }
+        // Also when nothing can be started: the next wake is set by what is not yet slow.
+        self.slots.age(now);
         if !self.stopped {
             self.dispatch(now);
             self.start_refills(now);
@@ -453,7 +455,6 @@ impl Scheduler {
         if self.unwritten_since.is_some_and(|since| now.since(since) > UNWRITTEN_MAX) {
             return;
         }
-        self.slots.age(now);
         self.leave_bays(now);
         while self.slots.has_room(Class::Quick)
             && self.recording.len() + self.slots.in_flight() < RECORDING_MAX
