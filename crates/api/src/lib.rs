@@ -19,6 +19,8 @@ mod body;
 mod call;
 mod codes;
 mod cursor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
 mod identity;
 mod json;

@@ -228,6 +228,11 @@ fn split(text: &str) -> (&str, &str, &str) {
 }
 
 fn build(url: &Url, scheme: Scheme, host: Host, port: u16) -> Result<Target, UrlRefusal> {
+    // What is stored is the normal form, in which one character may have become three; it must not be
+    // refused when it is read again.
+    if url.as_str().len() > URL_BYTES_MAX {
+        return Err(UrlRefusal::TooLong { max: URL_BYTES_MAX });
+    }
     let path_and_query = PathAndQuery::from_str(&url[Position::BeforePath..Position::AfterQuery])
         .map_err(|_| UrlRefusal::PathInvalid)?;
     let server_name = match &host {

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::{self, AttemptLookup, BuildError};
-use crate::scheduler::LeaseTerm;
+use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport};
 
@@ -34,8 +34,8 @@ pub(crate) struct Job {
     pub(crate) view: Arc<SubscriptionView>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) fence: Fence,
-    /// Whether it uses one of the slots of the sick.
-    pub(crate) sick: bool,
+    /// What it counts as among the attempts under way.
+    pub(crate) slot: Slot,
     /// The losses of shards when it began: it may only be sent while leases hold and none was lost
     /// since. `None` for a test, which needs no lease.
     pub(crate) leased: Option<u64>,

@@ -22,7 +22,7 @@ use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
-use crate::scheduler::Effect;
+use crate::scheduler::{Effect, Slot};
 use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
@@ -356,7 +356,7 @@ impl Engine {
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
         let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, sick: false, leased: None };
+        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),

@@ -1,5 +1,7 @@
 //! Small bodies that are large once decoded, made without a compressor.
 
+use std::sync::LazyLock;
+
 /// Bytes the deflate bombs decode to.
 const DECODED: usize = 8 * 1024 * 1024;
 /// The longest match deflate knows.
@@ -56,31 +58,27 @@ fn deflated() -> Vec<u8> {
     bits.finish()
 }
 
-/// The checksum of gzip over as many zeros.
-fn crc32_of_zeros(count: usize) -> u32 {
-    let mut crc = u32::MAX;
-    for _ in 0..count {
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
-        }
-    }
-    !crc
-}
+/// The checksum of gzip over [`DECODED`] zeros; a test computes it.
+const CRC32_OF_ZEROS: u32 = 0x1AD2_BC45;
 
 /// The checksum of zlib over as many zeros: the sum stays 1, the sum of sums counts.
 fn adler32_of_zeros(count: usize) -> u32 {
     ((count % 65_521) as u32) << 16 | 1
 }
 
-pub(crate) fn gzip() -> Vec<u8> {
+pub(crate) static GZIP: LazyLock<Vec<u8>> = LazyLock::new(gzip);
+pub(crate) static ZLIB: LazyLock<Vec<u8>> = LazyLock::new(zlib);
+pub(crate) static ZSTD: LazyLock<Vec<u8>> = LazyLock::new(zstd);
+
+fn gzip() -> Vec<u8> {
     let mut bytes = vec![0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 2, 255];
     bytes.extend(deflated());
-    bytes.extend(crc32_of_zeros(DECODED).to_le_bytes());
+    bytes.extend(CRC32_OF_ZEROS.to_le_bytes());
     bytes.extend((DECODED as u32).to_le_bytes());
     bytes
 }
 
-pub(crate) fn zlib() -> Vec<u8> {
+fn zlib() -> Vec<u8> {
     let mut bytes = vec![0x78, 0xDA];
     bytes.extend(deflated());
     bytes.extend(adler32_of_zeros(DECODED).to_be_bytes());
@@ -88,7 +86,7 @@ pub(crate) fn zlib() -> Vec<u8> {
 }
 
 /// A frame of blocks that each say "this byte 128 KiB times" in four bytes.
-pub(crate) fn zstd() -> Vec<u8> {
+fn zstd() -> Vec<u8> {
     const BLOCK: u32 = 128 * 1024;
     const BLOCKS: u32 = 8 * 1024;
     // Magic number; no checksum, no size, a window of 128 KiB.
@@ -103,7 +101,12 @@ pub(crate) fn zstd() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DECODED, adler32_of_zeros, crc32_of_zeros, gzip, zlib, zstd};
+    use super::{CRC32_OF_ZEROS, DECODED, adler32_of_zeros, gzip, zlib, zstd};
+
+    fn crc32_of_zeros(count: usize) -> u32 {
+        let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+        !(0..count * 8).fold(u32::MAX, |crc, _| bit(crc))
+    }
 
     #[test]
     fn bombs_fit_into_what_a_sender_reads() {
@@ -117,6 +120,7 @@ mod tests {
     fn checksums_are_those_of_the_formats() {
         // Known values for four zeros.
         assert_eq!(crc32_of_zeros(4), 0x2144_DF1C);
+        assert_eq!(crc32_of_zeros(DECODED), CRC32_OF_ZEROS);
         assert_eq!(adler32_of_zeros(4), 0x0004_0001);
     }
 }

@@ -80,10 +80,6 @@ pub struct ThumbprintHeader {
     pub choice: CertificateChoice,
 }
 
-fn hex() -> String {
-    "hex".to_owned()
-}
-
 /// A header with an HMAC over the body.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -576,3 +576,18 @@ fn patches_replace_choices_and_merge_records() {
         .expect("valid");
     assert_eq!(twice.request.headers.keys().collect::<Vec<_>>(), ["X-Two"]);
 }
+
+#[test]
+fn header_values_that_cannot_be_sent_are_refused_and_others_are_not() {
+    let with = |value: &str| {
+        profiles::default_profile()
+            .patched(&serde_json::json!({"request": {"headers": {"X-A": value}}}))
+    };
+    for value in ["plain", "a\tb", "{event.id}; q=\"1\"", r"back\r\nslashes", ""] {
+        assert!(with(value).is_ok(), "{value:?}");
+    }
+    for value in ["a\rb", "a\nb", "a\0b", "\u{14}", "\u{7F}", "caf\u{E9}", &"x".repeat(4_097)] {
+        let error = with(value).expect_err(value);
+        assert_eq!(error.path, "request.headers.X-A");
+    }
+}

@@ -36,19 +36,15 @@ impl Scheduler {
     }
 
     pub(super) fn free_slot(&mut self, job: &Job) {
-        self.in_flight -= 1;
-        if job.sick {
-            self.sick_in_flight -= 1;
-            self.leave_sickbay();
-        }
+        self.slots.free(job.slot);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
-            self.in_flight += 1;
+            let _ = self.slots.take(super::slots::Class::Quick, self.parts.clock.now());
         }
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
         {
-            lineup.in_flight -= 1;
+            lineup.ended(job.slot);
         }
     }
 

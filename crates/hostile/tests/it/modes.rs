@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::attack::{DEADLINES, SETTINGS, SLACK, answer, attacked, egress, request};
 
 /// Attempts at once: enough to mix the modes, few enough for the machine to keep the deadlines.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 10;
 /// Longest header text a sender keeps.
 const HEADER_KEPT_BYTES_MAX: usize = 256;
 
