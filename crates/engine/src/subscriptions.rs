@@ -99,13 +99,13 @@ impl Engine {
         check_signing(&policy, &new.secrets)?;
         let mut secrets = Vec::new();
         for secret in &new.secrets {
-            secrets.push(self.seal(id, secret, now)?);
+            secrets.push(self.seal(tenant, id, secret, now)?);
         }
         let mut made = None;
         for name in missing(&policy, &secrets) {
             let text = SigningSecret::generate().to_text();
             let input = SecretInput { name: name.clone(), value: text.clone() };
-            secrets.push(self.seal(id, &input, now)?);
+            secrets.push(self.seal(tenant, id, &input, now)?);
             made = Some(text);
         }
         check_secrets(&policy, &secrets)?;
@@ -133,6 +133,7 @@ impl Engine {
 
     fn seal(
         &self,
+        tenant: TenantId,
         id: SubscriptionId,
         secret: &SecretInput,
         now: Timestamp,
@@ -141,7 +142,7 @@ impl Engine {
         if secret.value.is_empty() || secret.value.len() > 4_096 {
             return Err(problem("must be 1 to 4096 bytes".to_owned()));
         }
-        let context = secret_context(id, &secret.name);
+        let context = secret_context(tenant, id, &secret.name);
         let sealed = self.inner.vault.seal(&context, secret.value.as_bytes());
         Ok(SealedSecret {
             name: secret.name.clone(),
@@ -168,7 +169,7 @@ impl Engine {
         }
         let mut sealed = Vec::new();
         for secret in &change.secrets {
-            sealed.push(self.seal(id, secret, now)?);
+            sealed.push(self.seal(tenant, id, secret, now)?);
         }
         self.modify(tenant, id, change.expected, |mut subscription| {
             if let Some(text) = &change.description {
@@ -295,7 +296,7 @@ impl Engine {
         if let Ok(policy) = &view.policy {
             check_signing(policy, std::slice::from_ref(&input))?;
         }
-        let fresh = self.seal(id, &input, now)?;
+        let fresh = self.seal(tenant, id, &input, now)?;
         let until = now.plus(overlap);
         let view = self
             .modify(tenant, id, None, |mut subscription| {

@@ -5,4 +5,5 @@ mod configuration;
 mod documents;
 mod harness;
 mod postgres;
+mod rotation;
 mod serving;
