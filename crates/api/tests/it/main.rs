@@ -8,6 +8,7 @@ mod admission;
 mod bad_input;
 mod documents;
 mod harness;
+mod isolation;
 mod listener;
 mod managing;
 mod publishing;

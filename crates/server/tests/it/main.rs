@@ -1,5 +1,6 @@
 //! Drives the real program, as an operator would.
 
+mod canary;
 mod commands;
 mod configuration;
 mod documents;
