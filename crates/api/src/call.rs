@@ -189,14 +189,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// The tenant a key acts for. Naming another tenant than one's own is like naming none there is.
 fn tenant(engine: &Engine, principal: &Principal, headers: &HeaderMap) -> Result<TenantId> {
     let own = principal.key.tenant;
-    let Some(wanted) = headers.get(TENANT_HEADER) else {
+    let mut values = headers.get_all(TENANT_HEADER).iter();
+    let Some(wanted) = values.next() else {
         return match own {
             Some(own) => Ok(own),
             None if principal.is_operator() => Ok(TenantId::DEFAULT),
             None => Err(Problem::new(codes::FORBIDDEN, "the key belongs to no tenant")),
         };
     };
-    let wanted = wanted.to_str().ok().and_then(|text| find_tenant(engine, text));
+    // Two names are none: who could say which one a proxy in front went by?
+    let wanted = wanted.to_str().ok().filter(|_| values.next().is_none());
+    let wanted = wanted.and_then(|text| find_tenant(engine, text));
     match wanted {
         Some(tenant) if principal.is_operator() || own == Some(tenant) => Ok(tenant),
         _ => Err(Problem::not_found("tenant").at("Posthorn-Tenant")),

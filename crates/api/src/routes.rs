@@ -207,6 +207,10 @@ routes! {
         takes("NewKey"), gives(201, "CreatedKey");
     DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
 
+    POST "/v1/seal/rotate" OPERATOR "rotateSeal"
+        "Seal more of the stored secrets anew with the current seal key" keys::rotate_seal,
+        gives(200, "SealRotation");
+
     GET "/v1/stats" READ "getStats" "How many events and deliveries there are" events::stats,
         gives(200, "Stats");
 

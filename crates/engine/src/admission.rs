@@ -237,6 +237,7 @@ impl Admission {
         self.progress.store(self.millis(), Ordering::Relaxed);
         let wait = now.saturating_duration_since(youngest);
         ::metrics::histogram!(metrics::COMMIT_WAIT_SECONDS).record(wait.as_secs_f64());
+        ::metrics::gauge!(metrics::WAITING).set(self.waiting() as f64);
         let options = &self.options;
         if options.commit_delay.is_zero() {
             return;
@@ -258,6 +259,7 @@ impl Admission {
             if Duration::from_millis(calm) >= options.commit_interval {
                 pace.late_since = None;
                 self.overloaded.store(false, Ordering::Relaxed);
+                ::metrics::gauge!(metrics::OVERLOADED).set(0.0);
                 info!("publishes are committed in time again; nobody is refused any more");
             }
             return;
@@ -270,6 +272,7 @@ impl Admission {
         if now.saturating_duration_since(since) >= options.commit_interval {
             self.pressed.store(self.millis(), Ordering::Relaxed);
             self.overloaded.store(true, Ordering::Relaxed);
+            ::metrics::gauge!(metrics::OVERLOADED).set(1.0);
             warn!(
                 waiting = self.waiting.load(Ordering::Relaxed),
                 per_second = pace.per_second as u64,

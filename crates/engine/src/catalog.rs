@@ -236,6 +236,13 @@ impl Catalog {
         all
     }
 
+    /// All subscriptions of all tenants, oldest first.
+    pub(crate) fn all_subscriptions(&self) -> Vec<Arc<SubscriptionView>> {
+        let mut all: Vec<_> = self.state.read().subscriptions.values().cloned().collect();
+        all.sort_by_key(|view| view.subscription.id);
+        all
+    }
+
     /// One topic of a tenant.
     pub fn topic(&self, tenant: TenantId, name: &TopicName) -> Result<Arc<Topic>> {
         let state = self.state.read();

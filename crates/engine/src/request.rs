@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
-use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, Timestamp};
+use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp};
 use posthorn_store::Work;
 
 use crate::catalog::certificates::NoCertificate;
@@ -33,9 +33,15 @@ pub(crate) enum BuildError {
     Certificate(#[from] NoCertificate),
 }
 
-/// What binds a sealed secret to its place: it cannot be moved to another subscription or name.
-pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) -> Vec<u8> {
-    let mut context = b"subscription-secret\0".to_vec();
+/// What binds a sealed secret to its place: it cannot be moved to another tenant, subscription or
+/// name. Ids have a fixed length, so that the parts cannot be shifted against each other.
+pub(crate) fn secret_context(
+    tenant: TenantId,
+    subscription: SubscriptionId,
+    name: &SecretName,
+) -> Vec<u8> {
+    let mut context = b"subscription-secret 2\0".to_vec();
+    context.extend_from_slice(tenant.as_bytes());
     context.extend_from_slice(subscription.as_bytes());
     context.extend_from_slice(name.as_str().as_bytes());
     context

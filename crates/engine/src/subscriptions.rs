@@ -94,7 +94,7 @@ impl Engine {
         self.check_destination(tenant, &url, &policy).await?;
         self.check_token_url(&policy)?;
         let (secrets, made) =
-            self.first_secrets(id, &policy, &new.secrets, new.secret_kind, now)?;
+            self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let subscription = Subscription {
@@ -171,7 +171,7 @@ impl Engine {
         }
         let mut sealed = Vec::new();
         for secret in &change.secrets {
-            sealed.push(self.seal(id, secret, now)?);
+            sealed.push(self.seal(tenant, id, secret, now)?);
         }
         self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
         self.modify(tenant, id, change.expected, |mut subscription| {

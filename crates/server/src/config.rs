@@ -557,21 +557,25 @@ impl Check<'_> {
     }
 
     fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {
-        let key = match &raw.key {
-            None => None,
-            Some(text) => Some(self.vault_key("seal.key", text)?),
+        let mut keys = match &raw.key {
+            None => Vec::new().into_iter(),
+            Some(text) => self.vault_keys("seal.key", text)?.into_iter(),
         };
-        let former: Vec<_> =
-            raw.former.iter().map(|text| self.vault_key("seal.former", text)).collect();
-        Some(Seal { key, former: former.into_iter().collect::<Option<_>>()? })
+        // The first seals; more of them are there while keys are changed.
+        let key = keys.next();
+        let mut former: Vec<VaultKey> = keys.collect();
+        for text in &raw.former {
+            former.extend(self.vault_keys("seal.former", text)?);
+        }
+        Some(Seal { key, former })
     }
 
-    fn vault_key(&mut self, key: &str, text: &str) -> Option<VaultKey> {
+    fn vault_keys(&mut self, key: &str, text: &str) -> Option<Vec<VaultKey>> {
         let place = SecretRef::parse(text)
             .ok_or("must be env:NAME or file:PATH; secrets are not written into the configuration");
         let place = self.accept(key, place)?;
         let text = self.accept(key, place.resolve(self.env))?;
-        self.accept(key, VaultKey::parse(&text))
+        self.accept(key, crate::seal::parse(&text))
     }
 
     fn log(&mut self, raw: &raw::RawLog) -> Option<Log> {

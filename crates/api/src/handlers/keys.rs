@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use posthorn_domain::{KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
-use posthorn_engine::KnownKey;
-use serde::Deserialize;
+use posthorn_engine::{KnownKey, Resealed};
+use serde::{Deserialize, Serialize};
 
 use super::{check_description, page};
 use crate::call::{Answer, Call, find_tenant};
@@ -127,4 +127,23 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
     let id = call.named("key").await?;
     call.engine().revoke_key(id).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
+}
+
+/// Subscriptions whose secrets are sealed anew by one request: bounded work, and progress to show.
+const RESEALED_AT_ONCE: usize = 100;
+
+#[derive(Serialize)]
+struct SealRotation {
+    key: String,
+    total: usize,
+    resealed: usize,
+    remaining: usize,
+    unopenable: usize,
+}
+
+/// `POST /v1/seal/rotate`.
+pub(crate) async fn rotate_seal(call: Call) -> Answer {
+    let Resealed { key, total, resealed, remaining, unopenable } =
+        call.engine().reseal(RESEALED_AT_ONCE).await?;
+    respond::ok(&SealRotation { key, total, resealed, remaining, unopenable })
 }

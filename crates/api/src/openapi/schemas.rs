@@ -408,6 +408,13 @@ fn operators() -> Value {
         "Tenant": object(&["id", "name", "created_at"], json!({
             "id": id("ten"), "name": text(), "created_at": time(),
         })),
+        "SealRotation": object(&["key", "total", "resealed", "remaining", "unopenable"], json!({
+            "key": {"type": "string", "description": "Public name of the key that seals now"},
+            "total": {"type": "integer", "description": "Secrets there are"},
+            "resealed": {"type": "integer", "description": "Sealed anew by this request"},
+            "remaining": {"type": "integer", "description": "Still sealed with another key"},
+            "unopenable": {"type": "integer", "description": "Those of them that no key opens"},
+        })),
         "NewKey": object(&["scopes"], json!({
             "tenant": {"type": ["string", "null"], "description": "Id or name"},
             "scopes": scopes, "description": text(),

@@ -9,6 +9,7 @@ mod bad_input;
 mod certificates;
 mod documents;
 mod harness;
+mod isolation;
 mod listener;
 mod managing;
 mod publishing;

@@ -118,6 +118,11 @@ impl Catalog {
         all
     }
 
+    /// All certificates of all tenants.
+    pub(crate) fn all_certificates(&self) -> Vec<Arc<CertificateView>> {
+        self.state.read().certificates.values().cloned().collect()
+    }
+
     /// The soonest end of a certificate that still counts, by kind.
     pub(crate) fn next_expiry(&self, kind: CertificateKind) -> Option<Timestamp> {
         let state = self.state.read();

@@ -172,7 +172,8 @@ impl SubscriptionView {
         let opened = self.secrets.get_or_init(|| {
             let mut list = Vec::new();
             for sealed in &self.subscription.secrets {
-                let context = secret_context(self.subscription.id, &sealed.name);
+                let context =
+                    secret_context(self.subscription.tenant, self.subscription.id, &sealed.name);
                 let secret = self
                     .vault
                     .open(&context, &sealed.sealed)

@@ -9,6 +9,7 @@ use posthorn_engine::{
     CertificateContents, CertificateState, CertificateView, Engine, Error, NewCertificate,
     NewSubscription,
 };
+use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{DeliveryFilter, Store};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, date_time_ymd,
@@ -356,4 +357,30 @@ async fn a_profile_may_ask_more_of_a_url_than_the_guard_does() {
     };
     let changed = engine.update_subscription(TENANT, loose, change).await.map(drop);
     assert_eq!(code(changed), "https_only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sealing_anew_covers_the_keys_of_certificates() {
+    let mut house = House::new();
+    let old = VaultKey::generate();
+    house.vault = std::sync::Arc::new(Vault::new(vec![old.clone()]).expect("one key"));
+    let engine = house.engine(10).await;
+    let made = plain();
+    let id = add(&engine, new(CertificateKind::Client, &made)).await.certificate.id;
+    engine.stop().await;
+
+    let fresh = VaultKey::generate();
+    house.vault = std::sync::Arc::new(Vault::new(vec![fresh.clone(), old]).expect("two keys"));
+    let engine = house.engine(11).await;
+    let done = engine.reseal(10).await.expect("sealed anew");
+    assert_eq!((done.total, done.resealed, done.remaining), (1, 1, 0), "{done:?}");
+    assert_eq!(engine.reseal(10).await.expect("nothing to do").resealed, 0);
+    engine.stop().await;
+
+    // The old key is gone, and the certificate is still of use.
+    house.vault = std::sync::Arc::new(Vault::new(vec![fresh]).expect("one key"));
+    let engine = house.engine(12).await;
+    topic(&engine).await;
+    let policy = json!({"auth": [{"kind": "client_certificate", "certificate": id}]});
+    subscribe(&engine, "https://a/", policy).await;
 }

@@ -1,5 +1,7 @@
 //! `posthorn keys`: API keys over the API, and seal keys without a server.
 
+mod rotate;
+
 use std::path::{Path, PathBuf};
 
 use http::Method;
@@ -39,6 +41,19 @@ pub enum Command {
         /// Its id
         id: String,
     },
+    /// Change the key that seals secrets at rest, while the server runs
+    ///
+    /// Three steps, each of which may be repeated or be cut short: `--begin FILE` puts a new key in
+    /// front of the old one; then the server is started anew; `--finish FILE` seals everything anew,
+    /// checks it, and takes the old key out. Without either, everything is sealed anew.
+    RotateSeal {
+        /// The file of the key, e.g. posthorn-data/seal.key: put a new key first; needs no server
+        #[arg(long, value_name = "FILE", conflicts_with = "finish")]
+        begin: Option<PathBuf>,
+        /// The same file: seal everything anew, and move the old key to FILE.former
+        #[arg(long, value_name = "FILE")]
+        finish: Option<PathBuf>,
+    },
     /// Make a key for sealing secrets at rest; needs no server
     GenerateSeal {
         /// Write it to a new file that only its owner can read, instead of stdout
@@ -52,8 +67,12 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
     if let Command::GenerateSeal { to } = command {
         return generate_seal(to.as_deref());
     }
+    if let Command::RotateSeal { begin: Some(file), .. } = command {
+        return rotate::begin(file);
+    }
     let context = Context::new(access, json)?;
     match command {
+        Command::RotateSeal { finish, .. } => rotate::run(&context, finish.as_deref()).await,
         Command::List(limit) => {
             let list = context.client.list("/v1/keys", &[], limit.items()).await?;
             let columns = [

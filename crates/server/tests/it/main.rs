@@ -1,10 +1,12 @@
 //! Drives the real program, as an operator would.
 
+mod canary;
 mod commands;
 mod configuration;
 mod documents;
 mod harness;
 mod mutual_tls;
 mod postgres;
+mod rotation;
 mod serving;
 mod verify;
