@@ -236,7 +236,14 @@ fn failures_of_ours_are_not_held_against_a_receiver() {
         .filter(|c| !c.blames_receiver())
         .map(FailureCode::as_str)
         .collect();
-    assert_eq!(ours, ["request_invalid", "auth_unavailable", "token_unavailable", "internal"]);
+    let expected = [
+        "request_invalid",
+        "auth_unavailable",
+        "certificate_unavailable",
+        "token_unavailable",
+        "internal",
+    ];
+    assert_eq!(ours, expected);
 }
 
 #[test]
