@@ -84,6 +84,11 @@ impl Dialer {
             let detail = format!("connected to {peer}, which was not vetted");
             return Err(Failure::new(FailureCode::AddressNotAllowed, detail));
         }
+        // On this machine, a port nobody listens on can be met by the very socket that calls it.
+        if tcp.local_addr().is_ok_and(|local| local == peer) {
+            let detail = "nobody listens there: the connection met itself";
+            return Err(Failure::new(FailureCode::ConnectFailed, detail));
+        }
         tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;
         let transport = match target.scheme() {
             Scheme::Http => Transport::Plain(tcp),

@@ -1,6 +1,7 @@
 //! Tables of URLs and addresses with the verdict each must get.
 
 mod bypasses;
+mod mixtures;
 mod operator;
 mod table;
 

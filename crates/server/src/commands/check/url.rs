@@ -19,7 +19,7 @@ pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// The URLs; write -- before the first
-    #[arg(required = true, value_name = "URL", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
 }
 
