@@ -12,6 +12,8 @@
 //! * [`intake`] groups publishes, matches them with the [`catalog`] and commits both at once.
 //! * [`scheduler`] is one task that owns everything about deliveries that are due soon: the bounded
 //!   window, fairness, breakers, pace. It alone decides what is attempted.
+//! * [`attempt`] asks the gate, fetches a token from [`tokens`] where one is needed, builds the request and
+//!   sends it.
 //! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
 //! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.

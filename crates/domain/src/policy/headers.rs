@@ -123,6 +123,7 @@ pub(super) fn check_all<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DeliveryId, EventId, EventType, SubscriptionId, Timestamp};
 
     #[test]
     fn names_that_may_be_set() {
@@ -210,6 +211,24 @@ mod tests {
     fn the_lists_are_lower_case_and_can_match() {
         for name in RESERVED.iter().chain(&RESERVED_PREFIXES) {
             assert_eq!(*name, name.to_ascii_lowercase().replace('_', "-"));
+        }
+    }
+
+    #[test]
+    fn what_becomes_a_header_value_by_itself_always_fits() {
+        let tokens: String =
+            ('\0'..='\u{ff}').filter(|c| EventType::new(&c.to_string()).is_ok()).collect();
+        assert!(tokens.len() > 60, "letters, digits and some marks");
+        assert_eq!(check_value(&tokens), Ok(()));
+        let ids = [
+            EventId::new(Timestamp::from_millis(i64::MAX), u128::MAX).to_string(),
+            DeliveryId::new(Timestamp::from_millis(0), 0).to_string(),
+            SubscriptionId::floor(Timestamp::from_millis(1)).to_string(),
+        ];
+        for id in ids {
+            assert_eq!(check_value(&id), Ok(()));
+            // What is signed is divided by dots: an id with one could stand for another message.
+            assert!(!id.contains('.'), "{id}");
         }
     }
 

@@ -38,16 +38,16 @@ pub(super) fn add(
             Auth::Oauth2(_) => {
                 let token = token
                     .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
-                bearer(headers, token)?;
+                authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+                authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Basic { user, secret } => {
                 let password = text(current(secrets, secret, now)?)?;
                 let pair = STANDARD.encode(format!("{user}:{password}"));
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Basic {pair}"))?;
+                authorize(headers, &format!("Basic {pair}"))?;
             }
             Auth::SecretHeader { header, secret } => {
                 set(headers, header, text(current(secrets, secret, now)?)?)?;
@@ -62,7 +62,7 @@ pub(super) fn add(
                 let claims =
                     jwt::ZgwClaims::of_client(&scheme.client_id, now.as_seconds(), lifetime);
                 let token = jwt::sign(secret.expose(), &claims);
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+                authorize(headers, &format!("Bearer {token}"))?;
             }
             // Not secrets of the subscription; see `certify`.
             Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
@@ -91,10 +91,11 @@ pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<()
     insert(headers, header, value)
 }
 
-/// Access tokens may be longer than what people may put into a header.
-fn bearer(headers: &mut HeaderMap, token: &str) -> Result<(), BuildError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| BuildError::Auth("the access token is not a header value".to_owned()))?;
+/// Sets `Authorization`. Tokens and encoded passwords may be longer than what people may put into a
+/// header of their own; what they are made of has its own bounds.
+fn authorize(headers: &mut HeaderMap, value: &str) -> Result<(), BuildError> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| BuildError::Auth("the credentials are not a header value".to_owned()))?;
     value.set_sensitive(true);
     headers.insert(header::AUTHORIZATION, value);
     Ok(())

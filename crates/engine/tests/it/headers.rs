@@ -72,6 +72,37 @@ async fn a_secret_that_no_header_can_carry_is_refused_when_it_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_secret_that_is_taken_can_be_sent() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    let longest = "x".repeat(4_096);
+    for (n, auth) in [
+        json!({"kind": "bearer", "secret": "token"}),
+        json!({"kind": "basic", "user": "me", "secret": "token"}),
+        json!({"kind": "secret_header", "secret": "token", "header": "X-Key"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let new = NewSubscription {
+            url: format!("https://{n}/"),
+            overrides: json!({"auth": [auth]}),
+            secrets: vec![SecretInput {
+                name: SecretName::new("token").expect("a name"),
+                value: longest.clone(),
+            }],
+            ..NewSubscription::default()
+        };
+        engine.create_subscription(TENANT, new).await.expect("made");
+    }
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(1).await;
+    assert_eq!(house.counts().await.delivered, 3);
+    assert!(house.receivers.of("https://0/")[0].headers["authorization"].len() > 4_096);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_content_type_that_is_no_header_value_is_refused_when_it_is_published() {
     let house = House::new();
     let engine = house.engine(1).await;
