@@ -311,6 +311,7 @@ impl Inner {
     /// A link to use again, if its address is still allowed.
     fn idle(&self, key: &Key, now: Instant) -> Option<Box<Link>> {
         let link = self.pool.take(key, now)?;
+        self.dialer.guard.refresh(now);
         self.dialer.guard.check_address(link.peer.ip(), link.peer.port()).is_ok().then_some(link)
     }
 

@@ -135,6 +135,7 @@ impl Guard {
 
     /// Whether a connection to this address and port may be opened, or used again.
     pub fn check_address(&self, ip: IpAddr, port: u16) -> Result<(), AddressRefusal> {
+        let written = ip;
         let ip = self.meant(ip);
         // The same place can be written as an IPv6 address, which rules must not miss.
         let embedded = match ip {
@@ -142,7 +143,7 @@ impl Guard {
             IpAddr::V4(_) => [None; 2],
         };
         let embedded = embedded.map(|v4| v4.map(IpAddr::V4));
-        let spelled = || std::iter::once(&ip).chain(embedded.iter().flatten());
+        let spelled = || [&written, &ip].into_iter().chain(embedded.iter().flatten());
         if spelled().any(|ip| self.own.listens_on(*ip, port)) {
             return Err(AddressRefusal::OwnListener);
         }

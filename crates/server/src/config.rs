@@ -67,6 +67,8 @@ pub struct Config {
 pub struct Server {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Names and addresses by which the world knows it, which cannot be receivers.
+    pub public_names: Vec<String>,
     /// Connections at once.
     pub connections: usize,
     /// Connections at once from one address; 0: no limit.
@@ -383,6 +385,7 @@ impl Check<'_> {
             )
         });
         Some(Server {
+            public_names: raw.public_names.clone(),
             connections: self.at_least_one("server.connections", raw.connections),
             connections_per_address: raw.connections_per_address,
             body: self.at_least_one("server.body", raw.body.0),

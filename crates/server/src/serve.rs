@@ -123,7 +123,7 @@ async fn start(
 
     let opened = storage::open(&store).await?;
     let egress = way_out(egress)?;
-    let surroundings = Surroundings::new(socket.local_addr()?, &store);
+    let surroundings = Surroundings::new(socket.local_addr()?, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
     let engine = start_engine(egress, options, seal, &store, &opened).await?;

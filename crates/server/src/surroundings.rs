@@ -1,5 +1,6 @@
-//! What belongs to this installation, as far as this process knows it: where it listens, and where
-//! its database is. Tenants must not make the server talk to either.
+//! What belongs to this installation, as far as this process knows it: where it listens, by which
+//! names the world knows it, and where its database is. Tenants must not make the server talk to any
+//! of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -20,21 +21,29 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Surroundings {
     listener: SocketAddr,
     database: Vec<(String, u16)>,
+    /// Names and addresses by which the world knows this server.
+    public: Vec<String>,
 }
 
 impl Surroundings {
     /// Of a server that listens there and has this store.
-    pub fn new(listener: SocketAddr, store: &config::Store) -> Self {
+    pub fn new(listener: SocketAddr, public: &[String], store: &config::Store) -> Self {
         let database = match &store.kind {
             StoreKind::Sqlite => Vec::new(),
             StoreKind::Postgres(options) => options.hosts(),
         };
-        Self { listener, database }
+        Self { listener, database, public: public.to_vec() }
     }
 
     /// What egress must not reach, as far as it is written down; no name is looked up.
     pub fn written(&self) -> Own {
         let mut own = Own { listeners: vec![self.listener], ..Own::default() };
+        for host in &self.public {
+            match host.parse() {
+                Ok(ip) => own.addresses.push(ip),
+                Err(_) => own.names.push(host.clone()),
+            }
+        }
         for (host, port) in &self.database {
             match host.parse() {
                 Ok(ip) => add(&mut own, ip, *port),
@@ -69,15 +78,24 @@ impl Surroundings {
         if self.names().next().is_none() {
             return;
         }
+        let mut last = self.own().await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOKUP_EVERY) => {}
             }
-            // A name that does not resolve for once has not moved.
-            if let (own, true) = self.looked_up().await {
-                guard.set_own(own);
+            let (mut own, complete) = self.looked_up().await;
+            if !complete {
+                // A name that does not resolve for once has not moved; others may have.
+                own.listeners.extend(last.listeners.iter().copied());
+                own.addresses.extend(last.addresses.iter().copied());
             }
+            own.listeners.sort_unstable();
+            own.listeners.dedup();
+            own.addresses.sort_unstable();
+            own.addresses.dedup();
+            guard.set_own(own.clone());
+            last = own;
         }
     }
 }
@@ -115,7 +133,11 @@ mod tests {
     fn surroundings(url: &str) -> Surroundings {
         let kind = StoreKind::Postgres(Box::new(postgres::Options::new(url)));
         let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
-        Surroundings::new("0.0.0.0:8080".parse().expect("address"), &store)
+        Surroundings::new(
+            "0.0.0.0:8080".parse().expect("address"),
+            &["203.0.113.7".to_owned(), "hooks.example".to_owned()],
+            &store,
+        )
     }
 
     #[tokio::test]
@@ -124,11 +146,13 @@ mod tests {
         let expected: Vec<SocketAddr> =
             ["0.0.0.0:8080", "10.0.0.7:6543"].map(|text| text.parse().expect("address")).into();
         assert_eq!(own.listeners, expected);
-        assert_eq!(own.addresses, ["10.0.0.7".parse::<IpAddr>().expect("address")]);
-        assert!(own.names.is_empty());
+        let addresses: [IpAddr; 2] =
+            ["203.0.113.7", "10.0.0.7"].map(|text| text.parse().expect("address"));
+        assert_eq!(own.addresses, addresses);
+        assert_eq!(own.names, ["hooks.example"]);
 
         let own = surroundings("postgres://u@localhost/d").own().await;
-        assert_eq!(own.names, ["localhost"]);
+        assert_eq!(own.names, ["hooks.example", "localhost"]);
         assert!(
             own.listeners
                 .iter()

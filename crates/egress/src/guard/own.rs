@@ -83,12 +83,12 @@ impl OwnState {
     /// Whether a server of ours answers there.
     pub(super) fn listens_on(&self, ip: IpAddr, port: u16) -> bool {
         let known = self.known.load();
+        let ip = ip.to_canonical();
         let mut on_port = known.own.listeners.iter().filter(|listener| listener.port() == port);
         on_port.any(|listener| {
-            // Connecting to no address in particular reaches this machine.
-            listener.ip() == ip
-                || (listener.ip().is_unspecified() && known.is_local(ip))
-                || (ip.is_unspecified() && known.is_local(listener.ip()))
+            let own = listener.ip().to_canonical();
+            // One that was named by one address of this machine may well listen on all of them.
+            own == ip || (known.is_local(own) && known.is_local(ip))
         })
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{AttemptOutcome, FailureCode};
-use posthorn_egress::{self as egress, Egress, PoolKey};
+use posthorn_egress::{self as egress, Egress, PoolKey, Target, UrlRefusal};
 
 use super::{Outbound, Sending, Transport, UrlProblem, Vetting};
-use crate::catalog::TlsChoice;
+use crate::catalog::{Endpoint, TlsChoice};
 
 /// How long a look at a host's addresses may take when a URL is written down.
 const VET_WITHIN: Duration = Duration::from_secs(5);
@@ -37,9 +37,9 @@ impl Transport for EgressTransport {
         let egress = self.0.clone();
         let target = egress.guard().check_url(url);
         Box::pin(async move {
-            let target = target.map_err(|refusal| UrlProblem {
-                code: refusal.code(),
-                message: refusal.to_string(),
+            let target = target.map_err(|refusal| {
+                let (code, message) = refusal.for_tenants();
+                UrlProblem { code, message }
             })?;
             // What the resolver said stays with the operator: it may describe an inner network.
             egress.vet(&target, VET_WITHIN).await.map_err(|(code, detail)| {
@@ -68,20 +68,9 @@ impl Transport for EgressTransport {
                     return AttemptOutcome::Failed { code, detail };
                 }
             };
-            // Parsed and vetted once for each version of a subscription.
-            let target = request.endpoint.target.get_or_init(|| {
-                egress
-                    .guard()
-                    .check_url(&request.endpoint.url)
-                    .map(Arc::new)
-                    .map_err(|refusal| refusal.for_tenants().1)
-            });
-            let target = match target {
-                Ok(target) => Arc::clone(target),
-                Err(detail) => {
-                    let detail = detail.clone();
-                    return AttemptOutcome::Failed { code: FailureCode::UrlNotAllowed, detail };
-                }
+            let target = match target(&egress, &request.endpoint) {
+                Ok(target) => target,
+                Err((code, detail)) => return AttemptOutcome::Failed { code, detail },
             };
             let request = egress::Request {
                 tenant: request.tenant,
@@ -102,6 +91,23 @@ impl Transport for EgressTransport {
             egress.send(request).await.outcome
         })
     }
+}
+
+/// Parsed once for each version of a subscription. That its address is closed may change without the
+/// subscription: it is neither remembered nor for good.
+fn target(egress: &Egress, endpoint: &Endpoint) -> Result<Arc<Target>, (FailureCode, String)> {
+    let shape = |detail: &String| (FailureCode::UrlNotAllowed, detail.clone());
+    if let Some(known) = endpoint.target.get() {
+        return known.as_ref().map(Arc::clone).map_err(shape);
+    }
+    let fresh = match egress.guard().check_url(&endpoint.url) {
+        Ok(target) => Ok(Arc::new(target)),
+        Err(refusal @ (UrlRefusal::Address(_) | UrlRefusal::HostOwn)) => {
+            return Err((FailureCode::AddressNotAllowed, refusal.to_string()));
+        }
+        Err(refusal) => Err(refusal.for_tenants().1),
+    };
+    endpoint.target.get_or_init(|| fresh).as_ref().map(Arc::clone).map_err(shape)
 }
 
 /// Made once for each version of the certificates in it.

@@ -29,6 +29,7 @@ pub(super) struct RawConfig {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawServer {
     pub(super) listen: String,
+    pub(super) public_names: Vec<String>,
     pub(super) connections: usize,
     pub(super) connections_per_address: usize,
     pub(super) body: ByteSize,

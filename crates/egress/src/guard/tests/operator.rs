@@ -101,6 +101,9 @@ fn nat64_takes_the_verdict_of_the_address_inside() {
         check(&on, text, verdict);
         check(&off, text, Blocked);
     }
+    let deny = rules(&["[64:ff9b::]/96"]);
+    let closed = Guard::new(Rules { nat64: true, deny, ..Rules::default() });
+    check(&closed, "http://[64:ff9b::808:808]/", Blocked);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn what_belongs_to_us_is_closed() {
 #[test]
 fn no_spelling_of_our_own_listener_is_open() {
     let guard = guard(&["0.0.0.0/0", "::/0"], &[]);
-    for listener in ["0.0.0.0:8080", "[::]:8080", "127.0.0.1:8080"] {
+    for listener in ["0.0.0.0:8080", "[::]:8080", "127.0.0.1:8080", "[::ffff:0.0.0.0]:8080"] {
         let listeners = vec![listener.parse().expect(listener)];
         guard.set_own(Own { listeners, ..Own::default() });
         for host in [
@@ -198,8 +201,8 @@ fn no_spelling_of_our_own_listener_is_open() {
             check(&guard, &format!("http://{host}:8081/"), Allowed);
         }
     }
-    // Only where it listens.
-    check(&guard, "http://[::1]:8080/", Allowed);
+    // Whoever is named by one address of this machine may listen on all of them; on others not.
+    assert_eq!(code(&guard, "http://[::1]:8080/"), "address_own_listener");
     check(&guard, "http://10.0.0.1:8080/", Allowed);
     let listeners = vec!["[::]:8080".parse().expect("address")];
     guard.set_own(Own { listeners, ..Own::default() });

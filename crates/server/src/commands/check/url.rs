@@ -64,7 +64,8 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
 /// The guard as `serve` would have it, except that no name is looked up.
 fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
     let config = config::load(&config.inputs())?.config;
-    let surroundings = Surroundings::new(config.server.listen, &config.store);
+    let surroundings =
+        Surroundings::new(config.server.listen, &config.server.public_names, &config.store);
     let egress = Egress::new(config.egress).map_err(|e| {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;
