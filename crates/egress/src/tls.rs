@@ -201,3 +201,56 @@ fn id_of(identity: Option<&Identity>, mut authorities: Vec<CertificateDer<'stati
 fn length(length: usize) -> [u8; 8] {
     u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use posthorn_domain::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn session_caches_are_bounded_and_whoever_is_away_longest_loses_its_own() {
+        let tls = Tls::new(None).expect("TLS");
+        let tenant = |number: usize| TenantId::new(Timestamp::from_millis(1), number as u128);
+        let first = tls.for_tenant(tenant(0), None);
+        let second = tls.for_tenant(tenant(1), None);
+        assert!(!Arc::ptr_eq(&first, &second), "never shared");
+        for number in 2..2 * CACHES_MAX {
+            tls.for_tenant(tenant(number), None);
+            assert!(Arc::ptr_eq(&first, &tls.for_tenant(tenant(0), None)), "in use, so kept");
+        }
+        assert_eq!(tls.caches.lock().configs.len(), CACHES_MAX);
+        assert!(!Arc::ptr_eq(&second, &tls.for_tenant(tenant(1), None)), "away, so lost");
+    }
+
+    #[test]
+    fn what_is_in_a_configuration_tells_it_apart() {
+        let tls = Tls::new(None).expect("TLS");
+        let pem = |name: &str| {
+            let key = rcgen::KeyPair::generate().expect("key");
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("names");
+            (params.self_signed(&key).expect("certificate").pem(), key.serialize_pem())
+        };
+        let ((one, one_key), (other, _)) = (pem("one.example"), pem("other.example"));
+        let identity = Identity::parse(one.as_bytes(), one_key.as_bytes()).expect("identity");
+        let id = |identity: Option<&Identity>, trusted: &[&str]| {
+            let trusted: Vec<&[u8]> = trusted.iter().map(|pem| pem.as_bytes()).collect();
+            tls.client(identity, &trusted).expect("client").id()
+        };
+        let different = [
+            id(None, &[]),
+            id(Some(&identity), &[]),
+            id(None, &[&one]),
+            id(None, &[&other]),
+            id(None, &[&one, &other]),
+            id(Some(&identity), &[&one]),
+        ];
+        for (index, id) in different.iter().enumerate() {
+            assert!(!different[..index].contains(id), "{index}");
+        }
+        assert!(id(None, &[&other, &one, &one]) == different[4], "order changes nothing");
+        assert!(id(None, &[&(one.clone() + &other)]) == different[4], "nor how it is written");
+        let debug = format!("{:?}", tls.client(Some(&identity), &[]).expect("client"));
+        assert!(debug.contains("has_identity: true") && !debug.contains("KEY"), "{debug}");
+    }
+}

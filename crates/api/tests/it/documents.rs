@@ -30,6 +30,16 @@ fn error_reference_is_the_one_checked_in() {
 }
 
 #[test]
+fn every_failure_of_an_attempt_is_explained_in_the_reference() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for code in posthorn_domain::FailureCode::ALL {
+        let name = format!("`{}`", code.as_str());
+        assert!(text.lines().any(|line| line.starts_with('|') && line.contains(&name)), "{name}");
+    }
+}
+
+#[test]
 fn every_route_is_in_the_openapi_document_and_vice_versa() {
     let document: Value = serde_json::from_str(&openapi_document()).unwrap();
     let mut documented = BTreeSet::new();

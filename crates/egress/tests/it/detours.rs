@@ -73,13 +73,26 @@ async fn nothing_a_receiver_says_makes_us_connect_elsewhere() {
 #[ignore = "part of no_proxy_of_the_environment_is_used, which runs it with an environment"]
 async fn sends_to_the_receiver_of_its_environment() {
     let url = std::env::var("RECEIVER").expect("started by the other test");
-    assert_eq!(answer(&send(&egress(), &url).await).status, 200);
+    let egress = egress();
+    assert_eq!(answer(&send(&egress, &url).await).status, 200);
+    // It speaks no TLS, but it is the one that is called.
+    let sent = send(&egress, &url.replace("http://", "https://")).await;
+    assert_eq!(failure(&sent), FailureCode::TlsFailed);
 }
 
 #[tokio::test]
 async fn no_proxy_of_the_environment_is_used() {
     let proxy = Receiver::always(OK).await;
-    let receiver = Receiver::always(OK).await;
+    // Hangs up on whatever is not a request.
+    let receiver = Receiver::start(|mut tcp, _| async move {
+        let mut first = [0];
+        if tcp.peek(&mut first).await.is_ok() && first == *b"P" {
+            read_request(&mut tcp).await;
+            let _ = tcp.write_all(OK.as_bytes()).await;
+        }
+        crate::receiver::linger(tcp).await;
+    })
+    .await;
     let at = format!("http://{}", proxy.address);
     let names =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
@@ -103,7 +116,7 @@ async fn no_proxy_of_the_environment_is_used() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("1 passed"), "{said}");
     }
-    assert_eq!(receiver.accepted(), 3);
+    assert_eq!(receiver.accepted(), 6, "plain and TLS, three times");
     assert_eq!(proxy.accepted(), 0);
 }
 

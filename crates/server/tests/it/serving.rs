@@ -181,6 +181,7 @@ fn probes_and_metrics_answer_without_a_key() {
         "posthorn_store_commit_seconds_bucket",
         "posthorn_build_info{version=",
         "process_resident_memory_bytes",
+        "posthorn_egress_connections_total{how=\"opened\"}",
     ] {
         assert!(metrics.contains(part), "`{part}` is not in:\n{metrics}");
     }
@@ -206,6 +207,41 @@ fn a_receiver_that_is_gone_is_told_in_status_log_and_metrics() {
     eventually("the count", || get(&server.url, "/metrics").contains(counted).then_some(()));
     assert!(server.running.stderr().contains("a subscription was disabled"));
     server.stop();
+}
+
+#[test]
+fn the_server_does_not_deliver_to_itself() {
+    let mut home = Home::new();
+    let server = home.serve();
+    let port = server.url.rsplit(':').next().expect("a port").to_owned();
+    // Loopback is open here, and still the server's own port is not.
+    for url in [server.url.clone(), format!("http://2130706433:{port}/v1/events")] {
+        let output = server
+            .command()
+            .args(["subscriptions", "create", &url, "--profile", "quick"])
+            .output()
+            .expect("runs");
+        assert_exit(&output, 1);
+        // The tenant learns that it is closed, not what is there.
+        assert_says(&output, &["receivers may not be at this address"]);
+        assert!(!err(&output).contains("installation"), "{}", err(&output));
+    }
+    server.stop();
+}
+
+#[test]
+fn opening_metadata_is_said_loudly() {
+    let home = Home::new();
+    let mut running = Running::start(posthorn(home.path()).args([
+        "serve",
+        "--set",
+        "egress.dangerously_allow_metadata=true",
+    ]));
+    running.wait_for("the warning", |text| {
+        text.contains("egress.dangerously_allow_metadata is on").then_some(())
+    });
+    running.signal("TERM");
+    running.wait();
 }
 
 fn get(url: &str, path: &str) -> String {
