@@ -2,5 +2,6 @@
 
 mod delivery;
 mod house;
+mod limits;
 mod management;
 mod nodes;
