@@ -52,7 +52,7 @@ impl Home {
             format!("store:\n  url: {}\n", self.store)
         };
         let config = format!(
-            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
+            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\nadmission:\n  disk_refuse: 100\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
             path.join("seal.key").display()
         );
         if !path.join("seal.key").exists() {
