@@ -13,7 +13,8 @@ use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
 use serde::de::DeserializeOwned;
 
-use crate::limits::{Limits, rate_limited};
+use crate::identity::ProxyIdentity;
+use crate::limits::{Limits, Peer, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
 use crate::routes::{Access, Route};
@@ -72,9 +73,10 @@ impl Call {
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
             Access::Scope(scope) => {
-                let caller = match authorize(&api.engine, scope, &parts.headers) {
+                let peer = parts.extensions.get::<Peer>();
+                let caller = match authorize(api, scope, peer, &parts.headers) {
                     Err(problem) if problem.is(codes::UNAUTHORIZED) => {
-                        let (peer, now) = (parts.extensions.get(), api.engine.admission().nanos());
+                        let now = api.engine.admission().nanos();
                         return Err(api.limits.failed(peer, now));
                     }
                     other => other?,
@@ -147,9 +149,16 @@ impl Call {
 }
 
 /// Who sends this, and may they?
-fn authorize(engine: &Engine, scope: Scope, headers: &HeaderMap) -> Result<Caller> {
-    let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
-    let principal = engine.authenticate(text).ok_or_else(Problem::unauthorized)?;
+fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller> {
+    let engine = &api.engine;
+    let vouched = |identity: &ProxyIdentity| identity.principal(engine, peer, headers);
+    let principal = match api.options.identity.as_ref().and_then(vouched) {
+        Some(principal) => principal,
+        None => {
+            let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
+            engine.authenticate(text).ok_or_else(Problem::unauthorized)?
+        }
+    };
     let allowed = match scope {
         // A key bound to a tenant is never an operator, whatever its scopes say.
         Scope::Operator => principal.is_operator(),

@@ -150,6 +150,12 @@ codes! {
         "The URL guard refuses the URL: its form, scheme, port or address is not allowed."
         "Use a public HTTPS URL. Operators can allow private networks in the config."
 
+    INVALID_CERTIFICATE 422 "invalid_certificate" "Invalid certificate"
+        "A certificate cannot be registered as it is, or the one that a policy asks for is not in \
+         the registry, revoked or out of date; `field` and `detail` say which and why."
+        "Give the PEM text of the certificate, its chain behind it, and the key that belongs to it; \
+         or register the missing one first with `posthorn certificates add`."
+
     INVALID_SECRET 422 "invalid_secret" "Invalid secret"
         "A secret that the policy needs is missing, or one that was given is malformed."
         "Give the secret that `detail` names, in the form it asks for."

@@ -19,7 +19,10 @@ mod body;
 mod call;
 mod codes;
 mod cursor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
+mod identity;
 mod json;
 mod limits;
 pub mod metrics;
@@ -35,6 +38,7 @@ mod wire;
 use std::sync::Arc;
 
 pub use codes::{ErrorCode, error_codes, reference_page};
+pub use identity::ProxyIdentity;
 pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
 pub use router::router;
@@ -55,6 +59,8 @@ pub struct Options {
     pub batch_bytes: usize,
     /// Limits on who asks.
     pub limits: LimitOptions,
+    /// The proxy that vouches for callers without a key, if there is one.
+    pub identity: Option<ProxyIdentity>,
 }
 
 impl Default for Options {
@@ -64,6 +70,7 @@ impl Default for Options {
             body_bytes: 1 << 20,
             batch_bytes: 8 << 20,
             limits: LimitOptions::default(),
+            identity: None,
         }
     }
 }

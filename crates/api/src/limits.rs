@@ -55,6 +55,10 @@ impl Peer {
         Self(Arc::new(Connection { address, refused_at: AtomicU64::new(0) }))
     }
 
+    pub(crate) fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
     /// Notes a refusal; true when the last one was just now, so that the client repeats at once
     /// although it was asked to wait.
     fn refused(&self, now: u64) -> bool {

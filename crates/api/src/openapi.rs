@@ -125,7 +125,9 @@ fn path_parameters(path: &str) -> Vec<Value> {
 fn responses(route: &Route) -> Value {
     let mut good = json!({"description": route.summary});
     if let Some(schema) = route.answer {
-        good["content"] = json!({"application/json": {"schema": reference(schema)}});
+        let media_type =
+            if schema == "JwkSet" { "application/jwk-set+json" } else { "application/json" };
+        good["content"] = json!({media_type: {"schema": reference(schema)}});
     } else if route.operation == "metrics" {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
     }

@@ -153,6 +153,11 @@ impl From<EngineError> for Problem {
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
             }
+            EngineError::Certificate { field, problem } => {
+                Self::new(codes::INVALID_CERTIFICATE, problem).at(field)
+            }
+            EngineError::SecretKind(_) => Self::new(codes::INVALID_SECRET, text).at("secret_kind"),
+            EngineError::Overlap { .. } => Self::field("overlap", text),
             EngineError::Event { field, problem } => Self::field(field, problem),
             EngineError::PayloadTooLarge { .. } => {
                 Self::new(codes::PAYLOAD_TOO_LARGE, text).at("payload")

@@ -12,6 +12,7 @@ use crate::problem::{Problem, Result, chain};
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(crate) const JWK_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 pub(crate) const METRICS: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");

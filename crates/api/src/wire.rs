@@ -7,12 +7,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
-    Attempt, AttemptOutcome, Delivery, DeliveryState, Destination, Event, EventId, EventType,
-    FailureCode, Filter, KeyId, LaneKey, ProfileName, Redrive, RedriveFilter, RedriveId,
-    RedriveState, Scope, Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId,
-    Timestamp, Topic, TopicName,
+    Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
+    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName,
+    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
+    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
-use posthorn_engine::{EventExplanation, KnownKey, Published};
+use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -273,6 +273,8 @@ pub(crate) struct SubscriptionBody<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    public_keys: Vec<PublicKeyView>,
     version: u64,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -280,8 +282,29 @@ pub(crate) struct SubscriptionBody<'a> {
     pub(crate) signing_secret: Option<&'a str>,
 }
 
-impl<'a> From<&'a Subscription> for SubscriptionBody<'a> {
-    fn from(subscription: &'a Subscription) -> Self {
+/// What receivers verify asymmetric signatures with.
+#[derive(Serialize)]
+pub(crate) struct PublicKeyView {
+    secret: SecretName,
+    key: String,
+    kid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+}
+
+impl From<&VerificationKey> for PublicKeyView {
+    fn from(known: &VerificationKey) -> Self {
+        Self {
+            secret: known.secret.clone(),
+            key: known.key.to_string(),
+            kid: known.jwk().kid,
+            expires_at: known.expires_at,
+        }
+    }
+}
+
+impl<'a> SubscriptionBody<'a> {
+    pub(crate) fn new(subscription: &'a Subscription, keys: &[VerificationKey]) -> Self {
         let Destination::Webhook { url } = &subscription.destination;
         let (status, status_reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),
@@ -301,6 +324,7 @@ impl<'a> From<&'a Subscription> for SubscriptionBody<'a> {
             policy,
             status,
             status_reason,
+            public_keys: keys.iter().map(PublicKeyView::from).collect(),
             version: subscription.version.0,
             created_at: subscription.created_at,
             updated_at: subscription.updated_at,
@@ -384,5 +408,75 @@ impl<'a> From<&'a Arc<KnownKey>> for KeyView<'a> {
             last_used_at: None,
             key: None,
         }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct CertificateBody<'a> {
+    id: CertificateId,
+    kind: CertificateKind,
+    description: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    owner: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    host: &'a str,
+    #[serde(skip_serializing_if = "<[Scope]>::is_empty")]
+    scopes: &'a [Scope],
+    thumbprint: Thumbprint,
+    subject: &'a str,
+    certificate: &'a str,
+    has_key: bool,
+    state: &'static str,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+}
+
+impl<'a> CertificateBody<'a> {
+    pub(crate) fn new(certificate: &'a Certificate, now: Timestamp) -> Self {
+        Self {
+            id: certificate.id,
+            kind: certificate.kind,
+            description: &certificate.description,
+            owner: &certificate.owner,
+            host: &certificate.host,
+            scopes: &certificate.scopes,
+            thumbprint: certificate.thumbprint,
+            subject: &certificate.subject,
+            certificate: &certificate.pem,
+            has_key: certificate.sealed_key.is_some(),
+            state: CertificateState::of(certificate, now).as_str(),
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            created_at: certificate.created_at,
+            updated_at: certificate.updated_at,
+            revoked_at: certificate.revoked_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_we_met_on_the_way_to_a_receiver_is_for_operators_only() {
+        let hidden = FailureCode::ALL.into_iter().filter(|code| {
+            assert_eq!(detail(Some(*code), "10.0.0.7", true), Some("10.0.0.7"));
+            detail(Some(*code), "10.0.0.7", false).is_none()
+        });
+        let hidden: Vec<&str> = hidden.map(FailureCode::as_str).collect();
+        let expected = [
+            "dns_failed",
+            "dns_timeout",
+            "address_not_allowed",
+            "connect_failed",
+            "connect_timeout",
+            "internal",
+        ];
+        assert_eq!(hidden, expected);
     }
 }

@@ -21,7 +21,9 @@ pub enum FailureCode {
     ConnectFailed,
     /// No connection in time.
     ConnectTimeout,
-    /// The TLS handshake failed: certificate, protocol or cipher.
+    /// The receiver's certificate is out of date, for another name, or not trusted.
+    TlsCertificateInvalid,
+    /// The TLS handshake failed for another reason: protocol, cipher, or the receiver refused us.
     TlsFailed,
     /// The TLS handshake took too long.
     TlsTimeout,
@@ -39,19 +41,25 @@ pub enum FailureCode {
     RequestInvalid,
     /// A secret or identity the policy asks for is missing.
     AuthUnavailable,
+    /// The client certificate the policy asks for is missing, revoked, out of date or cannot be
+    /// opened.
+    CertificateUnavailable,
+    /// The token that the receiver asks for could not be fetched.
+    TokenUnavailable,
     /// The attempt itself crashed; a defect of ours, never of the receiver.
     Internal,
 }
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 16] = [
+    pub const ALL: [FailureCode; 19] = [
         Self::UrlNotAllowed,
         Self::DnsFailed,
         Self::DnsTimeout,
         Self::AddressNotAllowed,
         Self::ConnectFailed,
         Self::ConnectTimeout,
+        Self::TlsCertificateInvalid,
         Self::TlsFailed,
         Self::TlsTimeout,
         Self::ResponseTimeout,
@@ -61,6 +69,8 @@ impl FailureCode {
         Self::ResponseHeadTooLarge,
         Self::RequestInvalid,
         Self::AuthUnavailable,
+        Self::CertificateUnavailable,
+        Self::TokenUnavailable,
         Self::Internal,
     ];
 
@@ -73,6 +83,7 @@ impl FailureCode {
             Self::AddressNotAllowed => "address_not_allowed",
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
+            Self::TlsCertificateInvalid => "tls_certificate_invalid",
             Self::TlsFailed => "tls_failed",
             Self::TlsTimeout => "tls_timeout",
             Self::ResponseTimeout => "response_timeout",
@@ -82,6 +93,8 @@ impl FailureCode {
             Self::ResponseHeadTooLarge => "response_head_too_large",
             Self::RequestInvalid => "request_invalid",
             Self::AuthUnavailable => "auth_unavailable",
+            Self::CertificateUnavailable => "certificate_unavailable",
+            Self::TokenUnavailable => "token_unavailable",
             Self::Internal => "internal",
         }
     }
@@ -94,7 +107,14 @@ impl FailureCode {
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
     /// Only such failures count for the breaker.
     pub const fn blames_receiver(self) -> bool {
-        !matches!(self, Self::RequestInvalid | Self::AuthUnavailable | Self::Internal)
+        !matches!(
+            self,
+            Self::RequestInvalid
+                | Self::AuthUnavailable
+                | Self::CertificateUnavailable
+                | Self::TokenUnavailable
+                | Self::Internal
+        )
     }
 }
 

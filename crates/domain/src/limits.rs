@@ -22,6 +22,8 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 pub const WAIT_DAYS_MAX: u64 = 30;
 /// Custom headers per subscription.
 pub const HEADERS_MAX: usize = 20;
+/// Longest custom header name in bytes.
+pub const HEADER_NAME_BYTES_MAX: usize = 64;
 /// Longest custom header value in bytes.
 pub const HEADER_VALUE_BYTES_MAX: usize = 4_096;
 /// Bytes of a response body read before the connection is dropped.

@@ -61,6 +61,11 @@ impl Template {
         Ok(out)
     }
 
+    /// As it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The placeholders it uses.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

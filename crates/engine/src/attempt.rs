@@ -1,4 +1,4 @@
-//! One attempt: ask the gate, build the request, send it, say how it went.
+//! One attempt: ask the gate, fetch a token, build the request, send it, say how it went.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use tracing::{debug, info, warn};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::{self, AttemptLookup, BuildError};
-use crate::scheduler::LeaseTerm;
+use crate::scheduler::{LeaseTerm, Slot};
+use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport};
 
 /// What attempts need besides their work.
@@ -23,6 +24,7 @@ pub(crate) struct Surroundings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,
+    pub(crate) tokens: Tokens,
 }
 
 /// An attempt to be made.
@@ -32,8 +34,8 @@ pub(crate) struct Job {
     pub(crate) view: Arc<SubscriptionView>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) fence: Fence,
-    /// Whether it uses one of the slots of the sick.
-    pub(crate) sick: bool,
+    /// What it counts as among the attempts under way.
+    pub(crate) slot: Slot,
     /// The losses of shards when it began: it may only be sent while leases hold and none was lost
     /// since. `None` for a test, which needs no lease.
     pub(crate) leased: Option<u64>,
@@ -91,13 +93,29 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
             Err(detail) => return failed(FailureCode::RequestInvalid, detail),
         }
     }
+    let before_token = around.clock.now();
+    let way = Way { transport: &*around.transport, clock: &*around.clock };
+    let token = match around.tokens.for_attempt(&way, &job.view, &job.policy).await {
+        Ok(token) => token,
+        Err(TokenError::Secret(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+        Err(TokenError::Unavailable(detail)) => {
+            return failed(FailureCode::TokenUnavailable, detail);
+        }
+    };
     let now = around.clock.now();
-    let built = request::build(&job.view, &job.policy, &job.work, now);
-    let outbound = match built {
+    let text = token.as_ref().map(Lent::text);
+    let built = request::build(&around.catalog, &job.view, &job.policy, &job.work, text, now);
+    let mut outbound = match built {
         Ok(outbound) => outbound,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlNotAllowed, detail),
+        Err(BuildError::Certificate(missing)) => {
+            return failed(FailureCode::CertificateUnavailable, missing.to_string());
+        }
     };
+    // What the token took is taken off, so that the whole attempt keeps its deadline.
+    outbound.deadlines.shorten(now.since(before_token));
     // Nothing is awaited between these checks and the send: once an unsubscribe has returned, no
     // request of the old subscription begins. The lease may have run out while the gate was asked or
     // the claim written, and with it the promise that this node's catalog is fresh.
@@ -116,6 +134,10 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     }
     log_before(job, now);
     let outcome = around.transport.send(outbound).await;
+    if let (Some(token), AttemptOutcome::Answered(Answer { status: 401, .. })) = (&token, &outcome)
+    {
+        around.tokens.refused(token);
+    }
     log_failure(job, now, &outcome);
     Ended::Outcome(outcome)
 }
@@ -136,6 +158,7 @@ async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, Stri
             path_and_query: None,
             method: http::Method::GET,
             headers: http::HeaderMap::new(),
+            tls: None,
             body: bytes::Bytes::new(),
             deadlines: Deadlines {
                 connect: timeout,

@@ -4,6 +4,7 @@
 //! plan for an event remembers the version it was made on, so that the store can refuse a plan that
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
 
+pub(crate) mod certificates;
 mod known_key;
 mod view;
 
@@ -15,16 +16,17 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    CatalogVersion, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId, Tenant,
-    TenantId, Timestamp, Topic, TopicName,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
+    Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::CatalogDelta;
 
 use crate::error::{Error, Result};
 
+pub use certificates::{CertificateView, TlsChoice};
 pub use known_key::KnownKey;
-pub use view::{Endpoint, Secrets, SubscriptionView};
+pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -44,6 +46,13 @@ struct State {
     keys: Map<KeyId, Arc<KnownKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
     policies: Map<(ProfileName, String), Arc<Policy>>,
+    certificates: certificates::Certificates,
+    /// Certificates by tenant and host.
+    by_host: Map<(TenantId, String), Vec<CertificateId>>,
+    /// The `caller` certificates by thumbprint.
+    callers: Map<Thumbprint, CertificateId>,
+    /// What was made of certificates; emptied when any of them changes.
+    tls: Map<certificates::TlsKey, Arc<TlsChoice>>,
 }
 
 struct TenantState {
@@ -120,6 +129,12 @@ impl Catalog {
             };
             state.keys.insert(known.id, Arc::new(known));
         }
+        for certificate in delta.certificates {
+            state.put_certificate(certificate, &self.vault);
+        }
+        for (_, id) in delta.removed_certificates {
+            state.drop_certificate(id);
+        }
         let mut changed = Vec::new();
         for subscription in delta.subscriptions {
             changed.push(subscription.id);
@@ -192,8 +207,8 @@ impl Catalog {
         Ok(Plan { version: tenant.version, matches })
     }
 
-    /// One subscription, whoever's.
-    pub(crate) fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
+    /// One subscription, whoever's: for what is not a secret of its tenant.
+    pub fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
         self.state.read().subscriptions.get(&id).cloned()
     }
 

@@ -21,6 +21,7 @@ use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
+use crate::tokens::Tokens;
 use crate::transport::Transport;
 use crate::wakes::Wakes;
 
@@ -102,6 +103,7 @@ impl Engine {
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
             term: term.clone(),
+            tokens: Tokens::default(),
         });
         let intake_handle = intake::Handle::new(
             publishes,

@@ -2,7 +2,7 @@
 
 use posthorn_domain::filter::FilterError;
 use posthorn_domain::policy::PolicyError;
-use posthorn_domain::{CatalogVersion, EventId, ProfileName, TopicName};
+use posthorn_domain::{CatalogVersion, EventId, ProfileName, Span, TopicName};
 use posthorn_store as store;
 
 use crate::transport::UrlProblem;
@@ -47,6 +47,23 @@ pub enum Error {
         name: String,
         /// What is wrong.
         problem: String,
+    },
+    /// A certificate cannot be registered, or one that a policy needs is not there.
+    #[error("{field}: {problem}")]
+    Certificate {
+        /// Which part.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A kind of signing secret was asked for that does not fit.
+    #[error("secret_kind: {0}")]
+    SecretKind(String),
+    /// A replaced secret should go on signing for too long.
+    #[error("the overlap may be at most {max} (engine.rotation_overlap_max)")]
+    Overlap {
+        /// The longest allowed.
+        max: Span,
     },
     /// An event's field is out of bounds.
     #[error("{field}: {problem}")]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency, LaneKey, TenantId,
     Timestamp, TopicName,
@@ -103,6 +104,8 @@ impl Handle {
                 limit: self.payload_bytes,
             });
         }
+        check_value(&publish.content_type)
+            .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
         Event::check_attributes(&publish.attributes)
             .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
     }

@@ -12,6 +12,8 @@
 //! * [`intake`] groups publishes, matches them with the [`catalog`] and commits both at once.
 //! * [`scheduler`] is one task that owns everything about deliveries that are due soon: the bounded
 //!   window, fairness, breakers, pace. It alone decides what is attempted.
+//! * [`attempt`] asks the gate, fetches a token from [`tokens`] where one is needed, builds the request and
+//!   sends it.
 //! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
 //! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
@@ -29,6 +31,7 @@
 pub mod admission;
 mod attempt;
 pub mod catalog;
+mod certificates;
 mod chance;
 mod engine;
 mod error;
@@ -47,11 +50,13 @@ mod request;
 mod scheduler;
 mod seal;
 mod subscriptions;
+mod tokens;
 pub mod transport;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
-pub use catalog::{Endpoint, KnownKey, SubscriptionView};
+pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
+pub use certificates::{CertificateContents, CertificateState, EXPIRY_WARNING, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};
@@ -59,7 +64,9 @@ pub use explain::{EventExplanation, NotDelivered};
 pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
 pub use options::Options;
+pub use posthorn_sealing::jwk::{Jwk, JwkSet};
+pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use scheduler::Snapshot;
 pub use seal::Resealed;
-pub use subscriptions::{NewSubscription, SecretInput, SubscriptionChange};
+pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

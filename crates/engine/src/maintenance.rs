@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, RedriveState, Shard, SubscriptionId};
+use posthorn_domain::{CertificateKind, Clock, RedriveState, Shard, SubscriptionId};
 use posthorn_store::{DueSubscription, Prune, Store};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -37,8 +37,8 @@ const COUNT_SHARE: u32 = 100;
 
 pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
@@ -142,7 +142,19 @@ impl Maintenance {
         ::metrics::gauge!(metrics::DEAD_STORED).set(counts.dead as f64);
         let pause = COUNT_EVERY.max(began.elapsed() * COUNT_SHARE);
         *self.next_count.lock() = Some(Instant::now() + pause);
+        self.watch_certificates();
         Ok(())
+    }
+
+    /// How long the first certificate of each kind still lasts, so that somebody can be woken before
+    /// it ends rather than after.
+    fn watch_certificates(&self) {
+        let now = self.clock.now();
+        for kind in CertificateKind::ALL {
+            let Some(end) = self.catalog.next_expiry(kind) else { continue };
+            let left = end.as_millis().saturating_sub(now.as_millis()) as f64 / 1_000.0;
+            ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY, "kind" => kind.as_str()).set(left);
+        }
     }
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {

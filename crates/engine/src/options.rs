@@ -46,6 +46,10 @@ pub struct Options {
     pub key_retention: Span,
     /// How long a stop waits for attempts under way.
     pub drain: Duration,
+    /// How long a replaced secret goes on signing when nobody says.
+    pub rotation_overlap: Span,
+    /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
+    pub rotation_overlap_max: Span,
     /// Who may publish when there is too much of everything.
     pub admission: AdmissionOptions,
 }
@@ -71,6 +75,8 @@ impl Default for Options {
             dead_retention: Span::from_secs(30 * 86_400),
             key_retention: Span::from_secs(2 * 86_400),
             drain: Duration::from_secs(25),
+            rotation_overlap: Span::from_secs(86_400),
+            rotation_overlap_max: Span::from_secs(86_400),
             admission: AdmissionOptions::default(),
         }
     }

@@ -2,17 +2,20 @@
 //! attempt, since timestamps, codes and signatures must be of that moment.
 
 mod authenticate;
+mod certify;
 mod lookup;
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
 use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp};
 use posthorn_store::Work;
 
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup};
@@ -24,6 +27,10 @@ pub(crate) enum BuildError {
     Request(String),
     #[error("{0}")]
     Auth(String),
+    #[error("{0}")]
+    Url(String),
+    #[error(transparent)]
+    Certificate(#[from] NoCertificate),
 }
 
 /// What binds a sealed secret to its place: it cannot be moved to another tenant, subscription or
@@ -40,14 +47,17 @@ pub(crate) fn secret_context(
     context
 }
 
-/// Builds the request of one attempt.
+/// Builds the request of one attempt. `token` is the one its policy asks a token server for.
 pub(crate) fn build(
+    catalog: &Catalog,
     view: &SubscriptionView,
     policy: &Policy,
     work: &Work,
+    token: Option<&str>,
     now: Timestamp,
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let body = match shape.body {
         BodySource::Payload => work.event.payload.clone(),
@@ -56,10 +66,10 @@ pub(crate) fn build(
     let mut headers = HeaderMap::with_capacity(shape.headers.len() + 6);
     if shape.body == BodySource::Payload {
         let media_type = shape.content_type.as_deref().unwrap_or(&work.event.content_type);
-        headers.insert(header::CONTENT_TYPE, value(media_type)?);
+        headers.insert(header::CONTENT_TYPE, value("content-type", media_type)?);
     }
     if let Some(agent) = &shape.user_agent {
-        headers.insert(header::USER_AGENT, value(agent)?);
+        headers.insert(header::USER_AGENT, value("user-agent", agent)?);
     }
     for (name, template) in &shape.headers {
         let (name, optional) = match name.strip_suffix('?') {
@@ -68,15 +78,15 @@ pub(crate) fn build(
         };
         match template.render(&values, str::to_owned) {
             Ok(text) => {
-                let name = HeaderName::try_from(name)
-                    .map_err(|_| BuildError::Request(format!("header `{name}` is not a name")))?;
-                headers.insert(name, value(&text)?);
+                let value = value(name, &text)?;
+                headers.insert(header_name(name).map_err(BuildError::Request)?, value);
             }
             Err(_) if optional => {}
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
         }
     }
-    authenticate::add(&policy.auth, view, &values, &body, now, &mut headers)?;
+    authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
+    let tls = certify::add(catalog, policy, view, now, &mut headers)?;
     Ok(Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
@@ -85,14 +95,26 @@ pub(crate) fn build(
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
+        tls,
         body,
         deadlines: Deadlines::from(&policy.limits),
     })
 }
 
-fn value(text: &str) -> Result<HeaderValue, BuildError> {
-    HeaderValue::from_str(text)
-        .map_err(|_| BuildError::Request("a header value has forbidden characters".to_owned()))
+/// A header's name, checked as when its policy was: rules may have become stricter since.
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    check_name(name).map_err(|problem| format!("header `{name}`: {problem}"))?;
+    HeaderName::try_from(name).map_err(|_| format!("header `{name}` is not a name"))
+}
+
+/// A header's value as it was rendered. The template was checked; what it was filled with was not.
+fn header_value(name: &str, text: &str) -> Result<HeaderValue, String> {
+    check_value(text).map_err(|problem| format!("header `{name}`: {problem}"))?;
+    HeaderValue::from_str(text).map_err(|_| format!("header `{name}`: not a header value"))
+}
+
+fn value(name: &str, text: &str) -> Result<HeaderValue, BuildError> {
+    header_value(name, text).map_err(BuildError::Request)
 }
 
 /// Path and query with the policy's additions; `None` when it adds nothing.
@@ -136,7 +158,7 @@ fn path_and_query(
 }
 
 /// Escapes everything but the unreserved characters of RFC 3986.
-fn percent_encode(text: &str) -> Cow<'_, str> {
+pub(crate) fn percent_encode(text: &str) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     if text.bytes().all(plain) {
         return Cow::Borrowed(text);

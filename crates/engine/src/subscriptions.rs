@@ -1,4 +1,6 @@
-//! Managing subscriptions: create, change, pause, rotate secrets, test, delete.
+//! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
+
+mod secrets;
 
 use std::sync::Arc;
 
@@ -6,20 +8,26 @@ use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, NodeId, Policy, ProfileName, SealedSecret, SecretName, Shard, Span,
-    Subscription, SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
-    policy::{Auth, profiles},
+    Fence, Filter, NodeId, ProfileName, Shard, Subscription, SubscriptionId, SubscriptionStatus,
+    TenantId, TopicName,
+    policy::{Auth, Policy, PolicyError, profiles},
 };
-use posthorn_sealing::standard_webhooks::SigningSecret;
+use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::{CatalogChange, Work};
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Job};
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::request::secret_context;
-use crate::scheduler::Effect;
+use crate::metrics;
+use crate::scheduler::{Effect, Slot};
+use crate::transport::UrlProblem;
+
+pub use secrets::{Rotation, SecretInput};
+
+use secrets::{check_secrets, check_signing};
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -39,23 +47,10 @@ pub struct NewSubscription {
     pub overrides: serde_json::Value,
     /// Its secrets. A signing secret that is needed and not given is made up.
     pub secrets: Vec<SecretInput>,
+    /// Which kind of signing secret it wants; HMAC when it does not say.
+    pub secret_kind: Option<SecretKind>,
     /// Whether it starts paused.
     pub paused: bool,
-}
-
-/// A secret given by the subscriber.
-#[derive(Clone)]
-pub struct SecretInput {
-    /// What the policy calls it.
-    pub name: SecretName,
-    /// The secret.
-    pub value: String,
-}
-
-impl std::fmt::Debug for SecretInput {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SecretInput").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 /// What to change; `None` leaves a field as it is.
@@ -78,8 +73,8 @@ pub struct SubscriptionChange {
 }
 
 impl Engine {
-    /// Makes a subscription. Returns it with the signing secret, if one was made up: the only time
-    /// it is shown.
+    /// Makes a subscription. Returns it with the signing secret, if one was made up that the receiver
+    /// has to know: the only time it is shown. A private key stays here for good.
     pub async fn create_subscription(
         &self,
         tenant: TenantId,
@@ -96,19 +91,10 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
-        check_signing(&policy, &new.secrets)?;
-        let mut secrets = Vec::new();
-        for secret in &new.secrets {
-            secrets.push(self.seal(tenant, id, secret, now)?);
-        }
-        let mut made = None;
-        for name in missing(&policy, &secrets) {
-            let text = SigningSecret::generate().to_text();
-            let input = SecretInput { name: name.clone(), value: text.clone() };
-            secrets.push(self.seal(tenant, id, &input, now)?);
-            made = Some(text);
-        }
-        check_secrets(&policy, &secrets)?;
+        self.check_destination(tenant, &url, &policy).await?;
+        self.check_token_url(&policy)?;
+        let (secrets, made) =
+            self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let subscription = Subscription {
@@ -131,25 +117,41 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
-    fn seal(
-        &self,
-        tenant: TenantId,
-        id: SubscriptionId,
-        secret: &SecretInput,
-        now: Timestamp,
-    ) -> Result<SealedSecret> {
-        let problem = |problem: String| Error::Secret { name: secret.name.to_string(), problem };
-        if secret.value.is_empty() || secret.value.len() > 4_096 {
-            return Err(problem("must be 1 to 4096 bytes".to_owned()));
+    /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
+    /// URLs, names that resolve, and certificates that exist.
+    async fn check_destination(&self, tenant: TenantId, url: &str, policy: &Policy) -> Result<()> {
+        let endpoint = Endpoint::new(url.to_owned());
+        let parts = endpoint.parts();
+        parts.check(&policy.url)?;
+        if policy.url.resolve {
+            self.inner.around.transport.vet(url).await?;
         }
-        let context = secret_context(tenant, id, &secret.name);
-        let sealed = self.inner.vault.seal(&context, secret.value.as_bytes());
-        Ok(SealedSecret {
-            name: secret.name.clone(),
-            sealed: Bytes::from(sealed),
-            created_at: now,
-            expires_at: None,
-        })
+        let now = self.now();
+        let missing = |field: &'static str| {
+            move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
+        };
+        for auth in &policy.auth {
+            let Some(choice) = auth.certificate() else { continue };
+            let shown = matches!(auth, Auth::ClientCertificate(_));
+            if shown && !parts.https {
+                let message = "a client certificate can only be shown over https".to_owned();
+                return Err(UrlProblem { code: "https_only", message }.into());
+            }
+            let found = self
+                .catalog()
+                .client_certificate(tenant, choice, parts.host, now)
+                .map_err(missing("policy.auth"))?;
+            if shown {
+                found.identity().map_err(|problem| Error::Certificate {
+                    field: "policy.auth",
+                    problem: format!("certificate {} {problem}", found.certificate.id),
+                })?;
+            }
+        }
+        self.catalog()
+            .tls(tenant, None, &policy.tls.authorities, now)
+            .map_err(missing("policy.tls.authorities"))?;
+        Ok(())
     }
 
     /// Changes a subscription. Attempts that start after this returned use the new version.
@@ -171,6 +173,7 @@ impl Engine {
         for secret in &change.secrets {
             sealed.push(self.seal(tenant, id, secret, now)?);
         }
+        self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
         self.modify(tenant, id, change.expected, |mut subscription| {
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
@@ -195,9 +198,43 @@ impl Engine {
                 self.catalog().profile(&subscription.profile)?.patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            self.check_token_url(&policy)?;
             Ok(subscription)
         })
         .await
+    }
+
+    /// The same for a change, when it concerns the destination or the policy.
+    async fn check_changed_destination(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        change: &SubscriptionChange,
+        url: Option<&str>,
+    ) -> Result<()> {
+        if url.is_none() && change.profile.is_none() && change.overrides.is_none() {
+            return Ok(());
+        }
+        let view = self.catalog().subscription(tenant, id)?;
+        let old = &view.subscription;
+        let profile = change.profile.as_ref().unwrap_or(&old.profile);
+        let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
+        let policy = self.catalog().profile(profile)?.patched(overrides)?;
+        let Destination::Webhook { url: present } = &old.destination;
+        self.check_destination(tenant, url.unwrap_or(present), &policy).await
+    }
+
+    /// Refuses a token server that could never be reached, as far as its URL tells.
+    fn check_token_url(&self, policy: &Policy) -> Result<()> {
+        for auth in &policy.auth {
+            if let Auth::Oauth2(client) = auth
+                && let Err(problem) = self.inner.around.transport.check_url(&client.token_url)
+            {
+                let path = "auth.token_url".to_owned();
+                return Err(PolicyError { path, problem: problem.to_string() }.into());
+            }
+        }
+        Ok(())
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not
@@ -279,38 +316,6 @@ impl Engine {
             .map_err(|e| e.about("subscription"))
     }
 
-    /// A new secret; the old one goes on signing beside it for `overlap`. Returns the new one, the
-    /// only time it is shown.
-    pub async fn rotate_secret(
-        &self,
-        tenant: TenantId,
-        id: SubscriptionId,
-        name: SecretName,
-        value: Option<String>,
-        overlap: Span,
-    ) -> Result<(Arc<SubscriptionView>, String)> {
-        let now = self.now();
-        let text = value.unwrap_or_else(|| SigningSecret::generate().to_text());
-        let input = SecretInput { name: name.clone(), value: text.clone() };
-        let view = self.catalog().subscription(tenant, id)?;
-        if let Ok(policy) = &view.policy {
-            check_signing(policy, std::slice::from_ref(&input))?;
-        }
-        let fresh = self.seal(tenant, id, &input, now)?;
-        let until = now.plus(overlap);
-        let view = self
-            .modify(tenant, id, None, |mut subscription| {
-                subscription.secrets.retain(|old| old.expires_at.is_none_or(|at| now < at));
-                for old in subscription.secrets.iter_mut().filter(|old| old.name == name) {
-                    old.expires_at = Some(old.expires_at.map_or(until, |at| at.min(until)));
-                }
-                subscription.secrets.push(fresh.clone());
-                Ok(subscription)
-            })
-            .await?;
-        Ok((view, text))
-    }
-
     /// Sends one made-up event to a subscription, now, once, outside of any schedule and history.
     pub async fn test_subscription(
         &self,
@@ -319,10 +324,7 @@ impl Engine {
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.policy.clone().map_err(|problem| {
-            Error::Policy(posthorn_domain::policy::PolicyError {
-                path: "profile".to_owned(),
-                problem,
-            })
+            Error::Policy(PolicyError { path: "profile".to_owned(), problem })
         })?;
         let now = self.now();
         let event = Event {
@@ -354,7 +356,7 @@ impl Engine {
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
         let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, sick: false, leased: None };
+        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),
@@ -364,16 +366,13 @@ impl Engine {
 
     pub(crate) async fn apply_effect(&self, effect: Effect) -> Result<()> {
         let Effect { tenant, subscription, what } = effect;
-        let disable = |reason: &str| SubscriptionStatus::Disabled { reason: reason.to_owned() };
         match what {
             SubscriptionEffect::None => Ok(()),
             SubscriptionEffect::DisableGone => {
-                warn!(%subscription, "disabled: its receiver answered 410 Gone; pending work is kept");
-                self.disable(tenant, subscription, disable("the receiver answered 410 Gone")).await
+                self.disable(tenant, subscription, "gone", "the receiver answered 410 Gone").await
             }
             SubscriptionEffect::DisableExhausted => {
-                warn!(%subscription, "disabled: a delivery was exhausted and its policy says so");
-                self.disable(tenant, subscription, disable("a delivery was exhausted")).await
+                self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
             }
             SubscriptionEffect::Delete => {
                 info!(%subscription, "deleted: a delivery was exhausted and its policy says so");
@@ -385,58 +384,24 @@ impl Engine {
         }
     }
 
+    /// Disables a subscription and tells the operator: in its status, in the log, and as a count.
+    /// What is pending is kept.
     async fn disable(
         &self,
         tenant: TenantId,
         id: SubscriptionId,
-        status: SubscriptionStatus,
+        label: &'static str,
+        reason: &str,
     ) -> Result<()> {
         match self.catalog().subscription(tenant, id) {
             Ok(view) if view.subscription.status.is_active() => {
-                self.set_status(tenant, id, status).await.map(drop)
+                let status = SubscriptionStatus::Disabled { reason: reason.to_owned() };
+                self.set_status(tenant, id, status).await?;
+                ::metrics::counter!(metrics::DISABLED, "reason" => label).increment(1);
+                warn!(subscription = %id, reason, "a subscription was disabled; its pending work is kept until it is resumed");
+                Ok(())
             }
             _ => Ok(()),
         }
     }
-}
-
-/// Signing secrets a policy needs and a subscription does not have.
-fn missing<'p>(policy: &'p Policy, secrets: &[SealedSecret]) -> Vec<&'p SecretName> {
-    let lacks = |name: &SecretName| !secrets.iter().any(|secret| secret.name == *name);
-    policy
-        .auth
-        .iter()
-        .filter_map(|auth| match auth {
-            Auth::StandardWebhooks { secret } if lacks(secret) => Some(secret),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Secrets that sign must have the form of a signing secret; otherwise every attempt would fail.
-fn check_signing(policy: &Policy, given: &[SecretInput]) -> Result<()> {
-    let signs = |name: &SecretName| {
-        policy
-            .auth
-            .iter()
-            .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name))
-    };
-    for secret in given.iter().filter(|secret| signs(&secret.name)) {
-        if let Err(e) = SigningSecret::parse(&secret.value) {
-            return Err(Error::Secret { name: secret.name.to_string(), problem: e.to_string() });
-        }
-    }
-    Ok(())
-}
-
-fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {
-    for name in policy.auth.iter().flat_map(Auth::secrets) {
-        if !secrets.iter().any(|secret| secret.name == *name) {
-            return Err(Error::Secret {
-                name: name.to_string(),
-                problem: "the policy needs it and it was not given".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }

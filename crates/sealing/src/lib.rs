@@ -12,8 +12,10 @@ pub mod api_key;
 pub mod body_hmac;
 pub mod encoding;
 pub mod hash;
+pub mod jwk;
 pub mod jwt;
 pub mod otp;
+pub mod proxy_identity;
 pub mod standard_webhooks;
 pub mod vault;
 

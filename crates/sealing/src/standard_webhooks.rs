@@ -72,6 +72,26 @@ pub enum VerifyError {
     Signature,
 }
 
+/// The two kinds of signing secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SecretKind {
+    /// Shared with the receiver; signs `v1`.
+    #[default]
+    Hmac,
+    /// The receiver has the public half only; signs `v1a`.
+    Ed25519,
+}
+
+impl SecretKind {
+    /// What it is called.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hmac => "hmac",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+}
+
 /// A secret that signs messages. Cheap to clone; the key schedule is computed once.
 #[derive(Clone)]
 pub enum SigningSecret {
@@ -96,6 +116,14 @@ pub struct Ed25519Secret {
 }
 
 impl SigningSecret {
+    /// A fresh secret of a kind.
+    pub fn generate_of(kind: SecretKind) -> Self {
+        match kind {
+            SecretKind::Hmac => Self::generate(),
+            SecretKind::Ed25519 => Self::generate_ed25519(),
+        }
+    }
+
     /// A fresh symmetric secret.
     pub fn generate() -> Self {
         Self::hmac(crate::random::<HMAC_BYTES_FRESH>().to_vec())
@@ -143,6 +171,14 @@ impl SigningSecret {
     fn ed25519(seed: Zeroizing<[u8; SEED_BYTES]>) -> Result<Self, SecretError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).map_err(|_| SecretError::Seed)?;
         Ok(Self::Ed25519(Ed25519Secret { seed: Arc::new(seed), pair: Arc::new(pair) }))
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> SecretKind {
+        match self {
+            Self::Hmac(_) => SecretKind::Hmac,
+            Self::Ed25519(_) => SecretKind::Ed25519,
+        }
     }
 
     /// The text form, to be shown to its owner and to be sealed.
@@ -249,6 +285,11 @@ impl PublicKey {
         let encoded = text.strip_prefix(PUBLIC_PREFIX).ok_or(SecretError::PublicKey)?;
         let bytes = STANDARD.decode(encoded).map_err(|_| SecretError::PublicKey)?;
         bytes.try_into().map(Self).map_err(|_| SecretError::PublicKey)
+    }
+
+    /// The key itself.
+    pub fn as_bytes(&self) -> &[u8; PUBLIC_BYTES] {
+        &self.0
     }
 
     /// Like [`SigningSecret::verify`], without the secret.

@@ -94,7 +94,9 @@ impl Problem {
                 .to_owned(),
             code => format!("posthorn explain {code}"),
         };
-        Failure::new(code, format!("{}: {text}{field}", self.code)).hint(hint)
+        let mut failure = Failure::new(code, format!("{}: {text}{field}", self.code)).hint(hint);
+        failure.problem = Some(self.code);
+        failure
     }
 }
 

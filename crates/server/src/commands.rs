@@ -4,6 +4,7 @@
 //! make calls, show the answer as a table or, with `--json`, as the API gave it.
 
 pub mod backup;
+pub mod certificates;
 pub mod check;
 pub mod deliveries;
 pub mod events;
@@ -14,6 +15,7 @@ pub mod send;
 pub mod subscriptions;
 pub mod tenants;
 pub mod topics;
+pub mod verify;
 
 use std::io::Read;
 

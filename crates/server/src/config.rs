@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use posthorn_api::ProxyIdentity;
 use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
@@ -80,6 +81,8 @@ pub struct Server {
     pub head_timeout: Duration,
     /// For requests under way to end.
     pub stop_timeout: Duration,
+    /// The proxy that vouches for callers without a key.
+    pub identity: Option<ProxyIdentity>,
 }
 
 /// How full the disk of the data directory may be, in percent; 100 means not to look.
@@ -387,8 +390,47 @@ impl Check<'_> {
             head: self.at_least_one("server.head", raw.head.0),
             head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
             stop_timeout: raw.stop_timeout.to_duration(),
+            identity: self.identity(&raw.identity)?,
             listen: self.accept("server.listen", listen)?,
         })
+    }
+
+    /// `Some(None)` when no proxy vouches for anybody.
+    fn identity(&mut self, raw: &raw::RawIdentity) -> Option<Option<ProxyIdentity>> {
+        let key = |name: &str| format!("server.identity.{name}");
+        let header = |text: &str| {
+            http::HeaderName::try_from(text).map_err(|_| format!("`{text}` is not a header name"))
+        };
+        let Some(text) = &raw.thumbprint_header else {
+            if raw.subject_header.is_some() || !raw.proxies.is_empty() {
+                let problem = "must be given too: callers are told by it";
+                self.refuse(&key("thumbprint_header"), problem);
+            }
+            return Some(None);
+        };
+        let thumbprint_header = self.accept(&key("thumbprint_header"), header(text));
+        let subject_header = match &raw.subject_header {
+            None => None,
+            Some(text) => Some(self.accept(&key("subject_header"), header(text))?),
+        };
+        let proxies: Result<Vec<ipnet::IpNet>, String> = raw
+            .proxies
+            .iter()
+            .map(|text| {
+                let net = text.parse::<ipnet::IpNet>();
+                let one = || text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+                net.or_else(|_| one()).map_err(|_| {
+                    format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24")
+                })
+            })
+            .collect();
+        let proxies = self.accept(&key("proxies"), proxies)?;
+        if proxies.is_empty() {
+            let problem = "must name where the proxy connects from: anybody can write headers";
+            self.refuse(&key("proxies"), problem);
+        }
+        let thumbprint_header = thumbprint_header?;
+        Some(Some(ProxyIdentity { thumbprint_header, subject_header, proxies }))
     }
 
     fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {
@@ -420,6 +462,7 @@ impl Check<'_> {
 
     fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
                 format!(
@@ -439,7 +482,12 @@ impl Check<'_> {
         let resolvers = self.accept("egress.resolvers", resolvers)?;
         Some(egress::Options {
             allow: self.accept("egress.allow", allow)?,
+            deny: self.accept("egress.deny", deny)?,
+            ports: raw.ports.iter().map(|port| port.0).collect(),
             https_only: raw.https_only,
+            allow_idn: raw.allow_idn,
+            nat64: raw.nat64,
+            dangerously_allow_metadata: raw.dangerously_allow_metadata,
             idle_per_key: raw.idle_per_subscription,
             idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
             connection_age_max: self.some_time("egress.connection_age", raw.connection_age),
@@ -457,6 +505,9 @@ impl Check<'_> {
     fn engine(&mut self, raw: &raw::RawEngine) -> engine::Options {
         if raw.lease.as_millis() < 3 * raw.heartbeat.as_millis() {
             self.refuse("engine.lease", "must be at least three times engine.heartbeat");
+        }
+        if raw.rotation_overlap > raw.rotation_overlap_max {
+            self.refuse("engine.rotation_overlap", "must be at most engine.rotation_overlap_max");
         }
         engine::Options {
             payload_bytes: self.at_least_one("engine.payload", raw.payload.0),
@@ -477,6 +528,8 @@ impl Check<'_> {
             dead_retention: raw.dead_retention,
             key_retention: raw.key_retention,
             drain: raw.drain.to_duration(),
+            rotation_overlap: raw.rotation_overlap,
+            rotation_overlap_max: raw.rotation_overlap_max,
             ..engine::Options::default()
         }
     }

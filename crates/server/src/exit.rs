@@ -90,12 +90,14 @@ pub struct Failure {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// The stable code of the server's problem document, when there is one.
+    pub problem: Option<String>,
 }
 
 impl Failure {
     /// Without a hint.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, problem: None }
     }
 
     /// With a hint.

@@ -31,5 +31,6 @@ pub mod receiver;
 pub mod seal;
 pub mod serve;
 pub mod storage;
+pub mod surroundings;
 pub mod telemetry;
 pub mod terminal;

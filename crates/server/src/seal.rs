@@ -16,12 +16,11 @@ use crate::exit::{Code, Failure};
 /// A key is made only when nothing is sealed yet: a fresh key beside sealed secrets would hide that
 /// the right one is lost. A given key must know what is sealed, for the same reason.
 pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<Vault> {
-    let sealed: Vec<&[u8]> = catalog
-        .subscriptions
-        .iter()
-        .flat_map(|subscription| &subscription.secrets)
-        .map(|secret| &*secret.sealed)
-        .collect();
+    let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
+    let keys =
+        catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
+    let sealed: Vec<&[u8]> =
+        secrets.map(|secret| &*secret.sealed).chain(keys.map(|key| &**key)).collect();
     let mut place = "seal.key of the configuration".to_owned();
     let mut keys = match seal.key {
         Some(key) => vec![key],

@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 use crate::codec::{Reader, Uid, json, text};
 use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{Operation, Session, begin, begin_snapshot, commit, execute, query};
-use crate::{lock, sql};
+use crate::{certificates, lock, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -75,17 +75,17 @@ pub(crate) async fn change(session: &Session, change: CatalogChange) -> Result<C
         .await
 }
 
-fn raw(version: CatalogVersion) -> i64 {
+pub(crate) fn raw(version: CatalogVersion) -> i64 {
     i64::try_from(version.0).unwrap_or(i64::MAX)
 }
 
 /// Takes the lock of the tenant a change belongs to, and makes sure that there is one.
-async fn enter(client: &Object, tenant: TenantId) -> Outcome<()> {
+pub(crate) async fn enter(client: &Object, tenant: TenantId) -> Outcome<()> {
     lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
     Ok(())
 }
 
-async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
+pub(crate) async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
     match query(client, sql::TENANT_EXISTS, &[&Uid::from(tenant)]).await?.is_empty() {
         true => Err(Refusal::NotFound.into()),
         false => Ok(()),
@@ -93,7 +93,7 @@ async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
 }
 
 /// The version of this change. From here to the commit no other change gets one.
-async fn next_version(client: &Object) -> Outcome<i64> {
+pub(crate) async fn next_version(client: &Object) -> Outcome<i64> {
     let rows = query(client, sql::CATALOG_BUMP, &[]).await?;
     match rows.first() {
         Some(row) => Ok(row.try_get(0)?),
@@ -106,7 +106,7 @@ fn missing_catalog() -> Failure {
         .into()
 }
 
-fn refuse_unless(changed: u64, refusal: Refusal) -> Outcome<()> {
+pub(crate) fn refuse_unless(changed: u64, refusal: Refusal) -> Outcome<()> {
     if changed == 0 { Err(refusal.into()) } else { Ok(()) }
 }
 
@@ -159,6 +159,21 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
             let uid = Uid::from(*id);
             execute(client, sql::KEY_REVOKE, &[&uid, &at.as_millis(), &version]).await?;
             (tenant, version)
+        }
+        CatalogChange::CreateCertificate(new) => {
+            (Some(new.tenant), certificates::create(client, new).await?)
+        }
+        CatalogChange::UpdateCertificate { certificate: new, expected } => {
+            (Some(new.tenant), certificates::update(client, new, *expected).await?)
+        }
+        CatalogChange::RevokeCertificate { tenant, id, at } => {
+            match certificates::revoke(client, *tenant, *id, *at).await? {
+                Some(version) => (Some(*tenant), version),
+                None => return current(client).await,
+            }
+        }
+        CatalogChange::DeleteCertificate { tenant, id } => {
+            (Some(*tenant), certificates::remove(client, *tenant, *id).await?)
         }
     };
     if let Some(tenant) = tenant {
@@ -336,6 +351,7 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
     for row in &query(client, sql::SINCE_KEYS, &[&since]).await? {
         delta.keys.push(key_of(row)?);
     }
+    certificates::read(client, since, &mut delta).await?;
     Ok(delta)
 }
 

@@ -27,6 +27,7 @@
 //! `migrations/0001_base.sql`, then `sql/accept.sql` and `sql/record.sql`.
 
 mod catalog;
+mod certificates;
 mod codec;
 mod failure;
 mod intake;

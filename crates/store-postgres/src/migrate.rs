@@ -17,6 +17,7 @@ use crate::session::{Operation, Session, allow_slow, batch, begin, commit};
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_base.sql"),
     include_str!("../migrations/0002_admission.sql"),
+    include_str!("../migrations/0003_certificate.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

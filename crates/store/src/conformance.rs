@@ -17,6 +17,7 @@
 
 pub mod builders;
 pub mod catalog;
+pub mod certificates;
 pub mod intake;
 pub mod lanes;
 pub mod maintenance;
@@ -69,6 +70,13 @@ macro_rules! conformance_suite {
                 keys_are_created_once_and_revoked_for_good
                 uses_of_keys_only_move_forward_and_change_no_version
                 catalog_survives_reopening
+            }
+            certificates {
+                certificates_read_back_as_written
+                certificates_are_replaced_by_version
+                deleted_certificates_are_gone_for_good
+                callers_have_thumbprints_of_their_own
+                foreign_certificates_are_not_found
             }
             intake {
                 event_is_stored_as_it_was

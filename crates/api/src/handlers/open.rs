@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
-use posthorn_engine::Health;
+use http::{HeaderValue, StatusCode, header};
+use posthorn_domain::SubscriptionId;
+use posthorn_engine::{Health, JwkSet, VerificationKey};
 use serde::Serialize;
 
 use crate::call::{Answer, Call};
@@ -57,6 +58,30 @@ pub(crate) async fn ready(call: Call) -> Answer {
         }
         Err(_) => unready("the store does not answer in time"),
     }
+}
+
+/// How long receivers may keep a set of keys. During the overlap of a rotation messages carry the
+/// signatures of both keys, so that one who still has the old set can go on.
+const JWKS_CACHE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+
+/// `GET /jwks/{id}`. Ids have 74 random bits: one who asks for a subscription's keys was told of it,
+/// and learns nothing but those keys. Without keys there is nothing here, whatever the reason.
+pub(crate) async fn jwks(mut call: Call) -> Answer {
+    let id = call.named::<SubscriptionId>("set of keys").await?;
+    let none = || Problem::not_found("set of keys");
+    let view = call.engine().catalog().view(id).ok_or_else(none)?;
+    let keys = view.verification_keys(call.engine().now()).map_err(|problem| {
+        tracing::warn!(subscription = %id, problem, "public keys cannot be shown");
+        Problem::new(codes::UNAVAILABLE, "the keys cannot be read now")
+    })?;
+    if keys.is_empty() {
+        return Err(none());
+    }
+    let set = JwkSet { keys: keys.iter().map(VerificationKey::jwk).collect() };
+    let mut response = respond::ok(&set)?;
+    response.headers_mut().insert(header::CACHE_CONTROL, JWKS_CACHE);
+    response.headers_mut().insert(header::CONTENT_TYPE, respond::JWK_SET);
+    Ok(response)
 }
 
 /// `GET /metrics`.

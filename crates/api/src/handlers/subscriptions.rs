@@ -9,7 +9,9 @@ use posthorn_domain::{
     CatalogVersion, Filter, Policy, ProfileName, SecretName, Span, SubscriptionId,
     SubscriptionStatus, policy::profiles::SIGNING_SECRET,
 };
-use posthorn_engine::{NewSubscription, SecretInput, SubscriptionChange, SubscriptionView};
+use posthorn_engine::{
+    NewSubscription, Rotation, SecretInput, SecretKind, SubscriptionChange, SubscriptionView,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,12 +22,8 @@ use crate::cursor::{self, List};
 use crate::json::given;
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{Page, SubscriptionBody, TestView};
+use crate::wire::{Page, PublicKeyView, SubscriptionBody, TestView};
 
-/// How long a replaced secret goes on signing when the client does not say.
-const OVERLAP_DEFAULT: Span = Span::from_secs(86_400);
-/// The longest: a secret is replaced because it should no longer be trusted.
-const OVERLAP_MAX: Span = Span::from_secs(7 * 86_400);
 /// Secrets of one subscription.
 const SECRETS_MAX: usize = 16;
 
@@ -40,8 +38,26 @@ struct New {
     policy: Option<Value>,
     #[serde(default)]
     secrets: BTreeMap<SecretName, String>,
+    secret_kind: Option<Kind>,
     #[serde(default)]
     paused: bool,
+}
+
+/// Which kind of signing secret is wanted.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Hmac,
+    Ed25519,
+}
+
+impl From<Kind> for SecretKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Hmac => Self::Hmac,
+            Kind::Ed25519 => Self::Ed25519,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -75,10 +91,11 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         profile: new.profile,
         overrides: new.policy.unwrap_or_else(no_overrides),
         secrets: secrets(new.secrets)?,
+        secret_kind: new.secret_kind.map(SecretKind::from),
         paused: new.paused,
     };
     let (view, made) = call.engine().create_subscription(call.tenant(), new).await?;
-    let mut body = SubscriptionBody::from(&view.subscription);
+    let mut body = body(&view, &call);
     body.signing_secret = made.as_deref();
     let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
     Ok(tagged(respond::created(place, &body)?, &view))
@@ -95,9 +112,16 @@ fn secrets(given: BTreeMap<SecretName, String>) -> Result<Vec<SecretInput>> {
     Ok(given.into_iter().map(|(name, value)| SecretInput { name, value }).collect())
 }
 
+/// What a subscription looks like, its public keys included.
+fn body<'a>(view: &'a SubscriptionView, call: &Call) -> SubscriptionBody<'a> {
+    // Secrets that cannot be opened say so at each attempt; they must not hide the subscription.
+    let keys = view.verification_keys(call.engine().now()).unwrap_or_default();
+    SubscriptionBody::new(&view.subscription, &keys)
+}
+
 /// A subscription with its version as entity tag.
-fn answer(view: &SubscriptionView) -> Answer {
-    Ok(tagged(respond::ok(&SubscriptionBody::from(&view.subscription))?, view))
+fn answer(view: &SubscriptionView, call: &Call) -> Answer {
+    Ok(tagged(respond::ok(&body(view, call))?, view))
 }
 
 fn tagged(mut response: Response, view: &SubscriptionView) -> Response {
@@ -116,7 +140,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     let all = call.engine().catalog().subscriptions(call.tenant());
     let start = after.map_or(0, |after| all.partition_point(|v| v.subscription.id <= after));
     let rest = &all[start..];
-    let items = rest.iter().take(limit).map(|v| SubscriptionBody::from(&v.subscription)).collect();
+    let items = rest.iter().take(limit).map(|view| body(view, &call)).collect();
     let next = (rest.len() > limit)
         .then(|| cursor::encode(List::Subscriptions, rest[limit - 1].subscription.id.as_bytes()));
     respond::ok(&Page { items, next })
@@ -125,7 +149,7 @@ pub(crate) async fn list(call: Call) -> Answer {
 /// `GET /v1/subscriptions/{id}`.
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = call.named("subscription").await?;
-    answer(&*call.engine().catalog().subscription(call.tenant(), id)?)
+    answer(&*call.engine().catalog().subscription(call.tenant(), id)?, &call)
 }
 
 /// `PATCH /v1/subscriptions/{id}`.
@@ -173,7 +197,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
         }
         _ => {}
     }
-    answer(&view)
+    answer(&view, &call)
 }
 
 /// The version the client had read, from `If-Match: "<version>"`.
@@ -208,13 +232,13 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
 /// `POST /v1/subscriptions/{id}/pause`.
 pub(crate) async fn pause(mut call: Call) -> Answer {
     let id = call.named("subscription").await?;
-    answer(&*call.engine().pause_subscription(call.tenant(), id).await?)
+    answer(&*call.engine().pause_subscription(call.tenant(), id).await?, &call)
 }
 
 /// `POST /v1/subscriptions/{id}/resume`.
 pub(crate) async fn resume(mut call: Call) -> Answer {
     let id = call.named("subscription").await?;
-    answer(&*call.engine().resume_subscription(call.tenant(), id).await?)
+    answer(&*call.engine().resume_subscription(call.tenant(), id).await?, &call)
 }
 
 /// `POST /v1/subscriptions/{id}/test`.
@@ -229,15 +253,19 @@ pub(crate) async fn test(mut call: Call) -> Answer {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Rotation {
+struct Replacement {
     name: Option<SecretName>,
     secret: Option<String>,
+    secret_kind: Option<Kind>,
     overlap: Option<Span>,
 }
 
 #[derive(Serialize)]
 struct Rotated {
-    secret: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    public_keys: Vec<PublicKeyView>,
 }
 
 /// `POST /v1/subscriptions/{id}/rotate-secret`.
@@ -245,18 +273,16 @@ pub(crate) async fn rotate_secret(mut call: Call) -> Answer {
     let id: SubscriptionId = call.named("subscription").await?;
     let tenant = call.tenant();
     call.engine().catalog().subscription(tenant, id)?;
-    let Rotation { name, secret, overlap } = call.json_or_default().await?;
+    let Replacement { name, secret, secret_kind, overlap } = call.json_or_default().await?;
     let name = match name {
         Some(name) => name,
         None => SecretName::new(SIGNING_SECRET).expect("the shipped name is valid"),
     };
-    let overlap = overlap.unwrap_or(OVERLAP_DEFAULT);
-    if overlap > OVERLAP_MAX {
-        return Err(Problem::field("overlap", format!("may be at most {OVERLAP_MAX}")));
-    }
-    let rotated = call.engine().rotate_secret(tenant, id, name, secret, overlap).await;
-    let (_, secret) = rotated?;
-    respond::ok(&Rotated { secret })
+    let kind = secret_kind.map(SecretKind::from);
+    let rotation = Rotation { name, value: secret, kind, overlap };
+    let (view, secret) = call.engine().rotate_secret(tenant, id, rotation).await?;
+    let keys = view.verification_keys(call.engine().now()).unwrap_or_default();
+    respond::ok(&Rotated { secret, public_keys: keys.iter().map(PublicKeyView::from).collect() })
 }
 
 #[derive(Serialize)]

@@ -8,12 +8,14 @@ use crate::codes::error_codes;
 /// All schemas by name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [general(), events(), subscriptions(), deliveries(), operators()] {
+    for group in [general(), events(), subscriptions(), deliveries(), certificates(), operators()] {
         if let Value::Object(group) = group {
             all.extend(group);
         }
     }
-    for item in ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Tenant", "Key"] {
+    for item in
+        ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Certificate", "Tenant", "Key"]
+    {
         all.insert(format!("{item}Page"), page(item));
     }
     Value::Object(all)
@@ -200,11 +202,35 @@ fn subscriptions() -> Value {
         "filter": reference("Filter"), "profile": name(64), "policy": policy,
         "secrets": secrets, "paused": flag(),
     });
+    let kind = |description: &str| {
+        json!({
+            "type": ["string", "null"], "enum": ["hmac", "ed25519", null], "description": description,
+        })
+    };
+    let public_keys = json!({
+        "type": "array",
+        "description": "What receivers verify Ed25519 signatures with, the current key first; \
+            absent without such a secret. GET /jwks/{id} shows them without a key",
+        "items": object(&["secret", "key", "kid"], json!({
+            "secret": name(64),
+            "key": {"type": "string", "pattern": "^whpk_[A-Za-z0-9+/]{43}=$"},
+            "kid": {"type": "string", "description": "Its RFC 7638 thumbprint"},
+            "expires_at": time(),
+        })),
+    });
+    let create = with(
+        &writable,
+        json!({
+            "secret_kind": kind("The kind of signing secret to make; hmac when absent. The private \
+                half of an ed25519 key is never shown, only public_keys"),
+        }),
+    );
     let shown = json!({
         "id": id("sub"), "url": {"type": "string", "format": "uri"}, "description": text(),
         "filter": reference("Filter"), "profile": name(64), "policy": {"type": "object"},
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
-        "version": count(), "created_at": time(), "updated_at": time(),
+        "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
+        "updated_at": time(),
     });
     let required = [
         "id",
@@ -219,7 +245,7 @@ fn subscriptions() -> Value {
         "updated_at",
     ];
     json!({
-        "NewSubscription": object(&["url"], writable.clone()),
+        "NewSubscription": object(&["url"], create),
         "SubscriptionChange": object(&[], writable),
         "Subscription": object(&required, shown.clone()),
         "CreatedSubscription": object(&required, with(&shown, json!({
@@ -245,9 +271,29 @@ fn subscriptions() -> Value {
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},
             "secret": {"type": ["string", "null"], "writeOnly": true},
-            "overlap": {"type": ["string", "null"], "default": "24h"},
+            "secret_kind": kind("The kind to make; that of the present secret when absent"),
+            "overlap": {
+                "type": ["string", "null"],
+                "description": "How long the old secret goes on signing; engine.rotation_overlap \
+                    when absent, at most engine.rotation_overlap_max",
+            },
         })),
-        "RotatedSecret": object(&["secret"], json!({"secret": text()})),
+        "RotatedSecret": object(&[], json!({
+            "secret": {
+                "type": "string",
+                "description": "The new secret, shown this once; absent for an ed25519 key",
+            },
+            "public_keys": public_keys,
+        })),
+        "JwkSet": object(&["keys"], json!({
+            "keys": {"type": "array", "minItems": 1, "items": object(
+                &["kty", "crv", "x", "kid", "use", "alg"],
+                json!({
+                    "kty": {"const": "OKP"}, "crv": {"const": "Ed25519"}, "x": text(),
+                    "kid": text(), "use": {"const": "sig"}, "alg": {"const": "EdDSA"},
+                }),
+            )},
+        })),
         "ProfileList": object(&["items"], json!({
             "items": {"type": "array", "items": object(
                 &["name", "policy"], json!({"name": name(64), "policy": {"type": "object"}}),
@@ -294,6 +340,48 @@ fn deliveries() -> Value {
                 "id": id("rdr"), "filter": object(&["until"], filter), "per_second": count(),
                 "state": {"enum": ["running", "done", "cancelled"]}, "total": count(),
                 "moved": count(), "created_at": time(), "finished_at": time(),
+            }),
+        ),
+    })
+}
+
+fn certificates() -> Value {
+    let kind = json!({"enum": ["client", "caller", "authority"]});
+    let scopes = json!({
+        "type": "array",
+        "items": {"enum": ["publish", "subscriptions", "read"]},
+        "description": "What the bearer of a caller certificate may do",
+    });
+    let pem = json!({"type": "string", "description": "PEM, the certificate itself first"});
+    let key = json!({
+        "type": ["string", "null"],
+        "writeOnly": true,
+        "description": "PEM; without it an outbound proxy must hold the key",
+    });
+    json!({
+        "NewCertificate": object(&["kind", "certificate"], json!({
+            "kind": kind.clone(), "description": text(), "owner": text(), "host": text(),
+            "scopes": scopes.clone(), "certificate": pem.clone(), "key": key.clone(),
+        })),
+        "CertificateRotation": object(&["certificate"], json!({
+            "certificate": pem.clone(), "key": key,
+        })),
+        "Certificate": object(
+            &[
+                "id", "kind", "description", "thumbprint", "subject", "certificate", "has_key",
+                "state", "not_before", "not_after", "created_at", "updated_at",
+            ],
+            json!({
+                "id": id("crt"), "kind": kind, "description": text(), "owner": text(),
+                "host": text(), "scopes": scopes,
+                "thumbprint": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                "subject": text(), "certificate": pem, "has_key": flag(),
+                "state": {
+                    "enum": ["valid", "expiring", "expired", "not_yet_valid", "revoked"],
+                    "description": "`expiring` when fewer than 30 days are left",
+                },
+                "not_before": time(), "not_after": time(), "created_at": time(),
+                "updated_at": time(), "revoked_at": time(),
             }),
         ),
     })

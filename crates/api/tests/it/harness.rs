@@ -160,14 +160,25 @@ impl Server {
     }
 
     pub(crate) async fn start_with(limits: ServeLimits) -> Self {
-        let options = posthorn_engine::Options::default();
-        Self::start_limited(limits, options, LimitOptions::default()).await
+        Self::start_as(limits, Options::default()).await
+    }
+
+    pub(crate) async fn start_as(limits: ServeLimits, options: Options) -> Self {
+        Self::start_whole(limits, posthorn_engine::Options::default(), options).await
     }
 
     pub(crate) async fn start_limited(
         limits: ServeLimits,
         options: posthorn_engine::Options,
         who: LimitOptions,
+    ) -> Self {
+        Self::start_whole(limits, options, Options { limits: who, ..Options::default() }).await
+    }
+
+    async fn start_whole(
+        limits: ServeLimits,
+        engine_options: posthorn_engine::Options,
+        options: Options,
     ) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let transport = Arc::new(Recorder::default());
@@ -177,7 +188,7 @@ impl Server {
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],
-            options,
+            options: engine_options,
         })
         .await
         .unwrap();
@@ -185,8 +196,7 @@ impl Server {
         let other = engine.create_tenant("other".to_owned()).await.unwrap().id;
         let keys = Keys::make(&engine, acme, other).await;
         let render = || "posthorn_up 1\n".to_owned();
-        let options =
-            Options { metrics: Some(Arc::new(render)), limits: who, ..Options::default() };
+        let options = Options { metrics: Some(Arc::new(render)), ..options };
         let router = router(engine.clone(), options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

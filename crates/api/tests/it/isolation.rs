@@ -10,6 +10,7 @@ use posthorn_api::openapi_document;
 use posthorn_domain::Scope;
 use serde_json::{Value, json};
 
+use crate::certificates::client_certificate;
 use crate::harness::{Ask, Reply, Server};
 
 /// What tenant `acme` has, by what ids of it begin with; topics have names.
@@ -30,12 +31,15 @@ impl Belongings {
         let delivery = server.delivery_in(&event, "dead").await;
         let redrive = server.as_acme("POST", "/v1/redrives").json(&json!({"reason": "gate"}));
         let redrive = redrive.send().await.expect(201);
+        let certificate = server.as_acme("POST", "/v1/certificates");
+        let certificate = certificate.json(&client_certificate()).send().await.expect(201);
         let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
         let ids = BTreeMap::from([
             ("sub", text(&subscription)),
             ("evt", event),
             ("dlv", text(&delivery)),
             ("rdr", text(&redrive)),
+            ("crt", text(&certificate)),
             ("topic", "orders".to_owned()),
         ]);
         Self { ids, deleted }
@@ -84,6 +88,7 @@ fn kind_of(path: &str) -> Option<&'static str> {
         "deliveries" | "dead-letters" => "dlv",
         "redrives" => "rdr",
         "topics" => "topic",
+        "certificates" => "crt",
         _ => return None,
     })
 }
@@ -194,7 +199,12 @@ async fn ids_in_paths_tell_nothing() {
     }
     assert!(looked_at > 500, "{looked_at}");
     // All of it is still there, as it was.
-    for (kind, path) in [("sub", "subscriptions"), ("evt", "events"), ("dlv", "dead-letters")] {
+    for (kind, path) in [
+        ("sub", "subscriptions"),
+        ("evt", "events"),
+        ("dlv", "dead-letters"),
+        ("crt", "certificates"),
+    ] {
         let path = format!("/v1/{path}/{}", belongings.ids[kind]);
         server.as_acme("GET", &path).send().await.expect(200);
     }

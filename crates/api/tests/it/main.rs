@@ -6,6 +6,7 @@
 mod access;
 mod admission;
 mod bad_input;
+mod certificates;
 mod documents;
 mod harness;
 mod isolation;
@@ -13,3 +14,4 @@ mod listener;
 mod managing;
 mod publishing;
 mod rate;
+mod signing;

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyError, refuse};
-use crate::{SecretName, Span, Template};
+use super::{PolicyError, headers, refuse};
+use crate::{CertificateId, SecretName, Span, Template};
+
+/// How a salt may change a key; the second spelling of the third is how some write it.
+const SALT_USES: &[&str] = &["prefix", "suffix", "key_xor", "key-xor", "none"];
 
 /// One way of authentication. A policy may combine several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +45,39 @@ pub enum Auth {
     Otp(Otp),
     /// A JWT as the Dutch ZGW APIs use it.
     ZgwJwt(ZgwJwt),
+    /// `Authorization: Bearer …` with a token from an OAuth 2.0 token server.
+    Oauth2(Oauth2),
+    /// A client certificate in the TLS handshake. Without it nothing is sent.
+    ClientCertificate(CertificateChoice),
+    /// A header that names a client certificate, for an outbound proxy that holds its key. Without
+    /// a valid certificate in the registry nothing is sent.
+    CertificateThumbprint(ThumbprintHeader),
+}
+
+/// Which `client` certificate of the registry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateChoice {
+    /// This one; found by the host of the URL when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateId>,
+    /// Only one of this owner, such as a country.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// A header with the thumbprint of a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThumbprintHeader {
+    /// The header.
+    pub header: String,
+    /// `hex` or `base64`.
+    #[serde(default = "hex")]
+    pub encoding: String,
+    /// Which certificate.
+    #[serde(default)]
+    pub choice: CertificateChoice,
 }
 
 /// A header with an HMAC over the body.
@@ -54,7 +90,7 @@ pub struct HmacHeader {
     pub header: String,
     /// `sha1`, `sha256` or `sha512`.
     pub hash: String,
-    /// `hex` or `base64`.
+    /// `hex`, `base64` or `base64url`.
     pub encoding: String,
     /// What is signed.
     pub content: SignedContent,
@@ -83,29 +119,69 @@ pub struct Otp {
     /// `sha1`, `sha256` or `sha512`.
     pub hash: String,
     /// How the secret's text becomes bytes: `utf8`, `hex`, `base64` or `base32`.
+    #[serde(default = "utf8")]
     pub secret_encoding: String,
     /// A second secret to combine with the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub salt: Option<SecretName>,
     /// How: `prefix`, `suffix`, `key_xor` or `none`.
+    #[serde(default = "none")]
     pub salt_use: String,
     /// How long one code is valid.
+    #[serde(default = "half_a_minute")]
     pub step: Span,
     /// Where steps begin to count, in seconds since 1970.
+    #[serde(default)]
     pub t0: i64,
     /// Digits of a `totp` code.
+    #[serde(default = "six")]
     pub digits: u32,
     /// What an `hmac` code covers.
+    #[serde(default)]
     pub message: String,
     /// `hex`, `base64` or `base64url` for an `hmac` code.
+    #[serde(default = "hex")]
     pub encode: String,
     /// The header.
+    #[serde(default = "authorization")]
     pub header: String,
     /// The header's value around `{otp}`.
+    #[serde(default = "bare_code")]
     pub format: String,
     /// Further placeholders for `message`, from event and subscription.
     #[serde(default)]
     pub values: BTreeMap<String, Template>,
+    /// Further placeholders for `message` that are secrets, taken as they are.
+    #[serde(default)]
+    pub secret_values: BTreeMap<String, SecretName>,
+}
+
+fn utf8() -> String {
+    "utf8".to_owned()
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+fn half_a_minute() -> Span {
+    Span::from_secs(30)
+}
+
+fn six() -> u32 {
+    6
+}
+
+fn hex() -> String {
+    "hex".to_owned()
+}
+
+fn authorization() -> String {
+    "Authorization".to_owned()
+}
+
+fn bare_code() -> String {
+    "{otp}".to_owned()
 }
 
 /// A JWT as the Dutch ZGW APIs use it.
@@ -120,6 +196,80 @@ pub struct ZgwJwt {
     pub lifetime: Span,
 }
 
+/// The client credentials grant of OAuth 2.0 (RFC 6749, section 4.4).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Oauth2 {
+    /// Where tokens are fetched. It is reached the same way as receivers, and under the same rules.
+    pub token_url: String,
+    /// Who we are to the token server.
+    pub client_id: String,
+    /// The client secret.
+    pub secret: SecretName,
+    /// What the token is for, separated by spaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Whom the token is for, where the token server wants to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// How the secret is presented to the token server.
+    #[serde(default)]
+    pub client_auth: ClientAuth,
+    /// How long before its end a token is replaced; a tenth of its life, at most a minute, when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_before: Option<Span>,
+}
+
+/// How a client secret is presented (RFC 6749, section 2.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuth {
+    /// In the header `Authorization: Basic …`.
+    #[default]
+    Basic,
+    /// In the body.
+    Post,
+}
+
+impl Oauth2 {
+    fn validate(&self) -> Result<(), PolicyError> {
+        let lines = |text: &str, max: usize| {
+            !text.is_empty() && text.len() <= max && !text.chars().any(char::is_control)
+        };
+        let is_http =
+            ["https://", "http://"].iter().any(|scheme| self.token_url.starts_with(scheme));
+        if !is_http || !lines(&self.token_url, 2_048) {
+            return refuse("auth.token_url", "must be a URL such as https://id.example.com/token");
+        }
+        if !lines(&self.client_id, 1_024) {
+            return refuse("auth.client_id", "must be one line of at most 1024 bytes");
+        }
+        let scope_byte = |b: u8| matches!(b, b' '..=b'~') && !b"\"\\".contains(&b);
+        if let Some(scope) = &self.scope
+            && !(lines(scope, 2_048) && scope.bytes().all(scope_byte))
+        {
+            return refuse("auth.scope", "must be visible ASCII without quotes and backslashes");
+        }
+        if self.audience.as_ref().is_some_and(|audience| !lines(audience, 2_048)) {
+            return refuse("auth.audience", "must be one line of at most 2048 bytes");
+        }
+        if self.renew_before.is_some_and(|span| span > Span::from_secs(3_600)) {
+            return refuse("auth.renew_before", "must be at most 1h");
+        }
+        Ok(())
+    }
+
+    /// How long a token of this life is used before another is fetched. Always at least half of
+    /// it, so that a generous `renew_before` does not turn every attempt into a call.
+    pub fn use_for(&self, life: Span) -> Span {
+        let life = life.as_millis();
+        let usual = (life / 10).min(60_000);
+        let before = self.renew_before.map_or(usual, Span::as_millis).min(life / 2);
+        Span::from_millis(life - before)
+    }
+}
+
 impl Auth {
     /// The secrets it needs.
     pub fn secrets(&self) -> Vec<&SecretName> {
@@ -129,9 +279,44 @@ impl Auth {
             | Self::Basic { secret, .. }
             | Self::SecretHeader { secret, .. } => vec![secret],
             Self::HmacHeader(scheme) => vec![&scheme.secret],
-            Self::Otp(otp) => std::iter::once(&otp.secret).chain(&otp.salt).collect(),
+            Self::Otp(otp) => {
+                let first = std::iter::once(&otp.secret).chain(&otp.salt);
+                first.chain(otp.secret_values.values()).collect()
+            }
             Self::ZgwJwt(jwt) => vec![&jwt.secret],
+            Self::Oauth2(client) => vec![&client.secret],
+            Self::ClientCertificate(_) | Self::CertificateThumbprint(_) => Vec::new(),
         }
+    }
+
+    /// The certificate it needs, if any.
+    pub fn certificate(&self) -> Option<&CertificateChoice> {
+        match self {
+            Self::ClientCertificate(choice) => Some(choice),
+            Self::CertificateThumbprint(header) => Some(&header.choice),
+            _ => None,
+        }
+    }
+
+    /// The header it sets; of the three of Standard Webhooks, one stands for all.
+    pub(super) fn header(&self) -> Option<&str> {
+        match self {
+            Self::StandardWebhooks { .. } => Some("webhook-signature"),
+            Self::HmacHeader(scheme) => Some(&scheme.header),
+            Self::SecretHeader { header, .. } => Some(header),
+            Self::Otp(otp) => Some(&otp.header),
+            Self::Bearer { .. } | Self::Basic { .. } | Self::ZgwJwt(_) | Self::Oauth2(_) => {
+                Some("authorization")
+            }
+            Self::CertificateThumbprint(scheme) => Some(&scheme.header),
+            Self::ClientCertificate(_) => None,
+        }
+    }
+
+    /// A header that somebody chose, with the text around what is computed.
+    fn check_header(name: &str, format: &str) -> Result<(), PolicyError> {
+        headers::at("auth.header", headers::check_name(name))?;
+        headers::at("auth.format", headers::check_value(format))
     }
 
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
@@ -144,14 +329,22 @@ impl Auth {
         };
         let hashes = ["sha1", "sha256", "sha512"];
         match self {
+            Self::SecretHeader { header, .. } => Self::check_header(header, "")?,
+            Self::Basic { user, .. }
+                if user.contains(':') || user.chars().any(char::is_control) =>
+            {
+                return refuse("auth.user", "must be one line without a colon");
+            }
             Self::HmacHeader(scheme) => {
+                Self::check_header(&scheme.header, &scheme.format)?;
                 one_of("auth.hash", &scheme.hash, &hashes)?;
-                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64", "base64url"])?;
                 if !scheme.format.contains("{signature}") {
                     return refuse("auth.format", "must contain {signature}");
                 }
             }
             Self::Otp(otp) => {
+                Self::check_header(&otp.header, &otp.format)?;
                 one_of("auth.method", &otp.method, &["totp", "hmac", "static"])?;
                 one_of("auth.hash", &otp.hash, &hashes)?;
                 one_of(
@@ -159,8 +352,11 @@ impl Auth {
                     &otp.secret_encoding,
                     &["utf8", "hex", "base64", "base32"],
                 )?;
-                one_of("auth.salt_use", &otp.salt_use, &["prefix", "suffix", "key_xor", "none"])?;
+                one_of("auth.salt_use", &otp.salt_use, SALT_USES)?;
                 one_of("auth.encode", &otp.encode, &["hex", "base64", "base64url"])?;
+                if let Some(name) = otp.secret_values.keys().find(|n| otp.values.contains_key(*n)) {
+                    return refuse("auth.secret_values", format!("`{name}` is in values too"));
+                }
                 if otp.step < Span::from_secs(1) {
                     return refuse("auth.step", "must be at least 1s");
                 }
@@ -171,6 +367,11 @@ impl Auth {
                     return refuse("auth.format", "must contain {otp}");
                 }
             }
+            Self::CertificateThumbprint(scheme) => {
+                Self::check_header(&scheme.header, "")?;
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
+            }
+            Self::Oauth2(client) => client.validate()?,
             Self::ZgwJwt(jwt) if jwt.lifetime > Span::from_secs(86_400) => {
                 return refuse("auth.lifetime", "must be at most 24h");
             }

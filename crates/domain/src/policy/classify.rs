@@ -126,9 +126,12 @@ impl BodyRule {
     }
 }
 
+/// The one form of a date that HTTP still has.
+const IMF_FIXDATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
+
 /// Reads `Retry-After`: up to seven digits of seconds, or an HTTP date. Anything else is ignored.
 pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Span> {
-    let text = text.trim();
+    let text = text.trim_matches([' ', '\t']);
     if !text.is_empty() && text.len() <= 7 && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Span::from_secs);
     }
@@ -136,8 +139,13 @@ pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Span> {
     if text.len() != 29 || !text.ends_with(" GMT") {
         return None;
     }
-    let civil =
-        jiff::fmt::strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text).ok()?.to_datetime().ok()?;
-    let at = civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
-    Some(Timestamp::from_millis(at.as_millisecond()).since(now))
+    let civil = jiff::fmt::strtime::parse(IMF_FIXDATE, text).ok()?.to_datetime().ok()?;
+    // The parser is more generous than the standard; what it read must be written just so.
+    if jiff::fmt::strtime::format(IMF_FIXDATE, civil).ok()? != text {
+        return None;
+    }
+    // By the calendar, which reaches further than the library's own timestamps.
+    let since_1970 = civil.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0));
+    let at = Timestamp::from_millis(i64::try_from(since_1970.as_millis()).ok()?);
+    Some(at.since(now))
 }

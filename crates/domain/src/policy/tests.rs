@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Policy, Verdict, parse_retry_after, profiles};
+use super::{Auth, Policy, Verdict, parse_retry_after, profiles};
 use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -192,6 +192,170 @@ fn default_classification() {
 }
 
 #[test]
+fn every_status_means_what_the_policy_says_and_nothing_else_does() {
+    let default = profiles::default_profile();
+    let strict = default
+        .patched(&json!({"success": ["200", "202"], "permanent": {"status": ["4xx"],
+            "gone": "retry"}}))
+        .expect("valid");
+    for status in 100..=599 {
+        let outcome = answer(status, "{}");
+        let expected = match status {
+            200..=299 => Kind::Success,
+            410 => Kind::Gone,
+            _ => Kind::Retry,
+        };
+        check_verdict(&default, &outcome, expected);
+        let expected = match status {
+            200 | 202 => Kind::Success,
+            400..=499 => Kind::Permanent,
+            _ => Kind::Retry,
+        };
+        check_verdict(&strict, &outcome, expected);
+        let throttles =
+            matches!(default.classify(&outcome, START), Verdict::Retry { throttle: true, .. });
+        assert_eq!(throttles, matches!(status, 429 | 502 | 503 | 504), "{status}");
+    }
+    // Success is success, whatever the body says; a redirect never is.
+    check_verdict(&default, &answer(200, "error: permanent failure, do not retry"), Kind::Success);
+    check_verdict(&default, &answer(500, "success 200 OK"), Kind::Retry);
+    // Without an answer there is one more chance, except where there can never be one.
+    for code in FailureCode::ALL {
+        let failed = AttemptOutcome::Failed { code, detail: "410 Gone 200 OK".to_owned() };
+        let expected =
+            if code == FailureCode::UrlNotAllowed { Kind::Permanent } else { Kind::Retry };
+        check_verdict(&default, &failed, expected);
+        assert_eq!(FailureCode::parse(code.as_str()), Some(code));
+    }
+}
+
+#[test]
+fn failures_of_ours_are_not_held_against_a_receiver() {
+    let ours: Vec<_> = FailureCode::ALL
+        .into_iter()
+        .filter(|c| !c.blames_receiver())
+        .map(FailureCode::as_str)
+        .collect();
+    let expected = [
+        "request_invalid",
+        "auth_unavailable",
+        "certificate_unavailable",
+        "token_unavailable",
+        "internal",
+    ];
+    assert_eq!(ours, expected);
+}
+
+#[test]
+fn a_body_rule_looks_at_the_shape_of_json_and_never_for_words() {
+    let policy = profiles::pca_hub();
+    for body in [
+        "",
+        "null",
+        "[]",
+        "\"status code message domain trace\"",
+        r#"{"status":null,"code":"c","message":"m","domain":"d","trace":"t"}"#,
+        r#"{"status":400,"code":1,"message":"m","domain":"d","trace":"t"}"#,
+        r#"{"Status":400,"code":"c","message":"m","domain":"d","trace":"t"}"#,
+        r#"[{"status":400,"code":"c","message":"m","domain":"d","trace":"t"}]"#,
+        r#"{"error":{"status":400,"code":"c","message":"m","domain":"d","trace":"t"}}"#,
+        r#"{"status":400,"code":"c","message":"m","domain":"d","trace":"t"} x"#,
+        "status: 400, code: c, message: m, domain: d, trace: t",
+    ] {
+        check_verdict(&policy, &answer(400, body), Kind::Retry);
+    }
+    let bytes = Bytes::from_static(b"\xff\xfe{\"status\":400}");
+    let binary = AttemptOutcome::Answered(Answer {
+        status: 400,
+        retry_after: None,
+        content_type: None,
+        body: bytes,
+    });
+    check_verdict(&policy, &binary, Kind::Retry);
+    let deep = format!("{}{}", "[".repeat(16_000), "]".repeat(384));
+    check_verdict(&policy, &answer(400, &deep), Kind::Retry);
+}
+
+#[test]
+fn absurd_retry_afters_neither_shorten_nor_lengthen_beyond_a_day() {
+    let policy = profiles::default_profile();
+    let wait = |retry_after: &str| {
+        let outcome = AttemptOutcome::Answered(Answer {
+            status: 503,
+            retry_after: Some(retry_after.to_owned()),
+            content_type: None,
+            body: Bytes::new(),
+        });
+        let Verdict::Retry { asked, throttle: true } = policy.classify(&outcome, START) else {
+            panic!("a 503 is worth another try")
+        };
+        let due = policy.schedule.next(1, START, START, asked, 0).expect("budget left");
+        due.since(START).as_millis()
+    };
+    let usual = 4_500;
+    let long_number = "9".repeat(1 << 20);
+    let long_text = "x".repeat(1 << 20);
+    let long_blanks = " ".repeat(1 << 20);
+    for ignored in [
+        "",
+        " ",
+        "-1",
+        "+5",
+        "1.5",
+        "1e9",
+        "9e18",
+        "NaN",
+        "inf",
+        "Infinity",
+        "0x10",
+        "１２",
+        "٣",
+        "60 s",
+        "60, 90",
+        "60;",
+        "99999999",
+        "18446744073709551616",
+        "-9223372036854775808",
+        "Wed, 15 Nov 2023 00:00:00",
+        "Wed, 15 Nov 2023 00:00:00 UTC",
+        "Wed, 15 Nov 2023 00:00:00 gmt",
+        "Wednesday, 15-Nov-23 00:00:00 GMT",
+        "Wed Nov 15 00:00:00 2023",
+        "Thu, 15 Nov 2023 00:00:00 GMT",
+        "Wed, 15 Nov 2023 24:00:00 GMT",
+        "Wed, 15 Nov 2023 00:60:00 GMT",
+        "Wed, 31 Nov 2023 00:00:00 GMT",
+        "Wed,  1 Nov 2023 00:00:00 GMT",
+        "wed, 15 nov 2023 00:00:00 GMT",
+        "Wed, 15 Nov 20230:00:00:00 GMT",
+        "2023-11-15T00:00:00Z",
+        &long_number,
+        &long_text,
+        &long_blanks,
+    ] {
+        assert_eq!(wait(ignored), usual, "{ignored:.60}");
+    }
+    // In the past, now, or sooner than the schedule: only ever longer.
+    for short in
+        ["0", "1", "0000004", "Thu, 01 Jan 1970 00:00:00 GMT", "Tue, 14 Nov 2023 22:13:21 GMT"]
+    {
+        assert_eq!(wait(short), usual, "{short}");
+    }
+    for (asked, seconds) in [
+        ("60", 60),
+        ("0000060", 60),
+        (" 60\t", 60),
+        ("86400", 86_400),
+        ("86401", 86_400),
+        ("9999999", 86_400),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400),
+    ] {
+        assert_eq!(wait(asked), seconds * 1_000, "{asked}");
+    }
+}
+
+#[test]
 fn pca_hub_classification() {
     let policy = profiles::pca_hub();
     let standard = r#"{"status":400,"code":"c","message":"m","domain":"d","trace":"t","more":1}"#;
@@ -259,6 +423,155 @@ fn policies_that_can_never_work_are_refused() {
 }
 
 #[test]
+fn headers_are_checked_wherever_one_can_be_named() {
+    let base = profiles::default_profile();
+    let many = |count: usize| {
+        let headers: serde_json::Map<_, _> =
+            (0..count).map(|n| (format!("X-{n}"), json!("v"))).collect();
+        json!({"request": {"headers": headers}})
+    };
+    let hmac = |header: &str, format: &str| {
+        json!({"auth": [{"kind": "hmac_header", "secret": "s", "header": header, "hash": "sha256",
+            "encoding": "hex", "content": "body", "format": format}]})
+    };
+    let otp = |header: &str, format: &str| {
+        json!({"auth": [{"kind": "otp", "secret": "s", "method": "totp", "hash": "sha1",
+            "secret_encoding": "utf8", "salt_use": "none", "step": "30s", "t0": 0, "digits": 6,
+            "message": "", "encode": "hex", "header": header, "format": format}]})
+    };
+    let secret = |header: &str| json!({"auth": [{"kind": "secret_header", "secret": "s", "header": header}]});
+    for good in [
+        many(19),
+        hmac("X-Cedros-Signature", "sha256={signature}"),
+        otp("Authorization", "Bearer {otp}"),
+        secret("Authorization"),
+        json!({"request": {"headers": {"X-Attribute?": "{event.attributes.a}"}}}),
+        json!({"request": {"user_agent": "EFGS Callback Engine"}}),
+    ] {
+        base.patched(&good).unwrap_or_else(|e| panic!("{good}: {e}"));
+    }
+    let long = "x".repeat(4_097);
+    for (bad, path) in [
+        (many(20), "request.headers"),
+        (hmac("Host", "{signature}"), "auth.header"),
+        (hmac("webhook-signature", "{signature}"), "auth.header"),
+        (hmac("X A", "{signature}"), "auth.header"),
+        (hmac("X-A", "{signature}\r\nX-B: c"), "auth.format"),
+        (hmac("X-A", "{signature} ☺"), "auth.format"),
+        (otp("Transfer-Encoding", "{otp}"), "auth.header"),
+        (otp("X-aws-ec2-metadata-token", "{otp}"), "auth.header"),
+        (otp("X-A", "{otp}\n"), "auth.format"),
+        (secret("Metadata-Flavor"), "auth.header"),
+        (secret("X-Forwarded-For"), "auth.header"),
+        (secret(""), "auth.header"),
+        (json!({"request": {"headers": {"X-A?": "\u{0}"}}}), "request.headers.X-A?"),
+        (json!({"request": {"headers": {"X-A": long}}}), "request.headers.X-A"),
+        (json!({"request": {"headers": {"Via?": "x"}}}), "request.headers.Via?"),
+        (json!({"request": {"headers": {"X-A": "1", "x-a": "2"}}}), "request.headers.x-a"),
+        (json!({"request": {"headers": {"X-A": "1", "X-A?": "2"}}}), "request.headers.X-A"),
+        (json!({"request": {"content_type": "a/b\r\nX: y"}}), "request.content_type"),
+        (json!({"request": {"user_agent": ""}}), "request.user_agent"),
+        (json!({"request": {"user_agent": "ä"}}), "request.user_agent"),
+        (
+            json!({"request": {"headers": {"Authorization": "x"}},
+                "auth": [{"kind": "bearer", "secret": "s"}]}),
+            "auth",
+        ),
+        (
+            json!({"auth": [{"kind": "bearer", "secret": "s"},
+                {"kind": "secret_header", "secret": "t", "header": "authorization"}]}),
+            "auth",
+        ),
+        (json!({"auth": [{"kind": "basic", "user": "a:b", "secret": "s"}]}), "auth.user"),
+    ] {
+        let error = base.patched(&bad).expect_err(&bad.to_string());
+        assert_eq!(error.path, path, "{bad}: {error}");
+    }
+}
+
+#[test]
+fn one_time_codes_have_defaults_and_every_knob() {
+    let base = profiles::pca_hub();
+    let least = json!({"kind": "otp", "secret": "s", "method": "totp", "hash": "sha1"});
+    let policy = base.patched(&json!({"auth": [least.clone()]})).expect("valid");
+    let Auth::Otp(otp) = &policy.auth[0] else { panic!("the one given") };
+    assert_eq!((otp.step, otp.t0, otp.digits), (Span::from_secs(30), 0, 6));
+    assert_eq!((otp.header.as_str(), otp.format.as_str()), ("Authorization", "{otp}"));
+    for (field, good, bad) in [
+        ("method", json!("static"), json!("hotp")),
+        ("hash", json!("sha512"), json!("md5")),
+        ("secret_encoding", json!("base32"), json!("ascii85")),
+        ("salt_use", json!("key-xor"), json!("middle")),
+        ("step", json!("60s"), json!("999ms")),
+        ("t0", json!(1_000), json!("x")),
+        ("digits", json!(8), json!(9)),
+        ("encode", json!("base64url"), json!("base32")),
+        ("header", json!("X-OTP"), json!("Host")),
+        ("format", json!("Bearer {otp}"), json!("Bearer")),
+        ("message", json!("{tenant}:{step}"), json!(7)),
+        ("secret_values", json!({"shared_key": "k"}), json!({"a b": 7})),
+    ] {
+        let with = |value: &serde_json::Value| {
+            let mut otp = least.clone();
+            otp[field] = value.clone();
+            base.patched(&json!({"auth": [otp]}))
+        };
+        with(&good).unwrap_or_else(|e| panic!("{field}: {e}"));
+        assert!(with(&bad).is_err(), "{field}");
+    }
+    let twice = json!({"kind": "otp", "secret": "s", "method": "hmac", "hash": "sha256",
+        "values": {"a": "x"}, "secret_values": {"a": "k"}});
+    let error = base.patched(&json!({"auth": [twice]})).expect_err("ambiguous");
+    assert_eq!(error.path, "auth.secret_values");
+}
+
+#[test]
+fn oauth2_clients_are_checked_and_tokens_are_replaced_in_time() {
+    let base = profiles::default_profile();
+    let auth = |more: serde_json::Value| {
+        let mut client = json!({"kind": "oauth2", "token_url": "https://id.example/token",
+            "client_id": "me", "secret": "s"});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            client[name] = value.clone();
+        }
+        json!({"auth": [client]})
+    };
+    let policy = base
+        .patched(&auth(json!({"client_auth": "post", "scope": "a b", "audience": "x",
+        "renew_before": "10s"})));
+    assert!(matches!(policy.expect("valid").auth[0], Auth::Oauth2(_)));
+    for (more, path) in [
+        (json!({"token_url": "ftp://id.example/"}), "auth.token_url"),
+        (json!({"token_url": "https://id.example/\n"}), "auth.token_url"),
+        (json!({"client_id": ""}), "auth.client_id"),
+        (json!({"client_id": "a\r\nb"}), "auth.client_id"),
+        (json!({"scope": ""}), "auth.scope"),
+        (json!({"scope": "a\"b"}), "auth.scope"),
+        (json!({"scope": "ä"}), "auth.scope"),
+        (json!({"audience": "\u{0}"}), "auth.audience"),
+        (json!({"renew_before": "2h"}), "auth.renew_before"),
+        (json!({"client_auth": "jwt"}), "policy"),
+        (json!({"password": "x"}), "policy"),
+    ] {
+        let error = base.patched(&auth(more.clone())).expect_err(&more.to_string());
+        assert_eq!(error.path, path, "{more}: {error}");
+    }
+    for (renew_before, life, used) in [
+        (None, 3_600, 3_540),
+        (None, 300, 270),
+        (None, 0, 0),
+        (Some(10), 300, 290),
+        (Some(600), 300, 150),
+    ] {
+        let more =
+            renew_before.map_or(json!({}), |s: u32| json!({"renew_before": format!("{s}s")}));
+        let policy = base.patched(&auth(more)).expect("valid");
+        let Auth::Oauth2(client) = &policy.auth[0] else { panic!("the one given") };
+        assert_eq!(client.use_for(Span::from_secs(life)), Span::from_secs(used));
+    }
+}
+
+#[test]
 fn patches_replace_choices_and_merge_records() {
     let base = profiles::default_profile();
     let patch = json!({"schedule": {"backoff": {"fixed": {"wait": "1s"}}, "jitter": "none"},
@@ -269,4 +582,19 @@ fn patches_replace_choices_and_merge_records() {
         .patched(&json!({"request": {"headers": {"X-Two": "2", "X-One": null}}}))
         .expect("valid");
     assert_eq!(twice.request.headers.keys().collect::<Vec<_>>(), ["X-Two"]);
+}
+
+#[test]
+fn header_values_that_cannot_be_sent_are_refused_and_others_are_not() {
+    let with = |value: &str| {
+        profiles::default_profile()
+            .patched(&serde_json::json!({"request": {"headers": {"X-A": value}}}))
+    };
+    for value in ["plain", "a\tb", "{event.id}; q=\"1\"", r"back\r\nslashes", ""] {
+        assert!(with(value).is_ok(), "{value:?}");
+    }
+    for value in ["a\rb", "a\nb", "a\0b", "\u{14}", "\u{7F}", "caf\u{E9}", &"x".repeat(4_097)] {
+        let error = with(value).expect_err(value);
+        assert_eq!(error.path, "request.headers.X-A");
+    }
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::Admission;
+use crate::catalog::Map;
 use crate::error::chain;
 use crate::metrics;
 
@@ -40,17 +41,14 @@ async fn refresh(admission: &Admission, store: &dyn Store) -> posthorn_store::Re
         pending.iter().map(|(tenant, count)| (*tenant, count.load(Ordering::Relaxed))).collect()
     };
     let before = load(admission);
-    let counted = store.pending_by_tenant().await?;
-    let count_of = |tenant: TenantId| {
-        let found = counted.iter().find(|(counted, _)| *counted == tenant);
-        found.map_or(0, |(_, count)| i64::try_from(*count).unwrap_or(i64::MAX))
-    };
-    let known: Vec<TenantId> = before.iter().map(|(tenant, _)| *tenant).collect();
+    let mut counted: Map<TenantId, u64> = store.pending_by_tenant().await?.into_iter().collect();
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     for (tenant, before) in before {
-        admission.add_pending(tenant, count_of(tenant) - before);
+        let count = counted.remove(&tenant).map_or(0, whole);
+        admission.add_pending(tenant, count - before);
     }
-    for (tenant, _) in counted.iter().filter(|(tenant, _)| !known.contains(tenant)) {
-        admission.add_pending(*tenant, count_of(*tenant));
+    for (tenant, count) in counted {
+        admission.add_pending(tenant, whole(count));
     }
     Ok(())
 }

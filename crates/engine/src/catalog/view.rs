@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::OrderScope;
+use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
 use posthorn_egress::Target;
-use posthorn_sealing::standard_webhooks::SigningSecret;
+use posthorn_sealing::jwk::Jwk;
+use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
 use crate::request::{EventLookup, secret_context};
+use crate::transport::UrlProblem;
 
 /// Where a subscription's requests go, with the parsed form kept beside the text.
 pub struct Endpoint {
@@ -25,6 +27,40 @@ impl Endpoint {
     /// An endpoint that was not used yet.
     pub fn new(url: String) -> Self {
         Self { url, target: OnceLock::new() }
+    }
+
+    /// What policies ask about a URL. It is normalised, so its parts stand where they must: this
+    /// cuts a text we wrote ourselves, it does not judge one that somebody else did.
+    pub(crate) fn parts(&self) -> UrlParts<'_> {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let host = match authority.strip_prefix('[') {
+            Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        UrlParts { https: scheme == "https", host, query: path.contains('?') }
+    }
+}
+
+/// What policies ask about a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UrlParts<'a> {
+    pub(crate) https: bool,
+    pub(crate) host: &'a str,
+    pub(crate) query: bool,
+}
+
+impl UrlParts<'_> {
+    /// Whether a policy's own rules allow it.
+    pub(crate) fn check(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
+        let problem = |code, message: &str| Err(UrlProblem { code, message: message.to_owned() });
+        if rules.https_only && !self.https {
+            return problem("https_only", "the profile allows https only");
+        }
+        if !rules.query && self.query {
+            return problem("query_not_allowed", "the profile allows no query; remove it");
+        }
+        Ok(())
     }
 }
 
@@ -43,6 +79,24 @@ pub struct SubscriptionView {
 /// A subscription's secrets, opened at the first attempt.
 pub struct Secrets {
     list: Vec<OpenSecret>,
+}
+
+/// What receivers verify asymmetric signatures with. Public.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerificationKey {
+    /// The secret it belongs to.
+    pub secret: SecretName,
+    /// The key.
+    pub key: PublicKey,
+    /// Until when it is used besides a newer one.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl VerificationKey {
+    /// The form that receivers' tools fetch.
+    pub fn jwk(&self) -> Jwk {
+        Jwk::from(&self.key)
+    }
 }
 
 struct OpenSecret {
@@ -89,6 +143,30 @@ impl SubscriptionView {
         }
     }
 
+    /// The public keys that verify its signatures now, the current ones first; `Err` when its
+    /// secrets cannot be opened.
+    pub fn verification_keys(&self, now: Timestamp) -> Result<Vec<VerificationKey>, &str> {
+        let live = |secret: &&OpenSecret| secret.expires_at.is_none_or(|at| now < at);
+        let signs = |name: &SecretName| match &self.policy {
+            Ok(policy) => policy
+                .auth
+                .iter()
+                .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name)),
+            Err(_) => true,
+        };
+        let keys = self.secrets()?.list.iter().filter(live).filter_map(|secret| {
+            if !signs(&secret.name) {
+                return None;
+            }
+            Some(VerificationKey {
+                secret: secret.name.clone(),
+                key: secret.signing.as_ref()?.public_key()?,
+                expires_at: secret.expires_at,
+            })
+        });
+        Ok(keys.collect())
+    }
+
     /// Its secrets, opened.
     pub(crate) fn secrets(&self) -> Result<&Secrets, &str> {
         let opened = self.secrets.get_or_init(|| {
@@ -110,7 +188,9 @@ impl SubscriptionView {
                     signing,
                 });
             }
-            // Newest first: the current secret leads, those of a rotation follow.
+            // Newest first: the current secret leads, those of a rotation follow. Of two that were
+            // made in the same millisecond, the one written later is the newer.
+            list.reverse();
             list.sort_by_key(|secret| std::cmp::Reverse(secret.created_at));
             Ok(Secrets { list })
         });
@@ -128,8 +208,43 @@ impl Secrets {
         self.live(name, now).next().map(|s| &s.secret)
     }
 
+    /// The kind of the current signing secret of a name.
+    pub(crate) fn kind(&self, name: &SecretName, now: Timestamp) -> Option<SecretKind> {
+        self.live(name, now).find_map(|s| s.signing.as_ref()).map(SigningSecret::kind)
+    }
+
     /// Every signing secret of a name that is valid now, the current one first.
     pub(crate) fn signing(&self, name: &SecretName, now: Timestamp) -> Vec<&SigningSecret> {
         self.live(name, now).filter_map(|s| s.signing.as_ref()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_those_the_guard_sees() {
+        let guard = posthorn_egress::Guard::default();
+        for text in [
+            "https://a.example/",
+            "http://a.example:8080/b?c=d://e",
+            "https://[2606:4700:4700::1111]:8443/?",
+            "https://93.184.216.34/x?y",
+            "HTTPS://B.Example",
+        ] {
+            let target = guard.check_url(text).expect(text);
+            let endpoint = Endpoint::new(target.as_str().to_owned());
+            let host = match target.host() {
+                posthorn_egress::Host::Name(name) => name.to_string(),
+                posthorn_egress::Host::Ip(ip) => ip.to_string(),
+            };
+            let expected = UrlParts {
+                https: target.scheme() == posthorn_egress::Scheme::Https,
+                host: &host,
+                query: target.path_and_query().contains('?'),
+            };
+            assert_eq!(endpoint.parts(), expected, "{text}");
+        }
     }
 }

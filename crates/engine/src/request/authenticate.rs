@@ -9,7 +9,7 @@ use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
-use super::{AttemptLookup, BuildError};
+use super::{AttemptLookup, BuildError, header_name, header_value};
 use crate::catalog::{Secrets, SubscriptionView};
 
 /// Adds the headers of every way of authentication a policy asks for.
@@ -18,9 +18,10 @@ pub(super) fn add(
     view: &SubscriptionView,
     values: &AttemptLookup<'_>,
     body: &[u8],
-    now: Timestamp,
+    token: Option<&str>,
     headers: &mut HeaderMap,
 ) -> Result<(), BuildError> {
+    let now = values.now;
     if ways.is_empty() {
         return Ok(());
     }
@@ -34,14 +35,19 @@ pub(super) fn add(
                 let value = hmac_header(secrets, scheme, body, now)?;
                 set(headers, &scheme.header, &value)?;
             }
+            Auth::Oauth2(_) => {
+                let token = token
+                    .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
+                authorize(headers, &format!("Bearer {token}"))?;
+            }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+                authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Basic { user, secret } => {
                 let password = text(current(secrets, secret, now)?)?;
                 let pair = STANDARD.encode(format!("{user}:{password}"));
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Basic {pair}"))?;
+                authorize(headers, &format!("Basic {pair}"))?;
             }
             Auth::SecretHeader { header, secret } => {
                 set(headers, header, text(current(secrets, secret, now)?)?)?;
@@ -56,8 +62,10 @@ pub(super) fn add(
                 let claims =
                     jwt::ZgwClaims::of_client(&scheme.client_id, now.as_seconds(), lifetime);
                 let token = jwt::sign(secret.expose(), &claims);
-                set(headers, header::AUTHORIZATION.as_str(), &format!("Bearer {token}"))?;
+                authorize(headers, &format!("Bearer {token}"))?;
             }
+            // Not secrets of the subscription; see `certify`.
+            Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
         }
     }
     Ok(())
@@ -78,12 +86,28 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
         .map_err(|_| BuildError::Auth("a secret is not text".to_owned()))
 }
 
-fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
-    let name = HeaderName::try_from(name)
-        .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| {
-        BuildError::Auth(format!("the value for `{name}` has forbidden characters"))
-    })?;
+pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
+    let header = header_name(name).map_err(BuildError::Auth)?;
+    insert(headers, header, value)
+}
+
+/// Sets `Authorization`. Tokens and encoded passwords may be longer than what people may put into a
+/// header of their own; what they are made of has its own bounds.
+fn authorize(headers: &mut HeaderMap, value: &str) -> Result<(), BuildError> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| BuildError::Auth("the credentials are not a header value".to_owned()))?;
+    value.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, value);
+    Ok(())
+}
+
+/// Sets a header that only we may set.
+fn set_own(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), BuildError> {
+    insert(headers, HeaderName::from_static(name), value)
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), BuildError> {
+    let mut value = header_value(name.as_str(), value).map_err(BuildError::Auth)?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
@@ -109,9 +133,9 @@ fn sign(
     let id = values.work.event.id.to_string();
     let seconds = now.as_seconds();
     let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
-    set(headers, "webhook-id", &id)?;
-    set(headers, "webhook-timestamp", &seconds.to_string())?;
-    set(headers, "webhook-signature", &signature)
+    set_own(headers, standard_webhooks::HEADER_ID, &id)?;
+    set_own(headers, standard_webhooks::HEADER_TIMESTAMP, &seconds.to_string())?;
+    set_own(headers, standard_webhooks::HEADER_SIGNATURE, &signature)
 }
 
 fn hmac_header(
@@ -178,8 +202,11 @@ fn one_time_code(
             .map_err(|e| BuildError::Auth(format!("one-time code: {e}")))?;
         rendered.push((name.as_str(), value));
     }
-    let placeholders: Vec<(&str, &str)> =
+    let mut placeholders: Vec<(&str, &str)> =
         rendered.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for (name, secret) in &scheme.secret_values {
+        placeholders.push((name, text(current(secrets, secret, now)?)?));
+    }
     let code = otp::Otp::new(open(&scheme.secret)?, salt, shape).map_err(bad)?;
     code.code(now.as_seconds(), &placeholders).map_err(bad)
 }

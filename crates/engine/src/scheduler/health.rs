@@ -1,10 +1,17 @@
-//! How a subscription's receiver is doing: breaker, concurrency, pace.
+//! How a subscription's receiver is doing: breaker, throttle, concurrency, pace.
+//!
+//! A receiver that is broken or out of reach opens the breaker. One that says it has too much to do
+//! does not: it is throttled, which halves the attempts under way at once and leaves the whole
+//! subscription alone for as long as it asked, or for a while that grows. Success widens again, one
+//! attempt at a time.
 //!
 //! Nothing here is written down and nothing here charges an attempt. A breaker only holds work back
 //! in memory; the due times in the store stay what they were.
 
 use posthorn_domain::policy::Limits;
 use posthorn_domain::{Span, Timestamp};
+
+use super::slots::SLOW_AFTER;
 
 /// Failures in a row that open the breaker.
 const OPEN_AFTER: u32 = 8;
@@ -19,16 +26,21 @@ const OPEN_MAX_QUICK: Span = Span::from_secs(5);
 const OPEN_MAX_SLOW: Span = Span::from_secs(300);
 /// Attempts under way at once when nothing is known of a receiver yet.
 const CONCURRENCY_START: f64 = 8.0;
-/// How long an overloaded receiver is left alone when it does not say.
+/// How long an overloaded receiver is left alone at least, and at first when it does not say.
 const THROTTLE: Span = Span::from_secs(1);
 
 /// The state of one receiver.
 pub(super) struct Health {
+    /// In a row, of a receiver that is broken or out of reach.
     failures: u32,
     open_for: Span,
+    /// In a row, of a receiver that asked for less; attempts of the same moment count once.
+    throttles: u32,
     held_until: Timestamp,
     concurrency: f64,
     next_slot_ms: f64,
+    /// Whether the last attempt took long, however it ended.
+    slow: bool,
 }
 
 /// What an attempt says about the receiver.
@@ -54,9 +66,11 @@ impl Default for Health {
         Self {
             failures: 0,
             open_for: Span::ZERO,
+            throttles: 0,
             held_until: Timestamp::MIN,
             concurrency: CONCURRENCY_START,
             next_slot_ms: 0.0,
+            slow: false,
         }
     }
 }
@@ -64,25 +78,43 @@ impl Default for Health {
 impl Health {
     /// Takes note of an attempt; true when the breaker has just opened.
     pub(super) fn note(&mut self, sign: Sign, took: Span, now: Timestamp) -> bool {
+        if sign != Sign::Silent {
+            self.slow = took >= SLOW_AFTER;
+        }
         match sign {
             Sign::Good | Sign::Refused => {
                 self.failures = 0;
+                self.throttles = 0;
                 self.open_for = Span::ZERO;
                 self.concurrency = (self.concurrency + 1.0).min(1_000.0);
                 false
             }
             Sign::Silent => false,
             Sign::Overloaded { asked } => {
-                self.concurrency = (self.concurrency / 2.0).max(1.0);
-                let wait = asked.unwrap_or(THROTTLE).clamp(THROTTLE, OPEN_MAX_SLOW);
-                self.held_until = self.held_until.max(now.plus(wait));
-                self.failed(took, now)
+                self.throttle(asked, took, now);
+                false
             }
             Sign::Bad => {
                 self.concurrency = (self.concurrency / 2.0).max(1.0);
                 self.failed(took, now)
             }
         }
+    }
+
+    /// Asks less of a receiver that has too much to do. Without a wish of its own it is asked ever
+    /// less often, in proportion to what an answer costs, as with the breaker.
+    fn throttle(&mut self, asked: Option<Span>, took: Span, now: Timestamp) {
+        // Attempts that were under way when it first said so are news of the same trouble.
+        if self.throttles == 0 || now >= self.held_until {
+            self.throttles = self.throttles.saturating_add(1);
+            self.concurrency = (self.concurrency / 2.0).max(1.0);
+        }
+        let longest = Span::from_millis(took.as_millis().saturating_mul(OPEN_FACTOR))
+            .clamp(OPEN_MAX_QUICK, OPEN_MAX_SLOW);
+        let doublings = self.throttles.saturating_sub(1).min(16);
+        let unsaid = Span::from_millis(THROTTLE.as_millis() << doublings).min(longest);
+        let wait = asked.unwrap_or(unsaid).clamp(THROTTLE, OPEN_MAX_SLOW);
+        self.held_until = self.held_until.max(now.plus(wait));
     }
 
     fn failed(&mut self, took: Span, now: Timestamp) -> bool {
@@ -124,17 +156,25 @@ impl Health {
 
     /// Whether the breaker lets single attempts through to see if the receiver is back.
     pub(super) fn is_probing(&self) -> bool {
-        self.failures >= OPEN_AFTER
+        self.failures.max(self.throttles) >= OPEN_AFTER
     }
 
     /// Whether it belongs to those that share a small part of the slots.
     pub(super) fn is_sick(&self) -> bool {
-        self.failures >= SICK_AFTER
+        self.failures.max(self.throttles) >= SICK_AFTER
+    }
+
+    /// Whether it keeps us waiting, however its attempts end.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
     }
 
     /// Whether there is nothing worth remembering.
     pub(super) fn is_plain(&self, now: Timestamp) -> bool {
-        self.failures == 0 && self.held_until <= now && self.next_slot_ms <= now.as_millis() as f64
+        self.failures == 0
+            && self.throttles == 0
+            && self.held_until <= now
+            && self.next_slot_ms <= now.as_millis() as f64
     }
 
     /// When the rate allows the next attempt.
@@ -220,5 +260,47 @@ mod tests {
         assert_eq!(health.held_until(), at(20_000));
         health.note(asks(86_400), Span::ZERO, at(0));
         assert_eq!(health.held_until(), at(300_000));
+    }
+
+    #[test]
+    fn overload_never_opens_the_breaker_and_narrows_step_by_step() {
+        let limits = Limits::default();
+        let (mut health, mut now) = (Health::default(), at(0));
+        let unsaid = Sign::Overloaded { asked: None };
+        let mut seen = Vec::new();
+        for _ in 0..12 {
+            assert!(!health.note(unsaid, Span::from_millis(5), now), "no breaker opens");
+            // What was under way at the same time says nothing new.
+            assert!(!health.note(unsaid, Span::from_millis(5), now));
+            seen.push((health.limit(&limits), health.held_until().since(now).as_millis()));
+            now = health.held_until();
+        }
+        assert_eq!(seen[..5], [(4, 1_000), (2, 2_000), (1, 4_000), (1, 5_000), (1, 5_000)]);
+        assert_eq!(health.failures, 0);
+        assert!(health.is_sick(), "it shares the slots of the sick all the same");
+        for wider in [2, 3, 4] {
+            health.note(Sign::Good, Span::ZERO, now);
+            assert_eq!(health.limit(&limits), wider, "one more with each success");
+        }
+        assert!(!health.is_sick() && health.is_plain(now));
+
+        // A gateway that runs into its own deadline costs much more, and is asked much less often.
+        for _ in 0..12 {
+            health.note(unsaid, Span::from_secs(15), now);
+            now = health.held_until();
+        }
+        health.note(unsaid, Span::from_secs(15), now);
+        assert_eq!(health.held_until().since(now), Span::from_secs(300));
+    }
+
+    #[test]
+    fn overload_and_failures_are_counted_apart() {
+        let (mut health, mut now) = (Health::default(), at(0));
+        for _ in 0..OPEN_AFTER - 1 {
+            assert!(!health.note(Sign::Bad, Span::ZERO, now));
+            health.note(Sign::Overloaded { asked: None }, Span::ZERO, now);
+            now = health.held_until();
+        }
+        assert!(health.note(Sign::Bad, Span::ZERO, now), "the eighth failure in a row");
     }
 }

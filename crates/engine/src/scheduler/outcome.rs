@@ -1,9 +1,10 @@
 //! What follows from an attempt: the next state, a record, a sign of health.
 
 use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
-use posthorn_domain::policy::Verdict;
+use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
-    Attempt, AttemptOutcome, DeliveryState, Fence, Policy, SubscriptionId, TenantId, Timestamp,
+    Attempt, AttemptOutcome, DeliveryState, FailureCode, Fence, Policy, SubscriptionId, TenantId,
+    Timestamp,
 };
 use posthorn_store::{Record, Recorded, Work};
 use tracing::warn;
@@ -14,6 +15,7 @@ use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
 use crate::metrics;
 use crate::recorder::Written;
+use crate::tokens::FAILURE_KEPT;
 
 /// How long a subscription that says it is gone is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
@@ -34,19 +36,15 @@ impl Scheduler {
     }
 
     pub(super) fn free_slot(&mut self, job: &Job) {
-        self.in_flight -= 1;
-        if job.sick {
-            self.sick_in_flight -= 1;
-            self.leave_sickbay();
-        }
+        self.slots.free(job.slot);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
-            self.in_flight += 1;
+            let _ = self.slots.take(super::slots::Class::Quick, self.parts.clock.now());
         }
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
         {
-            lineup.in_flight -= 1;
+            lineup.ended(job.slot);
         }
     }
 
@@ -138,6 +136,10 @@ impl Scheduler {
                     Verdict::Permanent => (Sign::Refused, "permanent"),
                     Verdict::Gone => (Sign::Refused, "gone"),
                     Verdict::Retry { asked, throttle: true } => {
+                        // A policy that does not listen to a receiver's wish for one delivery does
+                        // not for all of them either.
+                        let RetryAfter { honour, cap } = policy.schedule.retry_after;
+                        let asked = asked.filter(|_| honour).map(|asked| asked.min(cap));
                         (Sign::Overloaded { asked }, "throttled")
                     }
                     Verdict::Retry { .. } if answer.status >= 500 => (Sign::Bad, "server_error"),
@@ -154,6 +156,13 @@ impl Scheduler {
         }
         if label == "gone" {
             lineup.health.hold(now.plus(GONE_HOLD));
+        }
+        // The receiver is not to blame, but until there is a token every attempt would be wasted.
+        if let Ended::Outcome(AttemptOutcome::Failed {
+            code: FailureCode::TokenUnavailable, ..
+        }) = &done.result
+        {
+            lineup.health.hold(now.plus(FAILURE_KEPT));
         }
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
             lineup.rest(lane, gap, now);

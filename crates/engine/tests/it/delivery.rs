@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use posthorn_domain::{DeadReason, DeliveryState};
+use posthorn_domain::{
+    Answer, AttemptOutcome, Clock, DeadReason, DeliveryState, Span, SubscriptionStatus,
+};
 use posthorn_engine::Options;
 use posthorn_store::{DeliveryFilter, StateKind, Store};
 use serde_json::json;
@@ -161,17 +163,54 @@ async fn gone_disables_the_subscription_and_keeps_its_work() {
     rest(60).await;
     let id = view.subscription.id;
     let now = engine.catalog().subscription(TENANT, id).expect("still there");
-    assert!(!now.subscription.status.is_active());
-    assert_eq!(house.counts().await.pending, 1);
+    let reason = "the receiver answered 410 Gone".to_owned();
+    assert_eq!(now.subscription.status, SubscriptionStatus::Disabled { reason });
+    engine.publish(TENANT, publish("later", None)).await.expect("still accepted");
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 1, "nothing is sent while it is disabled");
+    assert_eq!(house.counts().await.pending, 2, "what was pending is kept, what comes waits");
     engine.resume_subscription(TENANT, id).await.expect("resumes");
     rest(60).await;
-    assert_eq!(house.counts().await.delivered, 1);
+    assert_eq!(house.counts().await.delivered, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_receiver_is_left_alone_as_long_as_it_asks_and_comes_back_by_itself() {
+    for status in [429, 502, 503, 504] {
+        let house = House::new();
+        let engine = house.engine(9).await;
+        topic(&engine).await;
+        let start = house.clock.now();
+        house.receivers.script("https://a/", move |_, seen| {
+            let busy = seen.at.since(start) < Span::from_secs(25);
+            let retry_after = busy.then(|| "20".to_owned());
+            let answer = Answer {
+                status: if busy { status } else { 200 },
+                retry_after,
+                content_type: None,
+                body: bytes::Bytes::new(),
+            };
+            (Duration::from_millis(5), AttemptOutcome::Answered(answer))
+        });
+        subscribe(&engine, "https://a/", json!({"schedule": {"jitter": "none"}})).await;
+        subscribe(&engine, "https://b/", json!({})).await;
+        for n in 0..100 {
+            engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+        }
+        rest(19).await;
+        let first = house.receivers.of("https://a/").len();
+        assert!(first <= 8, "{status}: {first} attempts before it was heard");
+        assert_eq!(house.receivers.of("https://b/").len(), 100, "others are not held back");
+        rest(600).await;
+        let counts = house.counts().await;
+        assert_eq!((counts.delivered, counts.dead), (200, 0), "{status}");
+    }
 }
 
 /// A clock that also moves on by a millisecond with every look at it, as a real one may.
 struct RestlessClock(std::sync::atomic::AtomicI64, tokio::time::Instant);
 
-impl posthorn_domain::Clock for RestlessClock {
+impl Clock for RestlessClock {
     fn now(&self) -> posthorn_domain::Timestamp {
         let looks = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let elapsed = self.1.elapsed().as_millis() as i64;
@@ -205,4 +244,61 @@ async fn a_clock_that_moves_while_the_scheduler_works_does_not_trap_it() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), done).await.expect("everything is delivered");
+}
+
+/// Many receivers that keep us waiting, and one that does not: how late does it get its events?
+async fn lateness_beside(waiting: impl Fn(usize) -> (Duration, bool)) -> i64 {
+    const SLOTS: usize = 16;
+    let house = House::new();
+    let engine = house.engine_with(9, Options { slots: SLOTS, ..Options::default() }).await;
+    topic(&engine).await;
+    for index in 0..SLOTS {
+        let url = format!("https://slow-{index}/");
+        let (wait, good) = waiting(index);
+        house
+            .receivers
+            .script(&url, move |_, _| (wait, if good { answered(200) } else { refused() }));
+        subscribe(&engine, &url, json!({})).await;
+    }
+    subscribe(&engine, "https://quick/", json!({})).await;
+    let began = house.clock.now();
+    for second in 0..60 {
+        engine.publish(TENANT, publish(&second.to_string(), None)).await.expect("accepted");
+        rest(1).await;
+    }
+    let seen = house.receivers.of("https://quick/");
+    assert_eq!(seen.len(), 60);
+    seen.iter()
+        .zip(0..)
+        .map(|(seen, second)| seen.at.as_millis() - began.as_millis() - second * 1_000)
+        .max()
+        .expect("there were some")
+}
+
+#[tokio::test(start_paused = true)]
+async fn receivers_that_never_answer_do_not_keep_others_waiting() {
+    let late = lateness_beside(|_| (Duration::from_secs(15), false)).await;
+    assert!(late <= 1_100, "{late} ms late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn receivers_that_succeed_slowly_do_not_keep_others_waiting() {
+    let late = lateness_beside(|_| (Duration::from_secs(20), true)).await;
+    assert!(late <= 1_100, "{late} ms late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_receivers_alone_get_their_share_of_the_slots() {
+    let house = House::new();
+    let engine = house.engine_with(9, Options { slots: 16, ..Options::default() }).await;
+    topic(&engine).await;
+    house.receivers.script("https://slow/", |_, _| (Duration::from_secs(5), answered(200)));
+    subscribe(&engine, "https://slow/", json!({})).await;
+    for number in 0..80 {
+        engine.publish(TENANT, publish(&number.to_string(), None)).await.expect("accepted");
+    }
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://slow/").len(), 80, "eight at a time, five seconds each");
+    rest(5).await;
+    assert_eq!(house.counts().await.delivered, 80);
 }

@@ -1,7 +1,12 @@
 //! The engine on the model store, with scripted receivers and a virtual clock.
 
+mod certificates;
 mod delivery;
+mod headers;
 mod house;
 mod limits;
 mod management;
 mod nodes;
+mod signing;
+mod token_server;
+mod tokens;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthorn_domain::{
     Idempotency, IdempotencyKey, RedriveFilter, RedriveState, Scope, SecretName, Span,
 };
-use posthorn_engine::{Error, NewSubscription};
+use posthorn_engine::{Error, NewSubscription, Rotation};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use posthorn_store::Store;
 use serde_json::json;
@@ -72,10 +72,14 @@ async fn rotation_signs_with_both_until_the_overlap_ends() {
     let name = SecretName::new("signing").expect("a name");
     let overlap = Span::from_secs(3_600);
     let (_, fresh) = engine
-        .rotate_secret(TENANT, view.subscription.id, name, None, overlap)
+        .rotate_secret(
+            TENANT,
+            view.subscription.id,
+            Rotation { overlap: Some(overlap), ..Rotation::of(name) },
+        )
         .await
         .expect("rotates");
-    let fresh = SigningSecret::parse(&fresh).expect("valid");
+    let fresh = SigningSecret::parse(&fresh.expect("shown")).expect("valid");
     for (wait, with_old) in [(1, true), (3_700, false)] {
         rest(wait).await;
         engine.publish(TENANT, publish("{}", None)).await.expect("accepted");

@@ -1,5 +1,7 @@
 //! The scenarios.
 
+pub(super) mod hostile;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -46,7 +48,10 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
         Scenario::Backlog => ("backlog", bench.backlog().await?),
         Scenario::Restart => ("restart", bench.restart().await?),
         Scenario::Overload => ("overload", super::overload::run(bench).await?),
-        Scenario::Relay => anyhow::bail!("relay is not a scenario of its own"),
+        Scenario::Hostile => ("hostile", bench.hostile().await?),
+        Scenario::Relay | Scenario::HostileFleet => {
+            anyhow::bail!("relay and hostile-fleet are not scenarios of their own")
+        }
     };
     report.scenario = scenario;
     report.store = if args.store == "sqlite" { "sqlite".into() } else { "postgres".into() };

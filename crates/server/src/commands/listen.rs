@@ -123,7 +123,7 @@ async fn subscribe(
     }
     let made = context.client.post("/v1/subscriptions", &body).await.map_err(|error| {
         let refused = error.downcast_ref::<Failure>();
-        if refused.is_some_and(|failure| failure.message.starts_with("url_not_allowed")) {
+        if refused.is_some_and(|failure| failure.problem.as_deref() == Some("url_not_allowed")) {
             return Failure::new(Code::Failure, error.to_string())
                 .hint(format!(
                     "receivers on this machine are closed by default; start the server with \

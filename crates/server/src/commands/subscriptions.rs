@@ -9,7 +9,7 @@ use super::{Context, Limit, read_json, rows};
 use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "id",
     "url",
     "description",
@@ -20,6 +20,7 @@ const FIELDS: [&str; 12] = [
     "filter",
     "version",
     "signing_secret",
+    "public_keys",
     "created_at",
     "updated_at",
 ];
@@ -41,6 +42,9 @@ pub enum Command {
         /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
+        /// The kind of signing secret to make: hmac, or ed25519, whose private half is never shown
+        #[arg(long, value_name = "KIND", value_parser = ["hmac", "ed25519"])]
+        secret_kind: Option<String>,
         /// Make it, but send nothing yet
         #[arg(long)]
         paused: bool,
@@ -84,6 +88,9 @@ pub enum Command {
         /// The new secret; made when it is not given
         #[arg(long)]
         secret: Option<String>,
+        /// The kind of secret to make: hmac or ed25519; that of the present one when not given
+        #[arg(long, value_name = "KIND", value_parser = ["hmac", "ed25519"])]
+        secret_kind: Option<String>,
         /// How long both sign, e.g. 24h
         #[arg(long)]
         overlap: Option<Span>,
@@ -175,8 +182,9 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => list(context, limit).await,
         Command::Show { id } => context.show_one(&client.get(path(&id)).await?, &FIELDS),
-        Command::Create { url, fields, paused } => {
+        Command::Create { url, fields, secret_kind, paused } => {
             let mut body = fields.into_body()?;
+            body.extend(secret_kind.map(|kind| ("secret_kind".to_owned(), Value::String(kind))));
             body.insert("url".to_owned(), Value::String(url));
             if paused {
                 body.insert("paused".to_owned(), Value::Bool(true));
@@ -203,17 +211,22 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
             let fields = ["outcome", "status", "failure", "detail", "response"];
             act(context, &format!("{}/test", path(&id)), &fields).await
         }
-        Command::RotateSecret { id, name, secret, overlap } => {
+        Command::RotateSecret { id, name, secret, secret_kind, overlap } => {
             let mut body = json!({ "name": name });
             if let Some(secret) = secret {
                 body["secret"] = Value::String(secret);
+            }
+            if let Some(kind) = secret_kind {
+                body["secret_kind"] = Value::String(kind);
             }
             if let Some(overlap) = overlap {
                 body["overlap"] = Value::String(overlap.to_string());
             }
             let answer = client.post(format!("{}/rotate-secret", path(&id)), &body).await?;
-            terminal::note(Paint::stderr().warn("the secret is shown once; keep it"));
-            context.show_one(&answer, &["secret"])
+            if answer.get("secret").is_some() {
+                terminal::note(Paint::stderr().warn("the secret is shown once; keep it"));
+            }
+            context.show_one(&answer, &["secret", "public_keys"])
         }
         Command::Delete { id } => {
             client.call(Call::new(Method::DELETE, path(&id))).await?;

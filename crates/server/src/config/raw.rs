@@ -9,7 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::values::ByteSize;
+use super::values::{ByteSize, Port};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +36,15 @@ pub(super) struct RawServer {
     pub(super) head: ByteSize,
     pub(super) head_timeout: Span,
     pub(super) stop_timeout: Span,
+    pub(super) identity: RawIdentity,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawIdentity {
+    pub(super) thumbprint_header: Option<String>,
+    pub(super) subject_header: Option<String>,
+    pub(super) proxies: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,7 +63,12 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEgress {
     pub(super) allow: Vec<String>,
+    pub(super) deny: Vec<String>,
+    pub(super) ports: Vec<Port>,
     pub(super) https_only: bool,
+    pub(super) allow_idn: bool,
+    pub(super) nat64: bool,
+    pub(super) dangerously_allow_metadata: bool,
     pub(super) resolvers: Vec<String>,
     pub(super) extra_roots: Option<String>,
     pub(super) user_agent: Option<String>,
@@ -84,6 +98,8 @@ pub(super) struct RawEngine {
     pub(super) dead_retention: Span,
     pub(super) key_retention: Span,
     pub(super) drain: Span,
+    pub(super) rotation_overlap: Span,
+    pub(super) rotation_overlap_max: Span,
 }
 
 #[derive(Debug, Deserialize)]

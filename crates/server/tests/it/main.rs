@@ -6,6 +6,8 @@ mod commands;
 mod configuration;
 mod documents;
 mod harness;
+mod mutual_tls;
 mod postgres;
 mod rotation;
 mod serving;
+mod verify;

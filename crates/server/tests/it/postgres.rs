@@ -17,7 +17,7 @@ fn database() -> Option<TestPostgres> {
     }
 }
 
-fn configure(home: &Home, url: &str) {
+pub(crate) fn configure(home: &Home, url: &str) {
     let file = home.path().join("posthorn.yaml");
     let config = std::fs::read_to_string(&file).expect("there");
     let store = format!("{config}store: {{url: 'file:{}'}}\n", home.path().join("url").display());

@@ -187,9 +187,31 @@ fn probes_and_metrics_answer_without_a_key() {
     server.stop();
 }
 
+#[test]
+fn a_receiver_that_is_gone_is_told_in_status_log_and_metrics() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let (_listener, address) = server.listen(&["--status", "410"]);
+    let made = server.ask(&["subscriptions", "create", &address]);
+    let id = made["id"].as_str().expect("an id");
+    server.ask(&["send", "orders", "order.created"]);
+    let shown = eventually("disabled", || {
+        let shown = server.ask(&["subscriptions", "show", id]);
+        (shown["status"] == "disabled").then_some(shown)
+    });
+    assert_eq!(shown["status_reason"], "the receiver answered 410 Gone");
+    assert_eq!(server.ask(&["stats"])["pending"], 1, "its work is kept");
+    let counted = "posthorn_subscriptions_disabled_total{reason=\"gone\"} 1";
+    eventually("the count", || get(&server.url, "/metrics").contains(counted).then_some(()));
+    assert!(server.running.stderr().contains("a subscription was disabled"));
+    server.stop();
+}
+
 fn get(url: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");
+    #[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
     let mut stream = std::net::TcpStream::connect(address).expect("connects");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("sends");

@@ -37,6 +37,19 @@ pub(crate) fn change(
                 None => return Ok(writer.cache.version),
             }
         }
+        CatalogChange::CreateCertificate(certificate) => catalog.create_certificate(certificate)?,
+        CatalogChange::UpdateCertificate { certificate, expected } => {
+            catalog.update_certificate(certificate, *expected)?
+        }
+        CatalogChange::RevokeCertificate { tenant, id, at } => {
+            match catalog.revoke_certificate(*tenant, *id, *at)? {
+                Some(tenant) => Some(tenant),
+                None => return Ok(writer.cache.version),
+            }
+        }
+        CatalogChange::DeleteCertificate { tenant, id } => {
+            catalog.delete_certificate(*tenant, *id)?
+        }
     };
     let conn = &writer.conn;
     conn.execute("update store set catalog_version = ?1", [int(next.0)])?;
@@ -64,17 +77,17 @@ pub(crate) fn touch_keys(writer: &Writer, uses: &[(KeyId, Timestamp)]) -> Result
 }
 
 /// A change under way. Each method returns the number of the tenant that changed.
-struct Change<'w> {
-    writer: &'w mut Writer,
-    next: CatalogVersion,
+pub(super) struct Change<'w> {
+    pub(super) writer: &'w mut Writer,
+    pub(super) next: CatalogVersion,
 }
 
 impl Change<'_> {
-    fn tenant(&self, id: TenantId) -> Result<i64, Failure> {
+    pub(super) fn tenant(&self, id: TenantId) -> Result<i64, Failure> {
         Ok(self.writer.cache.tenants.get(&id).ok_or(Refusal::NotFound)?.no)
     }
 
-    fn exists(&self, sql: &str, values: &[&dyn ToSql]) -> Result<bool, Failure> {
+    pub(super) fn exists(&self, sql: &str, values: &[&dyn ToSql]) -> Result<bool, Failure> {
         Ok(self.writer.conn.prepare_cached(sql)?.exists(values)?)
     }
 

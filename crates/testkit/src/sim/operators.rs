@@ -10,7 +10,7 @@ use posthorn_domain::{
     Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId, TenantId,
     TopicName, policy::profiles,
 };
-use posthorn_engine::{NewSubscription, SecretInput, SubscriptionChange};
+use posthorn_engine::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
 
@@ -40,10 +40,12 @@ impl Operator {
         }
     }
 
-    /// A fresh signing secret, from the run's own chance: the engine's own would not replay.
+    /// A fresh signing secret of either kind, from the run's own chance: the engine's own would not
+    /// replay.
     fn secret(&mut self) -> String {
         let bytes: [u8; 32] = self.dice.bytes();
-        let text = base64(&bytes);
+        let prefix = if self.dice.chance(0.25) { "whsk_" } else { "whsec_" };
+        let text = base64(prefix, &bytes);
         debug_assert!(SigningSecret::parse(&text).is_ok());
         text
     }
@@ -188,7 +190,9 @@ impl Operator {
         }
         let secret = self.secret();
         let overlap = Span::from_secs(self.dice.between(0, 120));
-        let call = node.engine.rotate_secret(tenant, id, signing(), Some(secret), overlap);
+        let rotation =
+            Rotation { value: Some(secret), overlap: Some(overlap), ..Rotation::of(signing()) };
+        let call = node.engine.rotate_secret(tenant, id, rotation);
         let rotated = self.cluster.ask(node, call).await.and_then(Result::ok);
         self.cluster.world.note("rotate", &(id, rotated.is_some()));
         if let Some((view, _)) = rotated {
@@ -248,9 +252,9 @@ fn signing() -> SecretName {
 }
 
 /// `whsec_` and the bytes in standard base64.
-fn base64(bytes: &[u8; 32]) -> String {
+fn base64(prefix: &str, bytes: &[u8; 32]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::from("whsec_");
+    let mut out = String::from(prefix);
     for chunk in bytes.chunks(3) {
         let word = chunk.iter().fold(0u32, |word, byte| (word << 8) | u32::from(*byte));
         let word = word << (8 * (3 - chunk.len()));

@@ -85,7 +85,13 @@ impl Oracle {
                 self.unsubscribed(*id, now);
                 Some(*tenant)
             }
-            CatalogChange::CreateKey(_) | CatalogChange::RevokeKey { .. } => None,
+            // No simulated world has certificates.
+            CatalogChange::CreateCertificate(_)
+            | CatalogChange::UpdateCertificate { .. }
+            | CatalogChange::RevokeCertificate { .. }
+            | CatalogChange::DeleteCertificate { .. }
+            | CatalogChange::CreateKey(_)
+            | CatalogChange::RevokeKey { .. } => None,
         };
         if let Some(tenant) = tenant {
             let before = self.tenants.insert(tenant, to);

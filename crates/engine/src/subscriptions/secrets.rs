@@ -1,0 +1,273 @@
+//! The secrets of subscriptions: sealed when they come in, made up where one is missing, replaced
+//! with an overlap. Nothing here shows a secret again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthorn_domain::policy::Auth;
+use posthorn_domain::policy::headers::check_value;
+use posthorn_domain::{
+    Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
+
+use crate::catalog::SubscriptionView;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::request::secret_context;
+
+/// Secrets of one name in use at once, so that a message's signatures stay a short header.
+const SIGNING_SECRETS_MAX: usize = 8;
+
+/// A secret given by the subscriber.
+#[derive(Clone)]
+pub struct SecretInput {
+    /// What the policy calls it.
+    pub name: SecretName,
+    /// The secret.
+    pub value: String,
+}
+
+impl std::fmt::Debug for SecretInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SecretInput").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A secret to be replaced.
+#[derive(Clone)]
+pub struct Rotation {
+    /// Which.
+    pub name: SecretName,
+    /// The new one; made up when absent.
+    pub value: Option<String>,
+    /// Which kind is made up; the kind of the present one when absent.
+    pub kind: Option<SecretKind>,
+    /// How long the old one goes on signing; the engine's default when absent.
+    pub overlap: Option<Span>,
+}
+
+impl std::fmt::Debug for Rotation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rotation").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Rotation {
+    /// A secret of the same kind, with the usual overlap.
+    pub fn of(name: SecretName) -> Self {
+        Self { name, value: None, kind: None, overlap: None }
+    }
+}
+
+impl Engine {
+    /// The secrets of a new subscription, and the one that was made up, if it has to be told.
+    pub(super) fn first_secrets(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        policy: &Policy,
+        given: &[SecretInput],
+        kind: Option<SecretKind>,
+        now: Timestamp,
+    ) -> Result<(Vec<SealedSecret>, Option<String>)> {
+        check_signing(policy, given)?;
+        check_kind(policy, given, kind)?;
+        let mut secrets = Vec::new();
+        for secret in given {
+            secrets.push(self.seal(tenant, id, secret, now)?);
+        }
+        let mut made = None;
+        for name in missing(policy, &secrets) {
+            let (text, told) = make_up(kind.unwrap_or_default());
+            secrets.push(self.seal(
+                tenant,
+                id,
+                &SecretInput { name: name.clone(), value: text },
+                now,
+            )?);
+            made = told;
+        }
+        check_secrets(policy, &secrets)?;
+        Ok((secrets, made))
+    }
+
+    pub(super) fn seal(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        secret: &SecretInput,
+        now: Timestamp,
+    ) -> Result<SealedSecret> {
+        let problem = |problem: String| Error::Secret { name: secret.name.to_string(), problem };
+        if secret.value.is_empty() || secret.value.len() > 4_096 {
+            return Err(problem("must be 1 to 4096 bytes".to_owned()));
+        }
+        let context = secret_context(tenant, id, &secret.name);
+        let sealed = self.inner.vault.seal(&context, secret.value.as_bytes());
+        Ok(SealedSecret {
+            name: secret.name.clone(),
+            sealed: Bytes::from(sealed),
+            created_at: now,
+            expires_at: None,
+        })
+    }
+
+    /// A new secret; the old one goes on signing beside it for a while, where a message can carry
+    /// several signatures. Where it can carry one only, the new one signs from now on. Returns the
+    /// new one, the only time it is shown; a private key is not shown at all.
+    pub async fn rotate_secret(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        rotation: Rotation,
+    ) -> Result<(Arc<SubscriptionView>, Option<String>)> {
+        let now = self.now();
+        let Rotation { name, value, kind, overlap } = rotation;
+        let options = &self.inner.options;
+        let overlap = overlap.unwrap_or(options.rotation_overlap);
+        if overlap > options.rotation_overlap_max {
+            return Err(Error::Overlap { max: options.rotation_overlap_max });
+        }
+        let view = self.catalog().subscription(tenant, id)?;
+        let (text, told) = match value {
+            Some(text) => {
+                let private = SigningSecret::parse(&text).is_ok_and(|s| s.public_key().is_some());
+                let told = (!private).then(|| text.clone());
+                (text, told)
+            }
+            None => {
+                let present = || view.secrets().ok().and_then(|open| open.kind(&name, now));
+                make_up(kind.or_else(present).unwrap_or_default())
+            }
+        };
+        let input = SecretInput { name: name.clone(), value: text };
+        if let Ok(policy) = &view.policy {
+            let given = std::slice::from_ref(&input);
+            check_signing(policy, given)?;
+            if kind.is_some() && !signs(policy, &name) {
+                return Err(Error::SecretKind(format!(
+                    "the policy does not sign with `{name}` after Standard Webhooks"
+                )));
+            }
+            check_kind(policy, given, kind)?;
+        }
+        let fresh = self.seal(tenant, id, &input, now)?;
+        let until = now.plus(overlap);
+        let view = self
+            .modify(tenant, id, None, |mut subscription| {
+                subscription.secrets.retain(|old| old.expires_at.is_none_or(|at| now < at));
+                for old in subscription.secrets.iter_mut().filter(|old| old.name == name) {
+                    old.expires_at = Some(old.expires_at.map_or(until, |at| at.min(until)));
+                }
+                subscription.secrets.push(fresh.clone());
+                let live = |old: &&SealedSecret| {
+                    old.name == name && old.expires_at.is_none_or(|at| now < at)
+                };
+                if subscription.secrets.iter().filter(live).count() > SIGNING_SECRETS_MAX {
+                    return Err(Error::Secret {
+                        name: name.to_string(),
+                        problem: format!(
+                            "{SIGNING_SECRETS_MAX} secrets of this name are in use already; wait \
+                             until one has run out, or rotate with an overlap of 0s"
+                        ),
+                    });
+                }
+                Ok(subscription)
+            })
+            .await?;
+        Ok((view, told))
+    }
+}
+
+/// A fresh signing secret as text, and the same again if its owner has to be told. The receiver of
+/// asymmetric signatures needs the public key only, so the private one never leaves.
+fn make_up(kind: SecretKind) -> (String, Option<String>) {
+    let text = SigningSecret::generate_of(kind).to_text();
+    let told = (kind == SecretKind::Hmac).then(|| text.clone());
+    (text, told)
+}
+
+/// A wish for a kind must be one that can come true: the policy signs, and no secret of another kind
+/// was given for it.
+fn check_kind(policy: &Policy, given: &[SecretInput], kind: Option<SecretKind>) -> Result<()> {
+    let Some(kind) = kind else { return Ok(()) };
+    if !policy.auth.iter().any(|auth| matches!(auth, Auth::StandardWebhooks { .. })) {
+        return Err(Error::SecretKind(
+            "the policy does not sign after Standard Webhooks; leave it out".to_owned(),
+        ));
+    }
+    for secret in given.iter().filter(|secret| signs(policy, &secret.name)) {
+        match SigningSecret::parse(&secret.value) {
+            Ok(parsed) if parsed.kind() != kind => {
+                return Err(Error::SecretKind(format!(
+                    "the secret `{}` that was given is of the kind {}; leave one of the two out",
+                    secret.name,
+                    parsed.kind().as_str()
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Signing secrets a policy needs and a subscription does not have.
+fn missing<'p>(policy: &'p Policy, secrets: &[SealedSecret]) -> Vec<&'p SecretName> {
+    let lacks = |name: &SecretName| !secrets.iter().any(|secret| secret.name == *name);
+    policy
+        .auth
+        .iter()
+        .filter_map(|auth| match auth {
+            Auth::StandardWebhooks { secret } if lacks(secret) => Some(secret),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether a policy signs with the secret of this name after Standard Webhooks.
+fn signs(policy: &Policy, name: &SecretName) -> bool {
+    let with = |auth: &Auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name);
+    policy.auth.iter().any(with)
+}
+
+/// Secrets that sign must have the form of a signing secret, and those that are sent the characters
+/// of a header value; otherwise every attempt would fail.
+pub(super) fn check_signing(policy: &Policy, given: &[SecretInput]) -> Result<()> {
+    let problem = |secret: &SecretInput, problem: String| {
+        Err(Error::Secret { name: secret.name.to_string(), problem })
+    };
+    for secret in given {
+        if signs(policy, &secret.name)
+            && let Err(e) = SigningSecret::parse(&secret.value)
+        {
+            return problem(secret, e.to_string());
+        }
+        if is_header_value(policy, &secret.name)
+            && let Err(e) = check_value(&secret.value)
+        {
+            return problem(secret, e.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a secret stands in a header as it is.
+fn is_header_value(policy: &Policy, name: &SecretName) -> bool {
+    policy.auth.iter().any(|auth| match auth {
+        Auth::Bearer { secret } | Auth::SecretHeader { secret, .. } => secret == name,
+        _ => false,
+    })
+}
+
+pub(super) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {
+    for name in policy.auth.iter().flat_map(Auth::secrets) {
+        if !secrets.iter().any(|secret| secret.name == *name) {
+            return Err(Error::Secret {
+                name: name.to_string(),
+                problem: "the policy needs it and it was not given".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
