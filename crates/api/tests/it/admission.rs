@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use posthorn_api::{LimitOptions, ServeLimits};
-use posthorn_engine::AdmissionOptions;
+use posthorn_domain::{EventType, TopicName};
+use posthorn_engine::{AdmissionOptions, Publish};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -230,4 +231,55 @@ async fn uses_of_keys_are_shown_and_written_down_apart_from_the_catalog() {
     server.ask("GET", "/v1/topics").key(&server.keys.revoked).send().await.expect(401);
     assert_eq!(used(&list().await), 2);
     assert_eq!(server.engine.catalog().version(), version);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answers() {
+    // Every commit is too late for this one.
+    let admission = AdmissionOptions {
+        commit_delay: Duration::from_nanos(1),
+        commit_interval: Duration::from_nanos(1),
+        ..AdmissionOptions::default()
+    };
+    let who = LimitOptions { refusal_hold: Duration::from_millis(20), ..LimitOptions::default() };
+    let server = limited(admission, who).await;
+    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    let (engine, tenant) = (server.engine.clone(), server.acme);
+    let flood = tokio::spawn(async move {
+        let event = Publish {
+            topic: TopicName::new("orders").unwrap(),
+            event_type: EventType::new("a").unwrap(),
+            attributes: std::collections::BTreeMap::new(),
+            key: None,
+            content_type: "application/json".to_owned(),
+            payload: "1".into(),
+            idempotency: None,
+        };
+        // Until it is aborted: from inside, nothing is refused.
+        loop {
+            drop(engine.publish_batch(tenant, vec![event.clone(); 5_000]).await);
+        }
+    });
+    let mut refused = None;
+    for _ in 0..2_000 {
+        let reply = publish(&server).send().await;
+        if reply.status != 202 {
+            refused = Some(reply);
+            break;
+        }
+    }
+    let refused = refused.expect("somebody is refused");
+    assert_eq!(expect_wait(&refused, 503, "overloaded"), 1);
+    server.ask("GET", "/healthz").send().await.expect(200);
+    server.ask("GET", "/readyz").send().await.expect(200);
+    server.ask("GET", "/metrics").send().await;
+    server.as_acme("GET", "/v1/topics").send().await.expect(200);
+    flood.abort();
+    for _ in 0..3_000 {
+        if publish(&server).send().await.status == 202 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it was never let in again");
 }

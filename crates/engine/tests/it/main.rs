@@ -4,6 +4,7 @@ mod certificates;
 mod delivery;
 mod headers;
 mod house;
+mod limits;
 mod management;
 mod nodes;
 mod signing;

@@ -40,6 +40,7 @@ impl Home {
             "server": {"listen": "127.0.0.1:0"},
             "store": {"path": dir.path().join("data")},
             "egress": {"allow": ["127.0.0.0/8"]},
+            "admission": {"disk_refuse": 100},
             "log": {"level": "warn", "format": "json"},
             "engine": {"drain": "3s"},
             "profiles": {"demo": {"base": "default", "policy": {"schedule": {

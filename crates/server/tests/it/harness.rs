@@ -152,10 +152,11 @@ pub(crate) struct Home {
     pub(crate) key: Option<String>,
 }
 
-/// What servers of tests are like: any port, local receivers, short waits.
+/// What servers of tests are like: any port, local receivers, short waits, and any disk will do.
 const CONFIG: &str = "
 server: {listen: '127.0.0.1:0'}
 egress: {allow: [127.0.0.0/8]}
+admission: {disk_warn: 100, disk_refuse: 100}
 engine: {drain: 2s}
 profiles:
   quick:

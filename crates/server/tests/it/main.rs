@@ -1,5 +1,6 @@
 //! Drives the real program, as an operator would.
 
+mod admission;
 mod canary;
 mod commands;
 mod configuration;
