@@ -1,5 +1,6 @@
 //! Drives the real program, as an operator would.
 
+mod canaries;
 mod commands;
 mod configuration;
 mod documents;
