@@ -6,12 +6,23 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
 
 use crate::codes;
 use crate::problem::{Problem, Result};
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// How long it may take to begin.
+const BODY_GRACE: Duration = Duration::from_secs(5);
+/// How fast it must come from then on: a sender that drips bytes holds a connection and its memory.
+const BODY_BYTES_PER_SECOND: usize = 1_024;
+
+/// Until when the next piece must be there, when so much has arrived.
+fn patience(arrived: usize) -> Duration {
+    let earned = Duration::from_millis((arrived * 1_000 / BODY_BYTES_PER_SECOND) as u64);
+    (BODY_GRACE + earned).min(BODY_TIME)
+}
 
 /// Refuses bodies that are not plain JSON.
 pub(crate) fn check_media_type(headers: &HeaderMap) -> Result<()> {
@@ -55,16 +66,21 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> R
     if announced.is_some_and(|length| length > limit) {
         return Err(too_large(limit));
     }
-    let reading = async {
+    let began = Instant::now();
+    {
         let mut first = Bytes::new();
         let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
+        loop {
+            let arrived = first.len().max(whole.len());
+            let next = timeout_at(began + patience(arrived), body.frame()).await;
+            let Ok(next) = next else { return Err(too_slow(arrived)) };
+            let Some(frame) = next else { break };
             let frame = frame.map_err(|e| {
                 tracing::debug!(error = %e, "a body broke off");
                 Problem::new(codes::INVALID_JSON, "the body broke off")
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            if first.len().max(whole.len()) + data.len() > limit {
+            if arrived + data.len() > limit {
                 return Err(too_large(limit));
             }
             if first.is_empty() && whole.is_empty() {
@@ -78,10 +94,15 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> R
             }
         }
         Ok(if whole.is_empty() { first } else { whole.freeze() })
-    };
-    tokio::time::timeout(BODY_TIME, reading).await.unwrap_or_else(|_| {
-        Err(Problem::new(codes::REQUEST_TIMEOUT, "the body did not arrive within 30 s"))
-    })
+    }
+}
+
+fn too_slow(arrived: usize) -> Problem {
+    let detail = format!(
+        "the body came too slowly: {arrived} bytes arrived; it must begin within 5 s, come with at \
+         least 1 KiB/s, and be complete within 30 s"
+    );
+    Problem::new(codes::REQUEST_TIMEOUT, detail)
 }
 
 fn too_large(limit: usize) -> Problem {

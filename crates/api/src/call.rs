@@ -13,6 +13,8 @@ use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
 use serde::de::DeserializeOwned;
 
+use crate::identity::ProxyIdentity;
+use crate::limits::{Limits, Peer, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
 use crate::routes::{Access, Route};
@@ -25,12 +27,28 @@ pub(crate) const TENANT_HEADER: &str = "posthorn-tenant";
 pub(crate) struct Api {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
+    pub(crate) limits: Limits,
 }
 
 /// Who calls, and for which tenant.
 pub(crate) struct Caller {
     principal: Principal,
     tenant: TenantId,
+}
+
+impl Caller {
+    /// Counts the request against the limits of the caller, and of everybody.
+    fn enter(&self, engine: &Engine, scope: Scope) -> Result<()> {
+        let admission = engine.admission();
+        self.principal
+            .key
+            .take(admission)
+            .map_err(|wait| rate_limited("the key makes more requests than it may", wait))?;
+        if scope == Scope::Publish {
+            admission.publish(self.tenant)?;
+        }
+        Ok(())
+    }
 }
 
 /// One request that may be served.
@@ -44,7 +62,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Lets a request in, or not: key, scope, tenant, then query parameters.
+    /// Lets a request in, or not: key, scope, tenant, limits, then query parameters. Nothing of the
+    /// body is read before.
     pub(crate) fn admit(
         api: &Arc<Api>,
         route: &'static Route,
@@ -54,7 +73,15 @@ impl Call {
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
             Access::Scope(scope) => {
-                let caller = authorize(&api.engine, scope, &parts.headers)?;
+                let peer = parts.extensions.get::<Peer>();
+                let caller = match authorize(api, scope, peer, &parts.headers) {
+                    Err(problem) if problem.is(codes::UNAUTHORIZED) => {
+                        let now = api.engine.admission().nanos();
+                        return Err(api.limits.failed(peer, now));
+                    }
+                    other => other?,
+                };
+                caller.enter(&api.engine, scope)?;
                 let query = match parts.uri.query() {
                     None => Query::default(),
                     query => Query::parse(query, route.query)?,
@@ -72,6 +99,13 @@ impl Call {
     /// The tenant the caller acts for. Routes without a key have none and must not ask.
     pub(crate) fn tenant(&self) -> TenantId {
         self.caller.as_ref().expect("a route with a scope has a caller").tenant
+    }
+
+    /// Counts more against the rate of the key than the one request that was let in.
+    pub(crate) fn charge(&self, more: usize) {
+        if let Some(caller) = &self.caller {
+            caller.principal.key.charge(self.engine().admission(), more as u64);
+        }
     }
 
     pub(crate) fn is_operator(&self) -> bool {
@@ -115,9 +149,16 @@ impl Call {
 }
 
 /// Who sends this, and may they?
-fn authorize(engine: &Engine, scope: Scope, headers: &HeaderMap) -> Result<Caller> {
-    let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
-    let principal = engine.authenticate(text).ok_or_else(Problem::unauthorized)?;
+fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller> {
+    let engine = &api.engine;
+    let vouched = |identity: &ProxyIdentity| identity.principal(engine, peer, headers);
+    let principal = match api.options.identity.as_ref().and_then(vouched) {
+        Some(principal) => principal,
+        None => {
+            let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
+            engine.authenticate(text).ok_or_else(Problem::unauthorized)?
+        }
+    };
     let allowed = match scope {
         // A key bound to a tenant is never an operator, whatever its scopes say.
         Scope::Operator => principal.is_operator(),
@@ -148,14 +189,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// The tenant a key acts for. Naming another tenant than one's own is like naming none there is.
 fn tenant(engine: &Engine, principal: &Principal, headers: &HeaderMap) -> Result<TenantId> {
     let own = principal.key.tenant;
-    let Some(wanted) = headers.get(TENANT_HEADER) else {
+    let mut values = headers.get_all(TENANT_HEADER).iter();
+    let Some(wanted) = values.next() else {
         return match own {
             Some(own) => Ok(own),
             None if principal.is_operator() => Ok(TenantId::DEFAULT),
             None => Err(Problem::new(codes::FORBIDDEN, "the key belongs to no tenant")),
         };
     };
-    let wanted = wanted.to_str().ok().and_then(|text| find_tenant(engine, text));
+    // Two names are none: who could say which one a proxy in front went by?
+    let wanted = wanted.to_str().ok().filter(|_| values.next().is_none());
+    let wanted = wanted.and_then(|text| find_tenant(engine, text));
     match wanted {
         Some(tenant) if principal.is_operator() || own == Some(tenant) => Ok(tenant),
         _ => Err(Problem::not_found("tenant").at("Posthorn-Tenant")),

@@ -91,7 +91,8 @@ codes! {
         "Use one of the methods in the `Allow` header."
 
     REQUEST_TIMEOUT 408 "request_timeout" "Request timeout"
-        "The body did not arrive within 30 seconds. Nothing was done."
+        "The body did not arrive in time: it must begin within 5 seconds, come with at least 1 KiB a \
+         second, and be complete within 30 seconds. Nothing was done."
         "Send it again, in one go; look for a proxy or a network that stalls."
 
     CONFLICT 409 "conflict" "Conflict"
@@ -149,9 +150,32 @@ codes! {
         "The URL guard refuses the URL: its form, scheme, port or address is not allowed."
         "Use a public HTTPS URL. Operators can allow private networks in the config."
 
+    INVALID_CERTIFICATE 422 "invalid_certificate" "Invalid certificate"
+        "A certificate cannot be registered as it is, or the one that a policy asks for is not in \
+         the registry, revoked or out of date; `field` and `detail` say which and why."
+        "Give the PEM text of the certificate, its chain behind it, and the key that belongs to it; \
+         or register the missing one first with `posthorn certificates add`."
+
     INVALID_SECRET 422 "invalid_secret" "Invalid secret"
         "A secret that the policy needs is missing, or one that was given is malformed."
         "Give the secret that `detail` names, in the form it asks for."
+
+    RATE_LIMITED 429 "rate_limited" "Rate limited"
+        "The key makes more requests, or publishes more events, than it may; or the tenant tests \
+         subscriptions or begins redrives too often. Nothing was done."
+        "Repeat after the seconds in `Retry-After`. Publish in batches only as fast as the rate of \
+         events allows; an operator can make a key with a higher `rate_limit`."
+
+    QUOTA_EXCEEDED 429 "quota_exceeded" "Quota exceeded"
+        "The tenant has as many unfinished deliveries as it may have. Nothing was published."
+        "Repeat after the seconds in `Retry-After`; look for subscriptions whose receivers fail \
+         (`posthorn deliveries list --state pending`), and mend, pause or delete them. Operators can \
+         raise admission.pending_quota."
+
+    TOO_MANY_FAILURES 429 "too_many_failures" "Too many failures"
+        "Too many requests without a valid key came from this address within a minute. Requests with \
+         a valid key are still served."
+        "Correct the key, and repeat after the seconds in `Retry-After`."
 
     INTERNAL 500 "internal" "Internal error"
         "A defect of ours. The details are in the server's log."
@@ -162,6 +186,19 @@ codes! {
         "The store cannot be reached, or the server is starting, stopping or overloaded. Nothing was \
          done."
         "Repeat after the seconds in `Retry-After`."
+
+    OVERLOADED 503 "overloaded" "Overloaded"
+        "Publishes come faster than they can be stored, so that this one was refused at once instead \
+         of waiting. Nothing was published."
+        "Repeat after the seconds in `Retry-After`, with the same `Idempotency-Key`, and with \
+         growing pauses. Publish in batches: they cost far less. Operators: see \
+         posthorn_commit_wait_seconds, and admission.commit_delay."
+
+    DISK_FULL 503 "disk_full" "Disk full"
+        "The disk of the server is nearly full, so that nothing new is taken in. What was accepted \
+         is safe and goes on being delivered."
+        "Operators: free or add space, or shorten engine.retention; publishes are taken in again by \
+         themselves. Publishers: repeat after the seconds in `Retry-After`."
 
     OUTCOME_UNKNOWN 503 "outcome_unknown" "Outcome unknown"
         "The connection to the store broke during commit: the change may or may not have been made."

@@ -23,6 +23,7 @@ pub(crate) enum List {
     Redrives = 5,
     Tenants = 6,
     Keys = 7,
+    Certificates = 8,
 }
 
 /// The cursor behind an item.

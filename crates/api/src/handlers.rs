@@ -1,5 +1,6 @@
 //! What each route does.
 
+pub(crate) mod certificates;
 pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod keys;

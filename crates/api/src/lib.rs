@@ -19,8 +19,12 @@ mod body;
 mod call;
 mod codes;
 mod cursor;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
+mod identity;
 mod json;
+mod limits;
 pub mod metrics;
 mod openapi;
 mod problem;
@@ -34,6 +38,8 @@ mod wire;
 use std::sync::Arc;
 
 pub use codes::{ErrorCode, error_codes, reference_page};
+pub use identity::ProxyIdentity;
+pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
 pub use router::router;
 pub use routes::{Access, ROUTES, Route};
@@ -51,10 +57,20 @@ pub struct Options {
     pub body_bytes: usize,
     /// The largest body of a batch publish.
     pub batch_bytes: usize,
+    /// Limits on who asks.
+    pub limits: LimitOptions,
+    /// The proxy that vouches for callers without a key, if there is one.
+    pub identity: Option<ProxyIdentity>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { metrics: None, body_bytes: 1 << 20, batch_bytes: 8 << 20 }
+        Self {
+            metrics: None,
+            body_bytes: 1 << 20,
+            batch_bytes: 8 << 20,
+            limits: LimitOptions::default(),
+            identity: None,
+        }
     }
 }

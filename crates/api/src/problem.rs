@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -26,6 +27,8 @@ pub(crate) struct Problem {
     code: &'static ErrorCode,
     detail: Cow<'static, str>,
     field: Option<Cow<'static, str>>,
+    /// Seconds to wait before a repeat; where absent, the status decides.
+    retry_after: Option<u64>,
 }
 
 impl Problem {
@@ -36,7 +39,30 @@ impl Problem {
             cut.push('…');
             detail = Cow::Owned(cut);
         }
-        Self { code, detail, field: None }
+        Self { code, detail, field: None, retry_after: None }
+    }
+
+    /// Asks to wait before a repeat, in whole seconds and at least one.
+    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+        self
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, code: &'static ErrorCode) -> bool {
+        self.code == code
+    }
+
+    /// What admission calls it, when admission said no.
+    pub(crate) fn admission_reason(&self) -> Option<&'static str> {
+        let reasons = [
+            codes::RATE_LIMITED,
+            codes::QUOTA_EXCEEDED,
+            codes::TOO_MANY_FAILURES,
+            codes::OVERLOADED,
+            codes::DISK_FULL,
+        ];
+        reasons.contains(&self.code).then_some(self.code.code)
     }
 
     /// Names the field at fault.
@@ -94,7 +120,10 @@ impl IntoResponse for Problem {
             401 => {
                 drop(headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
             }
-            503 => drop(headers.insert(header::RETRY_AFTER, RETRY_AFTER)),
+            429 | 503 => {
+                let wait = self.retry_after.map_or(RETRY_AFTER, HeaderValue::from);
+                drop(headers.insert(header::RETRY_AFTER, wait));
+            }
             // What is left of the body will not be read, so the connection is of no more use.
             408 => drop(headers.insert(header::CONNECTION, HeaderValue::from_static("close"))),
             _ => {}
@@ -123,6 +152,9 @@ impl From<EngineError> for Problem {
             EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
+            }
+            EngineError::Certificate { field, problem } => {
+                Self::new(codes::INVALID_CERTIFICATE, problem).at(field)
             }
             EngineError::SecretKind(_) => Self::new(codes::INVALID_SECRET, text).at("secret_kind"),
             EngineError::Overlap { .. } => Self::field("overlap", text),

@@ -7,8 +7,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use http::{Method, Request};
 use posthorn_engine::Engine;
+use posthorn_engine::metrics::ADMISSION_REFUSED;
 
 use crate::call::{Api, Call};
+use crate::limits::{Limits, Peer};
 use crate::metrics::Tally;
 use crate::problem::Problem;
 use crate::routes::{ROUTES, Route};
@@ -17,7 +19,8 @@ use crate::{Options, codes};
 /// The API as a router. Metrics are counted with the recorder that is installed now.
 pub fn router(engine: Engine, options: Options) -> axum::Router {
     crate::metrics::describe();
-    let api = Arc::new(Api { engine, options });
+    let limits = Limits::new(&options.limits);
+    let api = Arc::new(Api { engine, options, limits });
     let mut router = axum::Router::new();
     for route in &ROUTES {
         let api = Arc::clone(&api);
@@ -34,10 +37,22 @@ async fn serve_one(
     tally: Tally,
     request: Request<Body>,
 ) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned();
     let answer = match Call::admit(&api, route, request) {
         Ok(call) => (route.handler)(call).await,
-        Err(problem) => Err(problem),
+        Err(problem) => {
+            if problem.is(codes::OVERLOADED) {
+                let hold = api.limits.hold(peer.as_ref(), api.engine.admission().nanos());
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
+            }
+            Err(problem)
+        }
     };
+    if let Some(reason) = answer.as_ref().err().and_then(Problem::admission_reason) {
+        ::metrics::counter!(ADMISSION_REFUSED, "reason" => reason).increment(1);
+    }
     let response = answer.unwrap_or_else(Problem::into_response);
     tally.count(response.status());
     response

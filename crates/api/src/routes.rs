@@ -8,7 +8,9 @@ use http::Method;
 use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
-use crate::handlers::{deliveries, events, keys, open, publish, redrives, subscriptions, topics};
+use crate::handlers::{
+    certificates, deliveries, events, keys, open, publish, redrives, subscriptions, topics,
+};
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +181,20 @@ routes! {
     POST "/v1/redrives/{id}/cancel" MANAGE "cancelRedrive"
         "Stop a redrive; what was put back stays so" redrives::cancel, gives(200, "Redrive");
 
+    POST "/v1/certificates" MANAGE "createCertificate" "Register a certificate"
+        certificates::create, takes("NewCertificate"), gives(201, "Certificate");
+    GET "/v1/certificates" READ "listCertificates" "List certificates, oldest first"
+        certificates::list, query(PAGE), gives(200, "CertificatePage");
+    GET "/v1/certificates/{id}" READ "getCertificate" "One certificate" certificates::one,
+        gives(200, "Certificate");
+    POST "/v1/certificates/{id}/rotate" MANAGE "rotateCertificate"
+        "Replace certificate and key, without a restart"
+        certificates::rotate, takes("CertificateRotation"), gives(200, "Certificate");
+    POST "/v1/certificates/{id}/revoke" MANAGE "revokeCertificate"
+        "Take a certificate back for good" certificates::revoke, gives(200, "Certificate");
+    DELETE "/v1/certificates/{id}" MANAGE "deleteCertificate"
+        "Remove a certificate and its key" certificates::delete, gives_nothing();
+
     GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
         query(PAGE), gives(200, "TenantPage");
     POST "/v1/tenants" OPERATOR "createTenant" "Make a tenant" keys::create_tenant,
@@ -190,6 +206,10 @@ routes! {
     POST "/v1/keys" OPERATOR "createKey" "Make a key; its text is shown this once" keys::create,
         takes("NewKey"), gives(201, "CreatedKey");
     DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
+
+    POST "/v1/seal/rotate" OPERATOR "rotateSeal"
+        "Seal more of the stored secrets anew with the current seal key" keys::rotate_seal,
+        gives(200, "SealRotation");
 
     GET "/v1/stats" READ "getStats" "How many events and deliveries there are" events::stats,
         gives(200, "Stats");

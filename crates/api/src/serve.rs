@@ -5,20 +5,28 @@
 //! ends connections that stay idle, and at the cap new connections wait in the kernel's queue.
 //! Upgrades are allowed, so that WebSockets can share the listener.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use posthorn_engine::metrics::ADMISSION_REFUSED;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::limits::{Peer, source};
 use crate::metrics;
 
 /// The first wait after the system refused a connection; it doubles up to [`BACKOFF_MAX`].
@@ -30,6 +38,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub struct ServeLimits {
     /// Connections open at once.
     pub connections: usize,
+    /// Connections open at once from one address (IPv6: one /64); zero means no limit.
+    pub connections_per_address: usize,
     /// How long a request's head may take, and a connection may be idle.
     pub head_time: Duration,
     /// The largest head.
@@ -42,6 +52,7 @@ impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            connections_per_address: 0,
             head_time: Duration::from_secs(10),
             head_bytes: 32 * 1024,
             drain: Duration::from_secs(10),
@@ -58,6 +69,7 @@ pub async fn serve(
 ) {
     let mut shutdown = pin!(shutdown);
     let slots = Arc::new(Semaphore::new(limits.connections));
+    let addresses = Addresses::default();
     let (stop, stopping) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut backoff = BACKOFF_MIN;
@@ -68,10 +80,19 @@ pub async fn serve(
             accepted = accept(&listener, &slots) => accepted,
         };
         match accepted {
-            Ok((stream, slot)) => {
+            Ok((stream, peer, slot)) => {
                 backoff = BACKOFF_MIN;
-                let stopping = stopping.clone();
-                connections.spawn(connection(stream, slot, router.clone(), limits, stopping));
+                // One address must not take all places; it is told by a closed connection.
+                let Some(place) = addresses.enter(peer, limits.connections_per_address) else {
+                    ::metrics::counter!(ADMISSION_REFUSED, "reason" => "connections").increment(1);
+                    continue;
+                };
+                let service = FromPeer {
+                    inner: TowerToHyperService::new(router.clone()),
+                    peer: Peer::new(peer),
+                };
+                let open = Open::new(slot, place);
+                connections.spawn(connection(stream, open, service, limits, stopping.clone()));
             }
             Err(e) if is_of_one_connection(&e) => {}
             Err(e) => {
@@ -99,10 +120,10 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, slot))
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer.ip(), slot))
 }
 
 /// Whether an error concerns the connection that was being accepted, as opposed to accepting.
@@ -118,12 +139,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection(
     stream: TcpStream,
-    slot: OwnedSemaphorePermit,
-    router: Router,
+    open: Open,
+    service: FromPeer,
     limits: ServeLimits,
     mut stopping: watch::Receiver<()>,
 ) {
-    let _open = Open::new(slot);
+    let _open = open;
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(error = %e, "TCP_NODELAY could not be set");
     }
@@ -133,9 +154,7 @@ async fn connection(
         .header_read_timeout(limits.head_time)
         .max_buf_size(limits.head_bytes.max(8 * 1024))
         .keep_alive(true);
-    let serving = builder
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .with_upgrades();
+    let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut serving = pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
@@ -150,15 +169,70 @@ async fn connection(
     }
 }
 
+/// The router, told where requests come from.
+struct FromPeer {
+    inner: TowerToHyperService<Router>,
+    peer: Peer,
+}
+
+impl Service<Request<Incoming>> for FromPeer {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer.clone());
+        self.inner.call(request)
+    }
+}
+
+/// How many connections each address has open. Bounded by the connections there are.
+#[derive(Clone, Default)]
+struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+impl Addresses {
+    /// A place for one more connection of an address, when there is one.
+    fn enter(&self, peer: IpAddr, max: usize) -> Option<Place> {
+        let address = source(peer);
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if max > 0 && *count >= max {
+            return None;
+        }
+        *count += 1;
+        drop(open);
+        Some(Place { addresses: self.clone(), address })
+    }
+}
+
+/// One connection of an address.
+struct Place {
+    addresses: Addresses,
+    address: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = open.entry(self.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 /// A connection that counts as open.
 struct Open {
     _slot: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Open {
-    fn new(slot: OwnedSemaphorePermit) -> Self {
+    fn new(slot: OwnedSemaphorePermit, place: Place) -> Self {
         ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        Self { _slot: slot }
+        Self { _slot: slot, _place: place }
     }
 }
 

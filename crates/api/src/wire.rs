@@ -7,12 +7,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
-    ApiKey, Attempt, AttemptOutcome, Delivery, DeliveryState, Destination, Event, EventId,
-    EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName, Redrive, RedriveFilter, RedriveId,
-    RedriveState, Scope, SecretName, Subscription, SubscriptionId, SubscriptionStatus, Tenant,
-    TenantId, Timestamp, Topic, TopicName,
+    Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
+    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName,
+    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
+    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
-use posthorn_engine::{EventExplanation, Published, VerificationKey};
+use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -376,7 +376,7 @@ impl<'a> From<&'a Tenant> for TenantView<'a> {
 
 #[derive(Serialize)]
 pub(crate) struct KeyView<'a> {
-    id: KeyId,
+    pub(crate) id: KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<TenantId>,
     description: &'a str,
@@ -387,11 +387,15 @@ pub(crate) struct KeyView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    rate_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_used_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<&'a str>,
 }
 
-impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
-    fn from(key: &'a Arc<ApiKey>) -> Self {
+impl<'a> From<&'a Arc<KnownKey>> for KeyView<'a> {
+    fn from(key: &'a Arc<KnownKey>) -> Self {
         Self {
             id: key.id,
             tenant: key.tenant,
@@ -400,7 +404,79 @@ impl<'a> From<&'a Arc<ApiKey>> for KeyView<'a> {
             created_at: key.created_at,
             expires_at: key.expires_at,
             revoked_at: key.revoked_at,
+            rate_limit: key.rate_limit,
+            last_used_at: None,
             key: None,
         }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct CertificateBody<'a> {
+    id: CertificateId,
+    kind: CertificateKind,
+    description: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    owner: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    host: &'a str,
+    #[serde(skip_serializing_if = "<[Scope]>::is_empty")]
+    scopes: &'a [Scope],
+    thumbprint: Thumbprint,
+    subject: &'a str,
+    certificate: &'a str,
+    has_key: bool,
+    state: &'static str,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+}
+
+impl<'a> CertificateBody<'a> {
+    pub(crate) fn new(certificate: &'a Certificate, now: Timestamp) -> Self {
+        Self {
+            id: certificate.id,
+            kind: certificate.kind,
+            description: &certificate.description,
+            owner: &certificate.owner,
+            host: &certificate.host,
+            scopes: &certificate.scopes,
+            thumbprint: certificate.thumbprint,
+            subject: &certificate.subject,
+            certificate: &certificate.pem,
+            has_key: certificate.sealed_key.is_some(),
+            state: CertificateState::of(certificate, now).as_str(),
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            created_at: certificate.created_at,
+            updated_at: certificate.updated_at,
+            revoked_at: certificate.revoked_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_we_met_on_the_way_to_a_receiver_is_for_operators_only() {
+        let hidden = FailureCode::ALL.into_iter().filter(|code| {
+            assert_eq!(detail(Some(*code), "10.0.0.7", true), Some("10.0.0.7"));
+            detail(Some(*code), "10.0.0.7", false).is_none()
+        });
+        let hidden: Vec<&str> = hidden.map(FailureCode::as_str).collect();
+        let expected = [
+            "dns_failed",
+            "dns_timeout",
+            "address_not_allowed",
+            "connect_failed",
+            "connect_timeout",
+            "internal",
+        ];
+        assert_eq!(hidden, expected);
     }
 }

@@ -21,7 +21,9 @@ pub enum FailureCode {
     ConnectFailed,
     /// No connection in time.
     ConnectTimeout,
-    /// The TLS handshake failed: certificate, protocol or cipher.
+    /// The receiver's certificate is out of date, for another name, or not trusted.
+    TlsCertificateInvalid,
+    /// The TLS handshake failed for another reason: protocol, cipher, or the receiver refused us.
     TlsFailed,
     /// The TLS handshake took too long.
     TlsTimeout,
@@ -39,6 +41,9 @@ pub enum FailureCode {
     RequestInvalid,
     /// A secret or identity the policy asks for is missing.
     AuthUnavailable,
+    /// The client certificate the policy asks for is missing, revoked, out of date or cannot be
+    /// opened.
+    CertificateUnavailable,
     /// The token that the receiver asks for could not be fetched.
     TokenUnavailable,
     /// The attempt itself crashed; a defect of ours, never of the receiver.
@@ -47,13 +52,14 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 17] = [
+    pub const ALL: [FailureCode; 19] = [
         Self::UrlNotAllowed,
         Self::DnsFailed,
         Self::DnsTimeout,
         Self::AddressNotAllowed,
         Self::ConnectFailed,
         Self::ConnectTimeout,
+        Self::TlsCertificateInvalid,
         Self::TlsFailed,
         Self::TlsTimeout,
         Self::ResponseTimeout,
@@ -63,6 +69,7 @@ impl FailureCode {
         Self::ResponseHeadTooLarge,
         Self::RequestInvalid,
         Self::AuthUnavailable,
+        Self::CertificateUnavailable,
         Self::TokenUnavailable,
         Self::Internal,
     ];
@@ -76,6 +83,7 @@ impl FailureCode {
             Self::AddressNotAllowed => "address_not_allowed",
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
+            Self::TlsCertificateInvalid => "tls_certificate_invalid",
             Self::TlsFailed => "tls_failed",
             Self::TlsTimeout => "tls_timeout",
             Self::ResponseTimeout => "response_timeout",
@@ -85,6 +93,7 @@ impl FailureCode {
             Self::ResponseHeadTooLarge => "response_head_too_large",
             Self::RequestInvalid => "request_invalid",
             Self::AuthUnavailable => "auth_unavailable",
+            Self::CertificateUnavailable => "certificate_unavailable",
             Self::TokenUnavailable => "token_unavailable",
             Self::Internal => "internal",
         }
@@ -100,7 +109,11 @@ impl FailureCode {
     pub const fn blames_receiver(self) -> bool {
         !matches!(
             self,
-            Self::RequestInvalid | Self::AuthUnavailable | Self::TokenUnavailable | Self::Internal
+            Self::RequestInvalid
+                | Self::AuthUnavailable
+                | Self::CertificateUnavailable
+                | Self::TokenUnavailable
+                | Self::Internal
         )
     }
 }

@@ -153,6 +153,8 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+    /// Requests per second it may make, when it has a limit of its own.
+    pub rate_limit: Option<u32>,
 }
 
 impl std::fmt::Debug for ApiKey {

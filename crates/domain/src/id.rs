@@ -168,6 +168,11 @@ typed_id!(
     "rdr"
 );
 typed_id!(
+    /// One certificate of the registry.
+    CertificateId,
+    "crt"
+);
+typed_id!(
     /// One running process.
     NodeId,
     "nod"

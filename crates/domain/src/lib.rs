@@ -17,6 +17,7 @@
 
 mod attempt;
 mod catalog;
+mod certificate;
 pub mod delivery;
 mod event;
 pub mod filter;
@@ -35,11 +36,13 @@ pub use catalog::{
     ApiKey, CatalogVersion, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
     Tenant, Topic,
 };
+pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
 pub use event::{Event, Idempotency};
 pub use filter::Filter;
 pub use id::{
-    DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
+    CertificateId, DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId,
+    TenantId,
 };
 pub use names::{
     EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, TopicName,

@@ -18,9 +18,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
-use crate::{Span, Template};
+use crate::{CertificateId, Span, Template};
 
-pub use auth::{Auth, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ZgwJwt};
+pub use auth::{
+    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
+    ZgwJwt,
+};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use request::{BodySource, Method, RequestPolicy};
 pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};
@@ -30,10 +33,14 @@ pub use status::StatusSet;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
+    /// What a subscription's URL must be like, besides what the guard demands of all.
+    pub url: UrlPolicy,
     /// What the request looks like.
     pub request: RequestPolicy,
     /// How the request proves where it comes from. Computed for each attempt, never before.
     pub auth: Vec<Auth>,
+    /// Whom the receiver's certificate must come from.
+    pub tls: TlsPolicy,
     /// Which statuses mean the receiver has it. A 3xx is never followed and never success.
     pub success: StatusSet,
     /// Which answers mean that trying again is pointless.
@@ -57,6 +64,36 @@ pub struct Policy {
     /// Extra log lines.
     pub log: LogTemplates,
 }
+
+/// What a subscription's URL must be like. Checked when it is written down and before each attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UrlPolicy {
+    /// Refuse plain http.
+    pub https_only: bool,
+    /// Whether it may have a query.
+    pub query: bool,
+    /// Whether its host must resolve, to allowed addresses only, already when it is written down.
+    pub resolve: bool,
+}
+
+impl Default for UrlPolicy {
+    fn default() -> Self {
+        Self { https_only: false, query: true, resolve: false }
+    }
+}
+
+/// Whom the receiver's certificate must come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsPolicy {
+    /// Only from these `authority` certificates of the registry; when empty, from the public
+    /// authorities and those the operator added.
+    pub authorities: Vec<CertificateId>,
+}
+
+/// How many authorities one policy may name.
+const AUTHORITIES_MAX: usize = 10;
 
 /// Deadlines and caps of one subscription.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,6 +282,12 @@ impl Policy {
         self.limits.validate()?;
         for auth in &self.auth {
             auth.validate()?;
+        }
+        if self.auth.iter().filter(|auth| matches!(auth, Auth::ClientCertificate(_))).count() > 1 {
+            return refuse("auth", "a request can show only one client certificate");
+        }
+        if self.tls.authorities.len() > AUTHORITIES_MAX {
+            return refuse("tls.authorities", format!("must be at most {AUTHORITIES_MAX}"));
         }
         let own = self.request.headers.keys().map(|name| {
             let name = request::bare_name(name);

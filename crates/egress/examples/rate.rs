@@ -54,6 +54,7 @@ async fn main() {
             tenant: TenantId::DEFAULT,
             pool: PoolKey::new([(sender % 16) as u8; 16]),
             target: Arc::clone(&target),
+            tls: None,
             path_and_query: None,
             method: http::Method::POST,
             headers: http::HeaderMap::new(),

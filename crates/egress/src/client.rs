@@ -14,23 +14,35 @@ use http_body_util::Full;
 use posthorn_domain::{AttemptOutcome, FailureCode, TenantId};
 use tokio::time::Instant;
 
-use crate::dial::Dialer;
+use crate::certificate::{CertificateError, Identity};
+use crate::counters::Counters;
+use crate::dial::{Dialer, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
-use crate::guard::{AllowRule, Guard};
+use crate::guard::{AddressRule, Guard, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::resolve::{Names, ResolverChoice};
 use crate::target::Target;
-use crate::tls;
+use crate::tls::{ClientTls, Tls};
 
 /// What the operator decides.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Networks opened in spite of the address policy.
-    pub allow: Vec<AllowRule>,
+    pub allow: Vec<AddressRule>,
+    /// Networks closed in spite of the address policy; these win over `allow`.
+    pub deny: Vec<AddressRule>,
+    /// The only ports open to receivers; when empty, those where receivers are expected.
+    pub ports: Vec<u16>,
     /// Refuse plain http.
     pub https_only: bool,
+    /// Accept hosts outside ASCII and use their `xn--` form.
+    pub allow_idn: bool,
+    /// Judge addresses of the well-known NAT64 prefix by the IPv4 address inside.
+    pub nat64: bool,
+    /// Let `allow` open even link-local addresses and cloud metadata services.
+    pub dangerously_allow_metadata: bool,
     /// Idle connections kept per subscription and origin.
     pub idle_per_key: usize,
     /// How long a connection is kept idle.
@@ -51,7 +63,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            deny: Vec::new(),
+            ports: Vec::new(),
             https_only: false,
+            allow_idn: false,
+            nat64: false,
+            dangerously_allow_metadata: false,
             idle_per_key: 64,
             idle_timeout: Duration::from_secs(30),
             connection_age_max: Duration::from_secs(300),
@@ -114,6 +131,8 @@ pub struct Request {
     pub pool: PoolKey,
     /// Where to.
     pub target: Arc<Target>,
+    /// A client certificate or a trust of its own; the default ones when absent.
+    pub tls: Option<Arc<ClientTls>>,
     /// Replaces the target's path and query when they were rendered for this request.
     pub path_and_query: Option<String>,
     /// The method.
@@ -162,12 +181,13 @@ struct Inner {
     dialer: Dialer,
     pool: Arc<Pool>,
     user_agent: HeaderValue,
+    counters: Counters,
 }
 
 impl Egress {
     /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let tls = tls::config(options.extra_roots_pem.as_deref())?;
+        let tls = Tls::new(options.extra_roots_pem.as_deref())?;
         let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
         let pool = Pool::new(Limits {
             idle_per_key: options.idle_per_key,
@@ -175,14 +195,46 @@ impl Egress {
             age_max: options.connection_age_max,
             open_max: options.connections_max,
         });
-        let guard = Guard::new(options.allow, options.https_only);
+        let guard = Guard::new(Rules {
+            allow: options.allow,
+            deny: options.deny,
+            ports: options.ports,
+            https_only: options.https_only,
+            allow_idn: options.allow_idn,
+            nat64: options.nat64,
+            dangerously_allow_metadata: options.dangerously_allow_metadata,
+        });
+        guard.refresh(Instant::now());
         let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
-        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent }) })
+        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, counters: Counters::new() }) })
     }
 
     /// The rules, for whoever takes URLs from tenants.
     pub fn guard(&self) -> &Guard {
         &self.inner.dialer.guard
+    }
+
+    /// What to present and whom to trust instead of the default: `identity` is presented to
+    /// receivers that ask for it; when there are `authorities_pem`, only these are trusted, and
+    /// otherwise the same roots as by default. Make it once and share it between requests.
+    pub fn client_tls(
+        &self,
+        identity: Option<&Identity>,
+        authorities_pem: &[&[u8]],
+    ) -> Result<ClientTls, CertificateError> {
+        self.inner.dialer.tls.client(identity, authorities_pem)
+    }
+
+    /// Resolves the target and judges every address it has, without connecting: what can be known
+    /// about a URL when it is written down. It may look different when something is sent, and is
+    /// judged again then. The text is for the operator and may name addresses.
+    pub async fn vet(
+        &self,
+        target: &Target,
+        within: Duration,
+    ) -> Result<(), (FailureCode, String)> {
+        let vetted = self.inner.dialer.vet(target, Instant::now() + within).await;
+        vetted.map_err(|failure| (failure.code, failure.detail))
     }
 
     /// Sends one request and says what came of it. Dropping the future closes the connection it
@@ -209,20 +261,32 @@ impl Egress {
         sent: &mut Sent,
     ) -> Result<AttemptOutcome, Failure> {
         let inner = &*self.inner;
-        let Request { tenant, pool, target, deadlines, .. } = &request;
-        let (target, deadlines) = (Arc::clone(target), *deadlines);
-        let key = Key { tenant: *tenant, pool: *pool, origin: Arc::clone(target.origin()) };
+        let Request { tenant, pool, target, tls, deadlines, .. } = &request;
+        let key = Key {
+            tenant: *tenant,
+            pool: *pool,
+            origin: Arc::clone(target.origin()),
+            tls: tls.as_deref().map(ClientTls::id),
+        };
+        let (target, tls, deadlines) = (Arc::clone(target), tls.clone(), *deadlines);
         let total = began + deadlines.total;
         let mut message = inner.message(request)?;
         let mut idle = inner.idle(&key, began);
         loop {
             sent.reused = idle.is_some();
             let (mut link, start) = match idle.take() {
-                Some(link) => (link, began),
+                Some(link) => {
+                    inner.counters.reused.increment(1);
+                    (link, began)
+                }
                 None => {
                     // Boxed, because most attempts need none of it and all would carry its size.
-                    let opening = inner.dialer.open(&target, &deadlines, total, &mut sent.timings);
-                    (Box::pin(opening).await?, Instant::now())
+                    let wanted =
+                        Wanted { tenant: key.tenant, target: &target, tls: tls.as_deref() };
+                    let opening = inner.dialer.open(wanted, &deadlines, total, &mut sent.timings);
+                    let link = Box::pin(opening).await?;
+                    inner.counters.opened.increment(1);
+                    (link, Instant::now())
                 }
             };
             let until = Until { head: start + deadlines.response, total };

@@ -7,48 +7,67 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::FailureCode;
-use rustls::ClientConfig;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use posthorn_domain::{FailureCode, TenantId};
+use rustls::HandshakeKind;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::client::{Deadlines, Timings};
+use crate::counters;
 use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::resolve::{Names, ResolveFailure};
-use crate::stream::Transport;
+use crate::stream::{Capped, Transport};
 use crate::target::{Host, Scheme, Target};
+use crate::tls::{ClientTls, Tls};
 
 /// Longest wait for DNS, however generous the connect deadline is.
 const DNS_DEADLINE: Duration = Duration::from_secs(5);
+/// How long an address may keep the others waiting.
+const HEAD_START: Duration = Duration::from_millis(300);
 /// Addresses of one name that are tried.
 const TRIED_MAX: usize = 4;
+
+/// Who wants a connection where.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) tenant: TenantId,
+    pub(crate) target: &'a Target,
+    pub(crate) tls: Option<&'a ClientTls>,
+}
 
 pub(crate) struct Dialer {
     pub(crate) guard: Guard,
     pub(crate) names: Names,
-    pub(crate) tls: TlsConnector,
+    pub(crate) tls: Tls,
     pub(crate) pool: Arc<Pool>,
 }
 
 impl Dialer {
-    pub(crate) fn new(guard: Guard, names: Names, tls: Arc<ClientConfig>, pool: Arc<Pool>) -> Self {
-        Self { guard, names, tls: TlsConnector::from(tls), pool }
+    pub(crate) fn new(guard: Guard, names: Names, tls: Tls, pool: Arc<Pool>) -> Self {
+        Self { guard, names, tls, pool }
     }
 
     /// Opens a link to the target, filling in what each phase took.
     pub(crate) async fn open(
         &self,
-        target: &Target,
+        wanted: Wanted<'_>,
         deadlines: &Deadlines,
         total: Instant,
         timings: &mut Timings,
     ) -> Result<Box<Link>, Failure> {
+        let target = wanted.target;
         if target.scheme() == Scheme::Http && self.guard.https_only() {
             let detail = "plain http is switched off";
+            return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
+        }
+        if target.scheme() == Scheme::Http && wanted.tls.is_some_and(ClientTls::has_identity) {
+            let detail = "plain http cannot carry the client certificate; use an https URL";
             return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
         }
         let Some(permit) = self.pool.permit(total).await else {
@@ -65,13 +84,18 @@ impl Dialer {
             let detail = format!("connected to {peer}, which was not vetted");
             return Err(Failure::new(FailureCode::AddressNotAllowed, detail));
         }
+        // On this machine, a port nobody listens on can be met by the very socket that calls it.
+        if tcp.local_addr().is_ok_and(|local| local == peer) {
+            let detail = "nobody listens there: the connection met itself";
+            return Err(Failure::new(FailureCode::ConnectFailed, detail));
+        }
         tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;
         let transport = match target.scheme() {
             Scheme::Http => Transport::Plain(tcp),
             Scheme::Https => {
                 let began = Instant::now();
                 let until = Phase { own: began + deadlines.tls, total };
-                let transport = self.handshake(target, tcp, until).await?;
+                let transport = self.handshake(wanted, tcp, until).await?;
                 timings.tls = Some(began.elapsed());
                 transport
             }
@@ -79,6 +103,13 @@ impl Dialer {
         Link::over(transport, peer, permit)
             .await
             .map_err(|error| Failure::before_head(&error, None))
+    }
+
+    /// Resolves and vets without connecting.
+    pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), Failure> {
+        // There is no attempt whose time could run out before this phase's own.
+        let until = Phase { own: deadline, total: deadline + Duration::from_secs(1) };
+        self.vetted(target, until, &mut Timings::default()).await.map(drop)
     }
 
     /// All addresses of the target, each allowed. One that is not refuses the whole name: to go
@@ -98,40 +129,67 @@ impl Dialer {
                 let looked_up = timeout_at(phase.deadline(), self.names.addresses(name)).await;
                 timings.dns = Some(began.elapsed());
                 match looked_up {
-                    Ok(Ok(addresses)) => in_turns(&addresses),
+                    Ok(Ok(addresses)) => {
+                        counters::looked_up("found");
+                        in_turns(&addresses)
+                    }
                     Ok(Err(ResolveFailure::Failed(detail))) => {
+                        counters::looked_up("failed");
                         return Err(Failure::new(FailureCode::DnsFailed, detail));
                     }
                     Ok(Err(ResolveFailure::Timeout)) => {
+                        counters::looked_up("timeout");
                         let detail = "the name servers did not answer";
                         return Err(Failure::new(FailureCode::DnsTimeout, detail));
                     }
                     Err(_) => {
+                        counters::looked_up("timeout");
                         return Err(phase.late(FailureCode::DnsTimeout, "resolving the name"));
                     }
                 }
             }
         };
-        for ip in &addresses {
-            self.guard.check_address(*ip, port).map_err(|refusal| {
-                let detail = format!("{} ({ip}): {refusal}", refusal.code());
-                Failure::new(FailureCode::AddressNotAllowed, detail)
-            })?;
-        }
+        self.judge(&addresses, port)?;
         Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
+    }
+
+    fn judge(&self, addresses: &[IpAddr], port: u16) -> Result<(), Failure> {
+        // What belongs to this machine may have changed since the last connection.
+        self.guard.refresh(Instant::now());
+        let refused = |ip: &IpAddr| Some((*ip, self.guard.check_address(*ip, port).err()?));
+        let mut refusals = addresses.iter().filter_map(refused);
+        let Some((ip, refusal)) = refusals.next() else { return Ok(()) };
+        // Some allowed and some not is what probing and rebinding look like.
+        let all = refusals.count() + 1 == addresses.len();
+        counters::refused(if all { refusal.code() } else { "mixed_answer" });
+        let detail = format!("{} ({ip}): {refusal}", refusal.code());
+        Err(Failure::new(FailureCode::AddressNotAllowed, detail))
     }
 
     async fn handshake(
         &self,
-        target: &Target,
+        wanted: Wanted<'_>,
         tcp: TcpStream,
         until: Phase,
     ) -> Result<Transport, Failure> {
-        let handshake = self.tls.connect(target.server_name().clone(), tcp);
+        let connector = TlsConnector::from(self.tls.for_tenant(wanted.tenant, wanted.tls));
+        let handshake = connector.connect(wanted.target.server_name().clone(), Capped::new(tcp));
         match timeout_at(until.deadline(), handshake).await {
-            Ok(Ok(stream)) => Ok(Transport::Tls(Box::new(stream))),
-            Ok(Err(error)) => Err(Failure::new(FailureCode::TlsFailed, error.to_string())),
-            Err(_) => Err(until.late(FailureCode::TlsTimeout, "in the TLS handshake")),
+            Ok(Ok(mut stream)) => {
+                let (tcp, session) = stream.get_mut();
+                tcp.lift();
+                let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+                counters::shook_hands(if resumed { "resumed" } else { "full" });
+                Ok(Transport::Tls(Box::new(stream)))
+            }
+            Ok(Err(error)) => {
+                counters::shook_hands("failed");
+                Err(Failure::of_handshake(&error))
+            }
+            Err(_) => {
+                counters::shook_hands("timeout");
+                Err(until.late(FailureCode::TlsTimeout, "in the TLS handshake"))
+            }
         }
     }
 }
@@ -158,23 +216,30 @@ impl Phase {
     }
 }
 
-/// Tries the addresses one after the other, each with its share of the time that is left.
+/// Tries the addresses in turn, the next one when the last has failed or has not answered within
+/// its head start, and takes the first that answers.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that may: all are vetted")]
 async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, Failure> {
-    let tried = &vetted[..vetted.len().min(TRIED_MAX)];
-    let mut failure = None;
-    for (index, address) in tried.iter().enumerate() {
-        let now = Instant::now();
-        let left = until.deadline().saturating_duration_since(now);
-        let share = left / u32::try_from(tried.len() - index).unwrap_or(1);
-        failure = Some(match timeout_at(now + share, TcpStream::connect(*address)).await {
-            Ok(Ok(tcp)) => return Ok(tcp),
-            Ok(Err(error)) => connect_failed(&error),
-            Err(_) => until.late(FailureCode::ConnectTimeout, "connecting"),
-        });
+    let mut waiting = vetted.iter().take(TRIED_MAX);
+    let mut tries = FuturesUnordered::new();
+    let mut failure = Failure::new(FailureCode::ConnectFailed, "no address");
+    loop {
+        tries.extend(waiting.next().map(|address| TcpStream::connect(*address)));
+        let deadline = match waiting.len() {
+            0 => until.deadline(),
+            _ => until.deadline().min(Instant::now() + HEAD_START),
+        };
+        match timeout_at(deadline, tries.next()).await {
+            Ok(Some(Ok(tcp))) => return Ok(tcp),
+            Ok(Some(Err(error))) => failure = connect_failed(&error),
+            // The last failure stands for all: there was at least one address.
+            Ok(None) => return Err(failure),
+            Err(_) if deadline == until.deadline() => {
+                return Err(until.late(FailureCode::ConnectTimeout, "connecting"));
+            }
+            Err(_) => {}
+        }
     }
-    // The last failure stands for all: there is at least one address.
-    Err(failure.unwrap_or_else(|| Failure::new(FailureCode::ConnectFailed, "no address")))
 }
 
 fn connect_failed(error: &std::io::Error) -> Failure {

@@ -7,6 +7,9 @@ use posthorn_domain::{AttemptOutcome, FailureCode};
 
 use crate::stream::Trip;
 
+/// Longest detail; what matters is said before.
+const DETAIL_BYTES_MAX: usize = 500;
+
 /// A code for the engine, a detail for the operator.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -16,7 +19,13 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: FailureCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        let mut detail = detail.into();
+        // Receivers have a say in some texts: a certificate's ten thousand names are all listed.
+        if detail.len() > DETAIL_BYTES_MAX {
+            detail.truncate(detail.floor_char_boundary(DETAIL_BYTES_MAX));
+            detail.push('…');
+        }
+        Self { code, detail }
     }
 
     pub(crate) fn into_outcome(self) -> AttemptOutcome {
@@ -26,6 +35,16 @@ impl Failure {
     /// The whole attempt ran out of time while we were `doing`.
     pub(crate) fn out_of_time(doing: &str) -> Self {
         Self::new(FailureCode::AttemptTimeout, format!("ran out of time while {doing}"))
+    }
+
+    /// What the error of a TLS handshake means. An error without a TLS reason is the receiver
+    /// hanging up.
+    pub(crate) fn of_handshake(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::QuotaExceeded {
+            let detail = "the receiver sent too much before the TLS handshake was done";
+            return Self::new(FailureCode::TlsFailed, detail);
+        }
+        Self::new(code_of_tls(error).unwrap_or(FailureCode::TlsFailed), chain(error))
     }
 
     /// What an error of the HTTP layer means when no response head had arrived.
@@ -58,9 +77,13 @@ fn code_of(error: &hyper::Error) -> FailureCode {
 /// In TLS 1.3 the receiver may refuse us after our side of the handshake is done, so a TLS error
 /// can surface while reading the answer.
 fn code_of_io(error: &io::Error) -> FailureCode {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(_) => FailureCode::TlsFailed,
-        None => FailureCode::ConnectionClosed,
+    code_of_tls(error).unwrap_or(FailureCode::ConnectionClosed)
+}
+
+fn code_of_tls(error: &io::Error) -> Option<FailureCode> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(_) => Some(FailureCode::TlsCertificateInvalid),
+        _ => Some(FailureCode::TlsFailed),
     }
 }
 

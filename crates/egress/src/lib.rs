@@ -13,10 +13,13 @@
 //!
 //! Start reading at [`client`], then `exchange` and `link`; `guard` stands alone.
 
+mod certificate;
 mod client;
+mod counters;
 mod dial;
 mod exchange;
 mod failure;
+mod flights;
 mod guard;
 mod link;
 mod pool;
@@ -25,8 +28,12 @@ mod stream;
 mod target;
 mod tls;
 
+pub use certificate::{CertificateError, CertificateFacts, Identity, certificate_facts};
 pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
-pub use guard::{AddressRefusal, AllowRule, AllowRuleError, Guard, UrlRefusal};
+pub use guard::{
+    AddressRefusal, AddressRule, AddressRuleError, Guard, Own, Rules, UrlRefusal, audit,
+};
 pub use pool::PoolKey;
 pub use resolve::ResolverChoice;
 pub use target::{Host, Scheme, Target};
+pub use tls::ClientTls;

@@ -1,7 +1,7 @@
 //! Idle connections, kept apart by whom they belong to, and the cap on open ones.
 //!
-//! No link is ever given to another tenant, subscription or origin than the one it was opened
-//! for. What is idle too long, too old, or unclean is closed, never handed out. One sweeping task
+//! No link is ever given to another tenant, subscription, origin or TLS identity than the one it
+//! was opened for. What is idle too long, too old, or unclean is closed, never handed out. One sweeping task
 //! runs while anything is idle; there is no task per connection.
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::link::Link;
 use crate::target::Origin;
+use crate::tls::TlsId;
 
 /// Whose connections: the bytes of a subscription's id, or of anything else with its own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,8 @@ pub(crate) struct Key {
     pub(crate) tenant: TenantId,
     pub(crate) pool: PoolKey,
     pub(crate) origin: Arc<Origin>,
+    /// Which identity and trust it was opened with; none is the default one.
+    pub(crate) tls: Option<TlsId>,
 }
 
 /// How much may be kept, and for how long.

@@ -1,9 +1,12 @@
 //! Names to addresses, with our own resolver.
 //!
 //! Names are always fully qualified, so that no search list completes them, and the hosts file is
-//! not consulted: it describes this machine's network, and tenants have no business in it.
+//! not consulted: it describes this machine's network, and tenants have no business in it. Those
+//! who ask for the same name at the same time share one lookup.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_resolver::config::{
@@ -11,13 +14,17 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::{TokioResolver, proto::rr::Name};
+use hickory_resolver::proto::rr::{Name, Record, RecordType};
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use parking_lot::Mutex;
 
 use crate::failure::chain;
+use crate::flights::Flights;
 
 /// More addresses than any receiver has; a longer list is an attack on us or on others.
 const ADDRESSES_MAX: usize = 32;
+/// Longest chain of aliases that is believed.
+const ALIASES_MAX: usize = 8;
 /// Names without a lifetime must not cost a query per attempt.
 const TTL_MIN: Duration = Duration::from_secs(5);
 /// A receiver that moved is found within minutes whatever its records say.
@@ -42,7 +49,7 @@ pub enum ResolverChoice {
 }
 
 /// Why a name has no addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum ResolveFailure {
     Timeout,
     Failed(String),
@@ -53,15 +60,21 @@ pub(crate) struct Names {
     /// Made at first use: many installations only ever talk to literal addresses, and not every
     /// machine has a resolver configuration.
     resolver: Mutex<Option<TokioResolver>>,
+    flights: Flights<Result<Arc<[IpAddr]>, ResolveFailure>>,
 }
 
 impl Names {
     pub(crate) fn new(choice: ResolverChoice) -> Self {
-        Self { choice, resolver: Mutex::new(None) }
+        Self { choice, resolver: Mutex::new(None), flights: Flights::default() }
     }
 
     /// All addresses of a name; never an empty list. The caller sets the deadline.
-    pub(crate) async fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, ResolveFailure> {
+    pub(crate) async fn addresses(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {
+        self.flights.join(name, || self.look_up(name)).await
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {
+        let failed = |text: &str| Err(ResolveFailure::Failed(text.to_owned()));
         let resolver = self.resolver().map_err(|error| ResolveFailure::Failed(chain(&error)))?;
         let mut qualified =
             Name::from_ascii(name).map_err(|error| ResolveFailure::Failed(chain(&error)))?;
@@ -71,11 +84,18 @@ impl Names {
             Err(NetError::Timeout) => return Err(ResolveFailure::Timeout),
             Err(error) => return Err(ResolveFailure::Failed(chain(&error))),
         };
+        // Both families bring the same aliases.
+        let records = found.as_lookup().answers();
+        let is_alias = |record: &&Record| record.record_type() == RecordType::CNAME;
+        let aliases: HashSet<&Name> = records.iter().filter(is_alias).map(|r| &r.name).collect();
+        if aliases.len() > ALIASES_MAX {
+            return failed("the name is an alias of an alias too many");
+        }
         let addresses: Vec<IpAddr> = found.iter().take(ADDRESSES_MAX + 1).collect();
         match addresses.len() {
-            0 => Err(ResolveFailure::Failed("the name has no addresses".to_owned())),
-            1..=ADDRESSES_MAX => Ok(addresses),
-            _ => Err(ResolveFailure::Failed("the name has too many addresses".to_owned())),
+            0 => failed("the name has no addresses"),
+            1..=ADDRESSES_MAX => Ok(addresses.into()),
+            _ => failed("the name has too many addresses"),
         }
     }
 
@@ -91,18 +111,24 @@ impl Names {
 }
 
 fn build(choice: &ResolverChoice) -> Result<TokioResolver, NetError> {
-    let mut builder = match choice {
-        ResolverChoice::System => TokioResolver::builder_tokio()?,
+    match choice {
+        ResolverChoice::System => tuned(TokioResolver::builder_tokio()?),
         ResolverChoice::Servers(servers) => {
             let servers = servers.iter().map(|server| name_server(*server)).collect();
-            TokioResolver::builder_with_config(
+            tuned(TokioResolver::builder_with_config(
                 ResolverConfig::from_parts(None, vec![], servers),
                 TokioRuntimeProvider::default(),
-            )
+            ))
         }
-    };
+    }
+}
+
+/// What holds whoever is asked.
+fn tuned(mut builder: ResolverBuilder<TokioRuntimeProvider>) -> Result<TokioResolver, NetError> {
     let options = builder.options_mut();
     options.use_hosts_file = ResolveHosts::Never;
+    // Aliases are counted.
+    options.preserve_intermediates = true;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.timeout = QUERY_TIMEOUT;
     options.attempts = 2;
@@ -123,4 +149,67 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
         })
         .into();
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// A name server that knows nobody, and writes down which names it was asked for.
+    #[expect(clippy::disallowed_methods, reason = "a name server of the test, on loopback")]
+    async fn knows_nobody() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("bind");
+        let address = socket.local_addr().expect("address");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let writing = Arc::clone(&asked);
+        tokio::spawn(async move {
+            let mut packet = [0; 1500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet).await {
+                let end = 12 + packet[12..].iter().position(|byte| *byte == 0).expect("root");
+                let label = |byte: &u8| if *byte < 32 { '.' } else { char::from(*byte) };
+                writing.lock().push(packet[12..end].iter().map(label).collect::<String>());
+                // The question again, as an answer: no such name.
+                packet[2..4].copy_from_slice(&[0x81, 0x83]);
+                packet[6..12].fill(0);
+                let _ = socket.send_to(&packet[..(end + 5).min(length)], peer).await;
+            }
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn a_search_list_completes_no_name() {
+        let (address, asked) = knows_nobody().await;
+        let search = vec![Name::from_ascii("svc.cluster.local.").expect("name")];
+        let domain = Name::from_ascii("corp.example.").expect("name");
+        let config = ResolverConfig::from_parts(Some(domain), search, vec![name_server(address)]);
+        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *names.resolver.lock() = Some(tuned(builder).expect("resolver"));
+        for name in ["kubernetes.default", "kubernetes", "hooks.example.com"] {
+            assert!(matches!(names.addresses(name).await, Err(ResolveFailure::Failed(_))));
+        }
+        let mut asked = asked.lock().clone();
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked, [".hooks.example.com", ".kubernetes", ".kubernetes.default"]);
+    }
+
+    #[tokio::test]
+    async fn the_hosts_file_is_not_consulted() {
+        let (address, asked) = knows_nobody().await;
+        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let lines = hosts.lines().filter_map(|line| line.split('#').next());
+        let own = lines.flat_map(|line| line.split_whitespace().skip(1));
+        // The resolver answers for localhost by itself, which is refused by address.
+        let own: Vec<&str> = own.filter(|name| !name.contains("localhost")).collect();
+        for name in own.iter().copied().chain(["hooks.example.com"]) {
+            let found = names.addresses(name).await;
+            assert!(matches!(found, Err(ResolveFailure::Failed(_))), "{name} gave {found:?}");
+            assert!(asked.lock().iter().any(|asked| asked[1..].eq_ignore_ascii_case(name)));
+        }
+    }
 }

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::{self, AttemptLookup, BuildError};
-use crate::scheduler::LeaseTerm;
+use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport};
 
@@ -34,8 +34,8 @@ pub(crate) struct Job {
     pub(crate) view: Arc<SubscriptionView>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) fence: Fence,
-    /// Whether it uses one of the slots of the sick.
-    pub(crate) sick: bool,
+    /// What it counts as among the attempts under way.
+    pub(crate) slot: Slot,
     /// The losses of shards when it began: it may only be sent while leases hold and none was lost
     /// since. `None` for a test, which needs no lease.
     pub(crate) leased: Option<u64>,
@@ -104,11 +104,15 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     };
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
-    let built = request::build(&job.view, &job.policy, &job.work, text, now);
+    let built = request::build(&around.catalog, &job.view, &job.policy, &job.work, text, now);
     let mut outbound = match built {
         Ok(outbound) => outbound,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlNotAllowed, detail),
+        Err(BuildError::Certificate(missing)) => {
+            return failed(FailureCode::CertificateUnavailable, missing.to_string());
+        }
     };
     // What the token took is taken off, so that the whole attempt keeps its deadline.
     outbound.deadlines.shorten(now.since(before_token));
@@ -154,6 +158,7 @@ async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, Stri
             path_and_query: None,
             method: http::Method::GET,
             headers: http::HeaderMap::new(),
+            tls: None,
             body: bytes::Bytes::new(),
             deadlines: Deadlines {
                 connect: timeout,

@@ -4,6 +4,8 @@
 //! plan for an event remembers the version it was made on, so that the store can refuse a plan that
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
 
+pub(crate) mod certificates;
+mod known_key;
 mod view;
 
 use std::collections::HashMap;
@@ -14,14 +16,16 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
-    Tenant, TenantId, Topic, TopicName,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
+    Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::CatalogDelta;
 
 use crate::error::{Error, Result};
 
+pub use certificates::{CertificateView, TlsChoice};
+pub use known_key::KnownKey;
 pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
@@ -39,9 +43,16 @@ struct State {
     version: CatalogVersion,
     tenants: Map<TenantId, TenantState>,
     subscriptions: Map<SubscriptionId, Arc<SubscriptionView>>,
-    keys: Map<KeyId, Arc<ApiKey>>,
+    keys: Map<KeyId, Arc<KnownKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
     policies: Map<(ProfileName, String), Arc<Policy>>,
+    certificates: certificates::Certificates,
+    /// Certificates by tenant and host.
+    by_host: Map<(TenantId, String), Vec<CertificateId>>,
+    /// The `caller` certificates by thumbprint.
+    callers: Map<Thumbprint, CertificateId>,
+    /// What was made of certificates; emptied when any of them changes.
+    tls: Map<certificates::TlsKey, Arc<TlsChoice>>,
 }
 
 struct TenantState {
@@ -112,7 +123,17 @@ impl Catalog {
             }
         }
         for key in delta.keys {
-            state.keys.insert(key.id, Arc::new(key));
+            let known = match state.keys.get(&key.id) {
+                Some(old) => old.with(key),
+                None => KnownKey::new(key),
+            };
+            state.keys.insert(known.id, Arc::new(known));
+        }
+        for certificate in delta.certificates {
+            state.put_certificate(certificate, &self.vault);
+        }
+        for (_, id) in delta.removed_certificates {
+            state.drop_certificate(id);
         }
         let mut changed = Vec::new();
         for subscription in delta.subscriptions {
@@ -215,6 +236,13 @@ impl Catalog {
         all
     }
 
+    /// All subscriptions of all tenants, oldest first.
+    pub(crate) fn all_subscriptions(&self) -> Vec<Arc<SubscriptionView>> {
+        let mut all: Vec<_> = self.state.read().subscriptions.values().cloned().collect();
+        all.sort_by_key(|view| view.subscription.id);
+        all
+    }
+
     /// One topic of a tenant.
     pub fn topic(&self, tenant: TenantId, name: &TopicName) -> Result<Arc<Topic>> {
         let state = self.state.read();
@@ -252,15 +280,29 @@ impl Catalog {
     }
 
     /// One key.
-    pub fn key(&self, id: KeyId) -> Option<Arc<ApiKey>> {
+    pub fn key(&self, id: KeyId) -> Option<Arc<KnownKey>> {
         self.state.read().keys.get(&id).cloned()
     }
 
     /// All keys, oldest first.
-    pub fn keys(&self) -> Vec<Arc<ApiKey>> {
+    pub fn keys(&self) -> Vec<Arc<KnownKey>> {
         let mut all: Vec<_> = self.state.read().keys.values().cloned().collect();
         all.sort_by_key(|key| key.id);
         all
+    }
+
+    /// Keys that were used since this was asked last, and when.
+    pub(crate) fn uses_to_write(&self) -> Vec<(KeyId, Timestamp)> {
+        let mut uses: Vec<_> =
+            self.state.read().keys.values().filter_map(|key| key.use_to_write()).collect();
+        uses.sort_unstable();
+        uses
+    }
+
+    /// These could not be written down; they are given out again.
+    pub(crate) fn uses_not_written(&self, uses: &[(KeyId, Timestamp)]) {
+        let state = self.state.read();
+        uses.iter().filter_map(|(id, _)| state.keys.get(id)).for_each(|key| key.keep_use());
     }
 }
 

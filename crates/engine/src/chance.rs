@@ -2,7 +2,8 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId, Timestamp,
+    CertificateId, DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
+    Timestamp,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -38,6 +39,7 @@ impl Chance {
         subscription_id -> SubscriptionId,
         tenant_id -> TenantId,
         key_id -> KeyId,
+        certificate_id -> CertificateId,
         redrive_id -> RedriveId,
         node_id -> NodeId,
     }

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::admission::{Admission, counts};
 use crate::attempt::Surroundings;
 use crate::catalog::Catalog;
 use crate::chance::Chance;
@@ -71,6 +72,7 @@ pub(crate) struct Inner {
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
+    admission: Arc<Admission>,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
     services: Mutex<JoinSet<()>>,
@@ -93,6 +95,7 @@ impl Engine {
         let (effects, effect_queue) = mpsc::unbounded_channel();
         let (failed, failures) = mpsc::unbounded_channel();
         let (health, _) = watch::channel(Health::Running);
+        let admission = Arc::new(Admission::new(options.admission.clone()));
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let around = Arc::new(Surroundings {
@@ -107,6 +110,7 @@ impl Engine {
             Arc::clone(&clock),
             Arc::clone(&chance),
             options.payload_bytes,
+            Arc::clone(&admission),
         );
         let inner = Arc::new(Inner {
             node,
@@ -119,6 +123,7 @@ impl Engine {
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
+            admission: Arc::clone(&admission),
             intake: Mutex::new(Some(intake_handle)),
             health,
             services: Mutex::new(JoinSet::new()),
@@ -137,6 +142,7 @@ impl Engine {
             options: Arc::clone(&options),
             records,
             effects,
+            admission: Arc::clone(&admission),
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
@@ -155,20 +161,29 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             failed,
+            admission: Arc::clone(&admission),
         };
         services.spawn(run_intake.run(queue));
+        services.spawn(counts::run(admission, Arc::clone(&store)));
         let run_membership = Membership {
             node,
             store: Arc::clone(&store),
-            catalog,
+            catalog: Arc::clone(&catalog),
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             term,
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance =
-            Maintenance { store, clock, options, scheduler, wakes, next_count: Mutex::new(None) };
+        let run_maintenance = Maintenance {
+            store,
+            catalog,
+            clock,
+            options,
+            scheduler,
+            wakes,
+            next_count: Mutex::new(None),
+        };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));
@@ -189,6 +204,11 @@ impl Engine {
     /// The store, for questions.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
+    }
+
+    /// Who may publish right now.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.inner.admission
     }
 
     /// The present moment, by the engine's clock.

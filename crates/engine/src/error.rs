@@ -48,6 +48,14 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// A certificate cannot be registered, or one that a policy needs is not there.
+    #[error("{field}: {problem}")]
+    Certificate {
+        /// Which part.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
     /// A kind of signing secret was asked for that does not fit.
     #[error("secret_kind: {0}")]
     SecretKind(String),

@@ -16,8 +16,10 @@ use posthorn_domain::{
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
+use crate::admission::{Admission, Tally, Ticket};
 use crate::catalog::Catalog;
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
@@ -71,6 +73,7 @@ pub(crate) struct Pending {
     idempotency: Option<Idempotency>,
     reply: oneshot::Sender<Result<Published>>,
     replans: u32,
+    ticket: Ticket,
 }
 
 /// The publisher's side.
@@ -80,6 +83,7 @@ pub(crate) struct Handle {
     clock: Arc<dyn Clock>,
     chance: Arc<Chance>,
     payload_bytes: usize,
+    admission: Arc<Admission>,
 }
 
 impl Handle {
@@ -88,8 +92,9 @@ impl Handle {
         clock: Arc<dyn Clock>,
         chance: Arc<Chance>,
         payload_bytes: usize,
+        admission: Arc<Admission>,
     ) -> Self {
-        Self { queue, clock, chance, payload_bytes }
+        Self { queue, clock, chance, payload_bytes, admission }
     }
 
     fn check(&self, publish: &Publish) -> Result<()> {
@@ -111,7 +116,7 @@ impl Handle {
         tenant: TenantId,
         batch: Vec<Publish>,
     ) -> Result<Vec<Result<Published>>> {
-        let now = self.clock.now();
+        let (now, since) = (self.clock.now(), Instant::now());
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for publish in batch {
@@ -136,6 +141,7 @@ impl Handle {
                 idempotency: publish.idempotency,
                 reply,
                 replans: 0,
+                ticket: self.admission.wait(since),
             });
             answers.push(Ok(answer));
         }
@@ -168,6 +174,7 @@ pub(crate) struct Intake {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     pub(crate) failed: mpsc::UnboundedSender<String>,
+    pub(crate) admission: Arc<Admission>,
 }
 
 /// A group after its commit: what must be planned again.
@@ -300,6 +307,11 @@ impl Intake {
     ) -> Outcome {
         let mut again = Vec::new();
         let mut works = Vec::new();
+        let youngest = planned.iter().map(|pending| pending.ticket.since).max();
+        if let Some(youngest) = youngest {
+            self.admission.committed(planned.len(), youngest);
+        }
+        let mut tally = Tally::new(&self.admission);
         for ((pending, new), answer) in planned.into_iter().zip(batch).zip(answers) {
             let published = |id, deliveries, duplicate| Published {
                 id,
@@ -312,6 +324,7 @@ impl Intake {
                     ::metrics::counter!(metrics::ACCEPTED).increment(1);
                     ::metrics::counter!(metrics::FANNED_OUT).increment(placed.len() as u64);
                     let count = placed.len();
+                    tally.add(new.event.tenant, i64::try_from(count).unwrap_or(i64::MAX));
                     for (delivery, placed) in new.deliveries.into_iter().zip(placed) {
                         if !placed.parked {
                             works.push(work(&new.event, delivery, placed.seq));
@@ -332,6 +345,7 @@ impl Intake {
             }
             drop(pending.reply.send(answer));
         }
+        drop(tally);
         if !works.is_empty() {
             for work in &works {
                 self.wakes.add(work.delivery.shard());

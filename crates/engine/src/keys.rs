@@ -1,11 +1,13 @@
 //! API keys and tenants.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthorn_domain::{ApiKey, KeyId, Scope, Tenant, TenantId, Timestamp, Topic, TopicName};
 use posthorn_sealing::api_key;
 use posthorn_store::CatalogChange;
 
+use crate::catalog::KnownKey;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
@@ -15,14 +17,14 @@ pub struct NewKey {
     /// The whole key.
     pub text: String,
     /// What is kept of it.
-    pub key: Arc<ApiKey>,
+    pub key: Arc<KnownKey>,
 }
 
 /// Somebody who showed a valid key.
 #[derive(Clone)]
 pub struct Principal {
     /// The key.
-    pub key: Arc<ApiKey>,
+    pub key: Arc<KnownKey>,
 }
 
 impl Principal {
@@ -41,7 +43,9 @@ impl Engine {
         // An unknown id costs the same comparison as a known one.
         let hash = key.as_ref().map_or([0; 32], |key| key.hash);
         let right = api_key::check(&secret, &hash);
-        let key = key.filter(|key| right && key.is_valid(self.now()))?;
+        let now = self.now();
+        let key = key.filter(|key| right && key.is_valid(now))?;
+        key.touch(now);
         Some(Principal { key })
     }
 
@@ -52,6 +56,7 @@ impl Engine {
         scopes: Vec<Scope>,
         description: String,
         expires_at: Option<Timestamp>,
+        rate_limit: Option<u32>,
     ) -> Result<NewKey> {
         if scopes.contains(&Scope::Operator) != tenant.is_none() {
             return Err(Error::Event {
@@ -60,7 +65,7 @@ impl Engine {
             });
         }
         let id = self.inner.chance.key_id(self.now());
-        self.create_key_as(id, tenant, scopes, description, expires_at).await
+        self.create_key_as(id, tenant, scopes, description, expires_at, rate_limit).await
     }
 
     async fn create_key_as(
@@ -70,6 +75,7 @@ impl Engine {
         scopes: Vec<Scope>,
         description: String,
         expires_at: Option<Timestamp>,
+        rate_limit: Option<u32>,
     ) -> Result<NewKey> {
         let (secret, hash) = api_key::generate(id);
         let text = secret.expose_str().unwrap_or_default().to_owned();
@@ -82,10 +88,25 @@ impl Engine {
             created_at: self.now(),
             expires_at,
             revoked_at: None,
+            rate_limit,
         };
         self.change(CatalogChange::CreateKey(key)).await.map_err(|e| e.about("tenant"))?;
         let key = self.catalog().key(id).ok_or(Error::NotFound("key"))?;
         Ok(NewKey { text, key })
+    }
+
+    /// When each key was last used, on any node, to the minute. What other nodes saw in the last
+    /// minute or so may be missing.
+    pub async fn keys_used(&self) -> Result<HashMap<KeyId, Timestamp>> {
+        let mut used: HashMap<KeyId, Timestamp> =
+            self.store().keys_used().await?.into_iter().collect();
+        for key in self.catalog().keys() {
+            if let Some(at) = key.used_at() {
+                let last = used.entry(key.id).or_insert(at);
+                *last = at.max(*last);
+            }
+        }
+        Ok(used)
     }
 
     /// Revokes a key; it opens nothing from now on.
@@ -102,14 +123,14 @@ impl Engine {
         let now = self.now();
         let keys = self.catalog().keys();
         let operator =
-            |key: &&Arc<ApiKey>| key.tenant.is_none() && key.scopes.contains(&Scope::Operator);
+            |key: &&Arc<KnownKey>| key.tenant.is_none() && key.scopes.contains(&Scope::Operator);
         if keys.iter().filter(operator).any(|key| key.is_valid(now)) {
             return Ok(None);
         }
         let count = keys.iter().filter(operator).count();
         let id = KeyId::from_bytes((count as u128).to_be_bytes());
         let description = "made at the first start".to_owned();
-        match self.create_key_as(id, None, vec![Scope::Operator], description, None).await {
+        match self.create_key_as(id, None, vec![Scope::Operator], description, None, None).await {
             Ok(key) => Ok(Some(key)),
             Err(Error::AlreadyExists(_)) => Ok(None),
             Err(e) => Err(e),

@@ -17,6 +17,7 @@
 //! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
 //! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
+//! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * [`maintenance`] sweeps, prunes and advances redrives.
 //!
 //! # What it must not know
@@ -27,8 +28,10 @@
 //! # Where to start
 //! [`Engine`] is the handle; [`Engine::start`] wires the services together.
 
+pub mod admission;
 mod attempt;
 pub mod catalog;
+mod certificates;
 mod chance;
 mod engine;
 mod error;
@@ -45,12 +48,15 @@ pub mod plant;
 mod recorder;
 mod request;
 mod scheduler;
+mod seal;
 mod subscriptions;
 mod tokens;
 pub mod transport;
 mod wakes;
 
-pub use catalog::{Endpoint, SubscriptionView, VerificationKey};
+pub use admission::{Admission, AdmissionOptions, Refused};
+pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
+pub use certificates::{CertificateContents, CertificateState, EXPIRY_WARNING, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};
@@ -61,5 +67,6 @@ pub use options::Options;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use scheduler::Snapshot;
+pub use seal::Resealed;
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

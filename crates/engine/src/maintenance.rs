@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, RedriveState, Shard, SubscriptionId};
+use posthorn_domain::{CertificateKind, Clock, RedriveState, Shard, SubscriptionId};
 use posthorn_store::{DueSubscription, Prune, Store};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
 use crate::options::Options;
@@ -27,6 +28,8 @@ const BITES_MAX: usize = 200;
 const REDRIVE_TICK: Duration = Duration::from_secs(1);
 /// Redrives looked at in one go, the newest first.
 const REDRIVES_MAX: usize = 1_000;
+/// How often the use of keys is written down.
+const USES_EVERY: Duration = Duration::from_secs(60);
 /// How often the gauges that need a count are refreshed, at least.
 const COUNT_EVERY: Duration = Duration::from_secs(30);
 /// A count may take this share of the time at most.
@@ -35,6 +38,7 @@ const COUNT_SHARE: u32 = 100;
 pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
@@ -48,9 +52,13 @@ impl Maintenance {
         chores.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut redrives = tokio::time::interval(REDRIVE_TICK);
         redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut uses = tokio::time::interval(USES_EVERY);
+        uses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                // Every node knows only what was used on it.
+                _ = uses.tick() => self.report(self.write_uses().await, "key use"),
                 _ = redrives.tick() => {
                     if self.is_on_duty() {
                         self.report(self.advance_redrives().await, "redrive");
@@ -76,6 +84,19 @@ impl Maintenance {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => chore).increment(1);
             warn!(error = %chain(&e), chore, "a chore could not be done; it will be tried again");
         }
+    }
+
+    /// Writes down which keys were used since the last time; what cannot be written is kept.
+    async fn write_uses(&self) -> posthorn_store::Result<()> {
+        let uses = self.catalog.uses_to_write();
+        if uses.is_empty() {
+            return Ok(());
+        }
+        let written = self.store.touch_keys(uses.clone()).await;
+        if written.is_err() {
+            self.catalog.uses_not_written(&uses);
+        }
+        written
     }
 
     async fn sweep(&self) -> posthorn_store::Result<()> {
@@ -121,7 +142,19 @@ impl Maintenance {
         ::metrics::gauge!(metrics::DEAD_STORED).set(counts.dead as f64);
         let pause = COUNT_EVERY.max(began.elapsed() * COUNT_SHARE);
         *self.next_count.lock() = Some(Instant::now() + pause);
+        self.watch_certificates();
         Ok(())
+    }
+
+    /// How long the first certificate of each kind still lasts, so that somebody can be woken before
+    /// it ends rather than after.
+    fn watch_certificates(&self) {
+        let now = self.clock.now();
+        for kind in CertificateKind::ALL {
+            let Some(end) = self.catalog.next_expiry(kind) else { continue };
+            let left = end.as_millis().saturating_sub(now.as_millis()) as f64 / 1_000.0;
+            ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY, "kind" => kind.as_str()).set(left);
+        }
     }
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {

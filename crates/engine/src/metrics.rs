@@ -44,8 +44,19 @@ pub const BREAKER_OPENED: &str = "posthorn_breakers_opened_total";
 pub const DISABLED: &str = "posthorn_subscriptions_disabled_total";
 /// Calls of token servers, by `outcome`.
 pub const TOKEN_CALLS: &str = "posthorn_token_calls_total";
+/// Publishes and other requests that were not let in, by `reason`.
+pub const ADMISSION_REFUSED: &str = "posthorn_admission_refused_total";
+/// Events that wait for their commit.
+pub const WAITING: &str = "posthorn_publishes_waiting";
+/// From publish to commit, for the youngest event of each group.
+pub const COMMIT_WAIT_SECONDS: &str = "posthorn_commit_wait_seconds";
+/// 1 while publishes are refused because they cannot be stored fast enough.
+pub const OVERLOADED: &str = "posthorn_overloaded";
 /// Errors of the store, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_store_errors_total";
+
+/// Seconds until the first certificate of a `kind` ends.
+pub const CERTIFICATE_EXPIRY: &str = "posthorn_certificate_expiry_seconds";
 
 /// Registers the descriptions; once, at start.
 pub fn describe() {
@@ -53,6 +64,11 @@ pub fn describe() {
     describe_counter!(FANNED_OUT, "Deliveries committed together with their events");
     describe_counter!(PUBLISH_REFUSED, "Publishes refused, by reason");
     describe_counter!(ATTEMPTS, "Attempts ended, by outcome");
+    describe_gauge!(
+        CERTIFICATE_EXPIRY,
+        Unit::Seconds,
+        "Until the first certificate of a kind ends; negative when one has"
+    );
     describe_counter!(ATTEMPT_PANICS, "Attempts that crashed; always a defect");
     describe_histogram!(ATTEMPT_SECONDS, Unit::Seconds, "Duration of attempts");
     describe_counter!(ENDED, "Deliveries that reached a terminal state, by state");
@@ -74,5 +90,13 @@ pub fn describe() {
     describe_counter!(BREAKER_OPENED, "Breakers that opened");
     describe_counter!(DISABLED, "Subscriptions disabled by an answer of their receiver, by reason");
     describe_counter!(TOKEN_CALLS, "Calls of OAuth 2.0 token servers, by outcome");
+    describe_counter!(ADMISSION_REFUSED, "Requests that were not let in, by reason");
+    describe_gauge!(WAITING, "Events that wait for their commit");
+    describe_histogram!(
+        COMMIT_WAIT_SECONDS,
+        Unit::Seconds,
+        "From publish to commit, for the youngest event of each group"
+    );
+    describe_gauge!(OVERLOADED, "1 while publishes come faster than they can be stored");
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::admission::AdmissionOptions;
 use posthorn_domain::{Policy, ProfileName, Span, limits, policy::profiles};
 
 /// Knobs of the engine. The defaults suit one machine.
@@ -49,6 +50,8 @@ pub struct Options {
     pub rotation_overlap: Span,
     /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
     pub rotation_overlap_max: Span,
+    /// Who may publish when there is too much of everything.
+    pub admission: AdmissionOptions,
 }
 
 impl Default for Options {
@@ -74,6 +77,7 @@ impl Default for Options {
             drain: Duration::from_secs(25),
             rotation_overlap: Span::from_secs(86_400),
             rotation_overlap_max: Span::from_secs(86_400),
+            admission: AdmissionOptions::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! attempt, since timestamps, codes and signatures must be of that moment.
 
 mod authenticate;
+mod certify;
 mod lookup;
 
 use std::borrow::Cow;
@@ -10,10 +11,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
-use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, Timestamp};
+use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp};
 use posthorn_store::Work;
 
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup};
@@ -25,11 +27,21 @@ pub(crate) enum BuildError {
     Request(String),
     #[error("{0}")]
     Auth(String),
+    #[error("{0}")]
+    Url(String),
+    #[error(transparent)]
+    Certificate(#[from] NoCertificate),
 }
 
-/// What binds a sealed secret to its place: it cannot be moved to another subscription or name.
-pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) -> Vec<u8> {
-    let mut context = b"subscription-secret\0".to_vec();
+/// What binds a sealed secret to its place: it cannot be moved to another tenant, subscription or
+/// name. Ids have a fixed length, so that the parts cannot be shifted against each other.
+pub(crate) fn secret_context(
+    tenant: TenantId,
+    subscription: SubscriptionId,
+    name: &SecretName,
+) -> Vec<u8> {
+    let mut context = b"subscription-secret 2\0".to_vec();
+    context.extend_from_slice(tenant.as_bytes());
     context.extend_from_slice(subscription.as_bytes());
     context.extend_from_slice(name.as_str().as_bytes());
     context
@@ -37,6 +49,7 @@ pub(crate) fn secret_context(subscription: SubscriptionId, name: &SecretName) ->
 
 /// Builds the request of one attempt. `token` is the one its policy asks a token server for.
 pub(crate) fn build(
+    catalog: &Catalog,
     view: &SubscriptionView,
     policy: &Policy,
     work: &Work,
@@ -44,6 +57,7 @@ pub(crate) fn build(
     now: Timestamp,
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let body = match shape.body {
         BodySource::Payload => work.event.payload.clone(),
@@ -72,6 +86,7 @@ pub(crate) fn build(
         }
     }
     authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
+    let tls = certify::add(catalog, policy, view, now, &mut headers)?;
     Ok(Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
@@ -80,6 +95,7 @@ pub(crate) fn build(
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
+        tls,
         body,
         deadlines: Deadlines::from(&policy.limits),
     })

@@ -8,7 +8,8 @@
 //! is refilled when the window has room.
 //!
 //! Each turn of the loop takes in everything that happened, then starts as many attempts as there
-//! are slots: round robin by tenant, then subscription; the sick share a tenth of the slots.
+//! are slots: round robin by tenant, then subscription. The sick share a tenth of the slots, and whatever
+//! takes longer than a second gives its slot back to the quick.
 //!
 //! # Invariants
 //! * No attempt starts for a shard that is not held, or whose lease may have run out.
@@ -22,10 +23,11 @@ mod outcome;
 mod recent;
 mod ring;
 mod shards;
+mod slots;
 mod tasks;
 mod term;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +49,7 @@ use lineup::Lineup;
 use recent::Recent;
 use ring::Ring;
 use shards::Held;
+use slots::{Class, Slots};
 use tasks::TaskOutput;
 
 /// Outcomes that may wait to be written before attempts stop being started.
@@ -54,8 +57,6 @@ const RECORDING_MAX: usize = 8_192;
 /// How long outcomes may stay unwritten before nothing new is started: what is sent meanwhile would
 /// be sent again if the leases ran out first.
 const UNWRITTEN_MAX: Span = Span::from_millis(500);
-/// The part of all slots that sick subscriptions share.
-const SICK_SHARE: usize = 10;
 /// Inputs taken in at once before attempts are started again.
 const INPUTS_PER_TURN: usize = 64;
 /// Refills under way at once.
@@ -117,9 +118,12 @@ pub(crate) struct Parts {
     pub(crate) records: mpsc::UnboundedSender<Vec<Record>>,
     /// Effects on subscriptions: disable, delete.
     pub(crate) effects: mpsc::UnboundedSender<Effect>,
+    /// Counts what ends.
+    pub(crate) admission: Arc<crate::admission::Admission>,
 }
 
 pub(crate) use outcome::Effect;
+pub(crate) use slots::Slot;
 pub(crate) use term::LeaseTerm;
 
 pub(crate) struct Scheduler {
@@ -128,7 +132,9 @@ pub(crate) struct Scheduler {
     held: Held,
     recent: Recent,
     ring: Ring,
-    sickbay: std::collections::VecDeque<SubscriptionId>,
+    /// Who waits for a slot of the sick, and who for one of the slow.
+    sickbay: VecDeque<SubscriptionId>,
+    slowbay: VecDeque<SubscriptionId>,
     timers: BTreeSet<(Timestamp, SubscriptionId)>,
     /// Attempts, claims, refills and scans under way.
     tasks: JoinSet<TaskOutput>,
@@ -140,8 +146,7 @@ pub(crate) struct Scheduler {
     recording: Map<(DeliveryId, Epoch), Work>,
     /// Since when outcomes wait without one being written.
     unwritten_since: Option<Timestamp>,
-    in_flight: usize,
-    sick_in_flight: usize,
+    slots: Slots,
     window: usize,
     window_bytes: usize,
     claims: Vec<Job>,
@@ -153,13 +158,15 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(parts: Parts) -> Self {
+        let slots = Slots::new(parts.options.slots);
         Self {
             parts,
             lineups: Map::default(),
             held: Held::default(),
             recent: Recent::default(),
             ring: Ring::default(),
-            sickbay: std::collections::VecDeque::new(),
+            sickbay: VecDeque::new(),
+            slowbay: VecDeque::new(),
             timers: BTreeSet::new(),
             tasks: JoinSet::new(),
             refills: 0,
@@ -167,8 +174,7 @@ impl Scheduler {
             wants_refill: BTreeSet::new(),
             recording: Map::default(),
             unwritten_since: None,
-            in_flight: 0,
-            sick_in_flight: 0,
+            slots,
             window: 0,
             window_bytes: 0,
             claims: Vec::new(),
@@ -218,10 +224,11 @@ impl Scheduler {
 
     fn next_wake(&self) -> Instant {
         let now = self.parts.clock.now();
-        let wait = match self.timers.first() {
-            Some((at, _)) => at.since(now).to_duration(),
-            None => Duration::from_secs(3600),
-        };
+        let timer = self.timers.first().map(|(at, _)| *at);
+        // Somebody who is ready waits for a slot: the next one may come from an attempt turning slow.
+        let slot = self.slots.next_aging().filter(|_| !self.ring.is_empty());
+        let next = timer.into_iter().chain(slot).min();
+        let wait = next.map_or(Duration::from_secs(3600), |at| at.since(now).to_duration());
         Instant::now() + wait.min(Duration::from_secs(3600))
     }
 
@@ -265,7 +272,7 @@ impl Scheduler {
             Input::Inspect(answer) => {
                 let snapshot = Snapshot {
                     window: self.window,
-                    in_flight: self.in_flight,
+                    in_flight: self.slots.in_flight(),
                     recording: self.recording.len(),
                     lineups: self.lineups.len(),
                 };
@@ -287,6 +294,8 @@ impl Scheduler {
             }
             self.evaluate(id);
         }
+        // Also when nothing can be started: the next wake is set by what is not yet slow.
+        self.slots.age(now);
         if !self.stopped {
             self.dispatch(now);
             self.start_refills(now);
@@ -300,9 +309,9 @@ impl Scheduler {
             drop(self.parts.records.send(std::mem::take(&mut self.outbox)));
         }
         ::metrics::gauge!(metrics::WINDOW).set(self.window as f64);
-        ::metrics::gauge!(metrics::IN_FLIGHT).set(self.in_flight as f64);
+        ::metrics::gauge!(metrics::IN_FLIGHT).set(self.slots.in_flight() as f64);
         self.answer_retired();
-        if self.in_flight == 0
+        if self.slots.in_flight() == 0
             && self.recording.is_empty()
             && let Some(done) = self.draining.take()
         {
@@ -377,7 +386,7 @@ impl Scheduler {
             return;
         };
         let Ok(policy) = &view.policy else { return };
-        if !view.subscription.status.is_active() || lineup.in_ring || lineup.in_sickbay {
+        if !view.subscription.status.is_active() || lineup.in_ring || lineup.in_bay {
             return;
         }
         if self.held.usable(Shard::of(id)).is_none() {
@@ -448,16 +457,10 @@ impl Scheduler {
         if self.unwritten_since.is_some_and(|since| now.since(since) > UNWRITTEN_MAX) {
             return;
         }
-        let slots = self.parts.options.slots;
-        let sick_slots = (slots / SICK_SHARE).max(1);
-        // Whoever left the sick slots may not have passed its place on: it was held back or is gone.
-        for _ in 0..self.sickbay.len() {
-            if self.sick_in_flight >= sick_slots {
-                break;
-            }
-            self.leave_sickbay();
-        }
-        while self.in_flight < slots && self.recording.len() + self.in_flight < RECORDING_MAX {
+        self.leave_bays(now);
+        while self.slots.has_room(Class::Quick)
+            && self.recording.len() + self.slots.in_flight() < RECORDING_MAX
+        {
             let Some(id) = self.ring.pop() else { break };
             let Some(lineup) = self.lineups.get_mut(&id) else { continue };
             lineup.in_ring = false;
@@ -466,9 +469,10 @@ impl Scheduler {
                 continue;
             };
             let Ok(policy) = view.policy.clone() else { continue };
-            if lineup.health.is_sick() && self.sick_in_flight >= sick_slots {
-                lineup.in_sickbay = true;
-                self.sickbay.push_back(id);
+            let class = lineup.class(now);
+            if class != Class::Quick && !self.slots.has_room(class) {
+                lineup.in_bay = true;
+                self.bay(class).push_back(id);
                 continue;
             }
             self.start_one(id, &view, &policy, now);
@@ -517,15 +521,14 @@ impl Scheduler {
         self.held.busy(shard, 1);
         lineup.in_flight += 1;
         lineup.health.take_slot(&policy.limits, now);
-        let sick = lineup.health.is_sick();
-        self.in_flight += 1;
-        self.sick_in_flight += usize::from(sick);
+        let slot = self.slots.take(lineup.class(now), now);
+        lineup.begun.push_back(slot.since());
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
         let (view, policy) = (Arc::clone(view), Arc::clone(policy));
         let durable = policy.lease.durable;
-        let job = Job { work, view, policy, fence, sick, leased: Some(self.parts.term.losses()) };
+        let job = Job { work, view, policy, fence, slot, leased: Some(self.parts.term.losses()) };
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::NoClaim) {
             self.launch(job);
@@ -538,13 +541,24 @@ impl Scheduler {
         }
     }
 
-    /// Lets the next of the sick queue up for a turn.
-    fn leave_sickbay(&mut self) {
-        if let Some(id) = self.sickbay.pop_front() {
-            if let Some(lineup) = self.lineups.get_mut(&id) {
-                lineup.in_sickbay = false;
+    fn bay(&mut self, class: Class) -> &mut VecDeque<SubscriptionId> {
+        if class == Class::Sick { &mut self.sickbay } else { &mut self.slowbay }
+    }
+
+    /// Lets as many of the sick and the slow queue up for a turn as there are slots for.
+    fn leave_bays(&mut self, now: Timestamp) {
+        for class in [Class::Sick, Class::Slow] {
+            let mut room = self.slots.room(class);
+            while room > 0
+                && let Some(id) = self.bay(class).pop_front()
+            {
+                if let Some(lineup) = self.lineups.get_mut(&id) {
+                    lineup.in_bay = false;
+                }
+                self.evaluate_at(id, now);
+                // Whoever was held back or has gone passes its place on.
+                room -= usize::from(self.lineups.get(&id).is_some_and(|lineup| lineup.in_ring));
             }
-            self.evaluate(id);
         }
     }
 

@@ -17,11 +17,13 @@ use posthorn_store::{CatalogChange, Work};
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Job};
-use crate::catalog::SubscriptionView;
+use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
-use crate::scheduler::Effect;
+use crate::scheduler::{Effect, Slot};
+use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
@@ -89,9 +91,10 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
+        self.check_destination(tenant, &url, &policy).await?;
         self.check_token_url(&policy)?;
         let (secrets, made) =
-            self.first_secrets(id, &policy, &new.secrets, new.secret_kind, now)?;
+            self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let subscription = Subscription {
@@ -114,6 +117,43 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
+    /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
+    /// URLs, names that resolve, and certificates that exist.
+    async fn check_destination(&self, tenant: TenantId, url: &str, policy: &Policy) -> Result<()> {
+        let endpoint = Endpoint::new(url.to_owned());
+        let parts = endpoint.parts();
+        parts.check(&policy.url)?;
+        if policy.url.resolve {
+            self.inner.around.transport.vet(url).await?;
+        }
+        let now = self.now();
+        let missing = |field: &'static str| {
+            move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
+        };
+        for auth in &policy.auth {
+            let Some(choice) = auth.certificate() else { continue };
+            let shown = matches!(auth, Auth::ClientCertificate(_));
+            if shown && !parts.https {
+                let message = "a client certificate can only be shown over https".to_owned();
+                return Err(UrlProblem { code: "https_only", message }.into());
+            }
+            let found = self
+                .catalog()
+                .client_certificate(tenant, choice, parts.host, now)
+                .map_err(missing("policy.auth"))?;
+            if shown {
+                found.identity().map_err(|problem| Error::Certificate {
+                    field: "policy.auth",
+                    problem: format!("certificate {} {problem}", found.certificate.id),
+                })?;
+            }
+        }
+        self.catalog()
+            .tls(tenant, None, &policy.tls.authorities, now)
+            .map_err(missing("policy.tls.authorities"))?;
+        Ok(())
+    }
+
     /// Changes a subscription. Attempts that start after this returned use the new version.
     pub async fn update_subscription(
         &self,
@@ -131,8 +171,9 @@ impl Engine {
         }
         let mut sealed = Vec::new();
         for secret in &change.secrets {
-            sealed.push(self.seal(id, secret, now)?);
+            sealed.push(self.seal(tenant, id, secret, now)?);
         }
+        self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
         self.modify(tenant, id, change.expected, |mut subscription| {
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
@@ -161,6 +202,26 @@ impl Engine {
             Ok(subscription)
         })
         .await
+    }
+
+    /// The same for a change, when it concerns the destination or the policy.
+    async fn check_changed_destination(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        change: &SubscriptionChange,
+        url: Option<&str>,
+    ) -> Result<()> {
+        if url.is_none() && change.profile.is_none() && change.overrides.is_none() {
+            return Ok(());
+        }
+        let view = self.catalog().subscription(tenant, id)?;
+        let old = &view.subscription;
+        let profile = change.profile.as_ref().unwrap_or(&old.profile);
+        let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
+        let policy = self.catalog().profile(profile)?.patched(overrides)?;
+        let Destination::Webhook { url: present } = &old.destination;
+        self.check_destination(tenant, url.unwrap_or(present), &policy).await
     }
 
     /// Refuses a token server that could never be reached, as far as its URL tells.
@@ -295,7 +356,7 @@ impl Engine {
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
         let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, sick: false, leased: None };
+        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),

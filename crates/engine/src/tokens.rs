@@ -310,6 +310,7 @@ async fn fetch(
             path_and_query: None,
             method: Method::POST,
             headers,
+            tls: None,
             body: Bytes::copy_from_slice(form.as_bytes()),
             deadlines,
         })

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method};
 use posthorn_domain::policy::Limits;
 use posthorn_domain::{AttemptOutcome, Span, SubscriptionId, TenantId};
 
-use crate::catalog::Endpoint;
+use crate::catalog::{Endpoint, TlsChoice};
 
 pub use egress::EgressTransport;
 
@@ -29,6 +29,8 @@ pub struct Outbound {
     pub method: Method,
     /// Headers besides those of the connection.
     pub headers: HeaderMap,
+    /// Who we are in the handshake and whom we trust, when that differs from the default.
+    pub tls: Option<Arc<TlsChoice>>,
     /// The body.
     pub body: Bytes,
     /// How long it may take.
@@ -80,10 +82,19 @@ pub struct UrlProblem {
 /// A future on the heap: attempts are large and live in one place.
 pub type Sending = Pin<Box<dyn Future<Output = AttemptOutcome> + Send>>;
 
+/// The answer to whether a host may be used.
+pub type Vetting = Pin<Box<dyn Future<Output = Result<(), UrlProblem>> + Send>>;
+
 /// The way out.
 pub trait Transport: Send + Sync + 'static {
     /// Checks a URL as far as that is possible without sending anything, and normalises it.
     fn check_url(&self, url: &str) -> Result<String, UrlProblem>;
+
+    /// Whether the host of a normalised URL resolves to allowed addresses only, right now. Nothing is
+    /// connected to. Transports without names have nothing to say against any.
+    fn vet(&self, _url: &str) -> Vetting {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Sends a request. Ends by its total deadline, whatever the receiver does. Dropping the future
     /// gives up.

@@ -15,6 +15,7 @@ pub mod hash;
 pub mod jwk;
 pub mod jwt;
 pub mod otp;
+pub mod proxy_identity;
 pub mod standard_webhooks;
 pub mod vault;
 

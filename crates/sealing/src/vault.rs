@@ -104,6 +104,11 @@ impl VaultKey {
         format!("{KEY_PREFIX}{}", STANDARD.encode(*self.0))
     }
 
+    /// A public name of it, which does not help to guess it.
+    pub fn name(&self) -> String {
+        crate::encoding::hex(&self.id())
+    }
+
     fn id(&self) -> [u8; KEY_ID_BYTES] {
         let hash = digest(&SHA256, &*self.0);
         std::array::from_fn(|index| hash.as_ref()[index])
@@ -178,6 +183,17 @@ impl Vault {
         )
         .expect("sealing only fails for texts of many gigabytes");
         [&header[..], &nonce, &ciphertext].concat()
+    }
+
+    /// The public name of the key that seals.
+    pub fn key_name(&self) -> String {
+        crate::encoding::hex(&self.keys[0].0)
+    }
+
+    /// Whether a blob was sealed with the key that seals now.
+    pub fn is_current(&self, blob: &[u8]) -> bool {
+        let (id, _) = &self.keys[0];
+        blob.first() == Some(&VERSION) && blob.get(1..HEADER_BYTES) == Some(&id[..])
     }
 
     /// Opens what was sealed for the same `context`.
@@ -261,6 +277,8 @@ mod tests {
         let both = vault(&[&new, &old]);
         assert!(both.open(b"c", &before).is_ok());
         let after = both.seal(b"c", b"x");
+        assert!(both.is_current(&after) && !both.is_current(&before) && !both.is_current(b""));
+        assert_eq!(both.key_name(), new.name());
         assert!(vault(&[&new]).open(b"c", &after).is_ok());
         assert_eq!(vault(&[&new]).open(b"c", &before).expect_err("gone"), OpenError::UnknownKey);
         assert_eq!(Vault::new(vec![]).expect_err("none"), NoVaultKey);

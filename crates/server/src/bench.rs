@@ -8,6 +8,7 @@
 mod baseline;
 mod child;
 mod load;
+mod overload;
 mod report;
 mod scenarios;
 mod sink;
@@ -33,7 +34,7 @@ pub struct Args {
     /// Publishers at once.
     #[arg(long, default_value_t = 256)]
     publishers: usize,
-    /// Subscriptions the load is spread over; each event goes to one.
+    /// Subscriptions the load is spread over; each event goes to one (overload: to all).
     #[arg(long, default_value_t = 16)]
     subscriptions: usize,
     /// Payload size in bytes.
@@ -45,6 +46,12 @@ pub struct Args {
     /// Pending deliveries in the backlog, restart and dead-neighbour scenarios.
     #[arg(long, default_value_t = 1_000_000)]
     backlog: u64,
+    /// Hostile receivers in the hostile scenario, spread over every mode there is.
+    #[arg(long, default_value_t = 1_000)]
+    hostile: usize,
+    /// Events per second for the healthy receivers in the hostile scenario.
+    #[arg(long, default_value_t = 500.0)]
+    rate: f64,
     /// Where the embedded store puts its data; a folder below it is made and removed.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
@@ -71,9 +78,16 @@ pub enum Scenario {
     Backlog,
     /// Kill and restart with a large backlog, to the first delivery.
     Restart,
+    /// Ten times the publishes that can be served: what is served, and how the rest is refused.
+    Overload,
+    /// Latency of the healthy beside many hostile receivers, and what those cost the server.
+    Hostile,
     /// The bare relay that throughput is compared with (used by the other scenarios).
     #[value(hide = true)]
     Relay,
+    /// The hostile receivers (used by the hostile scenario).
+    #[value(hide = true)]
+    HostileFleet,
 }
 
 impl Args {
@@ -87,6 +101,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.scenario == Scenario::Relay {
         let sink = args.sink.ok_or_else(|| anyhow::anyhow!("relay needs --sink"))?;
         baseline::relay(sink).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.scenario == Scenario::HostileFleet {
+        scenarios::hostile::run_fleet().await?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = scenarios::run(&args).await?;

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, check, deliveries, events, explain, keys, listen, send, subscriptions,
-    tenants, topics, verify,
+    Context, backup, certificates, check, deliveries, events, explain, keys, listen, send,
+    subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
@@ -63,6 +63,9 @@ enum Command {
     /// List, make and revoke API keys; make a seal key
     #[command(subcommand)]
     Keys(keys::Command),
+    /// List, add, rotate, revoke and delete certificates
+    #[command(subcommand)]
+    Certificates(certificates::Command),
     Backup(backup::Args),
     Check(check::Args),
     Explain(explain::Args),
@@ -108,6 +111,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
+        Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
         Command::Check(args) => check::run(&args, json)?,
         Command::Explain(args) => explain::run(&args, json)?,

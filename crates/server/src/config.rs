@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use posthorn_api::ProxyIdentity;
 use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
@@ -49,6 +50,10 @@ pub struct Config {
     pub egress: egress::Options,
     /// The engine, profiles included.
     pub engine: engine::Options,
+    /// Limits on who asks.
+    pub limits: posthorn_api::LimitOptions,
+    /// How full the disk may be.
+    pub disk: Disk,
     /// What seals secrets.
     pub seal: Seal,
     /// Logs.
@@ -64,6 +69,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Connections at once.
     pub connections: usize,
+    /// Connections at once from one address; 0: no limit.
+    pub connections_per_address: usize,
     /// The largest body.
     pub body: usize,
     /// The largest body of a batch.
@@ -74,6 +81,19 @@ pub struct Server {
     pub head_timeout: Duration,
     /// For requests under way to end.
     pub stop_timeout: Duration,
+    /// The proxy that vouches for callers without a key.
+    pub identity: Option<ProxyIdentity>,
+}
+
+/// How full the disk of the data directory may be, in percent; 100 means not to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// When it is warned of.
+    pub warn: u8,
+    /// When publishes are refused.
+    pub refuse: u8,
+    /// How often it is looked at.
+    pub refresh: Duration,
 }
 
 /// Where everything is kept.
@@ -278,6 +298,15 @@ fn read_file(
     Some(path.to_owned())
 }
 
+fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
+    posthorn_api::LimitOptions {
+        auth_failures: raw.auth_failures,
+        tests: raw.tests,
+        redrives: raw.redrives,
+        refusal_hold: raw.refusal_hold.to_duration(),
+    }
+}
+
 /// The second stage: from what is written to what is meant.
 struct Check<'a> {
     layers: &'a Layers,
@@ -323,6 +352,9 @@ impl Check<'_> {
         let egress = self.egress(raw.egress);
         let mut engine = self.engine(&raw.engine);
         engine.profiles = profiles::build(self, raw.profiles);
+        engine.admission = self.admission(&raw.admission);
+        let limits = limits(&raw.admission);
+        let disk = self.disk(&raw.admission);
         if raw.server.body.0 < raw.engine.payload.0 {
             self.refuse("engine.payload", "must fit into server.body");
         }
@@ -335,6 +367,8 @@ impl Check<'_> {
             store: store?,
             egress: egress?,
             engine,
+            limits,
+            disk,
             seal: seal?,
             log: log?,
             telemetry,
@@ -350,13 +384,53 @@ impl Check<'_> {
         });
         Some(Server {
             connections: self.at_least_one("server.connections", raw.connections),
+            connections_per_address: raw.connections_per_address,
             body: self.at_least_one("server.body", raw.body.0),
             batch_body: self.at_least_one("server.batch_body", raw.batch_body.0),
             head: self.at_least_one("server.head", raw.head.0),
             head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
             stop_timeout: raw.stop_timeout.to_duration(),
+            identity: self.identity(&raw.identity)?,
             listen: self.accept("server.listen", listen)?,
         })
+    }
+
+    /// `Some(None)` when no proxy vouches for anybody.
+    fn identity(&mut self, raw: &raw::RawIdentity) -> Option<Option<ProxyIdentity>> {
+        let key = |name: &str| format!("server.identity.{name}");
+        let header = |text: &str| {
+            http::HeaderName::try_from(text).map_err(|_| format!("`{text}` is not a header name"))
+        };
+        let Some(text) = &raw.thumbprint_header else {
+            if raw.subject_header.is_some() || !raw.proxies.is_empty() {
+                let problem = "must be given too: callers are told by it";
+                self.refuse(&key("thumbprint_header"), problem);
+            }
+            return Some(None);
+        };
+        let thumbprint_header = self.accept(&key("thumbprint_header"), header(text));
+        let subject_header = match &raw.subject_header {
+            None => None,
+            Some(text) => Some(self.accept(&key("subject_header"), header(text))?),
+        };
+        let proxies: Result<Vec<ipnet::IpNet>, String> = raw
+            .proxies
+            .iter()
+            .map(|text| {
+                let net = text.parse::<ipnet::IpNet>();
+                let one = || text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+                net.or_else(|_| one()).map_err(|_| {
+                    format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24")
+                })
+            })
+            .collect();
+        let proxies = self.accept(&key("proxies"), proxies)?;
+        if proxies.is_empty() {
+            let problem = "must name where the proxy connects from: anybody can write headers";
+            self.refuse(&key("proxies"), problem);
+        }
+        let thumbprint_header = thumbprint_header?;
+        Some(Some(ProxyIdentity { thumbprint_header, subject_header, proxies }))
     }
 
     fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {
@@ -388,6 +462,7 @@ impl Check<'_> {
 
     fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
                 format!(
@@ -407,7 +482,12 @@ impl Check<'_> {
         let resolvers = self.accept("egress.resolvers", resolvers)?;
         Some(egress::Options {
             allow: self.accept("egress.allow", allow)?,
+            deny: self.accept("egress.deny", deny)?,
+            ports: raw.ports.iter().map(|port| port.0).collect(),
             https_only: raw.https_only,
+            allow_idn: raw.allow_idn,
+            nat64: raw.nat64,
+            dangerously_allow_metadata: raw.dangerously_allow_metadata,
             idle_per_key: raw.idle_per_subscription,
             idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
             connection_age_max: self.some_time("egress.connection_age", raw.connection_age),
@@ -454,22 +534,48 @@ impl Check<'_> {
         }
     }
 
-    fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {
-        let key = match &raw.key {
-            None => None,
-            Some(text) => Some(self.vault_key("seal.key", text)?),
-        };
-        let former: Vec<_> =
-            raw.former.iter().map(|text| self.vault_key("seal.former", text)).collect();
-        Some(Seal { key, former: former.into_iter().collect::<Option<_>>()? })
+    fn admission(&mut self, raw: &raw::RawAdmission) -> engine::AdmissionOptions {
+        engine::AdmissionOptions {
+            commit_delay: raw.commit_delay.to_duration(),
+            commit_interval: self.some_time("admission.commit_interval", raw.commit_interval),
+            pending_quota: raw.pending_quota,
+            pending_refresh: self.some_time("admission.pending_refresh", raw.pending_refresh),
+            key_rate: raw.key_rate,
+        }
     }
 
-    fn vault_key(&mut self, key: &str, text: &str) -> Option<VaultKey> {
+    fn disk(&mut self, raw: &raw::RawAdmission) -> Disk {
+        for (key, percent) in
+            [("admission.disk_warn", raw.disk_warn), ("admission.disk_refuse", raw.disk_refuse)]
+        {
+            if !(1..=100).contains(&percent) {
+                self.refuse(key, "must be 1 to 100, in percent; 100 switches it off");
+            }
+        }
+        let refresh = self.some_time("admission.disk_refresh", raw.disk_refresh);
+        Disk { warn: raw.disk_warn, refuse: raw.disk_refuse, refresh }
+    }
+
+    fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {
+        let mut keys = match &raw.key {
+            None => Vec::new().into_iter(),
+            Some(text) => self.vault_keys("seal.key", text)?.into_iter(),
+        };
+        // The first seals; more of them are there while keys are changed.
+        let key = keys.next();
+        let mut former: Vec<VaultKey> = keys.collect();
+        for text in &raw.former {
+            former.extend(self.vault_keys("seal.former", text)?);
+        }
+        Some(Seal { key, former })
+    }
+
+    fn vault_keys(&mut self, key: &str, text: &str) -> Option<Vec<VaultKey>> {
         let place = SecretRef::parse(text)
             .ok_or("must be env:NAME or file:PATH; secrets are not written into the configuration");
         let place = self.accept(key, place)?;
         let text = self.accept(key, place.resolve(self.env))?;
-        self.accept(key, VaultKey::parse(&text))
+        self.accept(key, crate::seal::parse(&text))
     }
 
     fn log(&mut self, raw: &raw::RawLog) -> Option<Log> {

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use posthorn_sealing::vault::{OpenError, Vault, VaultKey};
+use posthorn_sealing::vault::{OpenError, Vault, VaultKey, VaultKeyError};
 use posthorn_store::CatalogDelta;
 use tracing::info;
 
@@ -16,24 +16,23 @@ use crate::exit::{Code, Failure};
 /// A key is made only when nothing is sealed yet: a fresh key beside sealed secrets would hide that
 /// the right one is lost. A given key must know what is sealed, for the same reason.
 pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<Vault> {
-    let sealed: Vec<&[u8]> = catalog
-        .subscriptions
-        .iter()
-        .flat_map(|subscription| &subscription.secrets)
-        .map(|secret| &*secret.sealed)
-        .collect();
+    let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
+    let keys =
+        catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
+    let sealed: Vec<&[u8]> =
+        secrets.map(|secret| &*secret.sealed).chain(keys.map(|key| &**key)).collect();
     let mut place = "seal.key of the configuration".to_owned();
-    let key = match seal.key {
-        Some(key) => key,
+    let mut keys = match seal.key {
+        Some(key) => vec![key],
         None => {
             place = file.display().to_string();
             match read(file)? {
-                Some(key) => key,
+                Some(keys) => keys,
                 None if sealed.is_empty() => {
                     let key = VaultKey::generate();
                     write_new(file, &key)?;
                     info!(file = %file.display(), "made a seal key; back it up apart from the data");
-                    key
+                    vec![key]
                 }
                 None => {
                     return Err(Failure::new(
@@ -49,7 +48,6 @@ pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<
             }
         }
     };
-    let mut keys = vec![key];
     keys.extend(seal.former);
     let vault = Vault::new(keys)?;
     // The context is wrong on purpose: a vault that has the key says that the text does not belong
@@ -73,7 +71,15 @@ pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<
     Ok(vault)
 }
 
-fn read(file: &Path) -> anyhow::Result<Option<VaultKey>> {
+/// The keys of a text, one a line: the first seals, all open.
+pub fn parse(text: &str) -> Result<Vec<VaultKey>, VaultKeyError> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let keys: Vec<VaultKey> = lines.map(VaultKey::parse).collect::<Result<_, _>>()?;
+    if keys.is_empty() { Err(VaultKeyError) } else { Ok(keys) }
+}
+
+/// The keys of a file; `None` when there is no such file.
+pub fn read(file: &Path) -> anyhow::Result<Option<Vec<VaultKey>>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -82,8 +88,8 @@ fn read(file: &Path) -> anyhow::Result<Option<VaultKey>> {
             return Err(Failure::new(Code::Config, message).into());
         }
     };
-    match VaultKey::parse(&text) {
-        Ok(key) => Ok(Some(key)),
+    match parse(&text) {
+        Ok(keys) => Ok(Some(keys)),
         Err(e) => {
             Err(Failure::new(Code::Config, format!("{} holds no seal key: {e}", file.display()))
                 .hint("put the file back from its backup")
@@ -92,8 +98,34 @@ fn read(file: &Path) -> anyhow::Result<Option<VaultKey>> {
     }
 }
 
+/// Puts other keys into a file in one step: whoever reads it, also after a crash, finds either what
+/// was there or all that is new.
+pub fn replace(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    // Left over from a try that was cut short; it was never used.
+    drop(std::fs::remove_file(&beside));
+    write_keys(&beside, keys)?;
+    let rename = || -> std::io::Result<()> {
+        std::fs::rename(&beside, file)?;
+        if let Some(folder) = parent(file) {
+            std::fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    };
+    rename().map_err(|e| {
+        let message = format!("the seal key {} cannot be replaced: {e}", file.display());
+        Failure::new(Code::CannotCreate, message).into()
+    })
+}
+
 /// Writes a key to a new file that only its owner can read, and makes sure it stays there.
 pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
+    write_keys(file, std::slice::from_ref(key))
+}
+
+fn write_keys(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -107,7 +139,9 @@ pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
             builder.create(&folder)?;
         }
         let mut out = options.open(file)?;
-        writeln!(out, "{}", key.to_text())?;
+        for key in keys {
+            writeln!(out, "{}", key.to_text())?;
+        }
         // A key that is gone after a power cut takes with it what was sealed meanwhile.
         out.sync_all()?;
         if let Some(folder) = parent(file) {

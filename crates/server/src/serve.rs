@@ -15,10 +15,12 @@ use tracing::{info, warn};
 
 use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
+use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
 use crate::seal;
 use crate::storage::{self, Opened, chain};
+use crate::surroundings::Surroundings;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 
@@ -116,17 +118,27 @@ async fn start(
     let socket = take_port(listen)?;
     let patience = config.server.stop_timeout + config.engine.drain;
     let loopback_open = allows_loopback(&config.egress);
-    let Config { server, store, egress, engine: options, seal, telemetry, .. } = config;
+    let Config { server, store, egress, engine: options, limits, disk, seal, telemetry, .. } =
+        config;
 
     let opened = storage::open(&store).await?;
+    let egress = way_out(egress)?;
+    let surroundings = Surroundings::new(socket.local_addr()?, &store);
+    egress.guard().set_own(surroundings.own().await);
+    let guard = egress.guard().clone();
     let engine = start_engine(egress, options, seal, &store, &opened).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
-    let serving = serve_api(&server, engine.clone(), render, listener, stop.clone());
+    let serving = serve_api(&server, limits, engine.clone(), render, listener, stop.clone());
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
+    tokio::spawn(surroundings.watch(guard, stop.clone()));
+    if matches!(store.kind, StoreKind::Sqlite) {
+        let admission = Arc::clone(engine.admission());
+        tokio::spawn(disk::watch(store.path.clone(), disk, admission, stop.clone()));
+    }
     if let Some(file) = address_file {
         write_address(file, address)?;
     }
@@ -160,8 +172,22 @@ fn fit_to_open_files(config: &mut Config) {
     );
 }
 
+fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
+    if options.dangerously_allow_metadata {
+        warn!(
+            "egress.dangerously_allow_metadata is on: where egress.allow opens them, every tenant \
+             can reach link-local addresses and cloud metadata services, and with them the \
+             credentials of this machine"
+        );
+    }
+    Egress::new(options).map_err(|e| {
+        let message = format!("egress cannot be set up: failed to {}", chain(&e));
+        Failure::new(Code::Config, message).into()
+    })
+}
+
 async fn start_engine(
-    egress: posthorn_egress::Options,
+    egress: Egress,
     options: posthorn_engine::Options,
     seal: Seal,
     store: &config::Store,
@@ -175,9 +201,6 @@ async fn start_engine(
         warn!(file = %file.display(), "every node of this database needs the same seal key; \
             give it to them with seal.key");
     }
-    let egress = Egress::new(egress).map_err(|e| {
-        Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
-    })?;
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
@@ -196,15 +219,22 @@ fn explain_engine(error: &posthorn_engine::Error) -> Failure {
 
 fn serve_api(
     server: &config::Server,
+    limits: posthorn_api::LimitOptions,
     engine: Engine,
     metrics: Option<posthorn_api::RenderMetrics>,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    let options =
-        posthorn_api::Options { metrics, body_bytes: server.body, batch_bytes: server.batch_body };
+    let options = posthorn_api::Options {
+        metrics,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+        limits,
+        identity: server.identity.clone(),
+    };
     let limits = posthorn_api::ServeLimits {
         connections: server.connections,
+        connections_per_address: server.connections_per_address,
         head_time: server.head_timeout,
         head_bytes: server.head,
         drain: server.stop_timeout,

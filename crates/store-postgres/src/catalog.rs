@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use deadpool_postgres::Object;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, ProfileName, SealedSecret, SecretName, Shard, Subscription, Tenant,
-    TenantId, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, KeyId, ProfileName, SealedSecret, SecretName, Shard, Subscription,
+    Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, CatalogDelta, Refusal, Result, TenantEntry};
 use serde::{Deserialize, Serialize};
@@ -19,10 +19,13 @@ use tokio_postgres::Row;
 use crate::codec::{Reader, Uid, json, text};
 use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{Operation, Session, begin, begin_snapshot, commit, execute, query};
-use crate::{lock, sql};
+use crate::{certificates, lock, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
+
+const TOUCH: Operation = Operation::write("touch_keys", "write down the use of keys");
+const USED: Operation = Operation::read("keys_used", "read the use of keys");
 
 /// A sealed secret as JSON.
 #[derive(Serialize, Deserialize)]
@@ -72,17 +75,17 @@ pub(crate) async fn change(session: &Session, change: CatalogChange) -> Result<C
         .await
 }
 
-fn raw(version: CatalogVersion) -> i64 {
+pub(crate) fn raw(version: CatalogVersion) -> i64 {
     i64::try_from(version.0).unwrap_or(i64::MAX)
 }
 
 /// Takes the lock of the tenant a change belongs to, and makes sure that there is one.
-async fn enter(client: &Object, tenant: TenantId) -> Outcome<()> {
+pub(crate) async fn enter(client: &Object, tenant: TenantId) -> Outcome<()> {
     lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
     Ok(())
 }
 
-async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
+pub(crate) async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
     match query(client, sql::TENANT_EXISTS, &[&Uid::from(tenant)]).await?.is_empty() {
         true => Err(Refusal::NotFound.into()),
         false => Ok(()),
@@ -90,7 +93,7 @@ async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
 }
 
 /// The version of this change. From here to the commit no other change gets one.
-async fn next_version(client: &Object) -> Outcome<i64> {
+pub(crate) async fn next_version(client: &Object) -> Outcome<i64> {
     let rows = query(client, sql::CATALOG_BUMP, &[]).await?;
     match rows.first() {
         Some(row) => Ok(row.try_get(0)?),
@@ -103,7 +106,7 @@ fn missing_catalog() -> Failure {
         .into()
 }
 
-fn refuse_unless(changed: u64, refusal: Refusal) -> Outcome<()> {
+pub(crate) fn refuse_unless(changed: u64, refusal: Refusal) -> Outcome<()> {
     if changed == 0 { Err(refusal.into()) } else { Ok(()) }
 }
 
@@ -156,6 +159,21 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
             let uid = Uid::from(*id);
             execute(client, sql::KEY_REVOKE, &[&uid, &at.as_millis(), &version]).await?;
             (tenant, version)
+        }
+        CatalogChange::CreateCertificate(new) => {
+            (Some(new.tenant), certificates::create(client, new).await?)
+        }
+        CatalogChange::UpdateCertificate { certificate: new, expected } => {
+            (Some(new.tenant), certificates::update(client, new, *expected).await?)
+        }
+        CatalogChange::RevokeCertificate { tenant, id, at } => {
+            match certificates::revoke(client, *tenant, *id, *at).await? {
+                Some(version) => (Some(*tenant), version),
+                None => return current(client).await,
+            }
+        }
+        CatalogChange::DeleteCertificate { tenant, id } => {
+            (Some(*tenant), certificates::remove(client, *tenant, *id).await?)
         }
     };
     if let Some(tenant) = tenant {
@@ -275,6 +293,7 @@ async fn create_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
             &key.expires_at.map(Timestamp::as_millis),
             &key.revoked_at.map(Timestamp::as_millis),
             &version,
+            &key.rate_limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)),
         ],
     )
     .await?;
@@ -332,7 +351,37 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
     for row in &query(client, sql::SINCE_KEYS, &[&since]).await? {
         delta.keys.push(key_of(row)?);
     }
+    certificates::read(client, since, &mut delta).await?;
     Ok(delta)
+}
+
+pub(crate) async fn touch_keys(session: &Session, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+    let keys: Arc<Vec<Uid>> = Arc::new(uses.iter().map(|(id, _)| Uid::from(*id)).collect());
+    let times: Arc<Vec<i64>> = Arc::new(uses.iter().map(|(_, at)| at.as_millis()).collect());
+    session
+        .run(TOUCH, move |client| {
+            let (keys, times) = (Arc::clone(&keys), Arc::clone(&times));
+            Box::pin(async move {
+                execute(client, sql::KEYS_TOUCH, &[&*keys, &*times]).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+pub(crate) async fn keys_used(session: &Session) -> Result<Vec<(KeyId, Timestamp)>> {
+    session
+        .run(USED, move |client| {
+            Box::pin(async move {
+                let mut uses = Vec::new();
+                for row in &query(client, sql::KEYS_USED, &[]).await? {
+                    let reader = Reader::new(row, "key_use", "key");
+                    uses.push((reader.id("key")?, reader.time("used_at")?));
+                }
+                Ok(uses)
+            })
+        })
+        .await
 }
 
 fn tenant_of(row: &Row) -> Result<TenantEntry, Corrupt> {
@@ -374,5 +423,9 @@ fn key_of(row: &Row) -> Result<ApiKey, Corrupt> {
         created_at: reader.time("created_at")?,
         expires_at: reader.time_maybe("expires_at")?,
         revoked_at: reader.time_maybe("revoked_at")?,
+        rate_limit: reader
+            .get::<Option<i32>>("rate_limit")?
+            .map(|limit| u32::try_from(limit).map_err(|error| reader.corrupt("rate_limit", error)))
+            .transpose()?,
     })
 }

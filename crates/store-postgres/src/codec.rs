@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
-    Attempt, CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, Event, EventId,
-    EventType, FailureCode, KeyId, Lane, LaneKey, NodeId, RedriveId, Span, SubscriptionId,
+    Attempt, CancelReason, CertificateId, DeadReason, Delivery, DeliveryId, DeliveryState, Event,
+    EventId, EventType, FailureCode, KeyId, Lane, LaneKey, NodeId, RedriveId, Span, SubscriptionId,
     TenantId, Timestamp, TopicName,
 };
 use posthorn_store::StateKind;
@@ -84,7 +84,7 @@ macro_rules! uid {
     };
 }
 
-uid!(DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId);
+uid!(CertificateId, DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId);
 
 /// The largest id, for lists without a beginning.
 pub(crate) const LAST_UID: Uid = Uid([0xff; 16]);

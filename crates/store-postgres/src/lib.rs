@@ -27,6 +27,7 @@
 //! `migrations/0001_base.sql`, then `sql/accept.sql` and `sql/record.sql`.
 
 mod catalog;
+mod certificates;
 mod codec;
 mod failure;
 mod intake;
@@ -52,8 +53,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
-    Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
+    RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
@@ -136,6 +137,14 @@ impl Store for PostgresStore {
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
         catalog::since(&self.session, since).await
+    }
+
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        catalog::touch_keys(&self.session, uses).await
+    }
+
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>> {
+        catalog::keys_used(&self.session).await
     }
 
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
@@ -268,6 +277,10 @@ impl Store for PostgresStore {
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
         query::counts(&self.session, tenant).await
+    }
+
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
+        query::pending_by_tenant(&self.session).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -14,7 +14,11 @@ use crate::options::{Options, quoted};
 use crate::session::{Operation, Session, allow_slow, batch, begin, commit};
 
 /// All versions, in order, from 1.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_base.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_base.sql"),
+    include_str!("../migrations/0002_admission.sql"),
+    include_str!("../migrations/0003_certificate.sql"),
+];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;
 

@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Calls never wait longer than the server may work on a statement, plus this.
@@ -49,6 +50,21 @@ impl Options {
             statement_timeout: Duration::from_secs(15),
             application_name: "posthorn".to_owned(),
         }
+    }
+
+    /// Where the database is reached over the network: names or addresses, with ports. Empty when
+    /// the URL cannot be read, or for a socket file.
+    pub fn hosts(&self) -> Vec<(String, u16)> {
+        let Ok(config) = split_tls(&self.url).0.parse::<Config>() else { return Vec::new() };
+        let ports = config.get_ports();
+        let port_of = |index: usize| ports.get(index).or(ports.last()).copied().unwrap_or(5432);
+        let named = config.get_hosts().iter().enumerate().filter_map(|(index, host)| match host {
+            Host::Tcp(name) => Some((name.clone(), port_of(index))),
+            #[cfg(unix)]
+            Host::Unix(_) => None,
+        });
+        let addresses = config.get_hostaddrs().iter().enumerate();
+        named.chain(addresses.map(|(index, ip)| (ip.to_string(), port_of(index)))).collect()
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {

@@ -18,6 +18,8 @@ const DELIVERY: Operation = Operation::read("delivery", "read a delivery");
 const DELIVERIES: Operation = Operation::read("deliveries", "list deliveries");
 const ATTEMPTS: Operation = Operation::read("attempts", "read attempts");
 const COUNTS: Operation = Operation::read("counts", "count deliveries").slow();
+const PENDING_BY_TENANT: Operation =
+    Operation::read("pending_by_tenant", "count unfinished deliveries");
 const PING: Operation = Operation::read("ping", "reach the database");
 
 /// A page of what was read with one row too many.
@@ -223,6 +225,21 @@ pub(crate) async fn counts(session: &Session, tenant: Option<TenantId>) -> Resul
                     add(row, &mut counts)?;
                 }
                 commit(client).await?;
+                Ok(counts)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn pending_by_tenant(session: &Session) -> Result<Vec<(TenantId, u64)>> {
+    session
+        .run(PENDING_BY_TENANT, move |client| {
+            Box::pin(async move {
+                let mut counts = Vec::new();
+                for row in &query(client, sql::PENDING_BY_TENANT, &[]).await? {
+                    let reader = Reader::new(row, "delivery_live", "tenant");
+                    counts.push((reader.id("tenant")?, reader.number("number")?));
+                }
                 Ok(counts)
             })
         })

@@ -159,6 +159,12 @@ impl<'r, 's> Columns<'r, 's> {
         Ok(blob.map(Bytes::copy_from_slice).unwrap_or_default())
     }
 
+    pub(crate) fn maybe_bytes(&self, column: usize) -> Result<Option<Bytes>, Corrupt> {
+        let value = self.row.get_ref(column).map_err(|error| self.corrupt(error))?;
+        let blob = value.as_blob_or_null().map_err(|error| self.corrupt(error))?;
+        Ok(blob.map(Bytes::copy_from_slice))
+    }
+
     pub(crate) fn array<const N: usize>(&self, column: usize) -> Result<[u8; N], Corrupt> {
         let value = self.row.get_ref(column).map_err(|error| self.corrupt(error))?;
         let blob = value.as_blob().map_err(|error| self.corrupt(error))?;

@@ -10,7 +10,11 @@ use sha2::{Digest, Sha256};
 use crate::error::OpenError;
 
 /// All migrations; the version is the place in the list, from 1.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_initial.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_initial.sql"),
+    include_str!("migrations/0002_admission.sql"),
+    include_str!("migrations/0003_certificate.sql"),
+];
 
 /// Brings the database to the newest version.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
-    Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
+    RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
@@ -225,6 +225,15 @@ impl Store for SqliteStore {
         self.read(move |conn| read::catalog::since(conn, since)).await
     }
 
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        let weight = Weight { rows: uses.len(), bytes: 0 };
+        self.write(weight, move |writer| write::catalog::touch_keys(writer, &uses)).await
+    }
+
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>> {
+        self.read(read::catalog::keys_used).await
+    }
+
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
         let weight = write::accept::weight(&batch);
         self.write(weight, move |writer| write::accept::accept(writer, &batch)).await
@@ -381,6 +390,10 @@ impl Store for SqliteStore {
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
         self.read(move |conn| read::queries::counts(conn, tenant)).await
+    }
+
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
+        self.read(read::queries::pending_by_tenant).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Changes of the catalog, and how other nodes learn of them.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, KeyId, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
-    Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, KeyId, Subscription, SubscriptionId,
+    Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 
 /// One change of the catalog.
@@ -50,6 +50,36 @@ pub enum CatalogChange {
         /// When.
         at: Timestamp,
     },
+    /// A new certificate. Refused with `AlreadyExists` when the id is taken (also by a deleted one),
+    /// or when it is a `caller` and another `caller` that was not deleted, whoever's, has the same
+    /// thumbprint; `NotFound` when the tenant is unknown.
+    CreateCertificate(Box<Certificate>),
+    /// New contents for a certificate (all fields but id, tenant, kind, `created_at` and
+    /// `revoked_at`). Refused with `NotFound`, `AlreadyExists` as above, or `VersionMismatch` when
+    /// `expected` is not its present version.
+    UpdateCertificate {
+        /// The new contents. The `version` inside is ignored.
+        certificate: Box<Certificate>,
+        /// What the caller had read.
+        expected: CatalogVersion,
+    },
+    /// A certificate that no longer counts. Revoking again is fine and changes nothing. Refused with
+    /// `NotFound`.
+    RevokeCertificate {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        id: CertificateId,
+        /// When.
+        at: Timestamp,
+    },
+    /// No more certificate; its key is wiped. Refused with `NotFound`.
+    DeleteCertificate {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        id: CertificateId,
+    },
 }
 
 /// A tenant with the version of the last change in it.
@@ -78,4 +108,8 @@ pub struct CatalogDelta {
     pub removed_subscriptions: Vec<(TenantId, SubscriptionId)>,
     /// Keys that are new or changed, revoked ones included.
     pub keys: Vec<ApiKey>,
+    /// Certificates that are new or changed, revoked ones included.
+    pub certificates: Vec<Certificate>,
+    /// Certificates that are gone.
+    pub removed_certificates: Vec<(TenantId, CertificateId)>,
 }

@@ -17,6 +17,7 @@
 
 pub mod builders;
 pub mod catalog;
+pub mod certificates;
 pub mod intake;
 pub mod lanes;
 pub mod maintenance;
@@ -67,7 +68,15 @@ macro_rules! conformance_suite {
                 foreign_subscriptions_are_not_found
                 refusals_change_nothing
                 keys_are_created_once_and_revoked_for_good
+                uses_of_keys_only_move_forward_and_change_no_version
                 catalog_survives_reopening
+            }
+            certificates {
+                certificates_read_back_as_written
+                certificates_are_replaced_by_version
+                deleted_certificates_are_gone_for_good
+                callers_have_thumbprints_of_their_own
+                foreign_certificates_are_not_found
             }
             intake {
                 event_is_stored_as_it_was
@@ -201,6 +210,7 @@ macro_rules! conformance_suite {
                 deliveries_can_be_filtered
                 tenants_do_not_see_each_other
                 counts_are_conserved
+                unfinished_deliveries_are_counted_by_tenant
                 ping_answers
             }
         }

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
-    Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
+    RedriveId, Shard, TenantId, Timestamp,
 };
 
 pub use catalog::{CatalogChange, CatalogDelta, TenantEntry};
@@ -66,6 +66,13 @@ pub trait Store: Send + Sync + 'static {
     /// Everything that changed after `since`, removals included; `CatalogVersion(0)` asks for all.
     /// The answer is one consistent snapshot.
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta>;
+
+    /// Writes down when keys were last used. Times only ever move forward, and keys that do not
+    /// exist are passed over. Not a change of the catalog: no version moves, no plan gets stale.
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()>;
+
+    /// When each key was last used, as far as it was written down. Keys never used are left out.
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>>;
 
     // ---- intake --------------------------------------------------------------------------------
 
@@ -205,6 +212,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many events and deliveries there are, by state. May scan; not for the hot path.
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts>;
+
+    /// How many unfinished deliveries each tenant has; tenants without any are left out. Those of
+    /// deleted subscriptions count until they are swept. Asked every few seconds: it looks at
+    /// unfinished work only, and touches no payload, however long the history is.
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>>;
 
     /// Whether the store can be used right now. Cheap.
     async fn ping(&self) -> Result<()>;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, NodeId, Redrive,
+    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
     RedriveId, RedriveState, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use tokio::sync::Notify;
@@ -233,6 +233,15 @@ impl Store for ModelStore {
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
         Ok(self.shared.state.lock().catalog.since(since))
+    }
+
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        self.shared.state.lock().catalog.touch_keys(uses);
+        Ok(())
+    }
+
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>> {
+        Ok(self.shared.state.lock().catalog.keys_used())
     }
 
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
@@ -477,6 +486,15 @@ impl Store for ModelStore {
             }
         }
         Ok(counts)
+    }
+
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
+        let state = self.shared.state.lock();
+        let mut counts = BTreeMap::new();
+        for row in state.rows.values().filter(|row| !row.delivery.state.is_terminal()) {
+            *counts.entry(row.delivery.tenant).or_insert(0) += 1;
+        }
+        Ok(counts.into_iter().collect())
     }
 
     async fn ping(&self) -> Result<()> {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use posthorn_domain::{ApiKey, KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
-use serde::Deserialize;
+use posthorn_domain::{KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
+use posthorn_engine::{KnownKey, Resealed};
+use serde::{Deserialize, Serialize};
 
 use super::{check_description, page};
 use crate::call::{Answer, Call, find_tenant};
@@ -64,13 +65,18 @@ pub(crate) async fn list(call: Call) -> Answer {
     let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Keys, text));
     let after = after.transpose()?.map(KeyId::from_bytes);
     let keys = call.engine().catalog().keys();
-    respond::ok(&page::<_, KeyView<'_>>(
+    let mut page = page::<_, KeyView<'_>>(
         &keys,
         List::Keys,
         call.query.limit()?,
-        |key: &Arc<ApiKey>| after.is_none_or(|after| key.id > after),
+        |key: &Arc<KnownKey>| after.is_none_or(|after| key.id > after),
         |key| key.id.as_bytes().to_vec(),
-    ))
+    );
+    let used = call.engine().keys_used().await?;
+    for view in &mut page.items {
+        view.last_used_at = used.get(&view.id).copied();
+    }
+    respond::ok(&page)
 }
 
 #[derive(Deserialize)]
@@ -81,11 +87,12 @@ struct NewKey {
     #[serde(default)]
     description: String,
     expires_at: Option<Timestamp>,
+    rate_limit: Option<u32>,
 }
 
 /// `POST /v1/keys`.
 pub(crate) async fn create(mut call: Call) -> Answer {
-    let NewKey { tenant, mut scopes, description, expires_at } = call.json().await?;
+    let NewKey { tenant, mut scopes, description, expires_at, rate_limit } = call.json().await?;
     let engine = call.engine();
     check_description(&description)?;
     scopes.sort_unstable();
@@ -95,6 +102,9 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     }
     if expires_at.is_some_and(|at| at <= engine.now()) {
         return Err(Problem::field("expires_at", "must be in the future"));
+    }
+    if rate_limit == Some(0) {
+        return Err(Problem::field("rate_limit", "must be at least 1"));
     }
     let refuse = |detail: &'static str| Err(Problem::field("tenant", detail));
     let tenant = match (tenant, scopes.contains(&Scope::Operator)) {
@@ -106,7 +116,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
             None => return refuse("there is no such tenant"),
         },
     };
-    let made = engine.create_key(tenant, scopes, description, expires_at).await?;
+    let made = engine.create_key(tenant, scopes, description, expires_at, rate_limit).await?;
     let mut view = KeyView::from(&made.key);
     view.key = Some(&made.text);
     respond::json(StatusCode::CREATED, &view)
@@ -117,4 +127,23 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
     let id = call.named("key").await?;
     call.engine().revoke_key(id).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
+}
+
+/// Subscriptions whose secrets are sealed anew by one request: bounded work, and progress to show.
+const RESEALED_AT_ONCE: usize = 100;
+
+#[derive(Serialize)]
+struct SealRotation {
+    key: String,
+    total: usize,
+    resealed: usize,
+    remaining: usize,
+    unopenable: usize,
+}
+
+/// `POST /v1/seal/rotate`.
+pub(crate) async fn rotate_seal(call: Call) -> Answer {
+    let Resealed { key, total, resealed, remaining, unopenable } =
+        call.engine().reseal(RESEALED_AT_ONCE).await?;
+    respond::ok(&SealRotation { key, total, resealed, remaining, unopenable })
 }

@@ -20,11 +20,14 @@ const PING_TIME: Duration = Duration::from_secs(2);
 #[derive(Serialize)]
 struct Status {
     status: &'static str,
+    /// Why publishes are refused although everything else works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusing_publishes: Option<&'static str>,
 }
 
 /// `GET /healthz`.
 pub(crate) async fn health(_call: Call) -> Answer {
-    respond::ok(&Status { status: "alive" })
+    respond::ok(&Status { status: "alive", refusing_publishes: None })
 }
 
 /// `GET /readyz`.
@@ -39,7 +42,16 @@ pub(crate) async fn ready(call: Call) -> Answer {
         Health::Failed(_) => return unready("the store has failed; the server must be restarted"),
     }
     match tokio::time::timeout(PING_TIME, engine.store().ping()).await {
-        Ok(Ok(())) => respond::ok(&Status { status: "ready" }),
+        // Deliveries go on and everything can be asked and managed: the node stays in service.
+        Ok(Ok(())) => {
+            let admission = engine.admission();
+            let refusing_publishes = if admission.is_disk_full() {
+                Some("disk_full")
+            } else {
+                admission.is_overloaded().then_some("overloaded")
+            };
+            respond::ok(&Status { status: "ready", refusing_publishes })
+        }
         Ok(Err(e)) => {
             tracing::warn!(error = %chain(&e), "not ready: the store cannot be reached");
             unready("the store cannot be reached")

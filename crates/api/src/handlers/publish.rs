@@ -62,15 +62,20 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let limit = call.api.options.body_bytes;
     let body = call.bytes(limit).await?;
     let key = idempotency_header(&call.parts.headers)?;
-    let item: Item<'_> = json::parse(json::utf8(&body)?)?;
+    let publish = read_one(&body, key)?;
+    drop(body);
+    let published = call.engine().publish(tenant, publish).await?;
+    respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
+}
+
+/// The event of a single publish.
+pub(crate) fn read_one(body: &Bytes, key: Option<IdempotencyKey>) -> Result<Publish> {
+    let item: Item<'_> = json::parse(json::utf8(body)?)?;
     if item.idempotency_key.is_some() {
         let detail = "a single event has its key in the header Idempotency-Key";
         return Err(Problem::field("idempotency_key", detail));
     }
-    let publish = understand(item, key, &body)?;
-    drop(body);
-    let published = call.engine().publish(tenant, publish).await?;
-    respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
+    understand(item, key, body)
 }
 
 /// `POST /v1/events/batch`.
@@ -96,6 +101,8 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
         }
     }
     let total = understood.len() + results.len();
+    // The request itself was counted when it came in.
+    call.charge(total.saturating_sub(1));
     drop(body);
     let mut refused = results.into_iter();
     let mut published = call.engine().publish_batch(tenant, understood).await?.into_iter();
@@ -143,7 +150,7 @@ impl Serialize for ItemView {
 
 /// The events of a batch. All are read in one go; only when one of them is misshapen are they read
 /// one by one, to find out which.
-fn items(body: &Bytes) -> Result<Vec<Result<Publish>>> {
+pub(crate) fn items(body: &Bytes) -> Result<Vec<Result<Publish>>> {
     let text = json::utf8(body)?;
     if let Ok(Object(batch)) = serde_json::from_str::<Object<Batch<Object<Item<'_>>>>>(text) {
         let events = batch.events.0.into_iter();

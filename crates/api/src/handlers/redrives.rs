@@ -43,6 +43,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     {
         return Err(Problem::field("subscription", "there is no such subscription"));
     }
+    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
     let filter = RedriveFilter {
         subscription: new.subscription,
         reason: new.reason,

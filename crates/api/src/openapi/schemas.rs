@@ -8,12 +8,14 @@ use crate::codes::error_codes;
 /// All schemas by name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [general(), events(), subscriptions(), deliveries(), operators()] {
+    for group in [general(), events(), subscriptions(), deliveries(), certificates(), operators()] {
         if let Value::Object(group) = group {
             all.extend(group);
         }
     }
-    for item in ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Tenant", "Key"] {
+    for item in
+        ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Certificate", "Tenant", "Key"]
+    {
         all.insert(format!("{item}Page"), page(item));
     }
     Value::Object(all)
@@ -81,7 +83,13 @@ fn general() -> Value {
     let codes: Vec<&str> = error_codes().iter().map(|code| code.code).collect();
     json!({
         "Any": {"type": "object"},
-        "Status": object(&["status"], json!({"status": {"enum": ["alive", "ready"]}})),
+        "Status": object(&["status"], json!({
+            "status": {"enum": ["alive", "ready"]},
+            "refusing_publishes": {
+                "enum": ["disk_full", "overloaded"],
+                "description": "Why publishes are refused although everything else works",
+            },
+        })),
         "Stats": object(
             &["events", "pending", "delivered", "dead", "cancelled"],
             json!({
@@ -337,6 +345,48 @@ fn deliveries() -> Value {
     })
 }
 
+fn certificates() -> Value {
+    let kind = json!({"enum": ["client", "caller", "authority"]});
+    let scopes = json!({
+        "type": "array",
+        "items": {"enum": ["publish", "subscriptions", "read"]},
+        "description": "What the bearer of a caller certificate may do",
+    });
+    let pem = json!({"type": "string", "description": "PEM, the certificate itself first"});
+    let key = json!({
+        "type": ["string", "null"],
+        "writeOnly": true,
+        "description": "PEM; without it an outbound proxy must hold the key",
+    });
+    json!({
+        "NewCertificate": object(&["kind", "certificate"], json!({
+            "kind": kind.clone(), "description": text(), "owner": text(), "host": text(),
+            "scopes": scopes.clone(), "certificate": pem.clone(), "key": key.clone(),
+        })),
+        "CertificateRotation": object(&["certificate"], json!({
+            "certificate": pem.clone(), "key": key,
+        })),
+        "Certificate": object(
+            &[
+                "id", "kind", "description", "thumbprint", "subject", "certificate", "has_key",
+                "state", "not_before", "not_after", "created_at", "updated_at",
+            ],
+            json!({
+                "id": id("crt"), "kind": kind, "description": text(), "owner": text(),
+                "host": text(), "scopes": scopes,
+                "thumbprint": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                "subject": text(), "certificate": pem, "has_key": flag(),
+                "state": {
+                    "enum": ["valid", "expiring", "expired", "not_yet_valid", "revoked"],
+                    "description": "`expiring` when fewer than 30 days are left",
+                },
+                "not_before": time(), "not_after": time(), "created_at": time(),
+                "updated_at": time(), "revoked_at": time(),
+            }),
+        ),
+    })
+}
+
 fn operators() -> Value {
     let scopes = json!({
         "type": "array",
@@ -346,6 +396,11 @@ fn operators() -> Value {
     let key = json!({
         "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
         "created_at": time(), "expires_at": time(), "revoked_at": time(),
+        "rate_limit": {"type": "integer", "description": "Its own limit of requests per second"},
+        "last_used_at": {
+            "type": "string", "format": "date-time",
+            "description": "To the minute; only in lists",
+        },
     });
     let required = ["id", "description", "scopes", "created_at"];
     json!({
@@ -353,10 +408,22 @@ fn operators() -> Value {
         "Tenant": object(&["id", "name", "created_at"], json!({
             "id": id("ten"), "name": text(), "created_at": time(),
         })),
+        "SealRotation": object(&["key", "total", "resealed", "remaining", "unopenable"], json!({
+            "key": {"type": "string", "description": "Public name of the key that seals now"},
+            "total": {"type": "integer", "description": "Secrets there are"},
+            "resealed": {"type": "integer", "description": "Sealed anew by this request"},
+            "remaining": {"type": "integer", "description": "Still sealed with another key"},
+            "unopenable": {"type": "integer", "description": "Those of them that no key opens"},
+        })),
         "NewKey": object(&["scopes"], json!({
             "tenant": {"type": ["string", "null"], "description": "Id or name"},
             "scopes": scopes, "description": text(),
             "expires_at": {"type": ["string", "null"], "format": "date-time"},
+            "rate_limit": {
+                "type": ["integer", "null"], "minimum": 1,
+                "description": "Requests, and events of batches, per second on each node; the \
+                    server's default when absent",
+            },
         })),
         "Key": object(&required, key.clone()),
         "CreatedKey": object(&required, with(&key, json!({

@@ -4,6 +4,7 @@ use posthorn_api::{Access, ROUTES, Route};
 use posthorn_domain::Scope;
 use serde_json::json;
 
+use crate::certificates::client_certificate;
 use crate::harness::{Ask, Server};
 
 /// An id of the right kind that nobody has.
@@ -15,6 +16,7 @@ fn unknown(path: &str) -> String {
         "redrives" => "rdr",
         "tenants" => "ten",
         "keys" => "key",
+        "certificates" => "crt",
         _ => return "no-such".to_owned(),
     };
     format!("{kind}_01hf7yat00000000000000000z")
@@ -97,6 +99,8 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
     let delivery = server.delivery_in(&event, "dead").await;
     let redrive = server.as_acme("POST", "/v1/redrives").json(&json!({"reason": "gate"})).send();
     let redrive = redrive.await.expect(201);
+    let certificate = server.as_acme("POST", "/v1/certificates");
+    let certificate = certificate.json(&client_certificate()).send().await.expect(201);
     for route in &ROUTES {
         let Access::Scope(scope) = route.access else { continue };
         if !route.path.contains('{') || scope == Scope::Operator || route.operation == "putTopic" {
@@ -107,6 +111,7 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
             "subscriptions" => subscription["id"].as_str().unwrap(),
             "redrives" => redrive["id"].as_str().unwrap(),
             "topics" => "orders",
+            "certificates" => certificate["id"].as_str().unwrap(),
             _ => delivery["id"].as_str().unwrap(),
         };
         let unknown = unknown(route.path);
@@ -134,6 +139,7 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
         "/v1/topics".to_owned(),
         "/v1/subscriptions".to_owned(),
         "/v1/redrives".to_owned(),
+        "/v1/certificates".to_owned(),
         "/v1/dead-letters".to_owned(),
         format!("/v1/deliveries?event={event}"),
     ] {
@@ -169,7 +175,8 @@ async fn operators_name_a_tenant_and_others_cannot_leave_theirs() {
 #[tokio::test]
 async fn no_key_is_bound_to_a_tenant_and_an_operator_at_once() {
     let server = Server::start().await;
-    let make = |tenant, scope| server.engine.create_key(tenant, vec![scope], String::new(), None);
+    let make =
+        |tenant, scope| server.engine.create_key(tenant, vec![scope], String::new(), None, None);
     assert!(make(Some(server.acme), Scope::Operator).await.is_err());
     assert!(make(None, Scope::Read).await.is_err());
     assert!(make(None, Scope::Operator).await.is_ok());

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use posthorn_api::{Options, ServeLimits, router, serve};
+use posthorn_api::{LimitOptions, Options, ServeLimits, router, serve};
 use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Scope, TenantId, Timestamp};
 use posthorn_engine::transport::Sending;
 use posthorn_engine::{Engine, Outbound, Parts, Transport, UrlProblem};
@@ -160,6 +160,26 @@ impl Server {
     }
 
     pub(crate) async fn start_with(limits: ServeLimits) -> Self {
+        Self::start_as(limits, Options::default()).await
+    }
+
+    pub(crate) async fn start_as(limits: ServeLimits, options: Options) -> Self {
+        Self::start_whole(limits, posthorn_engine::Options::default(), options).await
+    }
+
+    pub(crate) async fn start_limited(
+        limits: ServeLimits,
+        options: posthorn_engine::Options,
+        who: LimitOptions,
+    ) -> Self {
+        Self::start_whole(limits, options, Options { limits: who, ..Options::default() }).await
+    }
+
+    async fn start_whole(
+        limits: ServeLimits,
+        engine_options: posthorn_engine::Options,
+        options: Options,
+    ) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let transport = Arc::new(Recorder::default());
         let engine = Engine::start(Parts {
@@ -168,7 +188,7 @@ impl Server {
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],
-            options: posthorn_engine::Options::default(),
+            options: engine_options,
         })
         .await
         .unwrap();
@@ -176,7 +196,7 @@ impl Server {
         let other = engine.create_tenant("other".to_owned()).await.unwrap().id;
         let keys = Keys::make(&engine, acme, other).await;
         let render = || "posthorn_up 1\n".to_owned();
-        let options = Options { metrics: Some(Arc::new(render)), ..Options::default() };
+        let options = Options { metrics: Some(Arc::new(render)), ..options };
         let router = router(engine.clone(), options);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -249,7 +269,7 @@ impl Server {
 impl Keys {
     async fn make(engine: &Engine, acme: TenantId, other: TenantId) -> Self {
         let key = async |tenant, scopes: &[Scope], expires| {
-            engine.create_key(tenant, scopes.to_vec(), String::new(), expires).await.unwrap()
+            engine.create_key(tenant, scopes.to_vec(), String::new(), expires, None).await.unwrap()
         };
         let all = [Scope::Publish, Scope::Subscriptions, Scope::Read];
         let mut only = HashMap::new();

@@ -103,6 +103,17 @@ async fn ambiguous_framing_is_refused() {
         "transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
         "transfer-encoding : chunked\r\n\r\n0\r\n\r\n",
         "x: a\r\n b: c\r\n\r\n",
+        "x: a\r\n\tb: c\r\n\r\n",
+        "transfer-encoding: identity\r\ncontent-length: 5\r\n\r\nhello",
+        "transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n",
+        "content-length: 5, 6\r\n\r\nhello",
+        "content-length: 0x5\r\n\r\nhello",
+        "content-length: 99999999999999999999\r\n\r\nhello",
+        "content-length : 5\r\n\r\nhello",
+        "x\0y: a\r\n\r\n",
+        "x: a\rb: c\r\n\r\n",
     ] {
         let mut stream = connect(server.address).await;
         stream.write_all(format!("{start}{head}").as_bytes()).await.unwrap();
@@ -110,6 +121,78 @@ async fn ambiguous_framing_is_refused() {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{head:?}: {answer}");
         assert!(is_closed(&mut stream).await, "{head:?}");
     }
+}
+
+/// Where both lengths are given, the chunks count, and nothing after them is taken for a request:
+/// whatever a proxy in front believed, there is nothing to smuggle.
+#[tokio::test]
+async fn what_follows_ambiguous_framing_is_never_a_request() {
+    let server = Server::start().await;
+    let smuggled = "GET /openapi.json HTTP/1.1\r\nhost: api.test\r\n\r\n";
+    for head in [
+        // CL.TE and TE.CL, in both orders.
+        "content-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 6\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
+    ] {
+        let mut stream = connect(server.address).await;
+        let start = "POST /v1/events HTTP/1.1\r\nhost: api.test\r\n";
+        stream.write_all(format!("{start}{head}{smuggled}").as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "no such end").await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{head:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{head:?}: {answer}");
+        assert!(!answer.contains("openapi"), "{head:?}: {answer}");
+    }
+    // Chunks that lie about their size end the connection.
+    for body in ["-1\r\n", "5;\r\nhel\r\n0\r\n\r\n", "5\nhello\r\n0\r\n\r\n", "g\r\n"] {
+        let mut stream = connect(server.address).await;
+        let head = format!(
+            "POST /v1/events HTTP/1.1\r\nhost: api.test\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+            server.keys.acme
+        );
+        stream.write_all(format!("{head}{body}{smuggled}").as_bytes()).await.unwrap();
+        let answer = read_until(&mut stream, "no such end").await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{body:?}: {answer}");
+        assert!(!answer.contains("openapi"), "{body:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_drips_is_cut_long_before_its_time_is_up() {
+    let server = Server::start().await;
+    let mut stream = connect(server.address).await;
+    let head = format!(
+        "POST /v1/events HTTP/1.1\r\nhost: api.test\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100000\r\n\r\n",
+        server.keys.acme
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let began = Instant::now();
+    let (mut from, mut to) = stream.into_split();
+    let drip = tokio::spawn(async move {
+        while to.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let mut answer = Vec::new();
+    drop(timeout(Duration::from_secs(20), from.read_to_end(&mut answer)).await.expect("it is cut"));
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("request_timeout"), "{answer}");
+    assert!(began.elapsed() >= Duration::from_secs(4), "{:?}", began.elapsed());
+    drip.abort();
+}
+
+#[tokio::test]
+async fn heads_with_too_many_fields_are_refused() {
+    let server = Server::start().await;
+    let mut stream = connect(server.address).await;
+    let fields: String = (0..120).map(|n| format!("x{n}: y\r\n")).collect();
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: api.test\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let answer = read_until(&mut stream, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    assert!(is_closed(&mut stream).await);
 }
 
 #[tokio::test]

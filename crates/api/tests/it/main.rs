@@ -4,9 +4,12 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of cases read better with values")]
 
 mod access;
+mod admission;
 mod bad_input;
+mod certificates;
 mod documents;
 mod harness;
+mod isolation;
 mod listener;
 mod managing;
 mod publishing;

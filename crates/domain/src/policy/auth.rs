@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, headers, refuse};
-use crate::{SecretName, Span, Template};
+use crate::{CertificateId, SecretName, Span, Template};
 
 /// How a salt may change a key; the second spelling of the third is how some write it.
 const SALT_USES: &[&str] = &["prefix", "suffix", "key_xor", "key-xor", "none"];
@@ -47,6 +47,37 @@ pub enum Auth {
     ZgwJwt(ZgwJwt),
     /// `Authorization: Bearer …` with a token from an OAuth 2.0 token server.
     Oauth2(Oauth2),
+    /// A client certificate in the TLS handshake. Without it nothing is sent.
+    ClientCertificate(CertificateChoice),
+    /// A header that names a client certificate, for an outbound proxy that holds its key. Without
+    /// a valid certificate in the registry nothing is sent.
+    CertificateThumbprint(ThumbprintHeader),
+}
+
+/// Which `client` certificate of the registry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateChoice {
+    /// This one; found by the host of the URL when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateId>,
+    /// Only one of this owner, such as a country.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
+/// A header with the thumbprint of a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThumbprintHeader {
+    /// The header.
+    pub header: String,
+    /// `hex` or `base64`.
+    #[serde(default = "hex")]
+    pub encoding: String,
+    /// Which certificate.
+    #[serde(default)]
+    pub choice: CertificateChoice,
 }
 
 /// A header with an HMAC over the body.
@@ -254,6 +285,16 @@ impl Auth {
             }
             Self::ZgwJwt(jwt) => vec![&jwt.secret],
             Self::Oauth2(client) => vec![&client.secret],
+            Self::ClientCertificate(_) | Self::CertificateThumbprint(_) => Vec::new(),
+        }
+    }
+
+    /// The certificate it needs, if any.
+    pub fn certificate(&self) -> Option<&CertificateChoice> {
+        match self {
+            Self::ClientCertificate(choice) => Some(choice),
+            Self::CertificateThumbprint(header) => Some(&header.choice),
+            _ => None,
         }
     }
 
@@ -267,6 +308,8 @@ impl Auth {
             Self::Bearer { .. } | Self::Basic { .. } | Self::ZgwJwt(_) | Self::Oauth2(_) => {
                 Some("authorization")
             }
+            Self::CertificateThumbprint(scheme) => Some(&scheme.header),
+            Self::ClientCertificate(_) => None,
         }
     }
 
@@ -323,6 +366,10 @@ impl Auth {
                 if !otp.format.contains("{otp}") {
                     return refuse("auth.format", "must contain {otp}");
                 }
+            }
+            Self::CertificateThumbprint(scheme) => {
+                Self::check_header(&scheme.header, "")?;
+                one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
             }
             Self::Oauth2(client) => client.validate()?,
             Self::ZgwJwt(jwt) if jwt.lifetime > Span::from_secs(86_400) => {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Auth, Backoff, BodySource, DeadHead, Jitter, Lease, Limits, LogTemplates, Method, OnExhausted,
-    OnPermanent, Order, OrderScope, Permanent, Policy, RequestPolicy, RetryAfter, Schedule,
-    StatusSet,
+    Auth, Backoff, BodySource, CertificateChoice, DeadHead, Jitter, Lease, Limits, LogTemplates,
+    Method, OnExhausted, OnPermanent, Order, OrderScope, Permanent, Policy, RequestPolicy,
+    RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -59,7 +59,9 @@ fn unordered() -> Order {
 /// Twelve sends over about three days, signed, 2xx is success.
 pub fn default_profile() -> Policy {
     Policy {
+        url: UrlPolicy::default(),
         request: post(),
+        tls: TlsPolicy::default(),
         auth: vec![Auth::StandardWebhooks { secret: secret(SIGNING_SECRET) }],
         success: StatusSet::two_hundreds(),
         permanent: Permanent::default(),
@@ -83,7 +85,8 @@ pub fn default_profile() -> Policy {
     }
 }
 
-/// A GET with the batch's tag and date, strictly one after the other, six sends.
+/// A GET with the batch's tag and date, strictly one after the other, six sends; the thumbprint of
+/// the certificate for the URL's host tells an outbound proxy which one to show.
 pub fn efgs() -> Policy {
     Policy {
         request: RequestPolicy {
@@ -96,7 +99,12 @@ pub fn efgs() -> Policy {
             user_agent: Some("EFGS Callback Engine".to_owned()),
             ..post()
         },
-        auth: Vec::new(),
+        url: UrlPolicy { https_only: true, query: false, resolve: true },
+        auth: vec![Auth::CertificateThumbprint(ThumbprintHeader {
+            header: "X-SSL-Client-SHA256".to_owned(),
+            encoding: "hex".to_owned(),
+            choice: CertificateChoice::default(),
+        })],
         schedule: Schedule {
             backoff: Backoff::Fixed { wait: Span::from_secs(300) },
             jitter: Jitter::None,

@@ -240,7 +240,14 @@ fn failures_of_ours_are_not_held_against_a_receiver() {
         .filter(|c| !c.blames_receiver())
         .map(FailureCode::as_str)
         .collect();
-    assert_eq!(ours, ["request_invalid", "auth_unavailable", "token_unavailable", "internal"]);
+    let expected = [
+        "request_invalid",
+        "auth_unavailable",
+        "certificate_unavailable",
+        "token_unavailable",
+        "internal",
+    ];
+    assert_eq!(ours, expected);
 }
 
 #[test]
@@ -430,4 +437,19 @@ fn patches_replace_choices_and_merge_records() {
         .patched(&json!({"request": {"headers": {"X-Two": "2", "X-One": null}}}))
         .expect("valid");
     assert_eq!(twice.request.headers.keys().collect::<Vec<_>>(), ["X-Two"]);
+}
+
+#[test]
+fn header_values_that_cannot_be_sent_are_refused_and_others_are_not() {
+    let with = |value: &str| {
+        profiles::default_profile()
+            .patched(&serde_json::json!({"request": {"headers": {"X-A": value}}}))
+    };
+    for value in ["plain", "a\tb", "{event.id}; q=\"1\"", r"back\r\nslashes", ""] {
+        assert!(with(value).is_ok(), "{value:?}");
+    }
+    for value in ["a\rb", "a\nb", "a\0b", "\u{14}", "\u{7F}", "caf\u{E9}", &"x".repeat(4_097)] {
+        let error = with(value).expect_err(value);
+        assert_eq!(error.path, "request.headers.X-A");
+    }
 }

@@ -42,35 +42,56 @@ const V6_DENIED: [(Ipv6Addr, u32); 5] = [
 ];
 
 /// Where clouds hand out credentials to whoever asks from the machine.
-const V4_NEVER: [(Ipv4Addr, u32); 3] = [
+const V4_METADATA: [(Ipv4Addr, u32); 4] = [
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(168, 63, 129, 16), 32),
     (Ipv4Addr::new(100, 100, 100, 200), 32),
+    (Ipv4Addr::new(192, 0, 0, 192), 32),
 ];
 
 /// The same in IPv6; the single addresses lie inside private space that operators do allow.
-const V6_NEVER: [(Ipv6Addr, u32); 4] = [
+const V6_METADATA: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0xFE80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0xFD00, 0xEC2, 0, 0, 0, 0, 0, 0x254), 128),
     (Ipv6Addr::new(0xFD20, 0xCE, 0, 0, 0, 0, 0, 0x254), 128),
     (Ipv6Addr::new(0xFD00, 0x42, 0, 0, 0, 0, 0, 0x42), 128),
 ];
 
-/// Whether an ordinary host on the public internet can have this address.
-pub(super) fn is_public(ip: IpAddr) -> bool {
+/// What kind of address it is, before any rule of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// An ordinary host on the public internet can have it.
+    Public,
+    /// Private, reserved, or special in another way.
+    Special,
+    /// Link-local, or where clouds hand out credentials: an allow rule alone does not open it.
+    Metadata,
+}
+
+/// The class of an address.
+pub(crate) fn classify(ip: IpAddr) -> Class {
+    if is_metadata(ip) {
+        Class::Metadata
+    } else if is_public(ip) {
+        Class::Public
+    } else {
+        Class::Special
+    }
+}
+
+fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !V4_DENIED.iter().any(|block| v4_in(ip, *block)),
         IpAddr::V6(ip) => v6_in(ip, V6_GLOBAL) && !V6_DENIED.iter().any(|block| v6_in(ip, *block)),
     }
 }
 
-/// Whether the address stays closed even to an operator's allow rule.
-pub(super) fn is_never_open(ip: IpAddr) -> bool {
+fn is_metadata(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => V4_NEVER.iter().any(|block| v4_in(ip, *block)),
+        IpAddr::V4(ip) => V4_METADATA.iter().any(|block| v4_in(ip, *block)),
         IpAddr::V6(ip) => {
-            V6_NEVER.iter().any(|block| v6_in(ip, *block))
-                || embedded_v4(ip).is_some_and(|v4| is_never_open(IpAddr::V4(v4)))
+            V6_METADATA.iter().any(|block| v6_in(ip, *block))
+                || embedded_v4(ip).into_iter().flatten().any(|v4| is_metadata(IpAddr::V4(v4)))
         }
     }
 }
@@ -83,13 +104,24 @@ fn v6_in(ip: Ipv6Addr, (first, prefix): (Ipv6Addr, u32)) -> bool {
     (ip.to_bits() ^ first.to_bits()) >> (128 - prefix) == 0
 }
 
-/// The IPv4 address a transition form would reach. Only matters when an operator's rule opened
-/// the IPv6 block: all of these forms are closed otherwise.
-fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 address inside the well-known NAT64 prefix.
+pub(super) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    match ip.segments() {
+        [0x64, 0xFF9B, 0, 0, 0, 0, high, low] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
+}
+
+/// The IPv4 addresses a transition form could reach: by its prefix, and by its interface part.
+/// Only matters when an operator's rule opened the IPv6 block: all of these forms are closed
+/// otherwise.
+pub(super) fn embedded_v4(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let parts = ip.segments();
     let join =
         |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
-    match parts {
+    let by_prefix = match parts {
         // Mapped, compatible and translated forms.
         [0, 0, 0, 0, 0, 0 | 0xFFFF, high, low] | [0, 0, 0, 0, 0xFFFF, 0, high, low] => {
             join(high, low)
@@ -102,8 +134,12 @@ fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x2002, high, low, ..] => join(high, low),
         // Teredo keeps the client's address inverted.
         [0x2001, 0, _, _, _, _, high, low] => join(!high, !low),
-        // ISATAP, under any prefix.
+        _ => None,
+    };
+    // ISATAP, under any prefix.
+    let by_interface = match parts {
         [_, _, _, _, 0 | 0x200, 0x5EFE, high, low] => join(high, low),
         _ => None,
-    }
+    };
+    [by_prefix, by_interface]
 }

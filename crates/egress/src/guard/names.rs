@@ -65,7 +65,7 @@ fn label_is_valid(label: &str) -> bool {
         && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-/// Whether receivers are expected on this port.
+/// Whether receivers are expected on this port when the operator says nothing about ports.
 pub(super) fn port_is_open(port: u16) -> bool {
     match port {
         80 | 443 => true,

@@ -25,6 +25,9 @@ pub enum UrlRefusal {
          the rest as %XX"
     )]
     NotAscii,
+    /// Parsers disagree on whether these are decoded.
+    #[error("the host of the URL contains %XX; write the characters themselves")]
+    HostEncoded,
     /// Not a URL.
     #[error("the URL cannot be read; write it like https://example.com/path")]
     Unparseable(#[source] url::ParseError),
@@ -52,15 +55,15 @@ pub enum UrlRefusal {
     /// The path or query has bytes that cannot be sent.
     #[error("the path or query of the URL cannot be sent; write special characters as %XX")]
     PathInvalid,
-    /// A port where no webhook receiver lives.
-    #[error(
-        "port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a \
-         database or mail port"
-    )]
+    /// A port where no webhook receiver lives, or that the operator did not open.
+    #[error("port {port} is not open to receivers; use 443, or ask the operator to open it")]
     Port {
         /// The port asked for.
         port: u16,
     },
+    /// A name that belongs to this installation itself.
+    #[error("the host is part of this installation; use the name of a receiver")]
+    HostOwn,
     /// The host is an address, and it is refused.
     #[error(transparent)]
     Address(AddressRefusal),
@@ -75,6 +78,7 @@ impl UrlRefusal {
             Self::ControlCharacter => "url_control_character",
             Self::Backslash => "url_backslash",
             Self::NotAscii => "url_not_ascii",
+            Self::HostEncoded => "url_host_encoded",
             Self::Unparseable(_) => "url_unparseable",
             Self::Scheme => "url_scheme",
             Self::HttpsOnly => "url_https_only",
@@ -85,7 +89,22 @@ impl UrlRefusal {
             Self::HostDenied => "url_host_denied",
             Self::PathInvalid => "url_path_invalid",
             Self::Port { .. } => "port_not_allowed",
+            Self::HostOwn => "url_host_own",
             Self::Address(refusal) => refusal.code(),
+        }
+    }
+
+    /// Code and text as tenants may see them. Every closed address reads the same, so that nobody
+    /// can find out by asking which of them are ours, which are denied, and where the database is.
+    pub fn for_tenants(&self) -> (&'static str, String) {
+        match self {
+            Self::Address(AddressRefusal::Port { .. }) => (self.code(), self.to_string()),
+            Self::Address(_) | Self::HostOwn => {
+                let text = "receivers may not be at this address; use a public one, or ask the \
+                            operator to allow it";
+                ("address_not_allowed", text.to_owned())
+            }
+            other => (other.code(), other.to_string()),
         }
     }
 }
@@ -101,14 +120,20 @@ pub enum AddressRefusal {
          to allow it"
     )]
     NotPublic,
-    /// Link-local and cloud metadata. No allow rule opens these.
+    /// Link-local and cloud metadata. An allow rule alone does not open these.
     #[error("the address is link-local or a cloud metadata service; use a public one")]
     Metadata,
+    /// Closed by the operator.
+    #[error("the operator has closed this network to receivers; use another address")]
+    Denied,
+    /// An address of this machine, or of a machine this installation depends on.
+    #[error("the address belongs to this installation; use the address of a receiver")]
+    Own,
+    /// Our own API, or our database. Nothing opens these.
+    #[error("a server of this installation listens there; use the address of a receiver")]
+    OwnListener,
     /// The port is closed for this address.
-    #[error(
-        "port {port} is not allowed; use 443, 80 or a port from 1024 on that is not a \
-         database or mail port"
-    )]
+    #[error("port {port} is not open to receivers; use 443, or ask the operator to open it")]
     Port {
         /// The port asked for.
         port: u16,
@@ -121,6 +146,9 @@ impl AddressRefusal {
         match self {
             Self::NotPublic => "address_not_public",
             Self::Metadata => "address_metadata",
+            Self::Denied => "address_denied",
+            Self::Own => "address_own",
+            Self::OwnListener => "address_own_listener",
             Self::Port { .. } => "port_not_allowed",
         }
     }

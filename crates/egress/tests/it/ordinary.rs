@@ -86,21 +86,6 @@ async fn headers_that_frame_messages_are_refused() {
 }
 
 #[tokio::test]
-async fn redirects_are_answers_and_nothing_else() {
-    let lure = Receiver::always("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-    for status in [301, 302, 303, 307, 308] {
-        let reply = format!(
-            "HTTP/1.1 {status} Go\r\nLocation: {}\r\nRefresh: 0; url={}\r\nContent-Length: 0\r\n\r\n",
-            lure.url(),
-            lure.url()
-        );
-        let receiver = Receiver::once(reply).await;
-        assert_eq!(answer(&send(&egress(), &receiver.url()).await).status, status);
-    }
-    assert_eq!(lure.accepted(), 0);
-}
-
-#[tokio::test]
 async fn closed_addresses_and_ports_are_not_dialled() {
     let receiver = Receiver::always("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let open = egress();

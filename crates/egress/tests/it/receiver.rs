@@ -24,6 +24,15 @@ impl Receiver {
         R: Future<Output = ()> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        Self::on(listener, script)
+    }
+
+    /// The same on a socket that listens already.
+    pub(crate) fn on<F, R>(listener: TcpListener, script: F) -> Self
+    where
+        F: Fn(TcpStream, usize) -> R + Send + Sync + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
         let address = listener.local_addr().expect("address");
         let accepted = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&accepted);
@@ -52,14 +61,19 @@ impl Receiver {
 
     /// Answers every request of every connection with these bytes.
     pub(crate) async fn always(answer: &'static str) -> Self {
-        Self::start(move |mut tcp, _| async move {
+        Self::always_on("127.0.0.1:0", answer).await.expect("bind")
+    }
+
+    /// The same at an address, if it is free.
+    pub(crate) async fn always_on(address: &str, answer: &'static str) -> Option<Self> {
+        let listener = TcpListener::bind(address).await.ok()?;
+        Some(Self::on(listener, move |mut tcp, _| async move {
             while read_request(&mut tcp).await.is_some() {
                 if tcp.write_all(answer.as_bytes()).await.is_err() {
                     return;
                 }
             }
-        })
-        .await
+        }))
     }
 
     pub(crate) fn accepted(&self) -> usize {
@@ -112,6 +126,7 @@ pub(crate) fn request(egress: &Egress, url: &str) -> Request {
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new([1; 16]),
         target: Arc::new(egress.guard().check_url(url).expect("target")),
+        tls: None,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::{Auth, OrderScope};
+use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
@@ -13,6 +13,7 @@ use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
 use crate::request::{EventLookup, secret_context};
+use crate::transport::UrlProblem;
 
 /// Where a subscription's requests go, with the parsed form kept beside the text.
 pub struct Endpoint {
@@ -26,6 +27,40 @@ impl Endpoint {
     /// An endpoint that was not used yet.
     pub fn new(url: String) -> Self {
         Self { url, target: OnceLock::new() }
+    }
+
+    /// What policies ask about a URL. It is normalised, so its parts stand where they must: this
+    /// cuts a text we wrote ourselves, it does not judge one that somebody else did.
+    pub(crate) fn parts(&self) -> UrlParts<'_> {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let host = match authority.strip_prefix('[') {
+            Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        UrlParts { https: scheme == "https", host, query: path.contains('?') }
+    }
+}
+
+/// What policies ask about a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UrlParts<'a> {
+    pub(crate) https: bool,
+    pub(crate) host: &'a str,
+    pub(crate) query: bool,
+}
+
+impl UrlParts<'_> {
+    /// Whether a policy's own rules allow it.
+    pub(crate) fn check(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
+        let problem = |code, message: &str| Err(UrlProblem { code, message: message.to_owned() });
+        if rules.https_only && !self.https {
+            return problem("https_only", "the profile allows https only");
+        }
+        if !rules.query && self.query {
+            return problem("query_not_allowed", "the profile allows no query; remove it");
+        }
+        Ok(())
     }
 }
 
@@ -137,7 +172,8 @@ impl SubscriptionView {
         let opened = self.secrets.get_or_init(|| {
             let mut list = Vec::new();
             for sealed in &self.subscription.secrets {
-                let context = secret_context(self.subscription.id, &sealed.name);
+                let context =
+                    secret_context(self.subscription.tenant, self.subscription.id, &sealed.name);
                 let secret = self
                     .vault
                     .open(&context, &sealed.sealed)
@@ -180,5 +216,35 @@ impl Secrets {
     /// Every signing secret of a name that is valid now, the current one first.
     pub(crate) fn signing(&self, name: &SecretName, now: Timestamp) -> Vec<&SigningSecret> {
         self.live(name, now).filter_map(|s| s.signing.as_ref()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_are_those_the_guard_sees() {
+        let guard = posthorn_egress::Guard::default();
+        for text in [
+            "https://a.example/",
+            "http://a.example:8080/b?c=d://e",
+            "https://[2606:4700:4700::1111]:8443/?",
+            "https://93.184.216.34/x?y",
+            "HTTPS://B.Example",
+        ] {
+            let target = guard.check_url(text).expect(text);
+            let endpoint = Endpoint::new(target.as_str().to_owned());
+            let host = match target.host() {
+                posthorn_egress::Host::Name(name) => name.to_string(),
+                posthorn_egress::Host::Ip(ip) => ip.to_string(),
+            };
+            let expected = UrlParts {
+                https: target.scheme() == posthorn_egress::Scheme::Https,
+                host: &host,
+                query: target.path_and_query().contains('?'),
+            };
+            assert_eq!(endpoint.parts(), expected, "{text}");
+        }
     }
 }

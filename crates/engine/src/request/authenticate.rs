@@ -64,6 +64,8 @@ pub(super) fn add(
                 let token = jwt::sign(secret.expose(), &claims);
                 authorize(headers, &format!("Bearer {token}"))?;
             }
+            // Not secrets of the subscription; see `certify`.
+            Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
         }
     }
     Ok(())
@@ -84,7 +86,7 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
         .map_err(|_| BuildError::Auth("a secret is not text".to_owned()))
 }
 
-fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
+pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
     let header = header_name(name).map_err(BuildError::Auth)?;
     insert(headers, header, value)
 }

@@ -11,6 +11,8 @@
 use posthorn_domain::policy::Limits;
 use posthorn_domain::{Span, Timestamp};
 
+use super::slots::SLOW_AFTER;
+
 /// Failures in a row that open the breaker.
 const OPEN_AFTER: u32 = 8;
 /// Failures in a row after which a subscription shares the slots for the sick.
@@ -37,6 +39,8 @@ pub(super) struct Health {
     held_until: Timestamp,
     concurrency: f64,
     next_slot_ms: f64,
+    /// Whether the last attempt took long, however it ended.
+    slow: bool,
 }
 
 /// What an attempt says about the receiver.
@@ -66,6 +70,7 @@ impl Default for Health {
             held_until: Timestamp::MIN,
             concurrency: CONCURRENCY_START,
             next_slot_ms: 0.0,
+            slow: false,
         }
     }
 }
@@ -73,6 +78,9 @@ impl Default for Health {
 impl Health {
     /// Takes note of an attempt; true when the breaker has just opened.
     pub(super) fn note(&mut self, sign: Sign, took: Span, now: Timestamp) -> bool {
+        if sign != Sign::Silent {
+            self.slow = took >= SLOW_AFTER;
+        }
         match sign {
             Sign::Good | Sign::Refused => {
                 self.failures = 0;
@@ -154,6 +162,11 @@ impl Health {
     /// Whether it belongs to those that share a small part of the slots.
     pub(super) fn is_sick(&self) -> bool {
         self.failures.max(self.throttles) >= SICK_AFTER
+    }
+
+    /// Whether it keeps us waiting, however its attempts end.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
     }
 
     /// Whether there is nothing worth remembering.

@@ -1,13 +1,14 @@
 //! One subscription's deliveries that are due soon: the part of its backlog that is in memory.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use posthorn_domain::{DeliveryId, Lane, Span, Timestamp};
 use posthorn_store::Work;
 
 use super::health::Health;
+use super::slots::{Class, SLOW_AFTER, Slot};
 use crate::catalog::Map;
 
 pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
@@ -38,8 +39,10 @@ pub(super) struct Lineup {
     spaced: Map<Lane, Timestamp>,
     /// Whether it is in the ring.
     pub(super) in_ring: bool,
-    /// Whether it waits for a slot of the sick.
-    pub(super) in_sickbay: bool,
+    /// When the attempts under way began, oldest first.
+    pub(super) begun: VecDeque<Timestamp>,
+    /// Whether it waits for a slot of the sick or the slow.
+    pub(super) in_bay: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
 }
@@ -117,6 +120,26 @@ impl Lineup {
             .map(|(key, _)| *key)
     }
 
+    /// What its next attempt counts as.
+    pub(super) fn class(&self, now: Timestamp) -> Class {
+        let waits = self.begun.front().is_some_and(|since| since.plus(SLOW_AFTER) <= now);
+        if self.health.is_sick() {
+            Class::Sick
+        } else if self.health.is_slow() || waits {
+            Class::Slow
+        } else {
+            Class::Quick
+        }
+    }
+
+    /// Notes that an attempt is over.
+    pub(super) fn ended(&mut self, slot: Slot) {
+        self.in_flight -= 1;
+        if let Some(at) = self.begun.iter().position(|since| *since == slot.since()) {
+            self.begun.remove(at);
+        }
+    }
+
     /// Notes when an attempt of a lane ended.
     pub(super) fn rest(&mut self, lane: &Lane, gap: Span, now: Timestamp) {
         self.spaced.retain(|_, end| end.plus(gap) > now);
@@ -181,7 +204,7 @@ impl Lineup {
             && self.on_disk.is_none()
             && self.refill.is_none()
             && !self.in_ring
-            && !self.in_sickbay
+            && !self.in_bay
             && self.health.is_plain(now)
             && self.spaced.is_empty()
     }

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::Scheduler;
 use super::health::Sign;
+use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
 use crate::metrics;
 use crate::recorder::Written;
@@ -35,19 +36,15 @@ impl Scheduler {
     }
 
     pub(super) fn free_slot(&mut self, job: &Job) {
-        self.in_flight -= 1;
-        if job.sick {
-            self.sick_in_flight -= 1;
-            self.leave_sickbay();
-        }
+        self.slots.free(job.slot);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
-            self.in_flight += 1;
+            let _ = self.slots.take(super::slots::Class::Quick, self.parts.clock.now());
         }
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
         {
-            lineup.in_flight -= 1;
+            lineup.ended(job.slot);
         }
     }
 
@@ -175,12 +172,17 @@ impl Scheduler {
     pub(super) fn written(&mut self, batch: Vec<Written>) {
         let now = self.parts.clock.now();
         self.unwritten_since = None;
+        let admission = std::sync::Arc::clone(&self.parts.admission);
+        let mut tally = Tally::new(&admission);
         for Written { delivery, record, answer } in batch {
             let Some(mut work) = self.recording.remove(&(delivery, record.fence.epoch)) else {
                 continue;
             };
             self.held.busy(record.fence.shard, -1);
             let id = work.delivery.subscription;
+            if matches!(answer, Recorded::Written { .. }) && record.step.state.is_terminal() {
+                tally.add(work.delivery.tenant, -1);
+            }
             if !self.is_present(&record.fence) {
                 continue;
             }

@@ -64,6 +64,7 @@ impl Engine {
     /// The secrets of a new subscription, and the one that was made up, if it has to be told.
     pub(super) fn first_secrets(
         &self,
+        tenant: TenantId,
         id: SubscriptionId,
         policy: &Policy,
         given: &[SecretInput],
@@ -74,12 +75,17 @@ impl Engine {
         check_kind(policy, given, kind)?;
         let mut secrets = Vec::new();
         for secret in given {
-            secrets.push(self.seal(id, secret, now)?);
+            secrets.push(self.seal(tenant, id, secret, now)?);
         }
         let mut made = None;
         for name in missing(policy, &secrets) {
             let (text, told) = make_up(kind.unwrap_or_default());
-            secrets.push(self.seal(id, &SecretInput { name: name.clone(), value: text }, now)?);
+            secrets.push(self.seal(
+                tenant,
+                id,
+                &SecretInput { name: name.clone(), value: text },
+                now,
+            )?);
             made = told;
         }
         check_secrets(policy, &secrets)?;
@@ -88,6 +94,7 @@ impl Engine {
 
     pub(super) fn seal(
         &self,
+        tenant: TenantId,
         id: SubscriptionId,
         secret: &SecretInput,
         now: Timestamp,
@@ -96,7 +103,7 @@ impl Engine {
         if secret.value.is_empty() || secret.value.len() > 4_096 {
             return Err(problem("must be 1 to 4096 bytes".to_owned()));
         }
-        let context = secret_context(id, &secret.name);
+        let context = secret_context(tenant, id, &secret.name);
         let sealed = self.inner.vault.seal(&context, secret.value.as_bytes());
         Ok(SealedSecret {
             name: secret.name.clone(),
@@ -145,7 +152,7 @@ impl Engine {
             }
             check_kind(policy, given, kind)?;
         }
-        let fresh = self.seal(id, &input, now)?;
+        let fresh = self.seal(tenant, id, &input, now)?;
         let until = now.plus(overlap);
         let view = self
             .modify(tenant, id, None, |mut subscription| {

@@ -1,11 +1,16 @@
 //! The real way out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthorn_domain::{AttemptOutcome, FailureCode};
 use posthorn_egress::{self as egress, Egress, PoolKey};
 
-use super::{Outbound, Sending, Transport, UrlProblem};
+use super::{Outbound, Sending, Transport, UrlProblem, Vetting};
+use crate::catalog::TlsChoice;
+
+/// How long a look at a host's addresses may take when a URL is written down.
+const VET_WITHIN: Duration = Duration::from_secs(5);
 
 /// [`Transport`] over the egress room.
 pub struct EgressTransport(Egress);
@@ -21,20 +26,55 @@ impl Transport for EgressTransport {
     fn check_url(&self, url: &str) -> Result<String, UrlProblem> {
         match self.0.guard().check_url(url) {
             Ok(target) => Ok(target.as_str().to_owned()),
-            Err(refusal) => Err(UrlProblem { code: refusal.code(), message: refusal.to_string() }),
+            Err(refusal) => {
+                let (code, message) = refusal.for_tenants();
+                Err(UrlProblem { code, message })
+            }
         }
+    }
+
+    fn vet(&self, url: &str) -> Vetting {
+        let egress = self.0.clone();
+        let target = egress.guard().check_url(url);
+        Box::pin(async move {
+            let target = target.map_err(|refusal| UrlProblem {
+                code: refusal.code(),
+                message: refusal.to_string(),
+            })?;
+            // What the resolver said stays with the operator: it may describe an inner network.
+            egress.vet(&target, VET_WITHIN).await.map_err(|(code, detail)| {
+                tracing::debug!(%detail, "a host was refused when its URL was written down");
+                let message = match code {
+                    FailureCode::AddressNotAllowed => {
+                        "its host leads to an address that is not \
+                                                       allowed"
+                    }
+                    FailureCode::DnsTimeout => "its host could not be resolved in time",
+                    _ => "its host cannot be resolved",
+                };
+                UrlProblem { code: code.as_str(), message: message.to_owned() }
+            })
+        })
     }
 
     fn send(&self, request: Outbound) -> Sending {
         let egress = self.0.clone();
         Box::pin(async move {
+            let tls = match request.tls.as_deref().map(|choice| client_tls(&egress, choice)) {
+                None => None,
+                Some(Ok(tls)) => Some(tls),
+                Some(Err(detail)) => {
+                    let code = FailureCode::CertificateUnavailable;
+                    return AttemptOutcome::Failed { code, detail };
+                }
+            };
             // Parsed and vetted once for each version of a subscription.
             let target = request.endpoint.target.get_or_init(|| {
                 egress
                     .guard()
                     .check_url(&request.endpoint.url)
                     .map(Arc::new)
-                    .map_err(|r| r.to_string())
+                    .map_err(|refusal| refusal.for_tenants().1)
             });
             let target = match target {
                 Ok(target) => Arc::clone(target),
@@ -47,6 +87,7 @@ impl Transport for EgressTransport {
                 tenant: request.tenant,
                 pool: PoolKey::new(*request.subscription.as_bytes()),
                 target,
+                tls,
                 path_and_query: request.path_and_query,
                 method: request.method,
                 headers: request.headers,
@@ -61,4 +102,18 @@ impl Transport for EgressTransport {
             egress.send(request).await.outcome
         })
     }
+}
+
+/// Made once for each version of the certificates in it.
+fn client_tls(egress: &Egress, choice: &TlsChoice) -> Result<Arc<egress::ClientTls>, String> {
+    let built = choice.built.get_or_init(|| {
+        let identity = choice.identity.as_ref().map(|view| view.identity()).transpose()?;
+        let authorities: Vec<&[u8]> =
+            choice.authorities.iter().map(|view| view.certificate.pem.as_bytes()).collect();
+        egress
+            .client_tls(identity.as_deref(), &authorities)
+            .map(Arc::new)
+            .map_err(|e| e.to_string())
+    });
+    built.clone()
 }

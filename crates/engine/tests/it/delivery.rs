@@ -272,3 +272,60 @@ async fn a_clock_that_moves_while_the_scheduler_works_does_not_trap_it() {
     };
     tokio::time::timeout(Duration::from_secs(30), done).await.expect("everything is delivered");
 }
+
+/// Many receivers that keep us waiting, and one that does not: how late does it get its events?
+async fn lateness_beside(waiting: impl Fn(usize) -> (Duration, bool)) -> i64 {
+    const SLOTS: usize = 16;
+    let house = House::new();
+    let engine = house.engine_with(9, Options { slots: SLOTS, ..Options::default() }).await;
+    topic(&engine).await;
+    for index in 0..SLOTS {
+        let url = format!("https://slow-{index}/");
+        let (wait, good) = waiting(index);
+        house
+            .receivers
+            .script(&url, move |_, _| (wait, if good { answered(200) } else { refused() }));
+        subscribe(&engine, &url, json!({})).await;
+    }
+    subscribe(&engine, "https://quick/", json!({})).await;
+    let began = house.clock.now();
+    for second in 0..60 {
+        engine.publish(TENANT, publish(&second.to_string(), None)).await.expect("accepted");
+        rest(1).await;
+    }
+    let seen = house.receivers.of("https://quick/");
+    assert_eq!(seen.len(), 60);
+    seen.iter()
+        .zip(0..)
+        .map(|(seen, second)| seen.at.as_millis() - began.as_millis() - second * 1_000)
+        .max()
+        .expect("there were some")
+}
+
+#[tokio::test(start_paused = true)]
+async fn receivers_that_never_answer_do_not_keep_others_waiting() {
+    let late = lateness_beside(|_| (Duration::from_secs(15), false)).await;
+    assert!(late <= 1_100, "{late} ms late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn receivers_that_succeed_slowly_do_not_keep_others_waiting() {
+    let late = lateness_beside(|_| (Duration::from_secs(20), true)).await;
+    assert!(late <= 1_100, "{late} ms late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_receivers_alone_get_their_share_of_the_slots() {
+    let house = House::new();
+    let engine = house.engine_with(9, Options { slots: 16, ..Options::default() }).await;
+    topic(&engine).await;
+    house.receivers.script("https://slow/", |_, _| (Duration::from_secs(5), answered(200)));
+    subscribe(&engine, "https://slow/", json!({})).await;
+    for number in 0..80 {
+        engine.publish(TENANT, publish(&number.to_string(), None)).await.expect("accepted");
+    }
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://slow/").len(), 80, "eight at a time, five seconds each");
+    rest(5).await;
+    assert_eq!(house.counts().await.delivered, 80);
+}

@@ -129,7 +129,7 @@ async fn keys_open_until_they_are_revoked() {
     assert!(engine.bootstrap_key().await.expect("works").is_none(), "only the first");
     assert!(engine.authenticate(&made.text).expect("opens").is_operator());
     let key = engine
-        .create_key(Some(TENANT), vec![Scope::Publish], String::new(), None)
+        .create_key(Some(TENANT), vec![Scope::Publish], String::new(), None, None)
         .await
         .expect("made");
     assert!(!engine.authenticate(&key.text).expect("opens").is_operator());

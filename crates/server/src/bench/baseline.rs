@@ -32,6 +32,7 @@ fn request(target: &Arc<Target>, body: Bytes) -> Request {
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new([0; 16]),
         target: Arc::clone(target),
+        tls: None,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

@@ -32,6 +32,8 @@ pub(super) struct Home {
     dir: tempfile::TempDir,
     store: String,
     pub(super) key: Option<String>,
+    /// Certificates to trust besides the public roots.
+    roots: Option<PathBuf>,
 }
 
 impl Home {
@@ -40,7 +42,15 @@ impl Home {
             Some(parent) => tempfile::tempdir_in(parent)?,
             None => tempfile::tempdir()?,
         };
-        Ok(Self { dir, store: store.to_owned(), key: None })
+        Ok(Self { dir, store: store.to_owned(), key: None, roots: None })
+    }
+
+    /// Has servers trust this authority.
+    pub(super) fn trust(&mut self, pem: &str) -> anyhow::Result<()> {
+        let file = self.dir.path().join("roots.pem");
+        std::fs::write(&file, pem)?;
+        self.roots = Some(file);
+        Ok(())
     }
 
     /// Starts `posthorn serve` on this data.
@@ -51,8 +61,11 @@ impl Home {
         } else {
             format!("store:\n  url: {}\n", self.store)
         };
+        let roots = self.roots.as_ref();
+        let roots = roots.map(|file| format!("  extra_roots: {}\n", file.display()));
+        let roots = roots.unwrap_or_default();
         let config = format!(
-            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
+            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\n{roots}log:\n  level: warn\nseal:\n  key: file:{}\n",
             path.join("seal.key").display()
         );
         if !path.join("seal.key").exists() {
@@ -155,6 +168,22 @@ impl Server {
         self.peak_kib.store(0, Ordering::Relaxed);
     }
 
+    /// Open descriptors.
+    pub(super) fn descriptors(&self) -> usize {
+        let folder =
+            self.child.id().and_then(|pid| std::fs::read_dir(format!("/proc/{pid}/fd")).ok());
+        folder.map_or(0, Iterator::count)
+    }
+
+    /// A gauge of its metrics, as a whole number; 0 while it was never set.
+    pub(super) async fn gauge(&self, name: &str) -> anyhow::Result<u64> {
+        let mut caller = Caller::open(self).await?;
+        let text = caller.text("GET", "/metrics", "").await?;
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Ok(value.unwrap_or(0.0) as u64)
+    }
+
     /// Kills it, as a power cut would.
     pub(super) async fn kill(mut self) -> anyhow::Result<()> {
         self.watch.abort();
@@ -169,26 +198,53 @@ impl Server {
         path: &str,
         body: &serde_json::Value,
     ) -> anyhow::Result<serde_json::Value> {
-        let key = self.key.as_deref().context("the server under test printed no key")?;
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            self.address,
-            body.len(),
-        );
-        let mut stream = TcpStream::connect(self.address).await?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut reader = Reader::new();
-        let message = reader.next(&mut stream, || {}).await?.context("no answer")?;
-        let code = status(&reader.bytes()[..message.head]);
-        let text = &reader.bytes()[message.head..message.head + message.body];
-        if !(200..300).contains(&code) {
-            bail!("{method} {path}: {code} {}", String::from_utf8_lossy(text));
-        }
+        let text = Caller::open(self).await?.text(method, path, &body).await?;
         if text.is_empty() {
             return Ok(serde_json::Value::Null);
         }
-        Ok(serde_json::from_slice(text)?)
+        Ok(serde_json::from_str(&text)?)
+    }
+}
+
+/// One connection to a server's API, for many calls.
+pub(super) struct Caller {
+    stream: TcpStream,
+    reader: Reader,
+    address: SocketAddr,
+    key: String,
+}
+
+impl Caller {
+    pub(super) async fn open(server: &Server) -> anyhow::Result<Self> {
+        let key = server.key.clone().context("the server under test printed no key")?;
+        let stream = TcpStream::connect(server.address).await?;
+        Ok(Self { stream, reader: Reader::new(), address: server.address, key })
+    }
+
+    /// Reads something; the JSON answer.
+    pub(super) async fn get(&mut self, path: &str) -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.text("GET", path, "").await?)?)
+    }
+
+    async fn text(&mut self, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.address,
+            self.key,
+            body.len(),
+        );
+        self.stream.write_all(request.as_bytes()).await?;
+        let message = self.reader.next(&mut self.stream, || {}).await?.context("no answer")?;
+        let bytes = self.reader.bytes();
+        let code = status(&bytes[..message.head]);
+        let text = &bytes[message.head..message.head + message.body];
+        let text = String::from_utf8_lossy(text).into_owned();
+        self.reader.consume(&message);
+        if !(200..300).contains(&code) {
+            bail!("{method} {path}: {code} {text}");
+        }
+        Ok(text)
     }
 }
 

@@ -37,14 +37,14 @@ pub(super) struct Load {
 }
 
 /// One request, built once; numbers are patched in place.
-struct Request {
-    bytes: Vec<u8>,
+pub(super) struct Request {
+    pub(super) bytes: Vec<u8>,
     /// Where the number of each event is; the time follows at a fixed distance.
     places: Vec<usize>,
 }
 
 impl Request {
-    fn new(target: &Target, turn: usize) -> Self {
+    pub(super) fn new(target: &Target, turn: usize) -> Self {
         let mut body = Vec::new();
         let mut places = Vec::new();
         if target.topics.is_empty() {
@@ -82,7 +82,7 @@ impl Request {
         Self { bytes, places }
     }
 
-    fn stamp(&mut self, first: u64, now: u64) {
+    pub(super) fn stamp(&mut self, first: u64, now: u64) {
         for (index, place) in self.places.iter().enumerate() {
             let time = place + DIGITS + "\",\"t\":\"".len();
             put_digits(&mut self.bytes[*place..place + DIGITS], first + index as u64);

@@ -1,5 +1,7 @@
 //! The scenarios.
 
+pub(super) mod hostile;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,12 +22,12 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Everything a scenario works with.
-struct Bench<'a> {
-    args: &'a Args,
-    sink: Sink,
-    sink_address: SocketAddr,
-    numbers: Arc<AtomicU64>,
-    home: Home,
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
+    pub(super) sink: Sink,
+    pub(super) sink_address: SocketAddr,
+    pub(super) numbers: Arc<AtomicU64>,
+    pub(super) home: Home,
 }
 
 pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
@@ -45,7 +47,11 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
         Scenario::DeadNeighbour => ("dead-neighbour", bench.dead_neighbour().await?),
         Scenario::Backlog => ("backlog", bench.backlog().await?),
         Scenario::Restart => ("restart", bench.restart().await?),
-        Scenario::Relay => anyhow::bail!("relay is not a scenario of its own"),
+        Scenario::Overload => ("overload", super::overload::run(bench).await?),
+        Scenario::Hostile => ("hostile", bench.hostile().await?),
+        Scenario::Relay | Scenario::HostileFleet => {
+            anyhow::bail!("relay and hostile-fleet are not scenarios of their own")
+        }
     };
     report.scenario = scenario;
     report.store = if args.store == "sqlite" { "sqlite".into() } else { "postgres".into() };
@@ -54,7 +60,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     tracing::info!("{text}");
 }
 
@@ -81,7 +87,12 @@ impl Bench<'_> {
         Ok(topics)
     }
 
-    fn target(&self, server: &Server, topics: Vec<String>, batch: usize) -> anyhow::Result<Target> {
+    pub(super) fn target(
+        &self,
+        server: &Server,
+        topics: Vec<String>,
+        batch: usize,
+    ) -> anyhow::Result<Target> {
         let key = server.key.as_deref().context("the server under test printed no key")?;
         let path = if batch == 1 { "/v1/events" } else { "/v1/events/batch" };
         Ok(Target {

@@ -1,4 +1,8 @@
-//! `posthorn check`: validates the configuration and shows what is in effect, and why.
+//! `posthorn check`: validates the configuration and shows what is in effect, and why. Its
+//! subcommands check other things without a server: URLs, and the address policy itself.
+
+mod guard;
+mod url;
 
 use posthorn_domain::policy::profiles::shipped;
 use posthorn_egress::Egress;
@@ -13,7 +17,10 @@ use crate::terminal::{self, Paint};
 
 /// Validate the configuration and show what is in effect, and where it comes from
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Show the documented defaults instead
@@ -24,8 +31,19 @@ pub struct Args {
     profiles: bool,
 }
 
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Other {
+    Url(url::Args),
+    Guard(guard::Args),
+}
+
 /// Runs it.
 pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+    match &args.other {
+        Some(Other::Url(args)) => return url::run(args, json),
+        Some(Other::Guard(args)) => return guard::run(args, json),
+        None => {}
+    }
     if args.defaults {
         return Ok(terminal::data(DEFAULTS.trim_end())?);
     }
@@ -106,7 +124,7 @@ fn redacted(key: &str, value: &Value) -> Value {
 }
 
 fn redact_url(text: &str) -> String {
-    let Ok(mut url) = url::Url::parse(text) else {
+    let Ok(mut url) = ::url::Url::parse(text) else {
         return if text == "sqlite" { text.to_owned() } else { "(redacted)".to_owned() };
     };
     if matches!(url.scheme(), "env" | "file") {

@@ -1,5 +1,7 @@
 //! `posthorn keys`: API keys over the API, and seal keys without a server.
 
+mod rotate;
+
 use std::path::{Path, PathBuf};
 
 use http::Method;
@@ -30,11 +32,27 @@ pub enum Command {
         /// When it stops working, e.g. 2027-01-01T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
+        /// Requests, and events of batches, per second; the server's default when absent
+        #[arg(long, value_name = "NUMBER")]
+        rate_limit: Option<u32>,
     },
     /// Revoke a key; it opens nothing from then on
     Revoke {
         /// Its id
         id: String,
+    },
+    /// Change the key that seals secrets at rest, while the server runs
+    ///
+    /// Three steps, each of which may be repeated or be cut short: `--begin FILE` puts a new key in
+    /// front of the old one; then the server is started anew; `--finish FILE` seals everything anew,
+    /// checks it, and takes the old key out. Without either, everything is sealed anew.
+    RotateSeal {
+        /// The file of the key, e.g. posthorn-data/seal.key: put a new key first; needs no server
+        #[arg(long, value_name = "FILE", conflicts_with = "finish")]
+        begin: Option<PathBuf>,
+        /// The same file: seal everything anew, and move the old key to FILE.former
+        #[arg(long, value_name = "FILE")]
+        finish: Option<PathBuf>,
     },
     /// Make a key for sealing secrets at rest; needs no server
     GenerateSeal {
@@ -49,8 +67,12 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
     if let Command::GenerateSeal { to } = command {
         return generate_seal(to.as_deref());
     }
+    if let Command::RotateSeal { begin: Some(file), .. } = command {
+        return rotate::begin(file);
+    }
     let context = Context::new(access, json)?;
     match command {
+        Command::RotateSeal { finish, .. } => rotate::run(&context, finish.as_deref()).await,
         Command::List(limit) => {
             let list = context.client.list("/v1/keys", &[], limit.items()).await?;
             let columns = [
@@ -60,10 +82,11 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
                 ("DESCRIPTION", "description"),
                 ("EXPIRES", "expires_at"),
                 ("REVOKED", "revoked_at"),
+                ("LAST USED", "last_used_at"),
             ];
             context.show_list(&list, &columns)
         }
-        Command::Create { scopes, description, expires_at } => {
+        Command::Create { scopes, description, expires_at, rate_limit } => {
             let mut body = json!({"scopes": scopes, "description": description});
             if !scopes.iter().any(|scope| scope == "operator") {
                 let tenant = access.tenant.clone().unwrap_or_else(|| "default".to_owned());
@@ -72,10 +95,21 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             if let Some(at) = expires_at {
                 body["expires_at"] = Value::String(at.clone());
             }
+            if let Some(limit) = rate_limit {
+                body["rate_limit"] = Value::from(*limit);
+            }
             let made = context.client.post("/v1/keys", &body).await?;
             terminal::note(Paint::stderr().warn("the key is shown once; keep it"));
-            let fields =
-                ["key", "id", "tenant", "scopes", "description", "created_at", "expires_at"];
+            let fields = [
+                "key",
+                "id",
+                "tenant",
+                "scopes",
+                "description",
+                "created_at",
+                "expires_at",
+                "rate_limit",
+            ];
             context.show_one(&made, &fields)
         }
         Command::Revoke { id } => {

@@ -9,7 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::values::ByteSize;
+use super::values::{ByteSize, Port};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +18,7 @@ pub(super) struct RawConfig {
     pub(super) store: RawStore,
     pub(super) egress: RawEgress,
     pub(super) engine: RawEngine,
+    pub(super) admission: RawAdmission,
     pub(super) profiles: BTreeMap<String, RawProfile>,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
@@ -29,11 +30,21 @@ pub(super) struct RawConfig {
 pub(super) struct RawServer {
     pub(super) listen: String,
     pub(super) connections: usize,
+    pub(super) connections_per_address: usize,
     pub(super) body: ByteSize,
     pub(super) batch_body: ByteSize,
     pub(super) head: ByteSize,
     pub(super) head_timeout: Span,
     pub(super) stop_timeout: Span,
+    pub(super) identity: RawIdentity,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawIdentity {
+    pub(super) thumbprint_header: Option<String>,
+    pub(super) subject_header: Option<String>,
+    pub(super) proxies: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +63,12 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEgress {
     pub(super) allow: Vec<String>,
+    pub(super) deny: Vec<String>,
+    pub(super) ports: Vec<Port>,
     pub(super) https_only: bool,
+    pub(super) allow_idn: bool,
+    pub(super) nat64: bool,
+    pub(super) dangerously_allow_metadata: bool,
     pub(super) resolvers: Vec<String>,
     pub(super) extra_roots: Option<String>,
     pub(super) user_agent: Option<String>,
@@ -84,6 +100,23 @@ pub(super) struct RawEngine {
     pub(super) drain: Span,
     pub(super) rotation_overlap: Span,
     pub(super) rotation_overlap_max: Span,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAdmission {
+    pub(super) key_rate: u32,
+    pub(super) pending_quota: u64,
+    pub(super) pending_refresh: Span,
+    pub(super) commit_delay: Span,
+    pub(super) commit_interval: Span,
+    pub(super) refusal_hold: Span,
+    pub(super) disk_warn: u8,
+    pub(super) disk_refuse: u8,
+    pub(super) disk_refresh: Span,
+    pub(super) auth_failures: u32,
+    pub(super) tests: u32,
+    pub(super) redrives: u32,
 }
 
 #[derive(Debug, Deserialize)]

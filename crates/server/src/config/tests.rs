@@ -91,6 +91,10 @@ fn wrong_values_are_named_with_their_source() {
     bad("server: [\n", &[], &["file "]);
     bad("", &[("POSTHORN__ENGINE__PAYLOAD", "12KB")], &["engine.payload", "256KiB", "environment"]);
     bad("egress: {allow: [10.0.0.0/99]}\n", &[], &["egress.allow", "10.0.0.0/99"]);
+    bad("egress: {deny: [nowhere]}\n", &[], &["egress.deny", "nowhere"]);
+    bad("egress: {ports: [443, 0]}\n", &[], &["egress.ports", "1 to 65535"]);
+    bad("egress: {ports: [70000]}\n", &[], &["egress.ports", "1 to 65535"]);
+    bad("", &[("POSTHORN__EGRESS__PORTS", "https")], &["egress.ports", "1 to 65535"]);
     bad("log: {format: xml}\n", &[], &["log.format", "auto, human or json"]);
     bad("store: {url: 'mysql://u:pw@h'}\n", &[], &["store.url: must be sqlite"]);
     bad("engine: {lease: 2s}\n", &[], &["engine.lease", "three times"]);
@@ -101,6 +105,8 @@ fn wrong_values_are_named_with_their_source() {
 fn texts_of_the_environment_take_the_kind_of_their_key() {
     let env = [
         ("POSTHORN__EGRESS__ALLOW", "127.0.0.1, 10.0.0.0/8:80"),
+        ("POSTHORN__EGRESS__DENY", "192.0.2.0/24:443"),
+        ("POSTHORN__EGRESS__PORTS", "443, 8443"),
         ("POSTHORN__EGRESS__HTTPS_ONLY", "true"),
         ("POSTHORN__EGRESS__USER_AGENT", "007"),
         ("POSTHORN__PROFILES__QUICK", "{policy: {schedule: {max_attempts: 2}}}"),
@@ -109,6 +115,8 @@ fn texts_of_the_environment_take_the_kind_of_their_key() {
     ];
     let config = good("", &env, &[]).config;
     assert_eq!(config.egress.allow.len(), 2);
+    assert_eq!(config.egress.deny.len(), 1);
+    assert_eq!(config.egress.ports, [443, 8443]);
     assert!(config.egress.https_only);
     assert_eq!(config.egress.user_agent, "007");
     let quick = &config.engine.profiles[&ProfileName::new("quick").expect("a name")];

@@ -43,6 +43,29 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// A port, as a number or, from the environment, as its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port(pub u16);
+
+impl<'de> Deserialize<'de> for Port {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(i64),
+            Text(String),
+        }
+        let port = match Written::deserialize(deserializer) {
+            Ok(Written::Number(number)) => u16::try_from(number).ok(),
+            Ok(Written::Text(text)) => text.parse().ok(),
+            Err(_) => None,
+        };
+        port.filter(|port| *port != 0)
+            .map(Self)
+            .ok_or_else(|| de::Error::custom("a port is a number from 1 to 65535"))
+    }
+}
+
 /// Where a secret is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {

@@ -92,3 +92,81 @@ fn a_named_file_must_be_there() {
     assert_exit(&output, 78);
     assert_says(&output, &["gone.yaml", "cannot be read"]);
 }
+
+fn lines(output: &std::process::Output) -> Vec<Value> {
+    out(output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn check_url_says_for_each_url_whether_it_may_be_a_receiver() {
+    let home = Home::new();
+    let bare = home.path().join("bare.yaml");
+    std::fs::write(&bare, "").expect("written");
+    let ask = |flags: &[&str], urls: &[&str]| {
+        let all = [&["check", "url", "--json", "--config", "bare.yaml"], flags, &["--"], urls];
+        run(home.path(), &all.concat())
+    };
+    let urls = ["HTTPS://Example.COM./a", "http://2130706433/", "--json", "http://a b/", ""];
+    let output = ask(&[], &urls);
+    assert_exit(&output, 1);
+    let said = lines(&output);
+    let expected = [
+        (true, Value::Null, Value::from("https://example.com/a")),
+        (false, "address_not_public".into(), Value::Null),
+        (false, "url_unparseable".into(), Value::Null),
+        (false, "url_unparseable".into(), Value::Null),
+        (false, "url_surrounded_by_blanks".into(), Value::Null),
+    ];
+    assert_eq!(said.len(), urls.len());
+    for ((line, url), (allowed, reason, normalised)) in said.iter().zip(urls).zip(expected) {
+        assert_eq!(line["url"], url);
+        assert_eq!(line["allowed"], allowed, "{line}");
+        assert_eq!(line["reason"], reason, "{line}");
+        assert_eq!(line["normalised"], normalised, "{line}");
+        assert_eq!(line.as_object().expect("object").len(), 4);
+    }
+    assert_exit(&ask(&[], &["https://example.com/", "https://example.org/"]), 0);
+
+    // The operator's rules apply, but nothing opens the server's own port.
+    let rules =
+        ["--allow", "127.0.0.0/8", "--set", "egress.deny=127.0.0.9", "--listen", "127.0.0.1:7777"];
+    let output =
+        ask(&rules, &["http://127.0.0.1:9/", "http://127.0.0.9/", "http://127.0.0.1:7777/"]);
+    assert_exit(&output, 1);
+    let reasons: Vec<Value> = lines(&output).iter().map(|line| line["reason"].clone()).collect();
+    assert_eq!(reasons, [Value::Null, "address_denied".into(), "address_own_listener".into()]);
+
+    // For people, and without making anything.
+    let output =
+        run(home.path(), &["check", "url", "--", "https://example.com", "http://\u{1b}[2J/"]);
+    assert_exit(&output, 1);
+    assert!(out(&output).contains("allowed https://example.com/"), "{}", out(&output));
+    assert!(!out(&output).contains('\u{1b}'), "{}", out(&output));
+    assert_says(&output, &["1 of 2 URLs may not be receivers"]);
+    assert_exit(&run(home.path(), &["check", "url"]), 2);
+    assert!(!home.data().exists());
+}
+
+#[test]
+fn check_url_keeps_the_database_closed() {
+    let home = Home::new();
+    let output = posthorn(home.path())
+        .args(["check", "url", "--json", "--allow", "10.0.0.0/8", "--"])
+        .args(["http://10.0.0.7:6543/", "http://10.0.0.7:8080/", "https://db.example.com/"])
+        .env("POSTHORN__STORE__URL", "postgres://u:p@10.0.0.7:6543,db.example.com:5432/d")
+        .output()
+        .expect("runs");
+    let reasons: Vec<Value> = lines(&output).iter().map(|line| line["reason"].clone()).collect();
+    assert_eq!(reasons, ["address_own_listener".into(), Value::Null, "url_host_own".into()]);
+}
+
+#[test]
+fn check_guard_compares_the_address_policy_with_its_reference() {
+    let home = Home::new();
+    let output = run(home.path(), &["check", "guard", "--json", "--v6", "20000", "--seed", "5"]);
+    assert_exit(&output, 0);
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["differences"], serde_json::json!([]));
+    assert_eq!(said["v6_compared"], 20_000);
+    assert!(said["v4_compared"].as_u64().expect("a number") > 4_000_000);
+}

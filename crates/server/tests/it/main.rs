@@ -1,10 +1,13 @@
 //! Drives the real program, as an operator would.
 
-mod canaries;
+mod canary;
 mod commands;
 mod configuration;
 mod documents;
 mod harness;
+mod mutual_tls;
 mod postgres;
+mod rotation;
 mod serving;
+mod token_canary;
 mod verify;

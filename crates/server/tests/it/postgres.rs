@@ -1,8 +1,12 @@
 //! The same program on PostgreSQL.
 
+use std::time::{Duration, Instant};
+
+use posthorn_store::{CatalogChange, Store as _};
+use posthorn_store_postgres::PostgresStore;
 use posthorn_testpg::{Error, TestPostgres};
 
-use crate::harness::{Home, Running, assert_exit, assert_says, eventually, posthorn};
+use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn};
 
 /// A database, or nothing on machines without PostgreSQL.
 fn database() -> Option<TestPostgres> {
@@ -13,7 +17,7 @@ fn database() -> Option<TestPostgres> {
     }
 }
 
-fn configure(home: &Home, url: &str) {
+pub(crate) fn configure(home: &Home, url: &str) {
     let file = home.path().join("posthorn.yaml");
     let config = std::fs::read_to_string(&file).expect("there");
     let store = format!("{config}store: {{url: 'file:{}'}}\n", home.path().join("url").display());
@@ -58,4 +62,45 @@ fn a_database_that_refuses_us_is_named_at_once() {
         posthorn(home.path()).args(["serve", "--set", "store.wait=3s"]).output().expect("runs");
     assert_ne!(output.status.code(), Some(0));
     assert_says(&output, &["no_such_database", "store.url"]);
+}
+
+/// What was revoked behind the nodes' backs, so that no hint of it ever came, is noticed all the same:
+/// every sign of life of a node compares catalogs.
+#[test]
+fn a_revoked_key_opens_nothing_on_any_node_within_five_seconds_although_no_hint_came() {
+    let Some(database) = database() else { return };
+    let (mut one, mut two) = (Home::new(), Home::new());
+    configure(&one, &database.url());
+    configure(&two, &database.url());
+    let first = one.serve();
+    two.key.clone_from(&one.key);
+    let second = two.serve();
+    let made = first.ask(&["keys", "create", "--scope", "read"]);
+    let (id, key) = (made["id"].as_str().expect("an id"), made["key"].as_str().expect("a key"));
+    let opens = |server: &Server| {
+        let list =
+            server.command().args(["events", "list", "--json"]).env("POSTHORN_KEY", key).output();
+        list.expect("runs").status.success()
+    };
+    assert!(opens(&first) && opens(&second));
+
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let options = posthorn_store_postgres::Options::new(database.url());
+        let store = PostgresStore::connect(options).await.expect("a connection");
+        let at = posthorn_domain::Timestamp::from_millis(1);
+        let id = id.parse().expect("an id");
+        store.change_catalog(CatalogChange::RevokeKey { id, at }).await.expect("revoked");
+    });
+    let revoked = Instant::now();
+    for server in [&first, &second] {
+        eventually("the refusal", || (!opens(server)).then_some(()));
+    }
+    assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
+    // Uses were seen on both nodes, and are one list.
+    let keys = second.ask(&["keys", "list"]);
+    let used = keys["items"].as_array().into_iter().flatten().find(|listed| listed["id"] == id);
+    assert!(used.is_some_and(|key| key["last_used_at"].is_string()), "{keys}");
+    first.stop();
+    second.stop();
 }

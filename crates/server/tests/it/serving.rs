@@ -211,6 +211,7 @@ fn a_receiver_that_is_gone_is_told_in_status_log_and_metrics() {
 fn get(url: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");
+    #[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
     let mut stream = std::net::TcpStream::connect(address).expect("connects");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("sends");

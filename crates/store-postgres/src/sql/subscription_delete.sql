@@ -1,5 +1,5 @@
 with gone as (
-    update subscription set deleted_at = $3, version = $4
+    update subscription set deleted_at = $3, version = $4, secrets = '[]'
     where tenant = $1 and id = $2 and deleted_at is null
     returning id
 )

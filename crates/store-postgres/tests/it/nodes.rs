@@ -292,7 +292,9 @@ async fn nodes_may_start_on_an_empty_database_at_once() {
     }
     let client = raw(&url).await;
     let row = client.query_one("select count(*) from migration", &[]).await.expect("a count");
-    assert_eq!(row.get::<_, i64>(0), 1);
+    let files =
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).expect("migrations");
+    assert_eq!(row.get::<_, i64>(0), files.count() as i64, "each was applied once");
     for store in &stores {
         store.ping().await.expect("an answer");
     }

@@ -9,7 +9,7 @@ use crate::fixture::{database, options, raw};
 const LARGE: [&str; 5] = ["event", "delivery_live", "delivery_done", "attempt", "idempotency"];
 /// Statements that may: they count; or they are maintenance of days that no longer grow, so that
 /// what the server believes of them is true.
-const MAY_SCAN: [&str; 3] = ["count_events", "count_deliveries", "prune_bite"];
+const MAY_SCAN: [&str; 4] = ["count_events", "count_deliveries", "pending_by_tenant", "prune_bite"];
 
 fn statements() -> Vec<(String, String)> {
     let fixed = sql::ALL

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, KeyId, SealedSecret, Subscription, SubscriptionId, Tenant, TenantId,
-    Topic,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, SealedSecret,
+    Subscription, SubscriptionId, Tenant, TenantId, Thumbprint, Timestamp, Topic,
 };
 use posthorn_store::{CatalogDelta, TenantEntry};
 use rusqlite::{Connection, Row};
@@ -49,7 +49,7 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
     })?;
     subscriptions(conn, since, &mut delta)?;
     let keys = "select o.id, t.id, o.description, o.scopes, o.hash, o.created_at, o.expires_at, \
-                o.revoked_at from api_key o left join tenant t on t.no = o.tenant";
+                o.revoked_at, o.rate_limit from api_key o left join tenant t on t.no = o.tenant";
     each(conn, keys, since, |row| {
         let columns = Columns::of(row, "api_key", 0);
         delta.keys.push(ApiKey {
@@ -61,10 +61,65 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
             created_at: columns.time(5)?,
             expires_at: columns.maybe_time(6)?,
             revoked_at: columns.maybe_time(7)?,
+            rate_limit: columns
+                .maybe_int(8)?
+                .map(|limit| u32::try_from(limit).map_err(|_| columns.corrupt("not a rate")))
+                .transpose()?,
         });
         Ok(())
     })?;
+    certificates(conn, since, &mut delta)?;
     Ok(delta)
+}
+
+fn certificates(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {
+    let sql = "select o.id, t.id, o.kind, o.description, o.owner, o.host, o.scopes, o.thumbprint, \
+               o.subject, o.pem, o.sealed_key, o.not_before, o.not_after, o.created_at, \
+               o.updated_at, o.revoked_at, o.version, o.deleted \
+               from certificate o join tenant t on t.no = o.tenant";
+    each(conn, sql, since, |row| {
+        let columns = Columns::of(row, "certificate", 0);
+        let id = CertificateId::from_bytes(columns.array(0)?);
+        let tenant = TenantId::from_bytes(columns.array(1)?);
+        if columns.int(17)? != 0 {
+            delta.removed_certificates.push((tenant, id));
+            return Ok(());
+        }
+        let text = |at| columns.text(at).map(str::to_owned);
+        delta.certificates.push(Certificate {
+            id,
+            tenant,
+            kind: CertificateKind::parse(columns.text(2)?)
+                .ok_or_else(|| columns.corrupt("the kind is not known"))?,
+            description: text(3)?,
+            owner: text(4)?,
+            host: text(5)?,
+            scopes: columns.json(6)?,
+            thumbprint: Thumbprint(columns.array(7)?),
+            subject: text(8)?,
+            pem: text(9)?,
+            sealed_key: columns.maybe_bytes(10)?,
+            not_before: columns.time(11)?,
+            not_after: columns.time(12)?,
+            created_at: columns.time(13)?,
+            updated_at: columns.time(14)?,
+            revoked_at: columns.maybe_time(15)?,
+            version: CatalogVersion(columns.number(16)?),
+        });
+        Ok(())
+    })
+}
+
+/// When each key was last used.
+pub(crate) fn keys_used(conn: &Connection) -> Result<Vec<(KeyId, Timestamp)>, Failure> {
+    let mut statement = conn.prepare_cached("select key, used_at from key_use")?;
+    let mut rows = statement.query([])?;
+    let mut uses = Vec::new();
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "key_use", 0);
+        uses.push((KeyId::from_bytes(columns.array(0)?), columns.time(1)?));
+    }
+    Ok(uses)
 }
 
 fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! Questions about events, deliveries, attempts and redrives.
 
+use std::collections::BTreeMap;
+
 use posthorn_domain::{
     Attempt, Delivery, DeliveryId, Event, EventId, Redrive, RedriveId, TenantId,
 };
@@ -183,6 +185,18 @@ pub(crate) fn counts(conn: &Connection, tenant: Option<TenantId>) -> Result<Coun
         }
     }
     Ok(counts)
+}
+
+pub(crate) fn pending_by_tenant(conn: &Connection) -> Result<Vec<(TenantId, u64)>, Failure> {
+    let mut statement = conn.prepare_cached(sql::PENDING_BY_SUBSCRIPTION)?;
+    let mut rows = statement.query([])?;
+    let mut counts = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "delivery", 0);
+        let tenant = TenantId::from_bytes(columns.array(0)?);
+        *counts.entry(tenant).or_insert(0) += columns.number::<u64>(1)?;
+    }
+    Ok(counts.into_iter().collect())
 }
 
 /// What is read of a redrive; `t` is its tenant.

@@ -1,8 +1,8 @@
 //! Changes of the catalog.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Shard, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
-    Topic, TopicName,
+    ApiKey, CatalogVersion, KeyId, Shard, Subscription, SubscriptionId, Tenant, TenantId,
+    Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, Refusal};
 use rusqlite::{OptionalExtension, ToSql, params};
@@ -37,6 +37,19 @@ pub(crate) fn change(
                 None => return Ok(writer.cache.version),
             }
         }
+        CatalogChange::CreateCertificate(certificate) => catalog.create_certificate(certificate)?,
+        CatalogChange::UpdateCertificate { certificate, expected } => {
+            catalog.update_certificate(certificate, *expected)?
+        }
+        CatalogChange::RevokeCertificate { tenant, id, at } => {
+            match catalog.revoke_certificate(*tenant, *id, *at)? {
+                Some(tenant) => Some(tenant),
+                None => return Ok(writer.cache.version),
+            }
+        }
+        CatalogChange::DeleteCertificate { tenant, id } => {
+            catalog.delete_certificate(*tenant, *id)?
+        }
     };
     let conn = &writer.conn;
     conn.execute("update store set catalog_version = ?1", [int(next.0)])?;
@@ -50,18 +63,31 @@ pub(crate) fn change(
     Ok(next)
 }
 
+/// Writes down when keys were last used.
+pub(crate) fn touch_keys(writer: &Writer, uses: &[(KeyId, Timestamp)]) -> Result<(), Failure> {
+    // The `where` keeps sqlite from reading `on` as part of a join.
+    let mut statement = writer.conn.prepare_cached(
+        "insert into key_use (key, used_at) select id, ?2 from api_key where id = ?1 \
+         on conflict do update set used_at = max(used_at, excluded.used_at)",
+    )?;
+    for (id, at) in uses {
+        statement.execute(params![id.as_bytes().as_slice(), at.as_millis()])?;
+    }
+    Ok(())
+}
+
 /// A change under way. Each method returns the number of the tenant that changed.
-struct Change<'w> {
-    writer: &'w mut Writer,
-    next: CatalogVersion,
+pub(super) struct Change<'w> {
+    pub(super) writer: &'w mut Writer,
+    pub(super) next: CatalogVersion,
 }
 
 impl Change<'_> {
-    fn tenant(&self, id: TenantId) -> Result<i64, Failure> {
+    pub(super) fn tenant(&self, id: TenantId) -> Result<i64, Failure> {
         Ok(self.writer.cache.tenants.get(&id).ok_or(Refusal::NotFound)?.no)
     }
 
-    fn exists(&self, sql: &str, values: &[&dyn ToSql]) -> Result<bool, Failure> {
+    pub(super) fn exists(&self, sql: &str, values: &[&dyn ToSql]) -> Result<bool, Failure> {
         Ok(self.writer.conn.prepare_cached(sql)?.exists(values)?)
     }
 
@@ -232,7 +258,8 @@ impl Change<'_> {
             return Err(Refusal::AlreadyExists.into());
         }
         self.writer.conn.execute(
-            "insert into api_key values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            "insert into api_key (id, tenant, description, scopes, hash, created_at, expires_at, \
+             revoked_at, version, rate_limit) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 id,
                 tenant,
@@ -243,6 +270,7 @@ impl Change<'_> {
                 key.expires_at.map(Timestamp::as_millis),
                 key.revoked_at.map(Timestamp::as_millis),
                 int(self.next.0),
+                key.rate_limit,
             ],
         )?;
         Ok(tenant)

@@ -55,7 +55,7 @@ fn changed_or_newer_schema_is_refused() {
     open(directory.path()).expect("migrating again does nothing");
     tamper(directory.path(), "insert into migration values (999, 'later', 0)");
     let newer = open(directory.path()).expect_err("a newer schema");
-    assert!(matches!(newer, OpenError::NewerSchema { found: 999, known: 1 }), "{newer:?}");
+    assert!(matches!(newer, OpenError::NewerSchema { found: 999, .. }), "{newer:?}");
     tamper(
         directory.path(),
         "delete from migration where version = 999; update migration set checksum = 'other'",

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use posthorn_domain::delivery::{Step, SubscriptionEffect};
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
-    ApiKey, Attempt, CancelReason, CatalogVersion, DeadReason, Delivery, DeliveryId, DeliveryState,
-    Destination, Event, EventId, EventType, Fence, Filter, Idempotency, IdempotencyKey, KeyId,
-    Lane, LaneKey, NodeId, ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState,
-    SHARD_COUNT, Scope, Shard, Span, Subscription, SubscriptionId, SubscriptionStatus, Tenant,
-    TenantId, Timestamp, Topic, TopicName,
+    ApiKey, Attempt, CancelReason, CatalogVersion, Certificate, CertificateId, CertificateKind,
+    DeadReason, Delivery, DeliveryId, DeliveryState, Destination, Event, EventId, EventType, Fence,
+    Filter, Idempotency, IdempotencyKey, KeyId, Lane, LaneKey, NodeId, ProfileName, Redrive,
+    RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Subscription,
+    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 
 use super::Fixture;
@@ -86,6 +86,7 @@ pub fn api_key(tenant: Option<TenantId>) -> ApiKey {
         None => vec![Scope::Operator],
     };
     ApiKey {
+        rate_limit: Some(250),
         id: KeyId::new(at(0), unique().into()),
         tenant,
         description: "a key".to_owned(),
@@ -94,6 +95,32 @@ pub fn api_key(tenant: Option<TenantId>) -> ApiKey {
         created_at: at(0),
         expires_at: Some(at(1_000_000)),
         revoked_at: None,
+    }
+}
+
+/// A certificate with a thumbprint of its own.
+pub fn certificate(tenant: TenantId, kind: CertificateKind) -> Certificate {
+    let number = unique();
+    let mut thumbprint = [7; 32];
+    thumbprint[..8].copy_from_slice(&number.to_be_bytes());
+    Certificate {
+        id: CertificateId::new(at(0), number.into()),
+        tenant,
+        kind,
+        description: "a certificate".to_owned(),
+        owner: "DE".to_owned(),
+        host: "receiver.example".to_owned(),
+        scopes: vec![Scope::Read],
+        thumbprint: Thumbprint(thumbprint),
+        subject: "CN=receiver, C=DE".to_owned(),
+        pem: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+        sealed_key: Some(Bytes::from_static(&[0, 255, 1])),
+        not_before: at(-5),
+        not_after: at(5_000),
+        created_at: at(0),
+        updated_at: at(0),
+        revoked_at: None,
+        version: CatalogVersion(0),
     }
 }
 

@@ -315,6 +315,31 @@ pub async fn keys_are_created_once_and_revoked_for_good(fixture: &dyn Fixture) {
     assert_eq!(delta.keys[0].revoked_at, Some(at(3)));
 }
 
+/// The use of keys: times move forward only, strangers are passed over, and no version moves.
+pub async fn uses_of_keys_only_move_forward_and_change_no_version(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (own, operator, stranger) = (api_key(Some(setting.tenant)), api_key(None), api_key(None));
+    for key in [&own, &operator] {
+        change(&setting, CatalogChange::CreateKey(key.clone())).await.expect("create");
+    }
+    let used = async |setting: &Setting| {
+        let mut used = setting.store.keys_used().await.expect("uses");
+        used.retain(|(id, _)| [own.id, operator.id, stranger.id].contains(id));
+        used.sort();
+        used
+    };
+    assert_eq!(used(&setting).await, []);
+    let before = since(&setting, CatalogVersion(0)).await.version;
+    let uses = vec![(own.id, at(5)), (stranger.id, at(5)), (operator.id, at(6))];
+    setting.store.touch_keys(uses).await.expect("touch");
+    setting.store.touch_keys(vec![(own.id, at(7)), (operator.id, at(2))]).await.expect("touch");
+    setting.store.touch_keys(Vec::new()).await.expect("nothing is fine");
+    assert_eq!(used(&setting).await, [(own.id, at(7)), (operator.id, at(6))]);
+    assert_eq!(since(&setting, CatalogVersion(0)).await.version, before);
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(used(&setting).await, [(own.id, at(7)), (operator.id, at(6))]);
+}
+
 /// The catalog is there after a crash, with its versions.
 pub async fn catalog_survives_reopening(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;

@@ -191,6 +191,28 @@ pub async fn counts_are_conserved(fixture: &dyn Fixture) {
     assert_eq!(store.counts(None).await.expect("counts").events, 2);
 }
 
+/// Unfinished work by tenant: parked and in flight included, ended not.
+pub async fn unfinished_deliveries_are_counted_by_tenant(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let (a, b) = (setting.subscribe().await, setting.subscribe().await);
+    let pending = async |setting: &Setting, tenant| {
+        let counts = setting.store.pending_by_tenant().await.expect("counts");
+        counts.iter().find(|(counted, _)| *counted == tenant).map(|(_, count)| *count)
+    };
+    assert_eq!(pending(&setting, setting.tenant).await, None);
+    let first = setting.publish_one(a).await;
+    setting.publish_in(b, whole()).await;
+    setting.publish_in(b, whole()).await;
+    assert_eq!(pending(&setting, setting.tenant).await, Some(3));
+    assert_eq!(pending(&setting, other).await, None);
+    setting.record(first, delivered(), at(2)).await;
+    assert_eq!(pending(&setting, setting.tenant).await, Some(2));
+    setting.unsubscribe(b, at(3)).await;
+    setting.store.sweep_cancelled(10, at(4)).await.expect("sweep");
+    assert_eq!(pending(&setting, setting.tenant).await, None);
+}
+
 /// A store that works says so.
 pub async fn ping_answers(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;

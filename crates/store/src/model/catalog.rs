@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, KeyId, Subscription, SubscriptionId, Tenant, TenantId, Timestamp,
-    Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Subscription,
+    SubscriptionId, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 
 use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
@@ -15,6 +15,8 @@ pub(super) struct Catalog {
     topics: BTreeMap<(TenantId, TopicName), Versioned<Option<Topic>>>,
     subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
+    certificates: BTreeMap<CertificateId, StoredCertificate>,
+    keys_used: BTreeMap<KeyId, Timestamp>,
 }
 
 struct Versioned<T> {
@@ -25,6 +27,11 @@ struct Versioned<T> {
 struct StoredSubscription {
     subscription: Subscription,
     deleted_at: Option<Timestamp>,
+}
+
+struct StoredCertificate {
+    certificate: Certificate,
+    deleted: bool,
 }
 
 impl Default for Catalog {
@@ -41,6 +48,8 @@ impl Default for Catalog {
             topics: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             keys: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            keys_used: BTreeMap::new(),
         }
     }
 }
@@ -139,12 +148,69 @@ impl Catalog {
                 stored.version = next;
                 stored.value.tenant
             }
+            CatalogChange::CreateCertificate(certificate) => {
+                self.known(certificate.tenant)?;
+                if self.certificates.contains_key(&certificate.id) {
+                    return Err(Refusal::AlreadyExists);
+                }
+                self.free_thumbprint(&certificate)?;
+                let (id, tenant) = (certificate.id, certificate.tenant);
+                let certificate = Certificate { version: next, ..*certificate };
+                self.certificates.insert(id, StoredCertificate { certificate, deleted: false });
+                Some(tenant)
+            }
+            CatalogChange::UpdateCertificate { certificate, expected } => {
+                let old = self.live_certificate(certificate.tenant, certificate.id)?;
+                let current = old.certificate.version;
+                if expected != current {
+                    return Err(Refusal::VersionMismatch { current });
+                }
+                let certificate = Certificate {
+                    kind: old.certificate.kind,
+                    created_at: old.certificate.created_at,
+                    revoked_at: old.certificate.revoked_at,
+                    version: next,
+                    ..*certificate
+                };
+                self.free_thumbprint(&certificate)?;
+                let (tenant, id) = (certificate.tenant, certificate.id);
+                self.live_certificate(tenant, id)?.certificate = certificate;
+                Some(tenant)
+            }
+            CatalogChange::RevokeCertificate { tenant, id, at } => {
+                let version = self.version;
+                let stored = self.live_certificate(tenant, id)?;
+                if stored.certificate.revoked_at.is_some() {
+                    return Ok(version);
+                }
+                stored.certificate.revoked_at = Some(at);
+                stored.certificate.version = next;
+                Some(tenant)
+            }
+            CatalogChange::DeleteCertificate { tenant, id } => {
+                let stored = self.live_certificate(tenant, id)?;
+                stored.deleted = true;
+                stored.certificate.sealed_key = None;
+                stored.certificate.version = next;
+                Some(tenant)
+            }
         };
         self.version = next;
         if let Some(entry) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) {
             entry.version = next;
         }
         Ok(next)
+    }
+
+    pub(super) fn touch_keys(&mut self, uses: Vec<(KeyId, Timestamp)>) {
+        for (id, at) in uses.into_iter().filter(|(id, _)| self.keys.contains_key(id)) {
+            let last = self.keys_used.entry(id).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
+
+    pub(super) fn keys_used(&self) -> Vec<(KeyId, Timestamp)> {
+        self.keys_used.iter().map(|(id, at)| (*id, *at)).collect()
     }
 
     fn known(&self, tenant: TenantId) -> Result<(), Refusal> {
@@ -160,6 +226,32 @@ impl Catalog {
             .get_mut(&id)
             .filter(|s| s.subscription.tenant == tenant && s.deleted_at.is_none())
             .ok_or(Refusal::NotFound)
+    }
+
+    fn live_certificate(
+        &mut self,
+        tenant: TenantId,
+        id: CertificateId,
+    ) -> Result<&mut StoredCertificate, Refusal> {
+        self.certificates
+            .get_mut(&id)
+            .filter(|stored| stored.certificate.tenant == tenant && !stored.deleted)
+            .ok_or(Refusal::NotFound)
+    }
+
+    /// A caller is told by its thumbprint, so two of them cannot have the same.
+    fn free_thumbprint(&self, new: &Certificate) -> Result<(), Refusal> {
+        let taken = self.certificates.values().any(|stored| {
+            let old = &stored.certificate;
+            !stored.deleted
+                && old.id != new.id
+                && old.kind == CertificateKind::Caller
+                && old.thumbprint == new.thumbprint
+        });
+        match new.kind {
+            CertificateKind::Caller if taken => Err(Refusal::AlreadyExists),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn since(&self, since: CatalogVersion) -> CatalogDelta {
@@ -183,6 +275,16 @@ impl Catalog {
         }
         let keys = self.keys.values().filter(|key| key.version > since);
         delta.keys.extend(keys.map(|key| key.value.clone()));
+        for (id, stored) in &self.certificates {
+            if stored.certificate.version > since {
+                match stored.deleted {
+                    false => delta.certificates.push(stored.certificate.clone()),
+                    true => {
+                        delta.removed_certificates.push((stored.certificate.tenant, *id));
+                    }
+                }
+            }
+        }
         delta
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, NodeId, Redrive, RedriveId,
-    Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
+    RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::model::ModelStore;
 use posthorn_store::{
@@ -188,6 +188,14 @@ impl Store for FaultStore {
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
         self.call(false, move |reach| at_once(reach.model.catalog_since(since))).await
+    }
+
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        self.call(true, move |reach| at_once(reach.model.touch_keys(uses.clone()))).await
+    }
+
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>> {
+        self.call(false, move |reach| at_once(reach.model.keys_used())).await
     }
 
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
@@ -444,6 +452,15 @@ impl Store for FaultStore {
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
         self.call(false, move |reach| at_once(reach.model.counts(tenant))).await
+    }
+
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
+        // Asked every few seconds by every node: by the shorter way too.
+        if self.reach.world.faults.lock().outage {
+            return Err(unavailable());
+        }
+        self.reach.link.passable().await;
+        self.reach.model.pending_by_tenant().await
     }
 
     async fn ping(&self) -> Result<()> {

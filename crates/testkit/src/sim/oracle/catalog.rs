@@ -85,7 +85,13 @@ impl Oracle {
                 self.unsubscribed(*id, now);
                 Some(*tenant)
             }
-            CatalogChange::CreateKey(_) | CatalogChange::RevokeKey { .. } => None,
+            // No simulated world has certificates.
+            CatalogChange::CreateCertificate(_)
+            | CatalogChange::UpdateCertificate { .. }
+            | CatalogChange::RevokeCertificate { .. }
+            | CatalogChange::DeleteCertificate { .. }
+            | CatalogChange::CreateKey(_)
+            | CatalogChange::RevokeKey { .. } => None,
         };
         if let Some(tenant) = tenant {
             let before = self.tenants.insert(tenant, to);
@@ -141,7 +147,8 @@ impl Oracle {
         all.sort_by_key(|sealed| std::cmp::Reverse(sealed.created_at));
         all.into_iter()
             .filter_map(|sealed| {
-                let mut context = b"subscription-secret\0".to_vec();
+                let mut context = b"subscription-secret 2\0".to_vec();
+                context.extend_from_slice(subscription.tenant.as_bytes());
                 context.extend_from_slice(subscription.id.as_bytes());
                 context.extend_from_slice(sealed.name.as_str().as_bytes());
                 let opened = self.vault.open(&context, &sealed.sealed).ok()?;

@@ -1,4 +1,5 @@
-//! Secrets that went through the whole server and must not be found anywhere afterwards.
+//! Access tokens, client secrets and private keys must not be found in what a server leaves behind.
+//! The other kinds of secrets are looked for by [`canary`](crate::canary).
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -33,7 +34,7 @@ fn token_server(token: &'static str) -> String {
 }
 
 #[test]
-fn no_secret_is_in_the_log_at_its_highest_level_nor_in_the_data() {
+fn no_token_client_secret_or_private_key_is_in_the_log_or_the_data() {
     const TOKEN: &str = "canary-access-token-71f0";
     let mut home = Home::new();
     let config = home.path().join("posthorn.yaml");
@@ -45,28 +46,14 @@ fn no_secret_is_in_the_log_at_its_highest_level_nor_in_the_data() {
     let (listener, address) = server.listen(&["--json", "--fail-first", "3"]);
     let token_url = token_server(TOKEN);
     let ed = SigningSecret::generate_ed25519().to_text();
-    let hmac = SigningSecret::generate().to_text();
+    let client = |form: &str| {
+        json!({"kind": "oauth2", "token_url": token_url, "client_id": "me", "secret": "s",
+            "client_auth": form})
+    };
     let auth = [
-        (
-            json!({"kind": "oauth2", "token_url": token_url, "client_id": "me", "secret": "s"}),
-            "canary-client-secret-1b",
-        ),
-        (json!({"kind": "bearer", "secret": "s"}), "canary-bearer-secret-2c"),
-        (json!({"kind": "basic", "user": "me", "secret": "s"}), "canary-basic-secret-3d"),
-        (
-            json!({"kind": "secret_header", "header": "X-Key", "secret": "s"}),
-            "canary-header-secret-4e",
-        ),
-        (
-            json!({"kind": "otp", "method": "static", "hash": "sha1", "secret": "s"}),
-            "canary-otp-secret-5f",
-        ),
-        (
-            json!({"kind": "zgw_jwt", "client_id": "me", "secret": "s", "lifetime": "1h"}),
-            "canary-jwt-secret-60",
-        ),
+        (client("basic"), "canary-client-secret-1b"),
+        (client("post"), "canary-client-secret-2c"),
         (json!({"kind": "standard_webhooks", "secret": "s"}), ed.as_str()),
-        (json!({"kind": "standard_webhooks", "secret": "s"}), hmac.as_str()),
     ];
     let mut canaries = vec![TOKEN.to_owned()];
     for (auth, secret) in &auth {

@@ -1,0 +1,373 @@
+//! Tenants cannot see each other: a matrix made from the OpenAPI document itself, so that a route or
+//! a parameter that is added is in it without anybody thinking of it.
+//!
+//! Every operation × every place for an id (path, query, body) × every kind of id that is not one's
+//! own × every scope: the answer has the same bytes as for an id that nobody has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthorn_api::openapi_document;
+use posthorn_domain::Scope;
+use serde_json::{Value, json};
+
+use crate::certificates::client_certificate;
+use crate::harness::{Ask, Reply, Server};
+
+/// What tenant `acme` has, by what ids of it begin with; topics have names.
+struct Belongings {
+    ids: BTreeMap<&'static str, String>,
+    /// Had, once.
+    deleted: String,
+}
+
+impl Belongings {
+    async fn make(server: &Server) -> Self {
+        let policy = json!({"policy": {"schedule": {"max_attempts": 1}}});
+        let gone = server.subscribe("https://gone.example/", json!({})).await;
+        let deleted = gone["id"].as_str().unwrap().to_owned();
+        server.as_acme("DELETE", &format!("/v1/subscriptions/{deleted}")).send().await.expect(204);
+        let subscription = server.subscribe("https://dead.example/", policy).await;
+        let event = server.publish("1").await;
+        let delivery = server.delivery_in(&event, "dead").await;
+        let redrive = server.as_acme("POST", "/v1/redrives").json(&json!({"reason": "gate"}));
+        let redrive = redrive.send().await.expect(201);
+        let certificate = server.as_acme("POST", "/v1/certificates");
+        let certificate = certificate.json(&client_certificate()).send().await.expect(201);
+        let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
+        let ids = BTreeMap::from([
+            ("sub", text(&subscription)),
+            ("evt", event),
+            ("dlv", text(&delivery)),
+            ("rdr", text(&redrive)),
+            ("crt", text(&certificate)),
+            ("topic", "orders".to_owned()),
+        ]);
+        Self { ids, deleted }
+    }
+
+    /// Ids that are not the other tenant's own, each beside one of the same shape that nobody has.
+    fn strangers(&self, kind: &str) -> Vec<(&'static str, String, String)> {
+        let own = self.ids[kind].clone();
+        let nobody = match kind {
+            "topic" => "no-such".to_owned(),
+            _ => format!("{kind}_01hf7yat00000000000000000z"),
+        };
+        let encoded =
+            |id: &str| -> String { id.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+        let other = if kind == "sub" { &self.ids["dlv"] } else { &self.ids["sub"] };
+        let mut all = vec![
+            ("another tenant's", own.clone(), nobody.clone()),
+            ("upper-cased", own.to_uppercase(), nobody.to_uppercase()),
+            ("encoded", encoded(&own), encoded(&nobody)),
+            (
+                "twice encoded",
+                encoded(&own).replace('%', "%25"),
+                encoded(&nobody).replace('%', "%25"),
+            ),
+            ("in a list", format!("%5B%22{own}%22%5D"), format!("%5B%22{nobody}%22%5D")),
+            ("two", format!("{own},{own}"), format!("{nobody},{nobody}")),
+            ("with a space", format!("{own}%20"), format!("{nobody}%20")),
+            ("random", format!("{}7z", &nobody[..nobody.len() - 2]), nobody.clone()),
+            ("null", "null".to_owned(), nobody.clone()),
+        ];
+        if kind != "topic" {
+            all.push(("of another type", other.clone(), nobody.clone()));
+        }
+        if kind == "sub" {
+            all.push(("deleted", self.deleted.clone(), nobody));
+        }
+        all
+    }
+}
+
+/// Which kind of id a path's parameter is.
+fn kind_of(path: &str) -> Option<&'static str> {
+    Some(match path.split('/').nth(2)? {
+        "events" => "evt",
+        "subscriptions" => "sub",
+        "deliveries" | "dead-letters" => "dlv",
+        "redrives" => "rdr",
+        "topics" => "topic",
+        "certificates" => "crt",
+        _ => return None,
+    })
+}
+
+/// One operation of the document.
+struct Operation {
+    name: String,
+    method: String,
+    path: String,
+    scope: String,
+    query: Vec<String>,
+    /// The schema of the body, resolved.
+    body: Option<Value>,
+}
+
+fn operations(document: &Value) -> Vec<Operation> {
+    let mut all = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let Some(scope) = operation["x-scope"].as_str().filter(|scope| *scope != "operator")
+            else {
+                continue;
+            };
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let query = parameters
+                .filter_map(|parameter| parameter["$ref"].as_str()?.rsplit('/').next())
+                .filter(|name| document["components"]["parameters"][*name]["in"] == "query");
+            let body = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                .as_str()
+                .map(|at| {
+                    document["components"]["schemas"][at.rsplit('/').next().unwrap()].clone()
+                });
+            all.push(Operation {
+                name: operation["operationId"].as_str().unwrap().to_owned(),
+                method: method.to_uppercase(),
+                path: path.clone(),
+                scope: scope.to_owned(),
+                query: query.map(str::to_owned).collect(),
+                body,
+            });
+        }
+    }
+    all
+}
+
+/// A body that the operation takes, as far as its required fields go.
+fn body_of(operation: &Operation) -> Value {
+    match operation.name.as_str() {
+        "publishEvent" => json!({"topic": "orders", "type": "a", "payload": 1}),
+        "publishEvents" => json!({"events": []}),
+        "createSubscription" => json!({"url": "https://ok.example/"}),
+        "updateSubscription" => json!({"description": "mine now"}),
+        _ => json!({}),
+    }
+}
+
+fn ask<'a>(server: &'a Server, operation: &Operation, path: &str) -> Ask<'a> {
+    let ask = server.ask(&operation.method, path);
+    if operation.body.is_some() { ask.json(&body_of(operation)) } else { ask }
+}
+
+/// Keys of the other tenant: one for each scope, and one with all.
+async fn keys(server: &Server) -> Vec<(String, String)> {
+    let other = server.engine.catalog().tenant_named("other").unwrap().id;
+    let mut keys = vec![("all".to_owned(), server.keys.other.clone())];
+    for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
+        let make = server.engine.create_key(Some(other), vec![scope], String::new(), None, None);
+        keys.push((format!("{scope:?}").to_lowercase(), make.await.unwrap().text));
+    }
+    keys
+}
+
+#[track_caller]
+fn same(a: &Reply, b: &Reply, what: &str) {
+    assert_eq!(a.status, b.status, "{what}");
+    assert_eq!(a.body, b.body, "{what}");
+    let names = |reply: &Reply| -> BTreeSet<String> {
+        reply.headers.keys().map(|name| name.as_str().to_owned()).collect()
+    };
+    assert_eq!(names(a), names(b), "{what}");
+}
+
+#[tokio::test]
+async fn ids_in_paths_tell_nothing() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut looked_at = 0;
+    for operation in operations(&document).iter().filter(|o| o.path.contains('{')) {
+        let kind = kind_of(&operation.path)
+            .unwrap_or_else(|| panic!("{} needs a place in this matrix", operation.path));
+        // The other tenant may of course make a topic of the same name.
+        if operation.name == "putTopic" {
+            continue;
+        }
+        let place = |id: &str| operation.path.replace("{id}", id).replace("{name}", id);
+        for (scope, key) in keys(&server).await {
+            for (what, stranger, nobody) in belongings.strangers(kind) {
+                let what = format!("{} with scope {scope}: {what}", operation.name);
+                let theirs = ask(&server, operation, &place(&stranger)).key(&key).send().await;
+                let unknown = ask(&server, operation, &place(&nobody)).key(&key).send().await;
+                same(&theirs, &unknown, &what);
+                let wanted = if scope == "all" || scope == operation.scope { 404 } else { 403 };
+                assert_eq!(theirs.status, wanted, "{what}");
+                looked_at += 1;
+            }
+        }
+    }
+    assert!(looked_at > 500, "{looked_at}");
+    // All of it is still there, as it was.
+    for (kind, path) in [
+        ("sub", "subscriptions"),
+        ("evt", "events"),
+        ("dlv", "dead-letters"),
+        ("crt", "certificates"),
+    ] {
+        let path = format!("/v1/{path}/{}", belongings.ids[kind]);
+        server.as_acme("GET", &path).send().await.expect(200);
+    }
+    let redrive = format!("/v1/redrives/{}", belongings.ids["rdr"]);
+    let redrive = server.as_acme("GET", &redrive).send().await.expect(200);
+    assert_ne!(redrive["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn ids_in_queries_filter_to_the_same_nothing() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut seen = BTreeSet::new();
+    for operation in operations(&document) {
+        for name in &operation.query {
+            let kind = match name.as_str() {
+                "event" => "evt",
+                "subscription" => "sub",
+                "topic" => "topic",
+                "cursor" | "limit" | "state" | "type" => continue,
+                other => panic!("{other} needs a place in this matrix"),
+            };
+            seen.insert(name.clone());
+            for (scope, key) in keys(&server).await {
+                for (what, stranger, nobody) in belongings.strangers(kind) {
+                    let what = format!("{} {name} with scope {scope}: {what}", operation.name);
+                    let place = |id: &str| format!("{}?{name}={id}", operation.path);
+                    let theirs = server.ask("GET", &place(&stranger)).key(&key).send().await;
+                    let unknown = server.ask("GET", &place(&nobody)).key(&key).send().await;
+                    let well_formed = theirs.status == 200 && unknown.status == 200;
+                    if well_formed {
+                        assert_eq!(theirs.json(), json!({"items": []}), "{what}");
+                    }
+                    // What is misshapen is named for its shape, before anything is looked up.
+                    if well_formed || theirs.status != 422 {
+                        same(&theirs, &unknown, &what);
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(seen, ["event", "subscription", "topic"].map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn ids_in_bodies_tell_nothing() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut seen = BTreeSet::new();
+    for operation in operations(&document) {
+        let Some(schema) = &operation.body else { continue };
+        for (field, shape) in schema["properties"].as_object().into_iter().flatten() {
+            let shape = shape.to_string();
+            let kinds = ["sub", "evt", "dlv", "rdr"];
+            let Some(kind) = kinds.into_iter().find(|kind| shape.contains(&format!("{kind}_")))
+            else {
+                continue;
+            };
+            seen.insert(format!("{}.{field}", operation.name));
+            for (scope, key) in keys(&server).await {
+                let send = async |value: Value| {
+                    let body = json!({field: value});
+                    server
+                        .ask(&operation.method, &operation.path)
+                        .key(&key)
+                        .json(&body)
+                        .send()
+                        .await
+                };
+                let unknown = send(json!(format!("{kind}_01hf7yat00000000000000000z"))).await;
+                let what = format!("{}.{field} with scope {scope}", operation.name);
+                same(&send(json!(belongings.ids[kind])).await, &unknown, &what);
+                same(&send(json!(belongings.deleted)).await, &unknown, &what);
+                assert!(matches!(unknown.status.as_u16(), 403 | 422), "{what}: {}", unknown.status);
+                for odd in
+                    [json!([belongings.ids[kind]]), json!({"id": belongings.ids[kind]}), json!(7)]
+                {
+                    let status = send(odd).await.status.as_u16();
+                    assert!(matches!(status, 403 | 422), "{what}: {status}");
+                }
+            }
+        }
+    }
+    assert!(seen.contains("createRedrive.subscription"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn cursors_of_another_tenant_show_ones_own_only() {
+    let server = Server::start().await;
+    Belongings::make(&server).await;
+    server.publish("2").await;
+    server.publish("3").await;
+    server.as_acme("PUT", "/v1/topics/zebra").json(&json!({})).send().await.expect(200);
+    server.subscribe("https://two.example/", json!({})).await;
+    // Something of the other's own, in the middle of it all.
+    let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
+    other("PUT", "/v1/topics/own").json(&json!({})).send().await.expect(200);
+    let mut lists = 0;
+    for path in ["/v1/events", "/v1/topics", "/v1/subscriptions", "/v1/deliveries"] {
+        let list = server.as_acme("GET", &format!("{path}?limit=1")).send().await.expect(200);
+        let Some(next) = list["next"].as_str() else { continue };
+        let foreign = other("GET", &format!("{path}?cursor={next}")).send().await.expect(200);
+        for item in foreign["items"].as_array().unwrap() {
+            assert_eq!(item["name"], "own", "{path}: {item}");
+        }
+        lists += 1;
+    }
+    assert_eq!(lists, 4);
+}
+
+#[tokio::test]
+async fn idempotency_keys_of_tenants_are_independent() {
+    let server = Server::start().await;
+    Belongings::make(&server).await;
+    let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
+    other("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    let publish = async |key: &str, payload: u8| {
+        let body = json!({"topic": "orders", "type": "a", "payload": payload});
+        let ask = server.ask("POST", "/v1/events").key(key).header("idempotency-key", "the-same");
+        ask.json(&body).send().await.expect(202)
+    };
+    let ours = publish(&server.keys.acme, 1).await;
+    let theirs = publish(&server.keys.other, 2).await;
+    assert_eq!((&ours["duplicate"], &theirs["duplicate"]), (&false.into(), &false.into()));
+    assert_ne!(ours["id"], theirs["id"]);
+    assert_eq!(publish(&server.keys.other, 2).await["id"], theirs["id"]);
+}
+
+#[tokio::test]
+async fn no_tenant_header_leads_out_of_ones_tenant() {
+    let server = Server::start().await;
+    Belongings::make(&server).await;
+    let acme = server.acme.to_string();
+    let unknown = server.ask("GET", "/v1/topics").key(&server.keys.other);
+    let unknown = unknown.header("posthorn-tenant", "nobody").send().await;
+    unknown.expect_problem(404, "not_found");
+    for value in [
+        acme.as_str(),
+        "acme",
+        "ACME",
+        "default",
+        "ten_00000000000000000000000000",
+        &acme.to_uppercase(),
+        " acme",
+        "other, acme",
+        "acme, other",
+        "other;acme",
+        "*",
+        "null",
+        "",
+    ] {
+        let reply = server.ask("GET", "/v1/topics").key(&server.keys.other);
+        let reply = reply.header("posthorn-tenant", value).send().await;
+        same(&reply, &unknown, value);
+    }
+    // Two of them are one too many, whichever comes first; also for operators.
+    for (first, second) in [("other", "acme"), ("acme", "other"), ("other", "other")] {
+        for key in [&server.keys.other, &server.keys.operator] {
+            let reply = server.ask("GET", "/v1/topics").key(key);
+            let reply = reply.header("posthorn-tenant", first).header("posthorn-tenant", second);
+            same(&reply.send().await, &unknown, first);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Names and labels of the metrics of this room. Labels are bounded: never a host or an address.
+
+use metrics::{Counter, counter, describe_counter};
+
+/// Connections refused before they were tried, by `reason`.
+const REFUSED: &str = "posthorn_egress_refused_total";
+/// Lookups of names, by `result`.
+const DNS: &str = "posthorn_egress_dns_total";
+/// Connections used, by `how` one was had.
+const CONNECTIONS: &str = "posthorn_egress_connections_total";
+/// TLS handshakes, by `result`.
+const HANDSHAKES: &str = "posthorn_egress_handshakes_total";
+
+/// The counters of the hot path, looked up once.
+pub(crate) struct Counters {
+    pub(crate) opened: Counter,
+    pub(crate) reused: Counter,
+}
+
+impl Counters {
+    /// Describes everything and finds what is counted often.
+    pub(crate) fn new() -> Self {
+        describe_counter!(REFUSED, "Connections refused by the guard before they were tried");
+        describe_counter!(DNS, "Lookups of receivers' names, by result");
+        describe_counter!(CONNECTIONS, "Connections used, newly opened or used again");
+        describe_counter!(HANDSHAKES, "TLS handshakes with receivers, by result");
+        Self {
+            opened: counter!(CONNECTIONS, "how" => "opened"),
+            reused: counter!(CONNECTIONS, "how" => "reused"),
+        }
+    }
+}
+
+/// A connection was refused.
+pub(crate) fn refused(reason: &'static str) {
+    counter!(REFUSED, "reason" => reason).increment(1);
+}
+
+/// A name was looked up.
+pub(crate) fn looked_up(result: &'static str) {
+    counter!(DNS, "result" => result).increment(1);
+}
+
+/// A TLS handshake ended.
+pub(crate) fn shook_hands(result: &'static str) {
+    counter!(HANDSHAKES, "result" => result).increment(1);
+}

@@ -1,0 +1,54 @@
+//! Puts the counts of unfinished deliveries right, every now and then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use posthorn_domain::TenantId;
+use posthorn_store::Store;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::Admission;
+use crate::catalog::Map;
+use crate::error::chain;
+use crate::metrics;
+
+/// A count may take this share of the time at most: a backlog of many millions is counted less often.
+const COUNT_SHARE: u32 = 50;
+
+/// Runs until it is dropped.
+pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
+    if admission.options.pending_quota == 0 {
+        return;
+    }
+    loop {
+        let began = Instant::now();
+        if let Err(e) = refresh(&admission, &*store).await {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "pending_by_tenant")
+                .increment(1);
+            warn!(error = %chain(&e), "unfinished deliveries could not be counted");
+        }
+        let pause = admission.options.pending_refresh.max(began.elapsed() * COUNT_SHARE);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// What changed here while the store counted is kept on top of its count, some of which it may have
+/// seen: until the next time, the count is wrong by that much at most.
+async fn refresh(admission: &Admission, store: &dyn Store) -> posthorn_store::Result<()> {
+    let load = |admission: &Admission| -> Vec<(TenantId, i64)> {
+        let pending = admission.pending.read();
+        pending.iter().map(|(tenant, count)| (*tenant, count.load(Ordering::Relaxed))).collect()
+    };
+    let before = load(admission);
+    let mut counted: Map<TenantId, u64> = store.pending_by_tenant().await?.into_iter().collect();
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    for (tenant, before) in before {
+        let count = counted.remove(&tenant).map_or(0, whole);
+        admission.add_pending(tenant, count - before);
+    }
+    for (tenant, count) in counted {
+        admission.add_pending(tenant, whole(count));
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Filters and policies as JSON: what is accepted comes back as it was, and can be used.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use posthorn_domain::filter::Candidate;
+use posthorn_domain::policy::{Policy, profiles};
+use posthorn_domain::{
+    Event, EventId, EventType, Filter, Template, TenantId, Timestamp, TopicName,
+};
+use serde_json::{Value, json};
+
+use super::first_line;
+
+pub(super) const HEADERS: &[&str] = &[
+    "X-A",
+    "Host",
+    "host?",
+    "Content-Length",
+    "Transfer-Encoding",
+    "X-Forwarded-For",
+    "Metadata",
+    "webhook-id",
+    "?",
+    ":",
+    " ",
+    "\\r",
+    "\\n",
+    "\r",
+    "\0",
+    "\t",
+    "\u{85}",
+    "\u{e9}",
+    "{event.id}",
+    "{{",
+];
+
+pub(super) const WORDS: &[&str] = &[
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "null",
+    "true",
+    "\"\"",
+    "{}",
+    "[]",
+    "\"any_of\"",
+    "\"topics\"",
+    "\"types\"",
+    "\"attributes\"",
+    "\"payload\"",
+    "\"*\"",
+    "\"**\"",
+    "\"a*b*c\"",
+    "\"all\"",
+    "\"any\"",
+    "\"not\"",
+    "\"pointer\"",
+    "\"/a/0\"",
+    "\"~01\"",
+    "\"schedule\"",
+    "\"backoff\"",
+    "\"fixed\"",
+    "\"list\"",
+    "\"exponential\"",
+    "\"waits\"",
+    "\"max_attempts\"",
+    "\"jitter\"",
+    "\"ratio\"",
+    "\"add\"",
+    "\"limits\"",
+    "\"concurrency\"",
+    "\"rate\"",
+    "\"1s\"",
+    "\"0s\"",
+    "\"30d\"",
+    "\"success\"",
+    "\"2xx\"",
+    "\"300-399\"",
+    "\"auth\"",
+    "\"order\"",
+    "\"scope\"",
+    "\"key\"",
+    "\"gate\"",
+    "1e308",
+    "-1",
+    "0.1",
+    "1e-9",
+];
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+static EVENT: LazyLock<Event> = LazyLock::new(|| Event {
+    id: EventId::new(NOW, 7),
+    tenant: TenantId::DEFAULT,
+    topic: TopicName::new("orders").expect("a topic"),
+    event_type: EventType::new("order.created").expect("a type"),
+    attributes: [("kind".to_owned(), "a".to_owned())].into(),
+    key: None,
+    content_type: "application/json".to_owned(),
+    payload: Bytes::from_static(br#"{"a":[1,"x",null,{"b":1.5}],"n":9007199254740993}"#),
+    accepted_at: NOW,
+});
+
+/// A filter on the first line's word `filter`, a patch of the default policy otherwise.
+pub(super) fn document(input: &[u8]) -> bool {
+    let (kind, text) = first_line(input);
+    let Ok(value) = serde_json::from_slice::<Value>(text) else { return false };
+    if kind == b"filter" { filter(value) } else { policy(&value) }
+}
+
+fn filter(value: Value) -> bool {
+    let Ok(filter) = serde_json::from_value::<Filter>(value) else { return false };
+    if filter.validate().is_err() {
+        return false;
+    }
+    let json = serde_json::to_value(&filter).expect("a filter is JSON");
+    let again: Filter = serde_json::from_value(json.clone()).expect("its own JSON");
+    assert_eq!(again, filter, "{json}");
+    again.validate().expect("it was valid before");
+    let candidate = Candidate::new(&EVENT);
+    let why_not = filter.explain(&candidate);
+    assert_eq!(filter.wants(&candidate), why_not.is_none(), "{json}: {why_not:?}");
+    assert_eq!(filter.wants(&candidate), again.wants(&candidate));
+    true
+}
+
+fn policy(patch: &Value) -> bool {
+    let Ok(policy) = profiles::default_profile().patched(patch) else { return false };
+    policy.validate().expect("what was patched is valid");
+    let json = serde_json::to_value(&policy).expect("a policy is JSON");
+    let again: Policy = serde_json::from_value(json.clone()).expect("its own JSON");
+    assert_eq!(again, policy, "{json}");
+    assert_eq!(policy.patched(&json!({})).as_ref(), Ok(&policy));
+    // As a whole it is a patch that leads to itself.
+    assert_eq!(profiles::default_profile().patched(&json).as_ref(), Ok(&policy), "{json}");
+    // Its schedule goes forward and ends.
+    let mut now = NOW;
+    let mut attempts = 0;
+    while attempts < 2_000 {
+        attempts += 1;
+        let Some(next) = policy.schedule.next(attempts, NOW, now, None, u64::from(attempts) * 977)
+        else {
+            break;
+        };
+        assert!(next >= now, "an attempt before the last one: {json}");
+        now = next.plus(posthorn_domain::Span::from_secs(1));
+    }
+    let bounded = policy.schedule.max_attempts.is_some_and(|max| attempts <= max);
+    assert!(bounded || policy.schedule.max_age.is_some(), "{attempts} attempts: {json}");
+    true
+}
+
+/// Headers that belong to the connection, to us, or open a metadata service, written down once more.
+const RESERVED: [&str; 18] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "content-encoding",
+    "accept-encoding",
+    "proxy-authorization",
+    "via",
+    "forwarded",
+    "metadata",
+    "metadata-flavor",
+    "x-aws-ec2-metadata-token",
+    "webhook-signature",
+];
+
+/// The name, and the value.
+pub(super) fn header(input: &[u8]) -> bool {
+    let (name, value) = first_line(input);
+    let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
+        return false;
+    };
+    let patch = json!({"request": {"headers": {name: value}}});
+    let Ok(policy) = profiles::default_profile().patched(&patch) else { return false };
+    assert!(policy.request.headers.contains_key(name));
+    let bare = name.strip_suffix('?').unwrap_or(name).to_ascii_lowercase();
+    assert!(http::HeaderName::from_bytes(bare.as_bytes()).is_ok(), "{name:?} cannot be sent");
+    assert!(!RESERVED.contains(&bare.as_str()), "{name:?} is reserved");
+    assert!(!bare.starts_with("x-forwarded-"), "{name:?} is reserved");
+    let template: Template = value.parse().expect("the policy has parsed it");
+    if template.names().next().is_none() {
+        let text = template.render(&Nothing, str::to_owned).expect("it names nothing");
+        assert!(text.len() <= posthorn_domain::limits::HEADER_VALUE_BYTES_MAX);
+        assert!(http::HeaderValue::from_str(&text).is_ok(), "{text:?} cannot be sent");
+    }
+    true
+}
+
+struct Nothing;
+
+impl posthorn_domain::Lookup for Nothing {
+    fn lookup(&self, _: &str) -> Option<std::borrow::Cow<'_, str>> {
+        None
+    }
+}

@@ -1,0 +1,133 @@
+//! `posthorn certificates`: the registry of certificates.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{Context, Limit};
+use crate::client::{Call, segment};
+
+/// List, add, rotate, revoke and delete certificates
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// List certificates, with what each is good for and until when
+    List(Limit),
+    /// Register a certificate
+    Add {
+        /// What it is for: client (shown to receivers), caller (shown to us), authority (trusted)
+        #[arg(long, value_name = "KIND")]
+        kind: String,
+        /// The PEM file of the certificate, its chain behind it
+        #[arg(long, value_name = "FILE")]
+        certificate: PathBuf,
+        /// The PEM file of its private key; without it an outbound proxy must hold the key
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+        /// The host a client certificate is for, when policies find it by the URL
+        #[arg(long, default_value = "")]
+        host: String,
+        /// To whom it belongs inside the tenant, such as a country
+        #[arg(long, default_value = "")]
+        owner: String,
+        /// What the bearer of a caller certificate may do; may be repeated
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// For people
+        #[arg(long, default_value = "")]
+        description: String,
+    },
+    /// Replace certificate and key; nothing has to be restarted
+    Rotate {
+        /// Its id
+        id: String,
+        /// The PEM file of the new certificate
+        #[arg(long, value_name = "FILE")]
+        certificate: PathBuf,
+        /// The PEM file of the new private key
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+    },
+    /// Take a certificate back for good
+    Revoke {
+        /// Its id
+        id: String,
+    },
+    /// Remove a certificate and its key
+    Delete {
+        /// Its id
+        id: String,
+    },
+}
+
+const FIELDS: [&str; 11] = [
+    "id",
+    "kind",
+    "state",
+    "subject",
+    "thumbprint",
+    "host",
+    "owner",
+    "scopes",
+    "has_key",
+    "not_before",
+    "not_after",
+];
+
+/// Runs it.
+pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
+    let client = &context.client;
+    match command {
+        Command::List(limit) => {
+            let list = client.list("/v1/certificates", &[], limit.items()).await?;
+            let columns = [
+                ("ID", "id"),
+                ("KIND", "kind"),
+                ("STATE", "state"),
+                ("HOST", "host"),
+                ("OWNER", "owner"),
+                ("UNTIL", "not_after"),
+                ("SUBJECT", "subject"),
+            ];
+            context.show_list(&list, &columns)
+        }
+        Command::Add { kind, certificate, key_file, host, owner, scopes, description } => {
+            let mut body = contents(certificate, key_file.as_deref())?;
+            body["kind"] = json!(kind);
+            body["description"] = json!(description);
+            body["host"] = json!(host);
+            body["owner"] = json!(owner);
+            body["scopes"] = json!(scopes);
+            context.show_one(&client.post("/v1/certificates", &body).await?, &FIELDS)
+        }
+        Command::Rotate { id, certificate, key_file } => {
+            let body = contents(certificate, key_file.as_deref())?;
+            let path = format!("/v1/certificates/{}/rotate", segment(id));
+            context.show_one(&client.post(path, &body).await?, &FIELDS)
+        }
+        Command::Revoke { id } => {
+            let path = format!("/v1/certificates/{}/revoke", segment(id));
+            client.call(Call::new(Method::POST, path)).await?;
+            context.done(format_args!("revoked {id}"));
+            Ok(())
+        }
+        Command::Delete { id } => {
+            let path = format!("/v1/certificates/{}", segment(id));
+            client.call(Call::new(Method::DELETE, path)).await?;
+            context.done(format_args!("deleted {id}"));
+            Ok(())
+        }
+    }
+}
+
+fn contents(certificate: &Path, key: Option<&Path>) -> anyhow::Result<Value> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+    };
+    let mut body = json!({"certificate": read(certificate)?});
+    if let Some(key) = key {
+        body["key"] = Value::String(read(key)?);
+    }
+    Ok(body)
+}

@@ -1,0 +1,119 @@
+//! How full the disk of the data directory is. A full disk would fail commits, and SQLite needs room
+//! to deliver as well: it is noticed before, and only what comes in is stopped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use metrics::{describe_gauge, gauge};
+use posthorn_engine::Admission;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::config::Disk;
+
+/// The used part of the file system, from 0 to 1.
+const USED: &str = "posthorn_disk_used_ratio";
+
+/// What was said last, so that each change is said once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Roomy,
+    Warned,
+    Full,
+}
+
+/// Looks every now and then, until it is told to stop.
+pub async fn watch(
+    path: PathBuf,
+    limits: Disk,
+    admission: Arc<Admission>,
+    stop: CancellationToken,
+) {
+    describe_gauge!(USED, "The used part of the file system of the data directory");
+    let mut state = State::Roomy;
+    loop {
+        let looked = path.clone();
+        let used = tokio::task::spawn_blocking(move || used_ratio(&looked)).await;
+        match used {
+            Ok(Ok(used)) => {
+                gauge!(USED).set(used);
+                let next = judge(used, limits);
+                if next != state {
+                    tell(state, next, used, limits, &path);
+                    state = next;
+                }
+                admission.set_disk_full(state == State::Full);
+            }
+            Ok(Err(e)) => {
+                warn!(path = %path.display(), error = %e, "cannot ask how full the disk is")
+            }
+            Err(e) => warn!(error = %e, "cannot ask how full the disk is"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(limits.refresh) => {}
+        }
+    }
+}
+
+fn judge(used: f64, limits: Disk) -> State {
+    let reached = |percent: u8| percent < 100 && used * 100.0 >= f64::from(percent);
+    if reached(limits.refuse) {
+        State::Full
+    } else if reached(limits.warn) {
+        State::Warned
+    } else {
+        State::Roomy
+    }
+}
+
+fn tell(before: State, now: State, used: f64, limits: Disk, path: &Path) {
+    let (percent, path) = ((used * 100.0) as u64, path.display());
+    match now {
+        State::Full => error!(percent, limit = limits.refuse, %path,
+            "the disk is nearly full: publishes are refused, deliveries go on; free some space"),
+        State::Warned if before == State::Full => {
+            warn!(percent, %path, "there is room on the disk again: publishes are taken in");
+        }
+        State::Warned => warn!(percent, refused_at = limits.refuse, %path,
+            "the disk is getting full; free some space or shorten engine.retention"),
+        State::Roomy => info!(percent, %path, "there is room on the disk again"),
+    }
+}
+
+/// As `df` counts: what is reserved for the superuser is neither used nor free.
+fn used_ratio(path: &Path) -> std::io::Result<f64> {
+    let stat = rustix::fs::statvfs(path)?;
+    let used = stat.f_blocks.saturating_sub(stat.f_bfree) as f64;
+    let usable = used + stat.f_bavail as f64;
+    Ok(if usable > 0.0 { used / usable } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watermarks_are_where_they_say() {
+        let limits = Disk { warn: 85, refuse: 92, refresh: std::time::Duration::from_secs(5) };
+        for (used, state) in [
+            (0.0, State::Roomy),
+            (0.849, State::Roomy),
+            (0.85, State::Warned),
+            (0.919, State::Warned),
+            (0.92, State::Full),
+            (1.0, State::Full),
+        ] {
+            assert_eq!(judge(used, limits), state, "{used}");
+        }
+        let off = Disk { warn: 100, refuse: 100, ..limits };
+        assert_eq!(judge(1.0, off), State::Roomy);
+    }
+
+    #[test]
+    fn the_disk_of_this_test_can_be_asked() {
+        let used = used_ratio(Path::new("/")).expect("an answer");
+        assert!((0.0..=1.0).contains(&used), "{used}");
+        used_ratio(Path::new("/no/such/place")).expect_err("there is none");
+    }
+}

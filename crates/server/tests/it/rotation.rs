@@ -1,0 +1,67 @@
+//! Changing the seal key, as an operator does it.
+
+use std::path::Path;
+
+use crate::harness::{Home, assert_exit, assert_says, posthorn, run};
+
+fn keys_in(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).expect("a key file");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn delivers(server: &crate::harness::Server, body: &str) {
+    let (mut listener, _) = server.listen(&["--subscribe", "orders", "--count", "1", "--json"]);
+    server.ask(&["send", "orders", "order.created", body]);
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    assert!(listener.stdout().contains("\"verified\":true"), "{}", listener.stdout());
+}
+
+#[test]
+fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
+    let mut home = Home::new();
+    let server = home.serve();
+    for index in 0..3 {
+        let url = format!("http://127.0.0.1:9/{index}");
+        server.ask(&["subscriptions", "create", &url]);
+    }
+    let file = home.data().join("seal.key");
+    let old = keys_in(&file);
+    assert_eq!(old.len(), 1);
+
+    // A finish before the server has the new key removes nothing.
+    let begin = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
+    assert_exit(&begin, 0);
+    let both = keys_in(&file);
+    assert_eq!((both.len(), &both[1]), (2, &old[0]));
+    let again = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
+    assert_exit(&again, 0);
+    assert_eq!(keys_in(&file), both, "beginning twice is beginning once");
+    let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
+    let early = server.command().args(finish).output().expect("runs");
+    assert_exit(&early, 78);
+    assert_says(&early, &["first key of the file", "nothing was removed"]);
+    assert_eq!(keys_in(&file), both);
+    server.stop();
+
+    // Both keys open; the new one seals.
+    let server = home.serve();
+    delivers(&server, "{\"n\": 1}");
+    let done = server.ask(&finish);
+    assert_eq!((&done["remaining"], &done["total"]), (&0.into(), &3.into()), "{done}");
+    assert_eq!(done["resealed"], 3, "{done}");
+    assert_eq!(keys_in(&file), both[..1]);
+    assert_eq!(keys_in(&home.data().join("seal.key.former")), old);
+    let nothing = server.ask(&["keys", "rotate-seal"]);
+    assert_eq!(nothing["resealed"], 0, "{nothing}");
+    server.stop();
+
+    // Nothing needs the old key any more, and nothing can be done with it.
+    let server = home.serve();
+    delivers(&server, "{\"n\": 2}");
+    server.stop();
+    std::fs::write(&file, format!("{}\n", old[0])).expect("written");
+    let stale = posthorn(home.path()).arg("serve").output().expect("runs");
+    assert_ne!(stale.status.code(), Some(0));
+    assert_says(&stale, &["does not open"]);
+}

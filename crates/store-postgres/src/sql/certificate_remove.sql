@@ -1,0 +1,2 @@
+update certificate set removed = true, sealed_key = null, version = $3
+where tenant = $1 and id = $2 and not removed

@@ -1,0 +1,1 @@
+select key, used_at from key_use
