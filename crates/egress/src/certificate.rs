@@ -8,9 +8,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::Timestamp;
 use rustls::sign::CertifiedKey;
-use rustls::{Error as TlsError, InconsistentKeys};
+use rustls::{Error as TlsError, InconsistentKeys, RootCertStore};
 use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
@@ -115,6 +117,35 @@ pub fn certificate_facts(pem: &[u8]) -> Result<CertificateFacts, CertificateErro
         parse(certificate, index + 1)?;
     }
     facts(&chain[0], 1)
+}
+
+/// The certificates of a PEM text and nothing else, in the usual form: whatever stood around them,
+/// perhaps a key in a form nobody here knows, is left out.
+pub fn certificates_only(pem: &[u8]) -> Result<String, CertificateError> {
+    let mut text = String::new();
+    for certificate in certificates(pem)? {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = STANDARD.encode(&certificate);
+        for line in encoded.as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    Ok(text)
+}
+
+/// Reads a certificate that others are to be judged by: exactly one, and fit for it.
+pub fn authority_facts(pem: &[u8]) -> Result<CertificateFacts, CertificateError> {
+    let facts = certificate_facts(pem)?;
+    let all = certificates(pem)?;
+    let [authority] = all.as_slice() else {
+        return Err(CertificateError::TooMany { max: 1 });
+    };
+    RootCertStore::empty()
+        .add(authority.clone())
+        .map_err(|source| CertificateError::AuthorityUnusable { number: 1, source })?;
+    Ok(facts)
 }
 
 /// A client certificate with its private key: how we prove to a receiver who we are.

@@ -28,7 +28,10 @@ mod stream;
 mod target;
 mod tls;
 
-pub use certificate::{CertificateError, CertificateFacts, Identity, certificate_facts};
+pub use certificate::{
+    CertificateError, CertificateFacts, Identity, authority_facts, certificate_facts,
+    certificates_only,
+};
 pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
 pub use guard::{
     AddressRefusal, AddressRule, AddressRuleError, Guard, Own, Rules, UrlRefusal, audit,

@@ -7,13 +7,15 @@ use posthorn_domain::{
     CatalogVersion, Certificate, CertificateId, CertificateKind, Scope, Span, TenantId, Thumbprint,
     Timestamp,
 };
-use posthorn_egress::{CertificateFacts, Identity, certificate_facts};
+use posthorn_egress::{
+    CertificateFacts, Identity, authority_facts, certificate_facts, certificates_only,
+};
 use posthorn_store::CatalogChange;
 
 use crate::catalog::CertificateView;
 use crate::catalog::certificates::key_context;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, chain};
 use crate::keys::Principal;
 
 /// How long before its end a certificate counts as expiring: time enough to have a new one signed.
@@ -22,6 +24,8 @@ pub const EXPIRY_WARNING: Span = Span::from_secs(30 * 86_400);
 const TEXT_BYTES_MAX: usize = 253;
 /// Certificates of one tenant at most.
 const CERTIFICATES_MAX: usize = 10_000;
+/// Their PEM texts together.
+const PEM_BYTES_MAX: usize = 32 << 20;
 
 /// A certificate to be registered.
 #[derive(Debug)]
@@ -101,14 +105,29 @@ fn refuse<T>(field: &'static str, problem: impl Into<String>) -> Result<T> {
     Err(Error::Certificate { field, problem: problem.into() })
 }
 
+/// A host as it stands in a normalised URL, so that the two can be compared.
+fn normal_host(text: &str) -> Result<String> {
+    let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    if host.len() > TEXT_BYTES_MAX || !(is_address || host.bytes().all(plain)) {
+        return refuse("host", "is a host name or an address, without scheme, port or brackets");
+    }
+    Ok(host)
+}
+
 /// Reads the contents as far as the kind needs them; whatever can never work is refused here.
 fn read(
     kind: CertificateKind,
     contents: &CertificateContents,
     now: Timestamp,
 ) -> Result<CertificateFacts> {
-    let facts = certificate_facts(contents.certificate.as_bytes())
-        .or_else(|e| refuse("certificate", e.to_string()))?;
+    let read = match kind {
+        CertificateKind::Authority => authority_facts,
+        _ => certificate_facts,
+    };
+    let facts =
+        read(contents.certificate.as_bytes()).or_else(|e| refuse("certificate", chain(&e)))?;
     if now >= facts.not_after {
         return refuse("certificate", "it has expired already");
     }
@@ -119,7 +138,7 @@ fn read(
         (None, _) => {}
         (Some(key), CertificateKind::Client) => {
             Identity::parse(contents.certificate.as_bytes(), key.as_bytes())
-                .or_else(|e| refuse("key", e.to_string()))?;
+                .or_else(|e| refuse("key", chain(&e)))?;
         }
         (Some(_), _) => return refuse("key", "only a client certificate is used with its key"),
     }
@@ -136,9 +155,10 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let now = self.now();
         let facts = read(new.kind, &new.contents, now)?;
-        if new.owner.len() > TEXT_BYTES_MAX || new.host.len() > TEXT_BYTES_MAX {
+        if new.owner.len() > TEXT_BYTES_MAX {
             return refuse("owner", format!("must be at most {TEXT_BYTES_MAX} bytes"));
         }
+        let host = normal_host(&new.host)?;
         if !new.host.is_empty() && new.kind != CertificateKind::Client {
             return refuse("host", "only a client certificate is for a host");
         }
@@ -152,9 +172,7 @@ impl Engine {
         } else if !new.scopes.is_empty() {
             return refuse("scopes", "only a caller has scopes");
         }
-        if self.catalog().certificates(tenant).len() >= CERTIFICATES_MAX {
-            return refuse("certificate", format!("a tenant has at most {CERTIFICATES_MAX}"));
-        }
+        let pem = self.bounded(tenant, &new.contents)?;
         let id = self.inner.chance.certificate_id(now);
         let certificate = Certificate {
             id,
@@ -162,11 +180,11 @@ impl Engine {
             kind: new.kind,
             description: new.description,
             owner: new.owner,
-            host: new.host.to_ascii_lowercase(),
+            host,
             scopes: new.scopes,
             thumbprint: Thumbprint(facts.thumbprint),
             subject: facts.subject,
-            pem: new.contents.certificate,
+            pem,
             sealed_key: self.seal_key(tenant, id, new.contents.key.as_deref()),
             not_before: facts.not_before,
             not_after: facts.not_after,
@@ -179,6 +197,23 @@ impl Engine {
             .await
             .map_err(|e| e.about("caller certificate"))?;
         self.one_certificate(tenant, id)
+    }
+
+    /// The certificates as they are kept: only they, and not more than a tenant may have. Every node
+    /// holds all of them in memory.
+    fn bounded(&self, tenant: TenantId, contents: &CertificateContents) -> Result<String> {
+        let pem = certificates_only(contents.certificate.as_bytes())
+            .or_else(|e| refuse("certificate", chain(&e)))?;
+        let all = self.catalog().certificates(tenant);
+        let bytes = all.iter().map(|view| view.certificate.pem.len()).sum::<usize>();
+        if all.len() >= CERTIFICATES_MAX || bytes + pem.len() > PEM_BYTES_MAX {
+            let problem = format!(
+                "a tenant has at most {CERTIFICATES_MAX} certificates, and {} MiB of them",
+                PEM_BYTES_MAX >> 20
+            );
+            return refuse("certificate", problem);
+        }
+        Ok(pem)
     }
 
     fn seal_key(&self, tenant: TenantId, id: CertificateId, key: Option<&str>) -> Option<Bytes> {
@@ -213,7 +248,7 @@ impl Engine {
         let certificate = Certificate {
             thumbprint: Thumbprint(facts.thumbprint),
             subject: facts.subject,
-            pem: contents.certificate,
+            pem: self.bounded(tenant, &contents)?,
             sealed_key: self.seal_key(tenant, id, contents.key.as_deref()),
             not_before: facts.not_before,
             not_after: facts.not_after,
@@ -252,8 +287,8 @@ impl Engine {
             .map_err(|e| e.about("certificate"))
     }
 
-    /// Who showed a certificate with this thumbprint to a proxy we believe? With a country in its
-    /// subject, only an owner of that name is meant. `None` for every one that is unknown, revoked,
+    /// Who showed a certificate with this thumbprint to a proxy we believe? One that has an owner
+    /// is meant only when the country of the subject is that owner. `None` for every one that is unknown, revoked,
     /// out of date or another owner's: the caller cannot tell which.
     pub fn authenticate_certificate(
         &self,

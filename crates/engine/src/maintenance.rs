@@ -151,8 +151,10 @@ impl Maintenance {
     fn watch_certificates(&self) {
         let now = self.clock.now();
         for kind in CertificateKind::ALL {
-            let Some(end) = self.catalog.next_expiry(kind) else { continue };
-            let left = end.as_millis().saturating_sub(now.as_millis()) as f64 / 1_000.0;
+            // Where there is none, nothing ends: an alert must not stay after the last one is gone.
+            let end = self.catalog.next_expiry(kind).map(|end| end.as_millis());
+            let left = end
+                .map_or(f64::INFINITY, |end| end.saturating_sub(now.as_millis()) as f64 / 1_000.0);
             ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY, "kind" => kind.as_str()).set(left);
         }
     }

@@ -17,7 +17,7 @@ use posthorn_store::{CatalogChange, Work};
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Job};
-use crate::catalog::certificates::NoCertificate;
+use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Endpoint, SubscriptionView};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -137,9 +137,10 @@ impl Engine {
                 let message = "a client certificate can only be shown over https".to_owned();
                 return Err(UrlProblem { code: "https_only", message }.into());
             }
+            let purpose = if shown { Purpose::Show } else { Purpose::Name };
             let found = self
                 .catalog()
-                .client_certificate(tenant, choice, parts.host, now)
+                .client_certificate(tenant, choice, parts.host, purpose, now)
                 .map_err(missing("policy.auth"))?;
             if shown {
                 found.identity().map_err(|problem| Error::Certificate {
@@ -149,7 +150,7 @@ impl Engine {
             }
         }
         self.catalog()
-            .tls(tenant, None, &policy.tls.authorities, now)
+            .authorities(tenant, &policy.tls.authorities, now)
             .map_err(missing("policy.tls.authorities"))?;
         Ok(())
     }

@@ -53,11 +53,27 @@ pub fn subject_part(subject: &str, key: &str) -> Option<String> {
         return None;
     }
     let subject = percent_decoded(subject)?;
-    subject.split(',').find_map(|part| {
+    parts(&subject).find_map(|part| {
         let (name, value) = part.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
         let fits = name.eq_ignore_ascii_case(key) && !value.is_empty() && !value.contains('=');
         fits.then(|| value.to_owned())
+    })
+}
+
+/// The parts between commas. A comma that is escaped or quoted belongs to a value: `CN=a\,C=DE` says
+/// nothing about a country.
+fn parts(subject: &str) -> impl Iterator<Item = &str> {
+    let (mut escaped, mut quoted) = (false, false);
+    subject.split(move |c| {
+        let literal = std::mem::take(&mut escaped);
+        match c {
+            '\\' if !literal => escaped = true,
+            '"' if !literal => quoted = !quoted,
+            ',' => return !literal && !quoted,
+            _ => {}
+        }
+        false
     })
 }
 
@@ -121,7 +137,8 @@ mod tests {
         assert_eq!(part("CN%3Dbackend%2CC%3DDE"), country);
         assert_eq!(part("C=DE,C=NL"), country, "the first counts");
         assert_eq!(part("C=,C=D=E,nonsense,C=DE"), country, "what is no pair is passed over");
-        for none in ["", "CN=DE", "C", "XC=DE", "%zz", "C=DE%"] {
+        assert_eq!(part(r#"CN=a\,C=NL,O="b,C=NL",C=DE"#), country, "commas inside values");
+        for none in ["", "CN=DE", r"CN=a\,C=DE", r#"O="b,C=DE""#, "C", "XC=DE", "%zz", "C=DE%"] {
             assert_eq!(part(none), None, "{none}");
         }
     }

@@ -425,6 +425,9 @@ impl Check<'_> {
             })
             .collect();
         let proxies = self.accept(&key("proxies"), proxies)?;
+        if proxies.iter().any(|net| net.prefix_len() == 0) {
+            self.refuse(&key("proxies"), "must not be everybody: anybody can write headers");
+        }
         if proxies.is_empty() {
             let problem = "must name where the proxy connects from: anybody can write headers";
             self.refuse(&key("proxies"), problem);

@@ -17,7 +17,7 @@ create table certificate (
     updated_at bigint not null,
     revoked_at bigint,
     version bigint not null,
-    -- One that is gone leaves its line without its key, so that others learn of it.
+    -- One that is gone leaves its line without its contents, so that others learn of it.
     removed boolean not null default false,
     primary key (tenant, id)
 );

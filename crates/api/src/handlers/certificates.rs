@@ -66,6 +66,9 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         let detail = "only an operator may register a caller";
         return Err(Problem::new(codes::FORBIDDEN, detail).at("kind"));
     }
+    if kind == CertificateKind::Client && key.is_none() && !call.is_operator() {
+        return Err(keyless());
+    }
     check_description(&description)?;
     scopes.sort_unstable();
     scopes.dedup();
@@ -85,8 +88,11 @@ struct Rotation {
 
 /// `POST /v1/certificates/{id}/rotate`.
 pub(crate) async fn rotate(mut call: Call) -> Answer {
-    let id = owned(&mut call).await?;
+    let (id, kind) = owned(&mut call).await?;
     let Rotation { certificate, key } = call.json().await?;
+    if kind == CertificateKind::Client && key.is_none() && !call.is_operator() {
+        return Err(keyless());
+    }
     let contents = CertificateContents { certificate, key };
     let view = call.engine().rotate_certificate(call.tenant(), id, contents).await?;
     respond::ok(&CertificateBody::new(&view.certificate, call.engine().now()))
@@ -101,14 +107,14 @@ pub(crate) async fn revoke(mut call: Call) -> Answer {
 
 /// `DELETE /v1/certificates/{id}`.
 pub(crate) async fn delete(mut call: Call) -> Answer {
-    let id = owned(&mut call).await?;
+    let (id, _) = owned(&mut call).await?;
     call.engine().delete_certificate(call.tenant(), id).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
 /// A certificate the caller may change. Callers are the operator's; taking one back is not more
 /// than its tenant may do, replacing it would be.
-async fn owned(call: &mut Call) -> crate::problem::Result<CertificateId> {
+async fn owned(call: &mut Call) -> crate::problem::Result<(CertificateId, CertificateKind)> {
     let id = call.named("certificate").await?;
     let found = call.engine().catalog().certificate(call.tenant(), id);
     let view = found.ok_or_else(|| Problem::not_found("certificate"))?;
@@ -116,5 +122,11 @@ async fn owned(call: &mut Call) -> crate::problem::Result<CertificateId> {
         let detail = "only an operator may change a caller; revoking it is allowed";
         return Err(Problem::new(codes::FORBIDDEN, detail));
     }
-    Ok(id)
+    Ok((id, view.certificate.kind))
+}
+
+/// Whoever shows no key may not be its owner, and a proxy that holds it would not ask again.
+fn keyless() -> Problem {
+    let detail = "only an operator may register a client certificate without its key";
+    Problem::new(codes::FORBIDDEN, detail).at("key")
 }

@@ -31,7 +31,8 @@ async fn a_certificate_is_registered_used_rotated_revoked_and_deleted() {
     let path = format!("/v1/certificates/{id}");
     assert_eq!(reply.header("location"), path);
     assert_eq!((&made["state"], &made["has_key"]), (&json!("valid"), &json!(true)));
-    assert_eq!(made["certificate"], body["certificate"]);
+    let lines = |text: &Value| text.as_str().unwrap().lines().collect::<Vec<_>>().join("\n");
+    assert_eq!(lines(&made["certificate"]), lines(&body["certificate"]));
     assert_eq!(made["thumbprint"].as_str().unwrap().len(), 64);
     assert!(made["subject"].as_str().unwrap().contains("CN=hooks"));
     let text = String::from_utf8_lossy(&reply.body).into_owned();
@@ -77,7 +78,12 @@ async fn what_cannot_be_a_certificate_is_refused_with_its_field() {
     let (certificate, key) = fresh();
     let (_, other) = fresh();
     for (body, status, code, field) in [
-        (json!({"kind": "client", "certificate": "x"}), 422, "invalid_certificate", "certificate"),
+        (
+            json!({"kind": "client", "certificate": "x", "key": key}),
+            422,
+            "invalid_certificate",
+            "certificate",
+        ),
         (
             json!({"kind": "client", "certificate": certificate, "key": other}),
             422,
@@ -215,5 +221,52 @@ async fn headers_from_anywhere_else_are_ignored() {
             .header("x-ssl-client-sha256", made["thumbprint"].as_str().unwrap())
             .header("x-ssl-client-dn", "C=DE");
         ask.send().await.expect_problem(401, "unauthorized");
+    }
+}
+
+#[tokio::test]
+async fn whoever_shows_no_key_cannot_have_a_certificate_named_for_them() {
+    let server = Server::start().await;
+    let (certificate, key) = fresh();
+    let bare = json!({"kind": "client", "host": "ok.example", "certificate": certificate});
+    let own = server.as_acme("POST", "/v1/certificates").json(&bare).send().await;
+    assert_eq!(own.expect_problem(403, "forbidden")["field"], "key");
+    let operator = server.as_operator("POST", "/v1/certificates").header("posthorn-tenant", "acme");
+    let made = operator.json(&bare).send().await.expect(201);
+    assert_eq!(made["has_key"], false);
+    let rotate = format!("/v1/certificates/{}/rotate", made["id"].as_str().unwrap());
+    let rotation = json!({"certificate": fresh().0});
+    let rotated = server.as_acme("POST", &rotate).json(&rotation).send().await;
+    rotated.expect_problem(403, "forbidden");
+    let rotation = json!({"certificate": certificate, "key": key});
+    server.as_acme("POST", &rotate).json(&rotation).send().await.expect(200);
+    // Nor can the header be set by hand.
+    let policy = json!({"url": "https://ok.example/", "policy": {
+        "request": {"headers": {"X-SSL-Client-SHA256": "ab"}},
+    }});
+    let reply = server.as_acme("POST", "/v1/subscriptions").json(&policy).send().await;
+    reply.expect_problem(422, "invalid_policy");
+}
+
+#[tokio::test]
+async fn only_certificates_are_kept_of_what_is_sent_as_one() {
+    let server = Server::start().await;
+    let (certificate, key) = fresh();
+    let hidden =
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAAhush\n-----END OPENSSH PRIVATE KEY-----\n";
+    let body = json!({
+        "kind": "client", "certificate": format!("hush\n{certificate}{hidden} hush"), "key": key,
+    });
+    let made = server.as_acme("POST", "/v1/certificates").json(&body).send().await;
+    let text = String::from_utf8_lossy(&made.body).into_owned();
+    assert!(!text.contains("hush"), "{text}");
+    let lines = |pem: &str| pem.lines().map(str::to_owned).collect::<Vec<_>>();
+    let kept = made.expect(201)["certificate"].as_str().unwrap().to_owned();
+    assert_eq!(lines(&kept), lines(&certificate));
+    for bad in ["ok.example:443", "https://ok.example", "[::1]", "a b"] {
+        let (certificate, key) = fresh();
+        let body = json!({"kind": "client", "host": bad, "certificate": certificate, "key": key});
+        let reply = server.as_acme("POST", "/v1/certificates").json(&body).send().await;
+        assert_eq!(reply.expect_problem(422, "invalid_certificate")["field"], "host");
     }
 }

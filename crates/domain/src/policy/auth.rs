@@ -368,7 +368,7 @@ impl Auth {
                 }
             }
             Self::CertificateThumbprint(scheme) => {
-                Self::check_header(&scheme.header, "")?;
+                headers::at("auth.header", headers::check_identity_name(&scheme.header))?;
                 one_of("auth.encoding", &scheme.encoding, &["hex", "base64"])?;
             }
             Self::Oauth2(client) => client.validate()?,

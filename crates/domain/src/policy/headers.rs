@@ -9,7 +9,7 @@ use super::{PolicyError, refuse};
 use crate::limits::{HEADER_NAME_BYTES_MAX, HEADER_VALUE_BYTES_MAX, HEADERS_MAX};
 
 /// Reserved names, lower case.
-const RESERVED: [&str; 18] = [
+const RESERVED: [&str; 19] = [
     // Of the connection and the message's frame: two parties that read them differently are how
     // requests are smuggled.
     "accept-encoding",
@@ -24,8 +24,9 @@ const RESERVED: [&str; 18] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
-    // Of those on the way.
+    // Of those on the way; `proxy` becomes the environment variable HTTP_PROXY behind CGI.
     "forwarded",
+    "proxy",
     "via",
     // Of metadata services: Azure's, its managed identities (today's and the former), its agents.
     "metadata",
@@ -35,11 +36,13 @@ const RESERVED: [&str; 18] = [
 ];
 
 /// Reserved beginnings of names, lower case.
-const RESERVED_PREFIXES: [&str; 11] = [
+const RESERVED_PREFIXES: [&str; 12] = [
     "posthorn-",
     "proxy-",
     "webhook-",
     "x-forwarded-",
+    // What an outbound proxy is told about the certificate to show; see [`check_identity_name`].
+    IDENTITY_PREFIX,
     // Metadata services: Google, IBM and Akamai; Alibaba; AWS; Google; Huawei; Azure; Volcengine.
     "metadata-",
     "x-aliyun-ecs-metadata-",
@@ -71,14 +74,31 @@ pub enum HeaderProblem {
     Characters,
 }
 
+/// How headers begin that name a client certificate to a proxy.
+const IDENTITY_PREFIX: &str = "x-ssl-client-";
+
+/// Whether the thumbprint of a certificate may be sent in a header of this name. Those that proxies
+/// use for it are open here and nowhere else: whoever could set them by hand could have a proxy show
+/// somebody else's certificate.
+pub(super) fn check_identity_name(name: &str) -> Result<(), HeaderProblem> {
+    match check_name(name) {
+        Err(HeaderProblem::Reserved) if folded(name).starts_with(IDENTITY_PREFIX) => Ok(()),
+        other => other,
+    }
+}
+
+/// As gateways see it that speak CGI: they take an underscore for a hyphen.
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
+}
+
 /// Whether somebody may set a header of this name.
 pub fn check_name(name: &str) -> Result<(), HeaderProblem> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || name.len() > HEADER_NAME_BYTES_MAX || !name.bytes().all(token) {
         return Err(HeaderProblem::Name);
     }
-    // Gateways that speak CGI take an underscore for a hyphen.
-    let lower = name.to_ascii_lowercase().replace('_', "-");
+    let lower = folded(name);
     let reserved = RESERVED.contains(&lower.as_str())
         || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
     if reserved { Err(HeaderProblem::Reserved) } else { Ok(()) }
@@ -104,7 +124,7 @@ pub(super) fn check_all<'a>(
 ) -> Result<(), PolicyError> {
     let mut seen = std::collections::BTreeMap::new();
     for (path, name) in names {
-        if let Some(other) = seen.insert(name.to_ascii_lowercase(), path.clone()) {
+        if let Some(other) = seen.insert(folded(name), path.clone()) {
             return refuse(&path, format!("sets the header {name}, which {other} sets too"));
         }
     }

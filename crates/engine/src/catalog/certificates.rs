@@ -1,6 +1,7 @@
 //! Certificates as attempts and callers use them: found by choice or thumbprint, their keys opened
 //! at the first use, and the TLS settings made of them kept until a certificate changes.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 
@@ -82,6 +83,18 @@ pub struct TlsChoice {
 pub(super) type TlsKey =
     (Option<(CertificateId, CatalogVersion)>, Vec<(CertificateId, CatalogVersion)>);
 
+/// What a client certificate is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be shown in a handshake, which needs its key.
+    Show,
+    /// To be named to a proxy.
+    Name,
+}
+
+/// What was made of certificates is forgotten when there is more of it than this.
+const TLS_CHOICES_MAX: usize = 4_096;
+
 /// Why a certificate cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoCertificate {
@@ -137,6 +150,7 @@ impl Catalog {
         tenant: TenantId,
         choice: &CertificateChoice,
         host: &str,
+        purpose: Purpose,
         now: Timestamp,
     ) -> Result<Arc<CertificateView>, NoCertificate> {
         let state = self.state.read();
@@ -154,6 +168,8 @@ impl Catalog {
                 .flatten()
                 .filter_map(|id| state.certificates.get(id))
                 .filter(|view| fits(&view.certificate))
+                // One without a key can be named, but never shown.
+                .filter(|view| purpose == Purpose::Name || view.certificate.sealed_key.is_some())
                 // Usable ones first, then the one that lasts longest; the id decides ties.
                 .max_by_key(|view| {
                     let certificate = &view.certificate;
@@ -178,9 +194,34 @@ impl Catalog {
         authorities: &[CertificateId],
         now: Timestamp,
     ) -> Result<Arc<TlsChoice>, NoCertificate> {
+        let trusted = self.authorities(tenant, authorities, now)?;
+        let version = |view: &Arc<CertificateView>| (view.certificate.id, view.certificate.version);
+        let key: TlsKey = (identity.as_ref().map(version), trusted.iter().map(version).collect());
+        if let Some(made) = self.state.read().tls.get(&key) {
+            return Ok(Arc::clone(made));
+        }
+        let fresh = TlsChoice { identity, authorities: trusted, built: OnceLock::new() };
+        let mut state = self.state.write();
+        if state.tls.len() >= TLS_CHOICES_MAX {
+            state.tls.clear();
+        }
+        Ok(Arc::clone(state.tls.entry(key).or_insert_with(|| Arc::new(fresh))))
+    }
+
+    /// The authorities of these ids, usable now, each once and in one order.
+    pub(crate) fn authorities(
+        &self,
+        tenant: TenantId,
+        ids: &[CertificateId],
+        now: Timestamp,
+    ) -> Result<Vec<Arc<CertificateView>>, NoCertificate> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: BTreeSet<&CertificateId> = ids.iter().collect();
         let state = self.state.read();
-        let mut trusted = Vec::with_capacity(authorities.len());
-        for id in authorities {
+        let mut trusted = Vec::with_capacity(ids.len());
+        for id in ids {
             let kind = CertificateKind::Authority;
             let view = state
                 .certificates
@@ -190,15 +231,7 @@ impl Catalog {
             usable(view, now)?;
             trusted.push(Arc::clone(view));
         }
-        let version = |view: &Arc<CertificateView>| (view.certificate.id, view.certificate.version);
-        let key: TlsKey = (identity.as_ref().map(version), trusted.iter().map(version).collect());
-        if let Some(made) = state.tls.get(&key) {
-            return Ok(Arc::clone(made));
-        }
-        drop(state);
-        let fresh = TlsChoice { identity, authorities: trusted, built: OnceLock::new() };
-        let mut state = self.state.write();
-        Ok(Arc::clone(state.tls.entry(key).or_insert_with(|| Arc::new(fresh))))
+        Ok(trusted)
     }
 
     /// Who shows a certificate with this thumbprint. With a country given, only one of that owner.

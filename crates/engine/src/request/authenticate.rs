@@ -86,7 +86,7 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
         .map_err(|_| BuildError::Auth("a secret is not text".to_owned()))
 }
 
-pub(super) fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
+fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
     let header = header_name(name).map_err(BuildError::Auth)?;
     insert(headers, header, value)
 }
@@ -99,6 +99,17 @@ fn authorize(headers: &mut HeaderMap, value: &str) -> Result<(), BuildError> {
     value.set_sensitive(true);
     headers.insert(header::AUTHORIZATION, value);
     Ok(())
+}
+
+/// Sets a header that names a certificate; the policy was checked to name one that may.
+pub(super) fn set_identity(
+    headers: &mut HeaderMap,
+    name: &str,
+    value: &str,
+) -> Result<(), BuildError> {
+    let header = HeaderName::try_from(name)
+        .map_err(|_| BuildError::Auth(format!("`{name}` is not a header name")))?;
+    insert(headers, header, value)
 }
 
 /// Sets a header that only we may set.

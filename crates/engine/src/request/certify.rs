@@ -10,7 +10,7 @@ use posthorn_domain::policy::{Auth, Policy};
 use posthorn_domain::{Thumbprint, Timestamp};
 
 use super::{BuildError, authenticate};
-use crate::catalog::certificates::NoCertificate;
+use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Catalog, SubscriptionView, TlsChoice};
 
 /// Adds what the policy asks for. Without a usable certificate there is no request.
@@ -31,20 +31,27 @@ pub(super) fn add(
                     let problem = "a client certificate can only be shown over https";
                     return Err(BuildError::Url(problem.to_owned()));
                 }
-                let found = catalog.client_certificate(tenant, choice, parts.host, now)?;
+                let found =
+                    catalog.client_certificate(tenant, choice, parts.host, Purpose::Show, now)?;
                 // A key that cannot be opened is found out here, not in the middle of a handshake.
                 let id = found.certificate.id;
                 found.identity().map_err(|problem| NoCertificate::Unusable { id, problem })?;
                 identity = Some(found);
             }
             Auth::CertificateThumbprint(scheme) => {
-                let found = catalog.client_certificate(tenant, &scheme.choice, parts.host, now)?;
+                let found = catalog.client_certificate(
+                    tenant,
+                    &scheme.choice,
+                    parts.host,
+                    Purpose::Name,
+                    now,
+                )?;
                 let Thumbprint(bytes) = found.certificate.thumbprint;
                 let text = match scheme.encoding.as_str() {
                     "base64" => STANDARD.encode(bytes),
                     _ => found.certificate.thumbprint.to_string(),
                 };
-                authenticate::set(headers, &scheme.header, &text)?;
+                authenticate::set_identity(headers, &scheme.header, &text)?;
             }
             _ => {}
         }

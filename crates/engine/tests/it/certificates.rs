@@ -384,3 +384,25 @@ async fn sealing_anew_covers_the_keys_of_certificates() {
     let policy = json!({"auth": [{"kind": "client_certificate", "certificate": id}]});
     subscribe(&engine, "https://a/", policy).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_can_only_be_named_does_not_displace_one_that_can_be_shown() {
+    let house = House::new();
+    let engine = house.engine(13).await;
+    topic(&engine).await;
+    let (made, bare) = (plain(), make(|params| params.not_after = date_time_ymd(4_100, 1, 1)));
+    let for_host = |new| NewCertificate { host: "a".to_owned(), ..new };
+    add(&engine, for_host(new(CertificateKind::Client, &made))).await;
+    let contents = CertificateContents { certificate: bare.certificate.clone(), key: None };
+    let keyless = NewCertificate { contents, ..for_host(new(CertificateKind::Client, &bare)) };
+    let keyless = add(&engine, keyless).await;
+    let shown = json!({"auth": [{"kind": "client_certificate"}]});
+    subscribe(&engine, "https://a/shown", shown).await;
+    let named = json!({"auth": [{"kind": "certificate_thumbprint", "header": "X-Named"}]});
+    subscribe(&engine, "https://a/named", named).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    assert_eq!(house.receivers.bodies("https://a/shown"), ["1"]);
+    let seen = house.receivers.of("https://a/named");
+    assert_eq!(seen[0].headers["x-named"], keyless.certificate.thumbprint.to_string());
+}

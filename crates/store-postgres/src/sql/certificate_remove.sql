@@ -1,2 +1,3 @@
-update certificate set removed = true, sealed_key = null, version = $3
+update certificate
+set removed = true, sealed_key = null, pem = '', subject = '', description = '', version = $3
 where tenant = $1 and id = $2 and not removed

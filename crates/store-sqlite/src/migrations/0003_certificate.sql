@@ -17,7 +17,7 @@ create table certificate (
     updated_at  integer not null,
     revoked_at  integer,
     version     integer not null,
-    -- One that is gone leaves its line without its key, so that others learn of it.
+    -- One that is gone leaves its line without its contents, so that others learn of it.
     deleted     integer not null default 0,
     primary key (tenant, id)
 ) strict, without rowid;

@@ -105,7 +105,8 @@ impl Change<'_> {
     ) -> Result<Option<i64>, Failure> {
         let (tenant, ..) = self.live_certificate(tenant, id)?;
         self.writer.conn.execute(
-            "update certificate set deleted = 1, sealed_key = null, version = ?3 \
+            "update certificate set deleted = 1, sealed_key = null, pem = '', subject = '', \
+             description = '', version = ?3 \
              where tenant = ?1 and id = ?2",
             params![tenant, id.as_bytes().as_slice(), int(self.next.0)],
         )?;

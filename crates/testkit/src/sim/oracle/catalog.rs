@@ -151,7 +151,8 @@ impl Oracle {
                 context.extend_from_slice(subscription.tenant.as_bytes());
                 context.extend_from_slice(subscription.id.as_bytes());
                 context.extend_from_slice(sealed.name.as_str().as_bytes());
-                let opened = self.vault.open(&context, &sealed.sealed).ok()?;
+                let opened = self.vault.open(&context, &sealed.sealed);
+                let opened = opened.expect("the context is the one the engine seals with");
                 let secret = SigningSecret::parse(opened.expose_str()?).ok()?;
                 Some(Signing { secret, expires_at: sealed.expires_at })
             })
