@@ -207,6 +207,33 @@ async fn an_overloaded_receiver_is_left_alone_as_long_as_it_asks_and_comes_back_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_does_not_listen_to_retry_after_keeps_its_schedule() {
+    for (honour, gaps) in [(false, [4_000, 8_000]), (true, [60_000, 60_000])] {
+        let house = House::new();
+        let engine = house.engine(10).await;
+        topic(&engine).await;
+        house.receivers.script("https://a/", |_, _| {
+            let answer = Answer {
+                status: 503,
+                retry_after: Some("60".to_owned()),
+                content_type: None,
+                body: bytes::Bytes::new(),
+            };
+            (Duration::ZERO, AttemptOutcome::Answered(answer))
+        });
+        let overrides = json!({"schedule": {"backoff": {"list": {"waits": ["4s", "8s"]}},
+            "jitter": "none", "max_attempts": 3, "retry_after": {"honour": honour}}});
+        subscribe(&engine, "https://a/", overrides).await;
+        engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+        rest(300).await;
+        let times: Vec<i64> =
+            house.receivers.of("https://a/").iter().map(|s| s.at.as_millis()).collect();
+        let found: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(found, gaps, "honour: {honour}");
+    }
+}
+
 /// A clock that also moves on by a millisecond with every look at it, as a real one may.
 struct RestlessClock(std::sync::atomic::AtomicI64, tokio::time::Instant);
 

@@ -10,4 +10,5 @@ mod mutual_tls;
 mod postgres;
 mod rotation;
 mod serving;
+mod token_canary;
 mod verify;
