@@ -17,6 +17,9 @@ use crate::script;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
+/// What the kernel may hold for us before a sender takes it: floods should cost the sender, not the
+/// machine they come from.
+const SEND_BUFFER_BYTES: u32 = 32 * 1024;
 /// How long a connection to a full queue is waited for before the queue counts as full.
 const FULL_AFTER: Duration = Duration::from_millis(100);
 
@@ -196,6 +199,7 @@ impl Entrance {
     async fn open(mode: Mode) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
         match mode {
             Mode::Refused => Ok(Self::Shut(socket)),
             Mode::Blackhole => {
