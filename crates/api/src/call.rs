@@ -17,6 +17,7 @@ use crate::identity::ProxyIdentity;
 use crate::limits::{Limits, Peer, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
+use crate::router::Overloaded;
 use crate::routes::{Access, Route};
 use crate::{Options, body, codes, json};
 
@@ -28,6 +29,7 @@ pub(crate) struct Api {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
+    pub(crate) overloaded: Overloaded,
 }
 
 /// Who calls, and for which tenant.

@@ -19,7 +19,7 @@ pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
 /// Longest `detail`; parts of a request are quoted in it, and those have no bound of their own.
 const DETAIL_CHARS_MAX: usize = 400;
 /// What clients are asked to wait when the server cannot serve them now.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+pub(crate) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// One problem document.
 #[derive(Debug)]

@@ -5,22 +5,26 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
-use http::{Method, Request};
-use posthorn_engine::Engine;
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use metrics::Counter;
+use posthorn_domain::Scope;
 use posthorn_engine::metrics::ADMISSION_REFUSED;
+use posthorn_engine::{Engine, Refused};
 
 use crate::call::{Api, Call};
-use crate::limits::{Limits, Peer};
+use crate::limits::Limits;
 use crate::metrics::Tally;
-use crate::problem::Problem;
-use crate::routes::{ROUTES, Route};
-use crate::{Options, codes};
+use crate::problem::{Problem, RETRY_AFTER};
+use crate::routes::{Access, ROUTES, Route};
+use crate::{Options, codes, respond};
 
 /// The API as a router. Metrics are counted with the recorder that is installed now.
 pub fn router(engine: Engine, options: Options) -> axum::Router {
     crate::metrics::describe();
     let limits = Limits::new(&options.limits);
-    let api = Arc::new(Api { engine, options, limits });
+    let overloaded = Overloaded::new();
+    let api = Arc::new(Api { engine, options, limits, overloaded });
     let mut router = axum::Router::new();
     for route in &ROUTES {
         let api = Arc::clone(&api);
@@ -31,24 +35,52 @@ pub fn router(engine: Engine, options: Options) -> axum::Router {
     router.method_not_allowed_fallback(wrong_method).fallback(no_route)
 }
 
+/// The answer to what is refused because of overload, made once.
+pub(crate) struct Overloaded {
+    body: Bytes,
+    refused: Counter,
+}
+
+impl Overloaded {
+    fn new() -> Self {
+        let problem = Problem::from(Refused::Overloaded);
+        let reason = problem.admission_reason().unwrap_or_default();
+        Self {
+            body: serde_json::to_vec(&problem).unwrap_or_default().into(),
+            refused: ::metrics::counter!(ADMISSION_REFUSED, "reason" => reason),
+        }
+    }
+
+    fn respond(&self) -> Response {
+        self.refused.increment(1);
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let mut response = respond::bytes(status, respond::PROBLEM, self.body.clone());
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        response
+    }
+}
+
 async fn serve_one(
     api: Arc<Api>,
     route: &'static Route,
     tally: Tally,
     request: Request<Body>,
 ) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned();
+    // Before its key is looked at: what is refused because of overload must cost next to nothing.
+    let publishes = route.access == Access::Scope(Scope::Publish);
+    if publishes && api.engine.admission().is_pressed() {
+        let hold = api.limits.hold(request.extensions().get(), api.engine.admission().nanos());
+        drop(request);
+        if !hold.is_zero() {
+            tokio::time::sleep(hold).await;
+        }
+        let response = api.overloaded.respond();
+        tally.count(response.status());
+        return response;
+    }
     let answer = match Call::admit(&api, route, request) {
         Ok(call) => (route.handler)(call).await,
-        Err(problem) => {
-            if problem.is(codes::OVERLOADED) {
-                let hold = api.limits.hold(peer.as_ref(), api.engine.admission().nanos());
-                if !hold.is_zero() {
-                    tokio::time::sleep(hold).await;
-                }
-            }
-            Err(problem)
-        }
+        Err(problem) => Err(problem),
     };
     if let Some(reason) = answer.as_ref().err().and_then(Problem::admission_reason) {
         ::metrics::counter!(ADMISSION_REFUSED, "reason" => reason).increment(1);

@@ -164,8 +164,9 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether the next publish would be one too many.
-    fn is_pressed(&self) -> bool {
+    /// Whether the next publish would be one too many: what can be asked before anything of it is
+    /// looked at, so that refusing costs next to nothing.
+    pub fn is_pressed(&self) -> bool {
         if self.options.commit_delay.is_zero() {
             return false;
         }

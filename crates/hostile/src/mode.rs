@@ -307,15 +307,15 @@ modes! {
     /// Resets after the ClientHello.
     TlsReset "tls-reset" Handshake [failed TlsFailed] "the reset is believed";
     /// A certificate that ended long ago.
-    ExpiredCertificate "expired-certificate" Handshake [failed TlsFailed] "certificates are always verified";
+    ExpiredCertificate "expired-certificate" Handshake [failed TlsCertificateInvalid] "certificates are always verified";
     /// A certificate that is not valid yet.
-    FutureCertificate "future-certificate" Handshake [failed TlsFailed] "certificates are always verified";
+    FutureCertificate "future-certificate" Handshake [failed TlsCertificateInvalid] "certificates are always verified";
     /// A certificate for somebody else.
-    WrongName "wrong-name" Handshake [failed TlsFailed] "certificates are always verified";
+    WrongName "wrong-name" Handshake [failed TlsCertificateInvalid] "certificates are always verified";
     /// A certificate nobody signed.
-    SelfSigned "self-signed" Handshake [failed TlsFailed] "certificates are always verified";
+    SelfSigned "self-signed" Handshake [failed TlsCertificateInvalid] "certificates are always verified";
     /// A certificate of an authority nobody knows.
-    UnknownAuthority "unknown-authority" Handshake [failed TlsFailed] "certificates are always verified";
+    UnknownAuthority "unknown-authority" Handshake [failed TlsCertificateInvalid] "certificates are always verified";
     /// A good handshake, then silence.
     TlsThenSilent "tls-then-silent" Tls [failed ResponseTimeout] "the response deadline";
     /// A good handshake and head, then the connection is cut without a goodbye.

@@ -50,7 +50,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 pub(super) fn retry_after(input: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(input) else { return false };
     let asked = parse_retry_after(text, NOW);
-    let trimmed = text.trim();
+    let trimmed = text.trim_matches([' ', '\t']);
     let digits = !trimmed.is_empty() && trimmed.bytes().all(|byte| byte.is_ascii_digit());
     if digits && trimmed.len() <= 7 {
         let seconds = trimmed.bytes().fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0'));

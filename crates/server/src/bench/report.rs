@@ -36,7 +36,7 @@ pub struct Report {
     /// From the start of the process to the first delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_delivery_s: Option<f64>,
-    /// Overload: publishes accepted per second, with nothing else asked.
+    /// Overload: publishes accepted per second in a closed loop, the mean of before and after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_per_s: Option<f64>,
     /// Overload: publishes accepted per second, under overload.

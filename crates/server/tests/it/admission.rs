@@ -16,7 +16,7 @@ fn configured(more: &str) -> Home {
     home
 }
 
-#[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
+#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
 fn get(server: &Server, path: &str, key: &str) -> String {
     let address = server.url.strip_prefix("http://").expect("an address");
     let mut stream = TcpStream::connect(address).expect("a connection");

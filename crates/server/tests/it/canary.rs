@@ -191,7 +191,7 @@ fn receive(mut stream: TcpStream, into: &Mutex<Vec<u8>>) -> std::io::Result<()> 
 }
 
 /// One request by hand; the answer as it came.
-#[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
+#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
 fn call(server: &Server, key: &str, method: &str, path: &str, body: &str) -> String {
     let address = server.url.strip_prefix("http://").expect("an address");
     let mut stream = TcpStream::connect(address).expect("a connection");

@@ -169,7 +169,8 @@ fn what_belongs_to_us_is_closed() {
     // A rule opens an address of ours, but no server of ours.
     assert_eq!(code(&guard, "http://127.0.0.1:8080/"), "address_own_listener");
     check(&guard, "http://127.0.0.1:8081/", Allowed);
-    check(&guard, "http://127.0.0.2:8080/", Allowed);
+    assert_eq!(code(&guard, "http://127.0.0.2:8080/"), "address_own_listener");
+    check(&guard, "http://127.0.0.2:8081/", Allowed);
     assert_eq!(code(&guard, "http://10.0.0.5:5432/"), "address_own_listener");
     check(&guard, "http://10.0.0.5:8080/", Allowed);
     // Without a rule the address is closed on every port.
