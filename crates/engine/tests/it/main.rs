@@ -7,5 +7,6 @@ mod house;
 mod management;
 mod nodes;
 mod signing;
+mod tenants;
 mod token_server;
 mod tokens;
