@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use posthorn_engine::{AdmissionOptions, Options, Refused};
-use posthorn_store::Store;
+use posthorn_domain::SubscriptionStatus;
+use posthorn_engine::{AdmissionOptions, Options, Refused, SubscriptionChange};
+use posthorn_store::{CatalogChange, Store};
 use serde_json::json;
 
 use crate::house::{House, TENANT, publish, rest, subscribe, topic};
@@ -107,4 +108,32 @@ async fn what_ends_on_another_node_does_not_fill_the_quota_of_the_one_that_took_
     let refused = Refused::Quota { pending: 100, quota };
     assert_eq!(second.admission().publish(TENANT), Err(refused));
     assert_eq!(first.admission().publish(TENANT), Ok(()), "until its next count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_learnt_of_others_while_a_change_is_repeated_is_acted_upon() {
+    let house = House::new();
+    // Nobody looks for forgotten work, so that it is noticed when something is.
+    let options = Options { poll: Duration::from_secs(86_400), ..Options::default() };
+    let engine = house.engine_with(1, options).await;
+    topic(&engine).await;
+    let changed = subscribe(&engine, "https://a/", json!({})).await.subscription.clone();
+    let resumed = subscribe(&engine, "https://b/", json!({})).await.subscription.id;
+    let resumed = engine.pause_subscription(TENANT, resumed).await.expect("paused");
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(5).await;
+    // Another node resumes one subscription and changes the other, a moment before this one does.
+    let mut resumed = resumed.subscription.clone();
+    resumed.status = SubscriptionStatus::Active;
+    for subscription in [resumed, changed.clone()] {
+        let expected = Some(subscription.version);
+        let subscription = Box::new(subscription);
+        let change = CatalogChange::UpdateSubscription { subscription, expected };
+        house.store.change_catalog(change).await.expect("changed");
+    }
+    let description = Some("mine".to_owned());
+    let change = SubscriptionChange { description, ..SubscriptionChange::default() };
+    engine.update_subscription(TENANT, changed.id, change).await.expect("changed");
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://b/").len(), 1);
 }
