@@ -115,7 +115,6 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
         Ok(outbound) => outbound,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
-        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlNotAllowed, detail),
         Err(BuildError::Certificate(missing)) => {
             return failed(FailureCode::CertificateUnavailable, missing.to_string());
         }
