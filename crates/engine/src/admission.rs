@@ -9,10 +9,13 @@
 //!   on only as many may wait as are committed within the target time, by the rate measured last;
 //!   the others are refused at once. It ends when an interval passed in which nobody was refused. A
 //!   store that commits nothing at all for an interval counts as overloaded too.
-//! * **The tenant's unfinished deliveries.** Counted here as they are accepted and end, and put
-//!   right by a count of the store every few seconds ([`counts`]), which also brings in what other
-//!   nodes did. Publishes that are on their way when the quota is reached are still stored, so it
-//!   may be exceeded by what waits for a commit and by what other nodes accept between two counts.
+//! * **The tenant's unfinished deliveries.** Those in shards that this node holds are counted as
+//!   they are accepted and end. What ends on another node is not noticed here, so it is not counted
+//!   here either: a count of the store every few seconds ([`counts`]) brings it in and puts the rest
+//!   right. Publishes that are on their way when the quota is reached are still stored, so it may be
+//!   exceeded by what waits for a commit and by what is accepted for, or on, other nodes between two
+//!   counts. When the store could not count several times in a row, nobody is refused for a number
+//!   that may have become wrong since.
 //! * **The disk**, of which somebody else tells.
 //!
 //! # What it must not know
@@ -22,11 +25,11 @@ mod bucket;
 pub(crate) mod counts;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use posthorn_domain::TenantId;
+use posthorn_domain::{SHARD_COUNT, Shard, TenantId};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -37,6 +40,8 @@ pub use bucket::{Bucket, Rate};
 
 /// Publishes that may always wait, so that groups can form however slow commits are.
 const WAITING_MIN: usize = 64;
+/// Counts of the store that may fail in a row before their last result is too old to refuse anybody.
+const COUNT_FAILURES_MAX: u32 = 3;
 /// Over how long the rate of commits is measured.
 const RATE_WINDOW: Duration = Duration::from_millis(250);
 
@@ -99,6 +104,10 @@ pub struct Admission {
     pace: Mutex<Pace>,
     disk_full: AtomicBool,
     pending: RwLock<Map<TenantId, Arc<AtomicI64>>>,
+    /// The shards whose deliveries begin and end on this node.
+    shards: Box<[AtomicBool]>,
+    /// Counts of the store that failed in a row.
+    count_failures: AtomicU32,
 }
 
 /// What commits tell.
@@ -129,6 +138,8 @@ impl Admission {
             }),
             disk_full: AtomicBool::new(false),
             pending: RwLock::default(),
+            shards: (0..SHARD_COUNT).map(|_| AtomicBool::new(false)).collect(),
+            count_failures: AtomicU32::new(0),
         }
     }
 
@@ -155,7 +166,7 @@ impl Admission {
             return Err(Refused::Overloaded);
         }
         let quota = self.options.pending_quota;
-        if quota > 0 {
+        if quota > 0 && self.is_counted() {
             let pending = self.pending(tenant);
             if pending >= quota {
                 return Err(Refused::Quota { pending, quota });
@@ -201,6 +212,32 @@ impl Admission {
     /// Whether the disk is too full to take anything in.
     pub fn is_disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether the counts are recent enough to refuse anybody for them.
+    fn is_counted(&self) -> bool {
+        self.count_failures.load(Ordering::Relaxed) < COUNT_FAILURES_MAX
+    }
+
+    /// The store has counted, or could not.
+    fn counted(&self, success: bool) {
+        if success {
+            if self.count_failures.swap(0, Ordering::Relaxed) >= COUNT_FAILURES_MAX {
+                info!("unfinished deliveries are counted again; the quota is enforced");
+            }
+        } else if self.count_failures.fetch_add(1, Ordering::Relaxed) + 1 == COUNT_FAILURES_MAX {
+            warn!("the counts of unfinished deliveries are too old; the quota is not enforced");
+        }
+    }
+
+    /// Says whether the deliveries of a shard begin and end on this node from now on.
+    pub(crate) fn set_held(&self, shard: Shard, held: bool) {
+        self.shards[usize::from(shard.number())].store(held, Ordering::Relaxed);
+    }
+
+    /// Whether the deliveries of a shard are counted on this node.
+    pub(crate) fn counts(&self, shard: Shard) -> bool {
+        self.shards[usize::from(shard.number())].load(Ordering::Relaxed)
     }
 
     /// Unfinished deliveries of a tenant, nearly.

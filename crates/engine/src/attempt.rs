@@ -9,6 +9,7 @@ use posthorn_domain::{
     Answer, AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Span, SubscriptionId, Timestamp,
 };
 use posthorn_store::Work;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
@@ -71,14 +72,19 @@ impl Done {
 
 /// Makes one attempt. Never panics: a crash inside becomes a failed attempt.
 pub(crate) async fn run(around: Arc<Surroundings>, job: Job) -> Done {
-    let started_at = around.clock.now();
+    let (started_at, began) = (around.clock.now(), Instant::now());
     let result = AssertUnwindSafe(attempt(&around, &job)).catch_unwind().await;
     let result = result.unwrap_or_else(|_| {
         ::metrics::counter!(metrics::ATTEMPT_PANICS).increment(1);
         failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned())
     });
-    let took = around.clock.now().since(started_at);
+    let took = elapsed(began);
     Done { job, started_at, took, result }
+}
+
+/// How long ago that was, whatever became of the wall clock since.
+fn elapsed(began: Instant) -> Span {
+    Span::from_millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
 fn failed(code: FailureCode, detail: String) -> Ended {
@@ -93,7 +99,7 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
             Err(detail) => return failed(FailureCode::RequestInvalid, detail),
         }
     }
-    let before_token = around.clock.now();
+    let before_token = Instant::now();
     let way = Way { transport: &*around.transport, clock: &*around.clock };
     let token = match around.tokens.for_attempt(&way, &job.view, &job.policy).await {
         Ok(token) => token,
@@ -109,13 +115,12 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
         Ok(outbound) => outbound,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
-        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlNotAllowed, detail),
         Err(BuildError::Certificate(missing)) => {
             return failed(FailureCode::CertificateUnavailable, missing.to_string());
         }
     };
     // What the token took is taken off, so that the whole attempt keeps its deadline.
-    outbound.deadlines.shorten(now.since(before_token));
+    outbound.deadlines.shorten(elapsed(before_token));
     // Nothing is awaited between these checks and the send: once an unsubscribe has returned, no
     // request of the old subscription begins. The lease may have run out while the gate was asked or
     // the claim written, and with it the promise that this node's catalog is fresh.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency, LaneKey, TenantId,
-    Timestamp, TopicName,
+    Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency, LaneKey, Shard,
+    TenantId, Timestamp, TopicName,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{mpsc, oneshot};
@@ -324,7 +324,10 @@ impl Intake {
                     ::metrics::counter!(metrics::ACCEPTED).increment(1);
                     ::metrics::counter!(metrics::FANNED_OUT).increment(placed.len() as u64);
                     let count = placed.len();
-                    tally.add(new.event.tenant, i64::try_from(count).unwrap_or(i64::MAX));
+                    let ends_here =
+                        |new: &&NewDelivery| self.admission.counts(Shard::of(new.subscription));
+                    let counted = new.deliveries.iter().filter(ends_here).count();
+                    tally.add(new.event.tenant, i64::try_from(counted).unwrap_or(i64::MAX));
                     for (delivery, placed) in new.deliveries.into_iter().zip(placed) {
                         if !placed.parked {
                             works.push(work(&new.event, delivery, placed.seq));

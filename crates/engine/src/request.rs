@@ -27,8 +27,6 @@ pub(crate) enum BuildError {
     Request(String),
     #[error("{0}")]
     Auth(String),
-    #[error("{0}")]
-    Url(String),
     #[error(transparent)]
     Certificate(#[from] NoCertificate),
 }
@@ -57,7 +55,11 @@ pub(crate) fn build(
     now: Timestamp,
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
-    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
+    // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
+    view.endpoint
+        .parts()
+        .check(&policy.url)
+        .map_err(|e| BuildError::Request(format!("url: {}", e.message)))?;
     let shape = &policy.request;
     let body = match shape.body {
         BodySource::Payload => work.event.payload.clone(),

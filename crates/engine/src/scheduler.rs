@@ -8,8 +8,9 @@
 //! is refilled when the window has room.
 //!
 //! Each turn of the loop takes in everything that happened, then starts as many attempts as there
-//! are slots: round robin by tenant, then subscription. The sick share a tenth of the slots, and whatever
-//! takes longer than a second gives its slot back to the quick.
+//! are slots: round robin by tenant, then subscription. The sick share a tenth of the slots, whatever
+//! takes longer than a second gives its slot back to the quick, and no tenant may take so many of any
+//! kind that nothing is left for the next ([`slots`]).
 //!
 //! # Invariants
 //! * No attempt starts for a shard that is not held, or whose lease may have run out.
@@ -27,13 +28,15 @@ mod slots;
 mod tasks;
 mod term;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::Span;
-use posthorn_domain::policy::Policy;
-use posthorn_domain::{Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, Timestamp};
+use posthorn_domain::policy::{Limits, Policy};
+use posthorn_domain::{
+    Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, TenantId, Timestamp,
+};
 use posthorn_store::{DueSubscription, Grant, Record, Store, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -132,9 +135,11 @@ pub(crate) struct Scheduler {
     held: Held,
     recent: Recent,
     ring: Ring,
-    /// Who waits for a slot of the sick, and who for one of the slow.
-    sickbay: VecDeque<SubscriptionId>,
-    slowbay: VecDeque<SubscriptionId>,
+    /// Who waits for a slot of the sick, who for one of the slow, and who because its tenant holds as
+    /// many as it may.
+    sickbay: Ring,
+    slowbay: Ring,
+    quickbay: Ring,
     timers: BTreeSet<(Timestamp, SubscriptionId)>,
     /// Attempts, claims, refills and scans under way.
     tasks: JoinSet<TaskOutput>,
@@ -165,8 +170,9 @@ impl Scheduler {
             held: Held::default(),
             recent: Recent::default(),
             ring: Ring::default(),
-            sickbay: VecDeque::new(),
-            slowbay: VecDeque::new(),
+            sickbay: Ring::default(),
+            slowbay: Ring::default(),
+            quickbay: Ring::default(),
             timers: BTreeSet::new(),
             tasks: JoinSet::new(),
             refills: 0,
@@ -226,7 +232,8 @@ impl Scheduler {
         let now = self.parts.clock.now();
         let timer = self.timers.first().map(|(at, _)| *at);
         // Somebody who is ready waits for a slot: the next one may come from an attempt turning slow.
-        let slot = self.slots.next_aging().filter(|_| !self.ring.is_empty());
+        let waits = !self.ring.is_empty() || !self.quickbay.is_empty();
+        let slot = self.slots.next_aging().filter(|_| waits);
         let next = timer.into_iter().chain(slot).min();
         let wait = next.map_or(Duration::from_secs(3600), |at| at.since(now).to_duration());
         Instant::now() + wait.min(Duration::from_secs(3600))
@@ -394,14 +401,15 @@ impl Scheduler {
         }
         let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
         let mut wake: Option<Timestamp> = None;
-        let free = lineup.in_flight < lineup.health.limit(&policy.limits);
+        let tenant = view.subscription.tenant;
+        let free = lineup.in_flight < at_once(lineup, &self.slots, tenant, &policy.limits);
         if let Some(head) = lineup.head()
             && free
         {
             let start = head.max(held);
             if start <= now {
                 lineup.in_ring = true;
-                self.ring.push(view.subscription.tenant, id);
+                self.ring.push(tenant, id);
             } else {
                 wake = Some(start);
             }
@@ -435,13 +443,18 @@ impl Scheduler {
         }
     }
 
-    /// Drops a lineup that holds nothing any more.
+    /// Drops a lineup that holds nothing any more, at once or when what it remembers is too old.
     fn tidy(&mut self, id: SubscriptionId, now: Timestamp) {
-        if self.lineups.get(&id).is_some_and(|lineup| lineup.is_idle(now))
-            && let Some(lineup) = self.lineups.remove(&id)
-            && let Some(at) = lineup.timer
-        {
-            self.timers.remove(&(at, id));
+        match self.lineups.get(&id).and_then(|lineup| lineup.idle_from(now)) {
+            None => {}
+            Some(later) if later > now => self.set_timer(id, later),
+            Some(_) => {
+                if let Some(lineup) = self.lineups.remove(&id)
+                    && let Some(at) = lineup.timer
+                {
+                    self.timers.remove(&(at, id));
+                }
+            }
         }
     }
 
@@ -470,9 +483,10 @@ impl Scheduler {
             };
             let Ok(policy) = view.policy.clone() else { continue };
             let class = lineup.class(now);
-            if class != Class::Quick && !self.slots.has_room(class) {
+            let tenant = view.subscription.tenant;
+            if !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
                 lineup.in_bay = true;
-                self.bay(class).push_back(id);
+                self.bay(class).push(tenant, id);
                 continue;
             }
             self.start_one(id, &view, &policy, now);
@@ -492,13 +506,13 @@ impl Scheduler {
         policy: &Arc<Policy>,
         now: Timestamp,
     ) {
-        let shard = Shard::of(id);
+        let (shard, tenant) = (Shard::of(id), view.subscription.tenant);
         let Some((epoch, gained_at)) = self.held.usable(shard) else { return };
         let Some(lineup) = self.lineups.get_mut(&id) else { return };
         let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
         if !view.subscription.status.is_active()
             || held > now
-            || lineup.in_flight >= lineup.health.limit(&policy.limits)
+            || lineup.in_flight >= at_once(lineup, &self.slots, tenant, &policy.limits)
         {
             return;
         }
@@ -521,7 +535,7 @@ impl Scheduler {
         self.held.busy(shard, 1);
         lineup.in_flight += 1;
         lineup.health.take_slot(&policy.limits, now);
-        let slot = self.slots.take(lineup.class(now), now);
+        let slot = self.slots.take(tenant, lineup.class(now), now);
         lineup.begun.push_back(slot.since());
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);
@@ -541,23 +555,39 @@ impl Scheduler {
         }
     }
 
-    fn bay(&mut self, class: Class) -> &mut VecDeque<SubscriptionId> {
-        if class == Class::Sick { &mut self.sickbay } else { &mut self.slowbay }
+    fn bay(&mut self, class: Class) -> &mut Ring {
+        match class {
+            Class::Quick => &mut self.quickbay,
+            Class::Slow => &mut self.slowbay,
+            Class::Sick => &mut self.sickbay,
+        }
     }
 
-    /// Lets as many of the sick and the slow queue up for a turn as there are slots for.
+    /// Lets as many of those who wait in a bay queue up for a turn as there are slots for, and of each
+    /// tenant as many as it may have.
     fn leave_bays(&mut self, now: Timestamp) {
-        for class in [Class::Sick, Class::Slow] {
+        for class in [Class::Sick, Class::Slow, Class::Quick] {
             let mut room = self.slots.room(class);
-            while room > 0
-                && let Some(id) = self.bay(class).pop_front()
-            {
+            let mut left: Map<TenantId, usize> = Map::default();
+            while room > 0 {
+                let (slots, bay) = match class {
+                    Class::Quick => (&self.slots, &mut self.quickbay),
+                    Class::Slow => (&self.slots, &mut self.slowbay),
+                    Class::Sick => (&self.slots, &mut self.sickbay),
+                };
+                let may = |tenant| {
+                    left.get(&tenant).copied().unwrap_or_default() < slots.room_of(tenant, class)
+                };
+                let Some((tenant, id)) = bay.pop_of(may) else { break };
                 if let Some(lineup) = self.lineups.get_mut(&id) {
                     lineup.in_bay = false;
                 }
                 self.evaluate_at(id, now);
                 // Whoever was held back or has gone passes its place on.
-                room -= usize::from(self.lineups.get(&id).is_some_and(|lineup| lineup.in_ring));
+                if self.lineups.get(&id).is_some_and(|lineup| lineup.in_ring) {
+                    room -= 1;
+                    *left.entry(tenant).or_default() += 1;
+                }
             }
         }
     }
@@ -567,4 +597,11 @@ impl Scheduler {
         self.tasks
             .spawn(async move { TaskOutput::Done(Box::new(attempt::run(around, job).await)) });
     }
+}
+
+/// How many attempts of a subscription may be under way at once. While much of what its tenant has
+/// under way is late, a receiver that has not earned more has to answer one before it gets the next.
+fn at_once(lineup: &Lineup, slots: &Slots, tenant: TenantId, limits: &Limits) -> u32 {
+    let limit = lineup.health.limit(limits);
+    if lineup.health.is_unproven() && slots.is_strained(tenant) { limit.min(1) } else { limit }
 }

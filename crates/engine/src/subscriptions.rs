@@ -269,8 +269,7 @@ impl Engine {
             match self.change(change).await {
                 Ok(()) => return self.catalog().subscription(tenant, id),
                 Err(Error::Changed { .. }) if expected.is_none() => {
-                    let delta = self.store().catalog_since(self.catalog().version()).await?;
-                    self.catalog().apply(delta);
+                    self.refresh_catalog().await?;
                 }
                 Err(e) => return Err(e.about("subscription")),
             }

@@ -14,6 +14,7 @@
 //! # What it must not know
 //! Which delivery a token is for, and when to try again.
 
+mod cache;
 mod response;
 
 use std::sync::Arc;
@@ -31,25 +32,20 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use crate::catalog::{Endpoint, Map, SubscriptionView};
+use crate::catalog::{Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::percent_encode;
 use crate::transport::{Deadlines, Outbound, Transport};
+use cache::{Cache, Key};
 
 /// How long a failure of the token server is remembered: long enough to spare one that is down,
 /// short enough to notice when it is back.
 pub(crate) const FAILURE_KEPT: Span = Span::from_secs(5);
-/// Entries above which those that are over are thrown out.
-const ENTRIES_TIDY: usize = 1_024;
-
-/// What a token is for: tenant, token server, client, scope, audience, and the secret itself. Only a
-/// fingerprint of the last is kept.
-type Key = (TenantId, [u8; 32]);
 
 /// All tokens of this node.
 #[derive(Default)]
 pub(crate) struct Tokens {
-    entries: Mutex<Map<Key, Arc<Entry>>>,
+    cache: Cache,
 }
 
 /// One token, and the right to fetch the next.
@@ -58,6 +54,13 @@ struct Entry {
     state: Mutex<State>,
     /// Held by the one that fetches. The others wait for it, and take what it brought.
     fetching: tokio::sync::Mutex<()>,
+}
+
+impl Entry {
+    /// Whether its token can still be used.
+    fn is_alive(&self, now: Timestamp) -> bool {
+        self.state.lock().held.as_ref().is_some_and(|held| now < held.valid_until)
+    }
 }
 
 #[derive(Default)]
@@ -148,7 +151,7 @@ impl Tokens {
             TokenError::Secret(format!("the subscription has no secret `{}`", client.secret))
         })?;
         let key = key(view.subscription.tenant, client, secret);
-        let entry = self.entry(key, now);
+        let entry = self.cache.entry(key, now);
         let lend = |held: &Held| Lent { key, token: Arc::clone(&held.token) };
 
         let calls = {
@@ -214,20 +217,9 @@ impl Tokens {
         }
     }
 
-    fn entry(&self, key: Key, now: Timestamp) -> Arc<Entry> {
-        let mut entries = self.entries.lock();
-        if entries.len() >= ENTRIES_TIDY && !entries.contains_key(&key) {
-            entries.retain(|_, entry| {
-                let in_use = Arc::strong_count(entry) > 1;
-                in_use || entry.state.lock().held.as_ref().is_some_and(|h| now < h.valid_until)
-            });
-        }
-        Arc::clone(entries.entry(key).or_default())
-    }
-
     /// Forgets a token that a receiver did not accept, unless it was replaced already.
     pub(crate) fn refused(&self, lent: &Lent) {
-        let Some(entry) = self.entries.lock().get(&lent.key).cloned() else { return };
+        let Some(entry) = self.cache.find(&lent.key) else { return };
         let mut state = entry.state.lock();
         if state.held.as_ref().is_some_and(|held| Arc::ptr_eq(&held.token, &lent.token)) {
             state.held = None;
@@ -235,6 +227,8 @@ impl Tokens {
     }
 }
 
+/// What a token is for: tenant, token server, client, scope, audience, and the secret itself. Only a
+/// fingerprint of the last is kept.
 fn key(tenant: TenantId, client: &Oauth2, secret: &Secret) -> Key {
     // Absent and empty are different things to a token server.
     let optional = |text: &Option<String>| text.as_ref().map_or(String::new(), |t| format!("={t}"));

@@ -19,7 +19,7 @@ const DELIVERIES: Operation = Operation::read("deliveries", "list deliveries");
 const ATTEMPTS: Operation = Operation::read("attempts", "read attempts");
 const COUNTS: Operation = Operation::read("counts", "count deliveries").slow();
 const PENDING_BY_TENANT: Operation =
-    Operation::read("pending_by_tenant", "count unfinished deliveries");
+    Operation::read("pending_by_tenant", "count unfinished deliveries").slow();
 const PING: Operation = Operation::read("ping", "reach the database");
 
 /// A page of what was read with one row too many.
@@ -235,11 +235,14 @@ pub(crate) async fn pending_by_tenant(session: &Session) -> Result<Vec<(TenantId
     session
         .run(PENDING_BY_TENANT, move |client| {
             Box::pin(async move {
+                begin_snapshot(client).await?;
+                allow_slow(client).await?;
                 let mut counts = Vec::new();
                 for row in &query(client, sql::PENDING_BY_TENANT, &[]).await? {
                     let reader = Reader::new(row, "delivery_live", "tenant");
                     counts.push((reader.id("tenant")?, reader.number("number")?));
                 }
+                commit(client).await?;
                 Ok(counts)
             })
         })

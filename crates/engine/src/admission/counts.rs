@@ -15,6 +15,8 @@ use crate::metrics;
 
 /// A count may take this share of the time at most: a backlog of many millions is counted less often.
 const COUNT_SHARE: u32 = 50;
+/// One that failed is repeated sooner, since without it the quota is not enforced for long.
+const RETRY_SHARE: u32 = 5;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
@@ -23,12 +25,15 @@ pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
     }
     loop {
         let began = Instant::now();
-        if let Err(e) = refresh(&admission, &*store).await {
+        let counted = refresh(&admission, &*store).await;
+        if let Err(e) = &counted {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "pending_by_tenant")
                 .increment(1);
-            warn!(error = %chain(&e), "unfinished deliveries could not be counted");
+            warn!(error = %chain(e), "unfinished deliveries could not be counted");
         }
-        let pause = admission.options.pending_refresh.max(began.elapsed() * COUNT_SHARE);
+        admission.counted(counted.is_ok());
+        let share = if counted.is_ok() { COUNT_SHARE } else { RETRY_SHARE };
+        let pause = admission.options.pending_refresh.max(began.elapsed() * share);
         tokio::time::sleep(pause).await;
     }
 }

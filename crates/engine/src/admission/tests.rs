@@ -115,3 +115,18 @@ async fn every_limit_can_be_switched_off() {
     admission.set_disk_full(true);
     assert_eq!(admission.publish(TENANT), Err(Refused::DiskFull));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_refused_for_counts_that_are_too_old() {
+    let options = AdmissionOptions { pending_quota: 3, ..AdmissionOptions::default() };
+    let admission = admission(options);
+    admission.add_pending(TENANT, 3);
+    for _ in 0..2 {
+        admission.counted(false);
+        assert!(admission.publish(TENANT).is_err(), "a count or two may fail");
+    }
+    admission.counted(false);
+    assert_eq!(admission.publish(TENANT), Ok(()));
+    admission.counted(true);
+    assert!(admission.publish(TENANT).is_err());
+}

@@ -29,7 +29,7 @@ pub(super) fn add(
             Auth::ClientCertificate(choice) => {
                 if !parts.https {
                     let problem = "a client certificate can only be shown over https";
-                    return Err(BuildError::Url(problem.to_owned()));
+                    return Err(BuildError::Request(problem.to_owned()));
                 }
                 let found =
                     catalog.client_certificate(tenant, choice, parts.host, Purpose::Show, now)?;

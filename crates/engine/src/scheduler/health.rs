@@ -29,6 +29,9 @@ const CONCURRENCY_START: f64 = 8.0;
 /// How long an overloaded receiver is left alone at least, and at first when it does not say.
 const THROTTLE: Span = Span::from_secs(1);
 
+/// How long a receiver that kept us waiting is known for it when nothing else is heard of it.
+const SLOW_KEPT: Span = Span::from_secs(300);
+
 /// The state of one receiver.
 pub(super) struct Health {
     /// In a row, of a receiver that is broken or out of reach.
@@ -39,8 +42,8 @@ pub(super) struct Health {
     held_until: Timestamp,
     concurrency: f64,
     next_slot_ms: f64,
-    /// Whether the last attempt took long, however it ended.
-    slow: bool,
+    /// Until when it counts as slow: the last attempt took long, however it ended.
+    slow_until: Timestamp,
 }
 
 /// What an attempt says about the receiver.
@@ -70,7 +73,7 @@ impl Default for Health {
             held_until: Timestamp::MIN,
             concurrency: CONCURRENCY_START,
             next_slot_ms: 0.0,
-            slow: false,
+            slow_until: Timestamp::MIN,
         }
     }
 }
@@ -79,7 +82,8 @@ impl Health {
     /// Takes note of an attempt; true when the breaker has just opened.
     pub(super) fn note(&mut self, sign: Sign, took: Span, now: Timestamp) -> bool {
         if sign != Sign::Silent {
-            self.slow = took >= SLOW_AFTER;
+            let slow = took >= SLOW_AFTER;
+            self.slow_until = if slow { now.plus(SLOW_KEPT) } else { Timestamp::MIN };
         }
         match sign {
             Sign::Good | Sign::Refused => {
@@ -165,11 +169,21 @@ impl Health {
     }
 
     /// Whether it keeps us waiting, however its attempts end.
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow
+    pub(super) fn is_slow(&self, now: Timestamp) -> bool {
+        now < self.slow_until
     }
 
-    /// Whether there is nothing worth remembering.
+    /// Until when that is worth remembering.
+    pub(super) fn slow_until(&self) -> Timestamp {
+        self.slow_until
+    }
+
+    /// Whether it has not earned more attempts at once than everybody begins with.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.concurrency <= CONCURRENCY_START
+    }
+
+    /// Whether there is nothing worth remembering, except perhaps that it is slow.
     pub(super) fn is_plain(&self, now: Timestamp) -> bool {
         self.failures == 0
             && self.throttles == 0
@@ -302,5 +316,15 @@ mod tests {
             now = health.held_until();
         }
         assert!(health.note(Sign::Bad, Span::ZERO, now), "the eighth failure in a row");
+    }
+
+    #[test]
+    fn a_slow_receiver_is_known_for_it_until_it_answers_quickly_or_long_enough() {
+        let mut health = Health::default();
+        health.note(Sign::Good, Span::from_secs(15), at(0));
+        assert!(health.is_slow(at(299_999)) && !health.is_slow(at(300_000)));
+        health.note(Sign::Good, Span::from_millis(5), at(1_000));
+        assert!(!health.is_slow(at(1_000)));
+        assert!(!health.is_unproven());
     }
 }

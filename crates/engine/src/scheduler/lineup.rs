@@ -125,7 +125,7 @@ impl Lineup {
         let waits = self.begun.front().is_some_and(|since| since.plus(SLOW_AFTER) <= now);
         if self.health.is_sick() {
             Class::Sick
-        } else if self.health.is_slow() || waits {
+        } else if self.health.is_slow(now) || waits {
             Class::Slow
         } else {
             Class::Quick
@@ -197,15 +197,16 @@ impl Lineup {
         queue.into_values()
     }
 
-    /// Whether nothing would be lost by dropping it.
-    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
-        self.known.is_empty()
+    /// From when on nothing would be lost by dropping it, as things are now.
+    pub(super) fn idle_from(&self, now: Timestamp) -> Option<Timestamp> {
+        let idle = self.known.is_empty()
             && self.in_flight == 0
             && self.on_disk.is_none()
             && self.refill.is_none()
             && !self.in_ring
             && !self.in_bay
             && self.health.is_plain(now)
-            && self.spaced.is_empty()
+            && self.spaced.is_empty();
+        idle.then(|| self.health.slow_until().max(now))
     }
 }

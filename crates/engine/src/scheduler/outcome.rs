@@ -39,7 +39,8 @@ impl Scheduler {
         self.slots.free(job.slot);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
-            let _ = self.slots.take(super::slots::Class::Quick, self.parts.clock.now());
+            let tenant = job.work.delivery.tenant;
+            let _ = self.slots.take(tenant, super::slots::Class::Quick, self.parts.clock.now());
         }
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)

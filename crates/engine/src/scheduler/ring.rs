@@ -35,6 +35,21 @@ impl Ring {
         subscription
     }
 
+    /// The next one of a tenant that may; it leaves the ring. Looks at each tenant once at most.
+    pub(super) fn pop_of(
+        &mut self,
+        mut may: impl FnMut(TenantId) -> bool,
+    ) -> Option<(TenantId, SubscriptionId)> {
+        for _ in 0..self.tenants.len() {
+            let tenant = *self.tenants.front()?;
+            if may(tenant) {
+                return self.pop().map(|subscription| (tenant, subscription));
+            }
+            self.tenants.rotate_left(1);
+        }
+        None
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tenants.is_empty()
     }
@@ -57,5 +72,11 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
         assert_eq!(order, [sub(1), sub(9), sub(2), sub(3)]);
         assert!(ring.is_empty());
+
+        ring.push(tenant(1), sub(1));
+        ring.push(tenant(2), sub(9));
+        assert_eq!(ring.pop_of(|of| of == tenant(2)), Some((tenant(2), sub(9))));
+        assert_eq!(ring.pop_of(|of| of == tenant(2)), None);
+        assert_eq!(ring.pop(), Some(sub(1)), "whoever may not keeps its place");
     }
 }

@@ -6,19 +6,42 @@
 //! slow, of which there is a number of its own. Receivers known to be slow are given slots of the
 //! slow from the beginning, failing ones those of the sick.
 //!
+//! Nobody can tell beforehand which attempt will hang, so no tenant may hold more of anything than a
+//! few times what is left of it. Whoever comes next finds room, and what is refused to a tenant is
+//! refused only to that one. Quick attempts alone are never held back
+//! by it until nearly every slot is theirs.
+//!
 //! It is a count and nothing else; it must not know subscriptions.
 
 use std::collections::BTreeMap;
 
-use posthorn_domain::{Span, Timestamp};
+use posthorn_domain::{Span, TenantId, Timestamp};
+
+use crate::catalog::Map;
 
 /// An attempt that takes longer is slow, however it ends.
 pub(super) const SLOW_AFTER: Span = Span::from_secs(1);
 /// The part of all slots that sick subscriptions share.
 const SICK_SHARE: usize = 10;
 /// The part of all slots that can be taken by those known to be slow. What turns slow under way comes
-/// on top of it, within the bound of [`Slots::has_room`].
+/// on top of it, within the bound on all attempts.
 const SLOW_SHARE: usize = 2;
+/// All attempts together, in slots.
+const ALL: usize = 2;
+/// How many times what is left a tenant may hold, of the slots for quick attempts: one alone gets seven
+/// eighths of them.
+const TENANT_QUICK: usize = 7;
+/// The same for those known to be slow, whose late attempts are all counted: one alone gets a half,
+/// which is a quarter of `slots`.
+const TENANT_SLOW: usize = 1;
+/// The same for the sick: one alone gets three quarters.
+const TENANT_SICK: usize = 3;
+/// The same for all attempts together: one alone gets three quarters, and several that hang leave a
+/// quarter of what the ones before have left.
+const TENANT_ALL: usize = 3;
+/// The part of all slots that a tenant's late attempts may take before its unproven receivers are
+/// asked with one attempt at a time.
+const STRAIN_SHARE: usize = 4;
 
 /// What is known of a receiver when an attempt begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +59,13 @@ pub(crate) enum Class {
 pub(crate) struct Slot {
     class: Class,
     since: Timestamp,
+    tenant: TenantId,
 }
 
 impl Slot {
     /// For an attempt that nobody counts, such as a test.
-    pub(crate) const UNCOUNTED: Self = Self { class: Class::Quick, since: Timestamp::MIN };
+    pub(crate) const UNCOUNTED: Self =
+        Self { class: Class::Quick, since: Timestamp::MIN, tenant: TenantId::DEFAULT };
 
     /// When it was taken.
     pub(super) fn since(&self) -> Timestamp {
@@ -48,72 +73,134 @@ impl Slot {
     }
 }
 
+/// Attempts under way, of a tenant or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    quick: usize,
+    /// Begun as slow.
+    slow: usize,
+    /// Begun as quick, and slow by now.
+    aged: usize,
+    sick: usize,
+}
+
+impl Taken {
+    fn all(&self) -> usize {
+        self.quick + self.slow + self.aged + self.sick
+    }
+}
+
 /// All slots.
 pub(super) struct Slots {
     limit: usize,
-    quick: usize,
-    slow: usize,
-    sick: usize,
-    /// Quick attempts under way, by when they began.
-    young: BTreeMap<Timestamp, usize>,
+    taken: Taken,
+    /// Only of those who hold any.
+    tenants: Map<TenantId, Taken>,
+    /// Quick attempts under way, by when they began and whose they are.
+    young: BTreeMap<(Timestamp, TenantId), usize>,
     /// Quick attempts that began at this time or before have become slow.
     aged: Timestamp,
 }
 
+/// How many more may be taken while what is held stays below `share` times what is left.
+fn rest(held: usize, left: usize, share: usize) -> usize {
+    (share * left).saturating_sub(held).div_ceil(share + 1)
+}
+
 impl Slots {
     pub(super) fn new(limit: usize) -> Self {
-        let (limit, young) = (limit.max(1), BTreeMap::new());
-        Self { limit, quick: 0, slow: 0, sick: 0, young, aged: Timestamp::MIN }
+        Self {
+            limit: limit.max(1),
+            taken: Taken::default(),
+            tenants: Map::default(),
+            young: BTreeMap::new(),
+            aged: Timestamp::MIN,
+        }
     }
 
     /// Attempts under way.
     pub(super) fn in_flight(&self) -> usize {
-        self.quick + self.slow + self.sick
+        self.taken.all()
     }
 
-    /// Whether one more of this class may begin. Slow ones never take the slots of quick ones; all
-    /// together are at most twice the limit.
+    /// Whether one more of this class may begin, whosever it is. Slow ones never take the slots of
+    /// quick ones.
     pub(super) fn has_room(&self, class: Class) -> bool {
-        self.in_flight() < 2 * self.limit && self.room(class) > 0
+        self.in_flight() < ALL * self.limit && self.room(class) > 0
     }
 
     /// How many more of this class may begin, the bound on all of them aside.
     pub(super) fn room(&self, class: Class) -> usize {
+        let part = |share: usize| (self.limit / share).max(1);
         match class {
-            Class::Quick => self.limit.saturating_sub(self.quick),
-            Class::Slow => (self.limit / SLOW_SHARE).max(1).saturating_sub(self.slow),
-            Class::Sick => (self.limit / SICK_SHARE).max(1).saturating_sub(self.sick),
+            Class::Quick => self.limit.saturating_sub(self.taken.quick),
+            Class::Slow => part(SLOW_SHARE).saturating_sub(self.taken.slow),
+            Class::Sick => part(SICK_SHARE).saturating_sub(self.taken.sick),
         }
     }
 
-    pub(super) fn take(&mut self, class: Class, now: Timestamp) -> Slot {
-        match class {
-            Class::Quick => {
-                // Never in the past of the last look, should the clock have gone back.
-                let since = now.max(self.aged.plus(Span::from_millis(1)));
-                self.quick += 1;
-                *self.young.entry(since).or_default() += 1;
-                return Slot { class, since };
-            }
-            Class::Slow => self.slow += 1,
-            Class::Sick => self.sick += 1,
+    fn of(&self, tenant: TenantId) -> Taken {
+        self.tenants.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// How many more of this class may begin for a tenant.
+    pub(super) fn room_of(&self, tenant: TenantId, class: Class) -> usize {
+        let held = self.of(tenant);
+        let left = (ALL * self.limit).saturating_sub(self.in_flight());
+        let (of_class, share) = match class {
+            Class::Quick => (held.quick, TENANT_QUICK),
+            Class::Slow => (held.slow + held.aged, TENANT_SLOW),
+            Class::Sick => (held.sick, TENANT_SICK),
+        };
+        rest(held.all(), left, TENANT_ALL).min(rest(of_class, self.room(class), share))
+    }
+
+    /// Whether so many of a tenant's attempts are late that its receivers get only one to begin with.
+    pub(super) fn is_strained(&self, tenant: TenantId) -> bool {
+        let held = self.of(tenant);
+        held.slow + held.aged >= (self.limit / STRAIN_SHARE).max(1)
+    }
+
+    /// Changes the counts of a tenant and of all.
+    fn change(&mut self, tenant: TenantId, change: impl Fn(&mut Taken)) {
+        change(&mut self.taken);
+        let held = self.tenants.entry(tenant).or_default();
+        change(held);
+        if held.all() == 0 {
+            self.tenants.remove(&tenant);
         }
-        Slot { class, since: now }
+    }
+
+    pub(super) fn take(&mut self, tenant: TenantId, class: Class, now: Timestamp) -> Slot {
+        self.change(tenant, |taken| match class {
+            Class::Quick => taken.quick += 1,
+            Class::Slow => taken.slow += 1,
+            Class::Sick => taken.sick += 1,
+        });
+        let mut slot = Slot { class, since: now, tenant };
+        if class == Class::Quick {
+            // Never in the past of the last look, should the clock have gone back.
+            slot.since = now.max(self.aged.plus(Span::from_millis(1)));
+            *self.young.entry((slot.since, tenant)).or_default() += 1;
+        }
+        slot
     }
 
     pub(super) fn free(&mut self, slot: Slot) {
-        match slot.class {
-            Class::Sick => self.sick -= 1,
-            Class::Slow => self.slow -= 1,
-            Class::Quick if slot.since <= self.aged => self.slow -= 1,
-            Class::Quick => {
-                self.quick -= 1;
-                if let Some(count) = self.young.get_mut(&slot.since) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.young.remove(&slot.since);
-                    }
-                }
+        let aged = slot.since <= self.aged;
+        self.change(slot.tenant, |taken| match slot.class {
+            Class::Sick => taken.sick -= 1,
+            Class::Slow => taken.slow -= 1,
+            Class::Quick if aged => taken.aged -= 1,
+            Class::Quick => taken.quick -= 1,
+        });
+        if slot.class == Class::Quick
+            && !aged
+            && let Some(count) = self.young.get_mut(&(slot.since, slot.tenant))
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.young.remove(&(slot.since, slot.tenant));
             }
         }
     }
@@ -122,18 +209,20 @@ impl Slots {
     pub(super) fn age(&mut self, now: Timestamp) {
         let until = now.minus(SLOW_AFTER);
         while let Some(entry) = self.young.first_entry()
-            && *entry.key() <= until
+            && entry.key().0 <= until
         {
-            let turned = entry.remove();
-            self.quick -= turned;
-            self.slow += turned;
+            let ((_, tenant), turned) = entry.remove_entry();
+            self.change(tenant, |taken| {
+                taken.quick -= turned;
+                taken.aged += turned;
+            });
         }
         self.aged = self.aged.max(until);
     }
 
     /// When the next quick attempt becomes slow, if it does not end before.
     pub(super) fn next_aging(&self) -> Option<Timestamp> {
-        self.young.first_key_value().map(|(since, _)| since.plus(SLOW_AFTER))
+        self.young.first_key_value().map(|((since, _), _)| since.plus(SLOW_AFTER))
     }
 }
 
@@ -141,25 +230,81 @@ impl Slots {
 mod tests {
     use super::*;
 
+    const TENANT: TenantId = TenantId::DEFAULT;
+
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms)
+    }
+
+    fn tenant(n: u128) -> TenantId {
+        TenantId::new(Timestamp::MIN, n)
+    }
+
+    /// Starts what a tenant may.
+    fn fill(slots: &mut Slots, of: TenantId, class: Class, now: i64) -> Vec<Slot> {
+        let mut taken = Vec::new();
+        while slots.has_room(class) && slots.room_of(of, class) > 0 {
+            taken.push(slots.take(of, class, at(now)));
+        }
+        taken
     }
 
     #[test]
     fn attempts_that_take_long_give_their_slots_to_the_quick() {
         let mut slots = Slots::new(10);
-        let waiting: Vec<Slot> = (0..10).map(|_| slots.take(Class::Quick, at(5_000))).collect();
+        let waiting: Vec<Slot> =
+            (0..10).map(|_| slots.take(TENANT, Class::Quick, at(5_000))).collect();
         assert!(!slots.has_room(Class::Quick));
         slots.age(at(5_999));
         assert!(!slots.has_room(Class::Quick));
         assert_eq!(slots.next_aging(), Some(at(6_000)));
         slots.age(at(6_000));
         assert_eq!((slots.room(Class::Quick), slots.in_flight()), (10, 10));
-        assert!(!slots.has_room(Class::Slow), "those known to be slow wait for them");
+        assert!(slots.is_strained(TENANT) && !slots.is_strained(tenant(2)));
         for slot in waiting {
             slots.free(slot);
         }
         assert_eq!((slots.room(Class::Slow), slots.in_flight()), (5, 0));
+        assert!(slots.tenants.is_empty() && slots.young.is_empty());
+    }
+
+    #[test]
+    fn one_tenant_alone_gets_nearly_everything() {
+        let mut slots = Slots::new(512);
+        assert_eq!(fill(&mut slots, TENANT, Class::Quick, 0).len(), 448);
+        assert_eq!(fill(&mut slots, TENANT, Class::Slow, 0).len(), 128);
+        assert_eq!(fill(&mut slots, TENANT, Class::Sick, 0).len(), 39);
+        for small in 1..8 {
+            let mut slots = Slots::new(small);
+            assert_eq!(fill(&mut slots, TENANT, Class::Quick, 0).len(), small);
+        }
+    }
+
+    #[test]
+    fn when_whole_tenants_hang_the_next_one_finds_room_of_every_kind_at_once() {
+        let mut slots = Slots::new(512);
+        let mut taken = Vec::new();
+        for n in 1..=4 {
+            // Whatever a tenant starts hangs, second after second.
+            for second in 0..20 {
+                let now = (i64::try_from(n).expect("small") * 100 + second) * 1_000;
+                slots.age(at(now));
+                for class in [Class::Quick, Class::Slow, Class::Sick] {
+                    for kind in [Class::Quick, Class::Slow, Class::Sick] {
+                        assert!(slots.has_room(kind), "{n}: {kind:?}");
+                        assert!(slots.room_of(tenant(99), kind) > 0, "{n}: {kind:?}");
+                    }
+                    taken.extend(fill(&mut slots, tenant(n), class, now));
+                }
+            }
+            if n == 1 {
+                assert_eq!(slots.in_flight(), 768, "a quarter is left to others");
+            }
+        }
+        assert!(slots.in_flight() < 1_024);
+        taken.into_iter().for_each(|slot| slots.free(slot));
+        assert_eq!(slots.in_flight(), 0);
+        assert!(slots.tenants.is_empty() && slots.young.is_empty());
     }
 
     #[test]
@@ -168,8 +313,8 @@ mod tests {
         let mut taken = Vec::new();
         for second in 1..10 {
             slots.age(at(second * 2_000));
-            while slots.has_room(Class::Quick) {
-                taken.push(slots.take(Class::Quick, at(second * 2_000)));
+            for n in 1..=20 {
+                taken.extend(fill(&mut slots, tenant(n), Class::Quick, second * 2_000));
             }
         }
         assert_eq!(slots.in_flight(), 8);
@@ -183,8 +328,8 @@ mod tests {
     fn a_clock_that_goes_back_confuses_nobody() {
         let mut slots = Slots::new(4);
         slots.age(at(100_000));
-        let early = slots.take(Class::Quick, at(50_000));
-        let later = slots.take(Class::Quick, at(100_000));
+        let early = slots.take(TENANT, Class::Quick, at(50_000));
+        let later = slots.take(TENANT, Class::Quick, at(100_000));
         slots.age(at(50_500));
         slots.free(early);
         slots.age(at(101_000));

@@ -97,6 +97,9 @@ impl Scheduler {
             .filter(|grant| self.held.gain(grant.shard, grant.epoch, now))
             .map(|grant| grant.shard)
             .collect();
+        for shard in &news {
+            self.parts.admission.set_held(*shard, true);
+        }
         // What is in memory of a former ownership may be long out of date.
         self.forget_shards(&news);
         self.scan(news);
@@ -105,6 +108,7 @@ impl Scheduler {
     pub(super) fn lose(&mut self, shards: &[Shard]) {
         for shard in shards {
             self.held.lose(*shard);
+            self.parts.admission.set_held(*shard, false);
         }
         self.forget_shards(shards);
     }

@@ -324,8 +324,39 @@ async fn slow_receivers_alone_get_their_share_of_the_slots() {
     for number in 0..80 {
         engine.publish(TENANT, publish(&number.to_string(), None)).await.expect("accepted");
     }
-    rest(60).await;
-    assert_eq!(house.receivers.of("https://slow/").len(), 80, "eight at a time, five seconds each");
+    rest(105).await;
+    assert_eq!(house.receivers.of("https://slow/").len(), 80, "four at a time, five seconds each");
     rest(5).await;
     assert_eq!(house.counts().await.delivered, 80);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_became_stricter_holds_work_up_but_kills_none() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    let id = subscribe(&engine, "http://a/?b=c", json!({})).await.subscription.id;
+    engine.pause_subscription(TENANT, id).await.expect("paused");
+    for n in 0..10 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    engine.resume_subscription(TENANT, id).await.expect("resumed");
+    engine.kill();
+    for (https_only, query) in [(true, true), (false, false)] {
+        let mut strict = Options::default();
+        for policy in strict.profiles.values_mut() {
+            policy.url.https_only = https_only;
+            policy.url.query = query;
+        }
+        let engine = house.engine_with(2, strict).await;
+        rest(60).await;
+        engine.stop().await;
+        assert!(house.receivers.of("http://a/?b=c").is_empty(), "nothing is sent");
+        assert_eq!(house.counts().await.pending, 10, "and nothing is given up");
+    }
+    let attempts: u32 = house.store.all_deliveries().iter().map(|d| d.attempts).sum();
+    assert!(attempts >= 10, "each was tried and says why it failed");
+    let _engine = house.engine(3).await;
+    rest(6 * 3_600).await;
+    assert_eq!(house.counts().await.delivered, 10);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, EventType, FailureCode, LaneKey, TenantId, Timestamp, TopicName,
+    Answer, AttemptOutcome, Clock, EventType, FailureCode, LaneKey, Span, TenantId, Timestamp,
+    TopicName,
 };
 use posthorn_engine::{
     Engine, NewSubscription, Options, Outbound, Parts, Publish, SubscriptionView, Transport,
@@ -38,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) url: String,
     pub(crate) body: Bytes,
     pub(crate) headers: http::HeaderMap,
+    /// How long it may take in all.
+    pub(crate) total: Span,
     pub(crate) at: Timestamp,
 }
 
@@ -99,6 +102,7 @@ impl Transport for Receivers {
             url: request.endpoint.url.clone(),
             body: request.body,
             headers: request.headers,
+            total: request.deadlines.total,
             at: self.clock.now(),
         };
         let nth = self.seen.lock().iter().filter(|s| s.url == seen.url).count();

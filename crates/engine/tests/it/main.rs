@@ -8,5 +8,6 @@ mod limits;
 mod management;
 mod nodes;
 mod signing;
+mod tenants;
 mod token_server;
 mod tokens;

@@ -1,6 +1,10 @@
 //! Several nodes on one store.
 
-use posthorn_store::Store;
+use std::time::Duration;
+
+use posthorn_domain::SubscriptionStatus;
+use posthorn_engine::{AdmissionOptions, Options, Refused, SubscriptionChange};
+use posthorn_store::{CatalogChange, Store};
 use serde_json::json;
 
 use crate::house::{House, TENANT, publish, rest, subscribe, topic};
@@ -60,4 +64,76 @@ async fn a_crash_loses_nothing_that_was_accepted() {
     assert_eq!(house.counts().await.delivered, 100);
     assert_eq!(house.store.counts(None).await.expect("answers").pending, 0);
     drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_on_another_node_does_not_fill_the_quota_of_the_one_that_took_it_in() {
+    let quota = 100;
+    let options = |refresh| Options {
+        admission: AdmissionOptions {
+            pending_quota: quota,
+            pending_refresh: Duration::from_secs(refresh),
+            ..AdmissionOptions::default()
+        },
+        ..Options::default()
+    };
+    let house = House::new();
+    // The first counts once, when it starts, and the second every few seconds.
+    let first = house.engine_with(1, options(86_400)).await;
+    rest(2).await;
+    let second = house.engine_with(2, options(5)).await;
+    rest(30).await;
+    topic(&first).await;
+    let mut paused = Vec::new();
+    for n in 0..20 {
+        paused.push(subscribe(&first, &format!("https://{n}/"), json!({})).await.subscription.id);
+    }
+    for n in 0..20 {
+        first.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(10).await;
+    assert_eq!(house.counts().await.delivered, 400, "by both nodes");
+    for (name, node) in [("first", &first), ("second", &second)] {
+        assert_eq!(node.admission().pending(TENANT), 0, "{name}");
+        assert_eq!(node.admission().publish(TENANT), Ok(()), "{name}");
+    }
+    // What waits is counted wherever it was taken in, by whoever counts.
+    for id in paused {
+        first.pause_subscription(TENANT, id).await.expect("paused");
+    }
+    for n in 0..5 {
+        first.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(10).await;
+    let refused = Refused::Quota { pending: 100, quota };
+    assert_eq!(second.admission().publish(TENANT), Err(refused));
+    assert_eq!(first.admission().publish(TENANT), Ok(()), "until its next count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_learnt_of_others_while_a_change_is_repeated_is_acted_upon() {
+    let house = House::new();
+    // Nobody looks for forgotten work, so that it is noticed when something is.
+    let options = Options { poll: Duration::from_secs(86_400), ..Options::default() };
+    let engine = house.engine_with(1, options).await;
+    topic(&engine).await;
+    let changed = subscribe(&engine, "https://a/", json!({})).await.subscription.clone();
+    let resumed = subscribe(&engine, "https://b/", json!({})).await.subscription.id;
+    let resumed = engine.pause_subscription(TENANT, resumed).await.expect("paused");
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(5).await;
+    // Another node resumes one subscription and changes the other, a moment before this one does.
+    let mut resumed = resumed.subscription.clone();
+    resumed.status = SubscriptionStatus::Active;
+    for subscription in [resumed, changed.clone()] {
+        let expected = Some(subscription.version);
+        let subscription = Box::new(subscription);
+        let change = CatalogChange::UpdateSubscription { subscription, expected };
+        house.store.change_catalog(change).await.expect("changed");
+    }
+    let description = Some("mine".to_owned());
+    let change = SubscriptionChange { description, ..SubscriptionChange::default() };
+    engine.update_subscription(TENANT, changed.id, change).await.expect("changed");
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://b/").len(), 1);
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use posthorn_domain::{Answer, AttemptOutcome, FailureCode, SecretName, TenantId, TopicName};
+use posthorn_domain::{
+    Answer, AttemptOutcome, Clock, FailureCode, SecretName, Span, TenantId, Timestamp, TopicName,
+};
 use posthorn_engine::{Engine, Error, NewSubscription, Rotation, SecretInput};
 use posthorn_store::{DeliveryFilter, Store};
 use serde_json::{Value, json};
 
-use crate::house::{House, TENANT, answered, publish, refused, rest, topic};
+use crate::house::{House, TENANT, TokioClock, answered, publish, refused, rest, topic};
 
 const TOKEN: &str = "https://id/token";
 const HOOK: &str = "https://a/";
@@ -321,4 +323,34 @@ async fn a_token_server_that_may_not_be_reached_is_refused_when_it_is_named() {
     };
     let refused = engine.update_subscription(TENANT, view.subscription.id, change).await;
     assert!(matches!(refused.err().expect("refused"), Error::Policy(_)));
+}
+
+/// A clock that somebody sets while it runs.
+struct SetClock(Arc<TokioClock>, Arc<AtomicU64>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        self.0.now().plus(Span::from_secs(self.1.load(Ordering::Relaxed)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_while_a_token_is_fetched_costs_the_attempt_no_time() {
+    let house = House::new();
+    let ahead = Arc::new(AtomicU64::new(0));
+    let clock = Arc::new(SetClock(house.clock.clone(), Arc::clone(&ahead)));
+    let engine = house.engine_on(clock, 1).await;
+    topic(&engine).await;
+    house.receivers.script(TOKEN, move |_, _| {
+        ahead.store(3_600, Ordering::Relaxed);
+        (Duration::from_secs(2), granted("t", 86_400))
+    });
+    let id = subscribe_as(&engine, TENANT, HOOK, client(), "s").await;
+    send(&engine, 10).await;
+    let [seen] = &house.receivers.of(HOOK)[..] else { panic!("one attempt") };
+    assert_eq!(seen.total, Span::from_secs(18), "the default less what the token took");
+    let filter = DeliveryFilter { subscription: Some(id), limit: 10, ..DeliveryFilter::default() };
+    let page = house.store.deliveries(TENANT, filter).await.expect("a list");
+    let attempts = house.store.attempts(TENANT, page.items[0].id).await.expect("attempts");
+    assert_eq!(attempts[0].took, Span::from_millis(2_005));
 }

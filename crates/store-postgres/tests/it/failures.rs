@@ -200,3 +200,17 @@ async fn repeated_batch_is_a_duplicate_of_itself() {
     assert!(matches!(&replies[1], posthorn_store::Accepted::Stored(placed) if placed.len() == 1));
     assert_eq!(setting.ready(to).await.len(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_may_take_longer_than_other_statements() {
+    let url = database().await;
+    let hasty = Options { statement_timeout: Duration::from_secs(1), ..options(&url) };
+    let store = PostgresStore::connect(hasty).await.expect("a connection");
+    // A table that takes two seconds to read, whatever is in it.
+    let slow = "alter table delivery_live rename to delivery_rest;
+        create view delivery_live as
+        select * from delivery_rest where (select pg_sleep(2) is not null)";
+    raw(&url).await.batch_execute(slow).await.expect("a view");
+    assert_eq!(store.pending_by_tenant().await.expect("a count"), []);
+    store.counts(None).await.expect("counts");
+}
