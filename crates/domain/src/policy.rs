@@ -69,7 +69,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UrlPolicy {
-    /// Refuse plain http.
+    /// Refuse plain http, also to a gate and a token server.
     pub https_only: bool,
     /// Whether it may have a query.
     pub query: bool,

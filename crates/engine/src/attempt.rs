@@ -17,7 +17,7 @@ use crate::metrics;
 use crate::request::{self, AttemptLookup, BuildError};
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
-use crate::transport::{Deadlines, Outbound, Transport};
+use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
 
 /// What attempts need besides their work.
 pub(crate) struct Surroundings {
@@ -152,14 +152,16 @@ async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, Stri
     let now = around.clock.now();
     let values = AttemptLookup { view: &job.view, work: &job.work, now };
     let url = gate.url.render(&values, str::to_owned).map_err(|e| format!("gate.url: {e}"))?;
-    let url = around.transport.check_url(&url).map_err(|e| format!("gate.url: {e}"))?;
+    let problem = |e: UrlProblem| format!("gate.url: {e}");
+    let endpoint = Endpoint::new(around.transport.check_url(&url).map_err(problem)?);
+    endpoint.parts().check_scheme(&job.policy.url).map_err(problem)?;
     let timeout = gate.timeout;
     let outcome = around
         .transport
         .send(Outbound {
             tenant: job.view.subscription.tenant,
             subscription: job.view.subscription.id,
-            endpoint: Arc::new(Endpoint::new(url)),
+            endpoint: Arc::new(endpoint),
             path_and_query: None,
             method: http::Method::GET,
             headers: http::HeaderMap::new(),

@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
 use crate::scheduler::{Effect, Slot};
+use crate::tokens::token_endpoint;
 use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
@@ -92,7 +93,7 @@ impl Engine {
         };
         let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
         self.check_destination(tenant, &url, &policy).await?;
-        self.check_token_url(&policy)?;
+        self.check_other_urls(&policy)?;
         let (secrets, made) =
             self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
         let status =
@@ -199,7 +200,7 @@ impl Engine {
                 self.catalog().profile(&subscription.profile)?.patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
-            self.check_token_url(&policy)?;
+            self.check_other_urls(&policy)?;
             Ok(subscription)
         })
         .await
@@ -225,15 +226,25 @@ impl Engine {
         self.check_destination(tenant, url.unwrap_or(present), &policy).await
     }
 
-    /// Refuses a token server that could never be reached, as far as its URL tells.
-    fn check_token_url(&self, policy: &Policy) -> Result<()> {
+    /// Refuses a token server that could never be reached or told a secret, and a gate that could
+    /// never be asked, as far as their URLs tell. What a template becomes is checked when it is used.
+    fn check_other_urls(&self, policy: &Policy) -> Result<()> {
         for auth in &policy.auth {
             if let Auth::Oauth2(client) = auth
-                && let Err(problem) = self.inner.around.transport.check_url(&client.token_url)
+                && let Err(problem) =
+                    token_endpoint(&*self.inner.around.transport, client, &policy.url)
             {
                 let path = "auth.token_url".to_owned();
                 return Err(PolicyError { path, problem: problem.to_string() }.into());
             }
+        }
+        if let Some(gate) = &policy.gate
+            && gate.url.source().to_ascii_lowercase().starts_with("http://")
+            && let Err(problem) =
+                Endpoint::new(gate.url.source().to_owned()).parts().check_scheme(&policy.url)
+        {
+            let path = "gate.url".to_owned();
+            return Err(PolicyError { path, problem: problem.to_string() }.into());
         }
         Ok(())
     }

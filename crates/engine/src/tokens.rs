@@ -24,7 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
-use posthorn_domain::policy::{Auth, ClientAuth, Oauth2, Policy};
+use posthorn_domain::policy::{Auth, ClientAuth, Oauth2, Policy, UrlPolicy};
 use posthorn_domain::{AttemptOutcome, Clock, Span, TenantId, Timestamp};
 use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::vault::Secret;
@@ -35,7 +35,7 @@ use zeroize::Zeroizing;
 use crate::catalog::{Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::request::percent_encode;
-use crate::transport::{Deadlines, Outbound, Transport};
+use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
 use cache::{Cache, Key};
 
 /// How long a failure of the token server is remembered: long enough to spare one that is down,
@@ -133,7 +133,7 @@ impl Tokens {
             response: usual.response.min(total),
             total,
         };
-        self.get(way, view, client, deadlines).await.map(Some)
+        self.get(way, view, client, &policy.url, deadlines).await.map(Some)
     }
 
     async fn get(
@@ -141,6 +141,7 @@ impl Tokens {
         way: &Way<'_>,
         view: &SubscriptionView,
         client: &Oauth2,
+        rules: &UrlPolicy,
         deadlines: Deadlines,
     ) -> Result<Lent, TokenError> {
         let deadline = Instant::now() + deadlines.total.to_duration();
@@ -187,7 +188,7 @@ impl Tokens {
                 };
             }
         }
-        let fetching = fetch(way.transport, view, client, secret, deadlines);
+        let fetching = fetch(way.transport, view, client, rules, secret, deadlines);
         let fetched = timeout_at(deadline, fetching).await.unwrap_or_else(|_| Err(too_long()));
         let label = if fetched.is_ok() { "success" } else { "failure" };
         ::metrics::counter!(metrics::TOKEN_CALLS, "outcome" => label).increment(1);
@@ -248,16 +249,29 @@ fn key(tenant: TenantId, client: &Oauth2, secret: &Secret) -> Key {
     (tenant, parts)
 }
 
+/// Where the token server is, when the guard allows it and a secret may be sent there.
+pub(crate) fn token_endpoint(
+    transport: &dyn Transport,
+    client: &Oauth2,
+    rules: &UrlPolicy,
+) -> Result<Endpoint, UrlProblem> {
+    let endpoint = Endpoint::new(transport.check_url(&client.token_url)?);
+    endpoint.parts().check_private(rules)?;
+    Ok(endpoint)
+}
+
 /// Asks the token server, once. What is wrong is said without anything it sent, since that could be
 /// a token, and without what was met on the way to it.
 async fn fetch(
     transport: &dyn Transport,
     view: &SubscriptionView,
     client: &Oauth2,
+    rules: &UrlPolicy,
     secret: &Secret,
     deadlines: Deadlines,
 ) -> Result<response::Granted, String> {
-    let url = transport.check_url(&client.token_url).map_err(|e| format!("auth.token_url: {e}"))?;
+    let endpoint = token_endpoint(transport, client, rules)
+        .map_err(|problem| format!("auth.token_url: {problem}"))?;
     let secret = secret.expose_str().ok_or("the client secret is not text")?;
     let mut headers = HeaderMap::with_capacity(3);
     headers.insert(
@@ -300,7 +314,7 @@ async fn fetch(
         .send(Outbound {
             tenant: view.subscription.tenant,
             subscription: view.subscription.id,
-            endpoint: Arc::new(Endpoint::new(url)),
+            endpoint: Arc::new(endpoint),
             path_and_query: None,
             method: Method::POST,
             headers,

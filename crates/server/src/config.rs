@@ -92,7 +92,7 @@ pub struct Server {
 pub struct Disk {
     /// When it is warned of.
     pub warn: u8,
-    /// When publishes are refused.
+    /// When publishes are refused, until the disk is two percent below it.
     pub refuse: u8,
     /// How often it is looked at.
     pub refresh: Duration,
@@ -557,6 +557,11 @@ impl Check<'_> {
             if !(1..=100).contains(&percent) {
                 self.refuse(key, "must be 1 to 100, in percent; 100 switches it off");
             }
+        }
+        if raw.disk_warn > raw.disk_refuse && raw.disk_warn < 100 {
+            let problem = "must not be above admission.disk_refuse: a warning comes before; \
+                           100 switches it off";
+            self.refuse("admission.disk_warn", problem);
         }
         let refresh = self.some_time("admission.disk_refresh", raw.disk_refresh);
         Disk { warn: raw.disk_warn, refuse: raw.disk_refuse, refresh }

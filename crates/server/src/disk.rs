@@ -1,5 +1,6 @@
 //! How full the disk of the data directory is. A full disk would fail commits, and SQLite needs room
-//! to deliver as well: it is noticed before, and only what comes in is stopped.
+//! to deliver as well: it is noticed before, and only what comes in is stopped. A watermark that was
+//! reached counts until the disk is clearly below it, so that nobody is let in and refused by turns.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use crate::config::Disk;
 
 /// The used part of the file system, from 0 to 1.
 const USED: &str = "posthorn_disk_used_ratio";
+
+/// How far below a watermark the disk must fall until it counts as passed, in percent of the disk.
+const EASE: f64 = 2.0;
 
 /// What was said last, so that each change is said once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +41,7 @@ pub async fn watch(
         match used {
             Ok(Ok(used)) => {
                 gauge!(USED).set(used);
-                let next = judge(used, limits);
+                let next = judge(state, used, limits);
                 if next != state {
                     tell(state, next, used, limits, &path);
                     state = next;
@@ -56,11 +60,16 @@ pub async fn watch(
     }
 }
 
-fn judge(used: f64, limits: Disk) -> State {
-    let reached = |percent: u8| percent < 100 && used * 100.0 >= f64::from(percent);
-    if reached(limits.refuse) {
+fn judge(before: State, used: f64, limits: Disk) -> State {
+    let reached = |percent: u8, state: State| {
+        let mark = f64::from(percent);
+        // At the lowest watermarks there is less room below.
+        let ease = if before >= state { EASE.min(mark / 10.0) } else { 0.0 };
+        percent < 100 && used * 100.0 >= mark - ease
+    };
+    if reached(limits.refuse, State::Full) {
         State::Full
-    } else if reached(limits.warn) {
+    } else if reached(limits.warn, State::Warned) {
         State::Warned
     } else {
         State::Roomy
@@ -104,10 +113,36 @@ mod tests {
             (0.92, State::Full),
             (1.0, State::Full),
         ] {
-            assert_eq!(judge(used, limits), state, "{used}");
+            assert_eq!(judge(State::Roomy, used, limits), state, "{used}");
         }
         let off = Disk { warn: 100, refuse: 100, ..limits };
-        assert_eq!(judge(1.0, off), State::Roomy);
+        assert_eq!(judge(State::Full, 1.0, off), State::Roomy);
+    }
+
+    #[test]
+    fn a_disk_at_the_watermark_does_not_flip_between_two_states() {
+        use State::{Full, Roomy, Warned};
+        let limits = Disk { warn: 85, refuse: 92, refresh: std::time::Duration::from_secs(5) };
+        let mut state = Roomy;
+        let mut seen = Vec::new();
+        for used in [0.919, 0.92, 0.919, 0.92, 0.901, 0.92, 0.899, 0.92, 0.84, 0.85, 0.831, 0.829] {
+            let next = judge(state, used, limits);
+            if next != state {
+                seen.push((used, next));
+                state = next;
+            }
+        }
+        let expected = [
+            (0.919, Warned),
+            (0.92, Full),
+            (0.899, Warned),
+            (0.92, Full),
+            (0.84, Warned),
+            (0.829, Roomy),
+        ];
+        assert_eq!(seen, expected);
+        let low = Disk { warn: 1, refuse: 1, ..limits };
+        assert_eq!(judge(Full, 0.0, low), Roomy, "even the lowest watermark can be left");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One subscription as the engine uses it: its record, its complete policy, its open secrets.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
@@ -51,12 +52,31 @@ pub(crate) struct UrlParts<'a> {
 }
 
 impl UrlParts<'_> {
+    /// Whether a policy's rules allow its scheme: that of every URL the policy leads to.
+    pub(crate) fn check_scheme(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
+        if rules.https_only && !self.https {
+            let message = "the profile allows https only".to_owned();
+            return Err(UrlProblem { code: "https_only", message });
+        }
+        Ok(())
+    }
+
+    /// Whether a secret may be sent there: over https, or without leaving this machine. Names are not
+    /// believed, whatever they resolve to at the moment.
+    pub(crate) fn check_private(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
+        self.check_scheme(rules)?;
+        let loopback = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if !self.https && !loopback {
+            let message = "secrets are sent over https only; use https".to_owned();
+            return Err(UrlProblem { code: "https_only", message });
+        }
+        Ok(())
+    }
+
     /// Whether a policy's own rules allow it.
     pub(crate) fn check(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
         let problem = |code, message: &str| Err(UrlProblem { code, message: message.to_owned() });
-        if rules.https_only && !self.https {
-            return problem("https_only", "the profile allows https only");
-        }
+        self.check_scheme(rules)?;
         if !rules.query && self.query {
             return problem("query_not_allowed", "the profile allows no query; remove it");
         }

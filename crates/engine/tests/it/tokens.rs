@@ -9,7 +9,7 @@ use bytes::Bytes;
 use posthorn_domain::{
     Answer, AttemptOutcome, Clock, FailureCode, SecretName, Span, TenantId, Timestamp, TopicName,
 };
-use posthorn_engine::{Engine, Error, NewSubscription, Rotation, SecretInput};
+use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput};
 use posthorn_store::{DeliveryFilter, Store};
 use serde_json::{Value, json};
 
@@ -353,4 +353,85 @@ async fn a_clock_that_is_set_while_a_token_is_fetched_costs_the_attempt_no_time(
     let page = house.store.deliveries(TENANT, filter).await.expect("a list");
     let attempts = house.store.attempts(TENANT, page.items[0].id).await.expect("attempts");
     assert_eq!(attempts[0].took, Span::from_millis(2_005));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_secret_is_not_sent_in_the_clear() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    let new = |url: &str, https_only: bool| {
+        let mut auth = client();
+        auth["token_url"] = json!(url);
+        NewSubscription {
+            url: HOOK.to_owned(),
+            overrides: match https_only {
+                true => json!({"auth": [auth], "url": {"https_only": true}}),
+                false => json!({"auth": [auth]}),
+            },
+            secrets: vec![SecretInput {
+                name: SecretName::new("client").expect("a name"),
+                value: "s".to_owned(),
+            }],
+            ..NewSubscription::default()
+        }
+    };
+    for (url, https_only, allowed) in [
+        ("https://id/token", true, true),
+        ("http://id/token", false, false),
+        ("http://localhost/token", false, false),
+        ("http://127.0.0.1.example/token", false, false),
+        ("http://192.0.2.1/token", false, false),
+        ("http://127.0.0.1:8080/token", false, true),
+        ("http://[::1]:8080/token", false, true),
+        ("http://127.0.0.1:8080/token", true, false),
+    ] {
+        let made = engine.create_subscription(TENANT, new(url, https_only)).await;
+        match made {
+            Ok(_) => assert!(allowed, "{url}"),
+            Err(Error::Policy(e)) => assert!(!allowed && e.path == "auth.token_url", "{url}: {e}"),
+            Err(e) => panic!("{url}: {e}"),
+        }
+    }
+    // Nor when the configuration became stricter since.
+    engine.kill();
+    let mut strict = Options::default();
+    for policy in strict.profiles.values_mut() {
+        policy.url.https_only = true;
+    }
+    let engine = house.engine_with(2, strict).await;
+    engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
+    rest(60).await;
+    let clear = |seen: &crate::house::Seen| seen.url.starts_with("http://");
+    assert!(house.receivers.seen.lock().iter().any(|seen| seen.url == TOKEN));
+    assert!(house.receivers.seen.lock().iter().all(|seen| !clear(seen)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_allows_https_only_means_its_gate_too() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    let overrides = |gate: &str| {
+        json!({"url": {"https_only": true}, "gate": {"url": gate, "timeout": "1s",
+            "status": ["2xx"], "on_closed": {"postpone": {"wait": "10s"}}}})
+    };
+    let new = |gate: &str| NewSubscription {
+        url: HOOK.to_owned(),
+        overrides: overrides(gate),
+        ..NewSubscription::default()
+    };
+    let refused = engine.create_subscription(TENANT, new("http://gate/")).await.err();
+    assert!(matches!(&refused, Some(Error::Policy(e)) if e.path == "gate.url"), "{refused:?}");
+    // A scheme that comes from the event can only be judged when it is there.
+    let gate = "{event.key}://gate/";
+    engine.create_subscription(TENANT, new(gate)).await.expect("made");
+    engine.publish(TENANT, publish("{}", Some("http"))).await.expect("accepted");
+    rest(60).await;
+    assert!(house.receivers.seen.lock().is_empty(), "neither the gate nor the receiver is asked");
+    assert_eq!(house.counts().await.pending, 1);
+    engine.publish(TENANT, publish("{}", Some("https"))).await.expect("accepted");
+    rest(60).await;
+    assert_eq!(house.receivers.of("https://gate/").len(), 1);
+    assert_eq!(house.receivers.of(HOOK).len(), 1);
 }

@@ -85,6 +85,8 @@ fn unknown_keys_are_named_with_their_source_and_the_nearest_known_one() {
 fn wrong_values_are_named_with_their_source() {
     bad("engine:\n  slots: many\n", &[], &["engine.slots", "file "]);
     bad("engine:\n  slots: 0\n", &[], &["engine.slots: must be at least 1"]);
+    let late = "admission: {disk_warn: 95, disk_refuse: 92}\n";
+    bad(late, &[], &["admission.disk_warn: must not be above admission.disk_refuse"]);
     bad("engine:\n  drain: 5\n", &[], &["engine.drain"]);
     bad("server: 5\n", &[], &["server: is a section"]);
     bad("- a\n", &[], &["must hold sections"]);
