@@ -35,8 +35,9 @@ use crate::metrics;
 
 pub use bucket::{Bucket, Rate};
 
-/// Publishes that may always wait, so that groups can form however slow commits are.
-const WAITING_MIN: usize = 64;
+/// Publishes that may always wait, so that groups can form however slow commits are: with smaller
+/// groups fewer would be committed, fewer would be let in, and groups would shrink further.
+const WAITING_MIN: usize = 256;
 /// Over how long the rate of commits is measured.
 const RATE_WINDOW: Duration = Duration::from_millis(250);
 
