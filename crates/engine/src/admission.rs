@@ -38,8 +38,9 @@ use crate::metrics;
 
 pub use bucket::{Bucket, Rate};
 
-/// Publishes that may always wait, so that groups can form however slow commits are.
-const WAITING_MIN: usize = 64;
+/// Publishes that may always wait, so that groups can form however slow commits are: with smaller
+/// groups fewer would be committed, fewer would be let in, and groups would shrink further.
+const WAITING_MIN: usize = 256;
 /// Counts of the store that may fail in a row before their last result is too old to refuse anybody.
 const COUNT_FAILURES_MAX: u32 = 3;
 /// Over how long the rate of commits is measured.
