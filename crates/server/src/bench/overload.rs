@@ -31,6 +31,8 @@ use super::wire::{Reader, status};
 
 /// How much more is offered than can be served.
 const TIMES: f64 = 10.0;
+/// Subscriptions at least: with fewer, two cores cannot send more than the server takes.
+const FAN_OUT_MIN: usize = 40;
 /// Connections of the overload for each of `--publishers`.
 const CONNECTIONS_EACH: usize = 4;
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -42,7 +44,7 @@ const RECOVERED_IN_A_ROW: u32 = 10;
 
 pub(super) async fn run(mut bench: Bench<'_>) -> anyhow::Result<Report> {
     let server = bench.home.start().await?;
-    let fan_out = bench.args.subscriptions.max(1) as u64;
+    let fan_out = bench.args.subscriptions.max(FAN_OUT_MIN) as u64;
     subscribe(&server, fan_out, bench.sink_address).await?;
     let target = bench.target(&server, vec!["overload".to_owned()], 1)?;
 
