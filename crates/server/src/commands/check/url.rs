@@ -1,6 +1,7 @@
 //! `posthorn check url`: what the guard says about URLs, without connecting or resolving.
 
-use posthorn_egress::{Egress, Guard};
+use posthorn_egress::{Egress, Guard, Target, UrlRefusal};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::config;
@@ -23,6 +24,15 @@ pub(super) struct Args {
     urls: Vec<String>,
 }
 
+/// What is said about one URL, in this order.
+#[derive(Serialize)]
+struct Line<'a> {
+    url: &'a str,
+    allowed: bool,
+    reason: Option<&'static str>,
+    normalised: Option<&'a str>,
+}
+
 /// Runs it.
 pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let guard = guard(&args.config)?;
@@ -31,15 +41,13 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         let checked = guard.check_url(url);
         refused += usize::from(checked.is_err());
         if json {
-            let line = match &checked {
-                Ok(target) => json!({
-                    "url": url, "allowed": true, "reason": null, "normalised": target.as_str(),
-                }),
-                Err(refusal) => json!({
-                    "url": url, "allowed": false, "reason": refusal.code(), "normalised": null,
-                }),
+            let line = Line {
+                url,
+                allowed: checked.is_ok(),
+                reason: checked.as_ref().err().map(UrlRefusal::code),
+                normalised: checked.as_ref().ok().map(Target::as_str),
             };
-            terminal::data(line)?;
+            terminal::data(serde_json::to_string(&line)?)?;
             continue;
         }
         let paint = Paint::stdout();
