@@ -63,7 +63,7 @@ pub struct CursorList(List);
 
 /// All lists that have cursors.
 pub fn cursor_lists() -> &'static [CursorList] {
-    const ALL: [CursorList; 7] = [
+    const ALL: [CursorList; 8] = [
         CursorList(List::Events),
         CursorList(List::Topics),
         CursorList(List::Subscriptions),
@@ -71,6 +71,7 @@ pub fn cursor_lists() -> &'static [CursorList] {
         CursorList(List::Redrives),
         CursorList(List::Tenants),
         CursorList(List::Keys),
+        CursorList(List::Certificates),
     ];
     &ALL
 }

@@ -4,7 +4,6 @@
 //! certificate is out of date is decided by whoever has a clock, from the facts.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -15,7 +14,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error as TlsError, InconsistentKeys, RootCertStore};
 use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
 use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::X509Certificate;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
@@ -35,12 +33,6 @@ pub struct CertificateFacts {
     pub thumbprint: [u8; 32],
     /// Whom it names, like `C=DE, O=Example, CN=hooks`; separators inside values are escaped.
     pub subject: String,
-    /// Who signed it, in the same form.
-    pub issuer: String,
-    /// The country in the subject, when it names exactly one.
-    pub country: Option<String>,
-    /// The DNS names and addresses it is good for.
-    pub hosts: Vec<String>,
     /// Not to be used before.
     pub not_before: Timestamp,
     /// Not to be used after.
@@ -271,22 +263,9 @@ fn facts(der: &[u8], number: usize) -> Result<CertificateFacts, CertificateError
     let certificate = parse(der, number)?;
     let mut thumbprint = [0; 32];
     thumbprint.copy_from_slice(digest(&SHA256, der).as_ref());
-    let alternatives = certificate
-        .subject_alternative_name()
-        .map_err(|_| CertificateError::Malformed { number })?
-        .map(|extension| extension.value.general_names.as_slice())
-        .unwrap_or_default();
-    let mut countries = certificate.subject().iter_country();
-    let country = match (countries.next(), countries.next()) {
-        (Some(only), None) => only.as_str().ok().map(str::to_owned),
-        _ => None,
-    };
     Ok(CertificateFacts {
         thumbprint,
         subject: name(certificate.subject()),
-        issuer: name(certificate.issuer()),
-        country,
-        hosts: alternatives.iter().filter_map(host).collect(),
         not_before: timestamp(certificate.validity().not_before.timestamp()),
         not_after: timestamp(certificate.validity().not_after.timestamp()),
         is_authority: certificate.is_ca(),
@@ -295,19 +274,6 @@ fn facts(der: &[u8], number: usize) -> Result<CertificateFacts, CertificateError
 
 fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds.saturating_mul(1_000))
-}
-
-fn host(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
-        GeneralName::IPAddress(bytes) => {
-            let ip = <[u8; 4]>::try_from(*bytes)
-                .map(IpAddr::from)
-                .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
-            ip.ok().map(|ip| ip.to_string())
-        }
-        _ => None,
-    }
 }
 
 /// A distinguished name in the order it is encoded in. Values are escaped, because whoever asks

@@ -19,7 +19,7 @@ use crate::error::{Error, Result, chain};
 use crate::keys::Principal;
 
 /// How long before its end a certificate counts as expiring: time enough to have a new one signed.
-pub const EXPIRY_WARNING: Span = Span::from_secs(30 * 86_400);
+const EXPIRY_WARNING: Span = Span::from_secs(30 * 86_400);
 /// The longest text of owner and host.
 const TEXT_BYTES_MAX: usize = 253;
 /// Certificates of one tenant at most.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for CertificateContents {
 pub enum CertificateState {
     /// It can.
     Valid,
-    /// It can, but not for long: see [`EXPIRY_WARNING`].
+    /// It can, but fewer than 30 days are left.
     Expiring,
     /// Its time is over.
     Expired,

@@ -56,7 +56,7 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
-pub use certificates::{CertificateContents, CertificateState, EXPIRY_WARNING, NewCertificate};
+pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};

@@ -32,16 +32,12 @@ fn facts_are_those_of_the_first_certificate() {
     assert_eq!(facts.thumbprint[..], *digest(&SHA256, leaf.der()).as_ref());
     assert!(facts.subject.contains("C=DE"), "{}", facts.subject);
     assert!(facts.subject.contains(r"CN=callback\, O\=Bank\u{a}"), "{}", facts.subject);
-    assert!(facts.issuer.ends_with("CN=Test authority"), "{}", facts.issuer);
-    assert_eq!(facts.country.as_deref(), Some("DE"));
-    assert_eq!(facts.hosts, ["hooks.example.com", "192.0.2.7"]);
     assert_eq!(facts.not_before.to_string(), "2020-01-02T00:00:00.000Z");
     assert_eq!(facts.not_after.to_string(), "2040-03-04T00:00:00.000Z");
     assert!(!facts.is_authority);
 
     let facts = certificate_facts(authority_cert.pem().as_bytes()).expect("facts");
     assert!(facts.is_authority);
-    assert_eq!(facts.country, None);
 }
 
 #[test]
