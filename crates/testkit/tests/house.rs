@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every room with the rooms it may know. Anything else is an arrow that points up.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("domain", &[]),
     ("sealing", &["domain"]),
     ("store", &["domain"]),
@@ -13,11 +13,20 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("store-postgres", &["store", "domain"]),
     ("egress", &["domain"]),
     ("engine", &["store", "egress", "sealing", "domain"]),
-    ("api", &["engine", "store", "sealing", "domain"]),
+    ("listener", &["sealing", "domain"]),
+    ("api", &["listener", "engine", "store", "sealing", "domain"]),
+    ("dialects", &["listener", "engine", "store", "sealing", "domain"]),
+    (
+        "notifier",
+        &["engine", "store", "store-sqlite", "store-postgres", "egress", "sealing", "domain"],
+    ),
     (
         "server",
         &[
             "api",
+            "dialects",
+            "notifier",
+            "listener",
             "engine",
             "store",
             "store-sqlite",
@@ -34,7 +43,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("testkit", &["engine", "store", "egress", "sealing", "domain"]),
     ("testpg", &[]),
     ("crash", &["testpg"]),
-    ("fuzz", &["domain", "sealing", "egress", "api"]),
+    ("fuzz", &["domain", "sealing", "egress", "api", "dialects", "notifier"]),
 ];
 
 fn root() -> PathBuf {
