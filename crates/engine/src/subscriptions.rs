@@ -229,6 +229,7 @@ impl Engine {
     /// Refuses a token server that could never be reached or told a secret, and a gate that could
     /// never be asked, as far as their URLs tell. What a template becomes is checked when it is used.
     fn check_other_urls(&self, policy: &Policy) -> Result<()> {
+        policy.check_complete()?;
         for auth in &policy.auth {
             if let Auth::Oauth2(client) = auth
                 && let Err(problem) =
