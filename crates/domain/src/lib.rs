@@ -25,6 +25,7 @@ mod id;
 pub mod limits;
 mod names;
 pub mod policy;
+mod rate;
 mod redrive;
 mod shard;
 mod span;
@@ -48,6 +49,7 @@ pub use names::{
     EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, TopicName,
 };
 pub use policy::Policy;
+pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};
