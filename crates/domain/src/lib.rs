@@ -26,6 +26,7 @@ mod labels;
 pub mod limits;
 mod names;
 pub mod policy;
+mod rate;
 mod redrive;
 mod shard;
 mod span;
@@ -51,6 +52,7 @@ pub use names::{
     TopicName,
 };
 pub use policy::Policy;
+pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};
