@@ -85,8 +85,12 @@ struct Facts<'a, 'b>(&'b AttemptLookup<'a>);
 impl Lookup for Facts<'_, '_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
         let AttemptLookup { view, work, now, event, .. } = self.0;
+        if let Some(label) = name.strip_prefix("subscription.labels.") {
+            return view.subscription.labels.get(label).map(Cow::Borrowed);
+        }
         Some(match name {
             "delivery.id" => Cow::Owned(work.delivery.id.to_string()),
+            "subscription.name" => Cow::Borrowed(view.subscription.name.as_ref()?.as_str()),
             "subscription.id" => Cow::Owned(view.subscription.id.to_string()),
             "attempt.number" => Cow::Owned((work.delivery.attempts + 1).to_string()),
             "attempt.unix" => Cow::Owned(now.as_seconds().to_string()),

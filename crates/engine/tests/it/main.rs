@@ -9,6 +9,7 @@ mod management;
 mod nodes;
 mod pca_hub;
 mod pca_hub_locks;
+mod profiles;
 mod signing;
 mod tenants;
 mod token_server;
