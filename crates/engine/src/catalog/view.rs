@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
+use posthorn_domain::policy::{Auth, OrderScope, PolicyError, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
@@ -13,6 +13,7 @@ use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
+use crate::error::Error;
 use crate::request::{EventLookup, secret_context};
 use crate::transport::UrlProblem;
 
@@ -136,6 +137,14 @@ impl SubscriptionView {
         let Destination::Webhook { url } = &subscription.destination;
         let endpoint = Arc::new(Endpoint::new(url.clone()));
         Self { subscription, policy, endpoint, vault, secrets: OnceLock::new() }
+    }
+
+    /// The complete policy, or what must be mended before anything can be sent.
+    pub(crate) fn usable_policy(&self) -> Result<Arc<Policy>, Error> {
+        let broken = |problem: &String| {
+            Error::Policy(PolicyError { path: "profile".to_owned(), problem: problem.clone() })
+        };
+        self.policy.as_ref().map(Arc::clone).map_err(broken)
     }
 
     /// The topics it can ever match, when every group of its filter names some.
