@@ -12,8 +12,8 @@ use posthorn_domain::delivery::{Input as Happening, step};
 use posthorn_domain::policy::profiles;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, NodeId, Policy, ProfileName, Shard, Subscription, SubscriptionStatus, Tenant,
-    TenantId, Timestamp, TopicName,
+    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Subscription, SubscriptionStatus,
+    Tenant, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
@@ -74,7 +74,9 @@ impl Courier {
         let subscription = Subscription {
             id,
             tenant,
+            name: None,
             description: String::new(),
+            labels: Labels::default(),
             destination: Destination::Webhook { url },
             filter: Filter::default(),
             profile,

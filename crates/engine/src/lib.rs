@@ -48,6 +48,7 @@ mod options;
 mod outcomes;
 #[cfg(feature = "plant")]
 pub mod plant;
+mod profiles;
 mod recorder;
 mod request;
 mod scheduler;
@@ -58,7 +59,9 @@ pub mod transport;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
-pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
+pub use catalog::{
+    CertificateView, Endpoint, KnownKey, Profile, SubscriptionView, VerificationKey,
+};
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use courier::{Courier, CourierParts};

@@ -4,9 +4,10 @@
 //! nothing is written. Whether it is paused is the operator's business and left alone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use posthorn_domain::{Destination, Filter, ProfileName, SubscriptionId, TenantId, TopicName};
+use posthorn_domain::{
+    Destination, Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
+};
 use posthorn_engine::{
     Engine, Error as EngineError, NewSubscription, SubscriptionChange, SubscriptionView,
 };
@@ -19,9 +20,6 @@ use crate::error::Error;
 pub const SUBSCRIPTION_NAME: &str = "cedros-callbacks";
 /// The profile it names.
 const PROFILE: &str = "cedros";
-/// How often it is looked for again when another node makes it at the same time.
-const TRIES: u32 = 20;
-const WAIT: Duration = Duration::from_millis(250);
 
 /// Where events for the standing subscription are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,47 +34,35 @@ pub struct Standing {
 
 /// Makes the tenant, the topic and the subscription of a `callbacks:` block, or brings them in step.
 pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result<Standing, Error> {
-    let tenant = keep_tenant(engine, callbacks.tenant.as_deref()).await?;
+    let tenant = match &callbacks.tenant {
+        Some(name) => engine.ensure_tenant(name).await?.id,
+        None => TenantId::DEFAULT,
+    };
     let topic = callbacks.topic.clone();
     if engine.catalog().topic(tenant, &topic).is_err() {
         let description = "payments and refunds, for callbacks".to_owned();
-        engine.put_topic(tenant, topic.clone(), description, Vec::new()).await?;
+        engine.put_topic(tenant, topic.clone(), description, Vec::new(), Labels::default()).await?;
     }
-    for _ in 0..TRIES {
-        let kept = match find(engine, tenant) {
-            Some(view) => bring_in_step(engine, &view, callbacks).await?,
-            None => match create(engine, tenant, callbacks).await {
-                // Another node was faster; this one will hear of it.
-                Err(Error::Engine(EngineError::AlreadyExists(_))) => {
-                    tokio::time::sleep(WAIT).await;
-                    continue;
-                }
-                made => made?,
-            },
-        };
-        return Ok(Standing { tenant, topic, subscription: kept });
-    }
-    Err(EngineError::Busy("another node keeps changing the subscription for callbacks").into())
+    let kept = match find(engine, tenant) {
+        Some(view) => bring_in_step(engine, &view, callbacks).await?,
+        None => match create(engine, tenant, callbacks).await {
+            // Another node was faster, and this one has heard of it.
+            Err(Error::Engine(EngineError::AlreadyExists(_))) => {
+                let view = find(engine, tenant).ok_or(EngineError::NotFound("subscription"))?;
+                bring_in_step(engine, &view, callbacks).await?
+            }
+            made => made?,
+        },
+    };
+    Ok(Standing { tenant, topic, subscription: kept })
 }
 
-async fn keep_tenant(engine: &Engine, name: Option<&str>) -> Result<TenantId, Error> {
-    let Some(name) = name else { return Ok(TenantId::DEFAULT) };
-    for _ in 0..TRIES {
-        if let Some(tenant) = engine.catalog().tenant_named(name) {
-            return Ok(tenant.id);
-        }
-        match engine.create_tenant(name.to_owned()).await {
-            Ok(tenant) => return Ok(tenant.id),
-            Err(EngineError::AlreadyExists(_)) => tokio::time::sleep(WAIT).await,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(EngineError::Busy("another node keeps changing the tenant for callbacks").into())
+fn name() -> SubscriptionName {
+    SubscriptionName::new(SUBSCRIPTION_NAME).expect("a valid name")
 }
 
 fn find(engine: &Engine, tenant: TenantId) -> Option<Arc<SubscriptionView>> {
-    let all = engine.catalog().subscriptions(tenant);
-    all.into_iter().find(|view| view.subscription.description == SUBSCRIPTION_NAME)
+    engine.catalog().subscription_named(tenant, &name())
 }
 
 fn filter_of(callbacks: &Callbacks) -> Filter {
@@ -97,7 +83,8 @@ async fn create(
     callbacks: &Callbacks,
 ) -> Result<SubscriptionId, Error> {
     let new = NewSubscription {
-        description: SUBSCRIPTION_NAME.to_owned(),
+        name: Some(name()),
+        description: "kept in step with `callbacks` of the configuration".to_owned(),
         url: callbacks.url.clone(),
         filter: Some(filter_of(callbacks)),
         profile: Some(profile()),

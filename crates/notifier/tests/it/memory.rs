@@ -14,7 +14,9 @@ async fn success_at_the_first_attempt_is_one_request_and_no_dead_letter() {
     let notifier = house.builder(config("")).start().expect("starts");
     notifier.payment_succeeded(payment("a")).await;
     rest(60).await;
-    assert_eq!(house.receiver.all().len(), 1);
+    let seen = house.receiver.all();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].method, http::Method::POST);
     assert!(house.letters.list(10).await.expect("lists").is_empty());
     let observed = house.observed.lock().clone();
     assert_eq!(observed.len(), 1);
