@@ -169,6 +169,8 @@ pub fn cedros() -> Policy {
             ..post()
         },
         auth: Vec::new(),
+        // Every 4xx may be passing here, a 410 too.
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {
             backoff: Backoff::Exponential {
                 initial: Span::from_secs(1),
