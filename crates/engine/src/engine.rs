@@ -226,6 +226,11 @@ impl Engine {
         self.inner.options.payload_bytes
     }
 
+    /// One uniform number, for those who make up ids of their own.
+    pub fn dice(&self) -> u64 {
+        self.inner.chance.dice()
+    }
+
     /// How it is doing, now and from now on.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.inner.health.subscribe()

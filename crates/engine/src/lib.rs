@@ -46,6 +46,7 @@ mod options;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod recorder;
+mod rehearsal;
 mod request;
 mod scheduler;
 mod seal;
@@ -66,6 +67,7 @@ pub use keys::{NewKey, Principal};
 pub use options::Options;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
+pub use rehearsal::Rehearsal;
 pub use scheduler::Snapshot;
 pub use seal::Resealed;
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, NodeId, ProfileName, Shard, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, TopicName,
+    AttemptOutcome, CatalogVersion, Destination, Epoch, Fence, Filter, NodeId, ProfileName, Shard,
+    Subscription, SubscriptionId, SubscriptionStatus, TenantId,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
-use posthorn_store::{CatalogChange, Work};
+use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended, Job};
@@ -337,36 +336,10 @@ impl Engine {
         let policy = view.policy.clone().map_err(|problem| {
             Error::Policy(PolicyError { path: "profile".to_owned(), problem })
         })?;
-        let now = self.now();
-        let event = Event {
-            id: self.inner.chance.event_id(now),
-            tenant,
-            topic: TopicName::new("posthorn.test").expect("a valid name"),
-            event_type: EventType::new("posthorn.test").expect("a valid type"),
-            attributes: std::collections::BTreeMap::new(),
-            key: None,
-            content_type: "application/json".to_owned(),
-            payload: Bytes::from_static(br#"{"test":true}"#),
-            accepted_at: now,
-        };
-        let delivery = Delivery {
-            id: self.inner.chance.delivery_id(now),
-            event: event.id,
-            subscription: id,
-            tenant,
-            lane: None,
-            seq: 0,
-            state: DeliveryState::Pending,
-            due_at: now,
-            attempts: 0,
-            budget_base: 0,
-            budget_began: now,
-            created_at: now,
-            ended_at: None,
-        };
+        let payload = Bytes::from_static(br#"{"test":true}"#);
+        let work = self.made_up(tenant, id, "application/json", payload);
         let fence =
             Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-        let work = Work { delivery, event: Arc::new(event) };
         let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
