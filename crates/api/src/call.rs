@@ -11,15 +11,15 @@ use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
+use posthorn_listener::{Peer, body, shown};
 use serde::de::DeserializeOwned;
 
-use crate::identity::ProxyIdentity;
-use crate::limits::{Limits, Peer, rate_limited};
+use crate::limits::{Limits, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
 use crate::router::Overloaded;
 use crate::routes::{Access, Route};
-use crate::{Options, body, codes, json};
+use crate::{Options, codes, json};
 
 /// The header with which an operator names a tenant.
 pub(crate) const TENANT_HEADER: &str = "posthorn-tenant";
@@ -78,8 +78,7 @@ impl Call {
                 let peer = parts.extensions.get::<Peer>();
                 let caller = match authorize(api, scope, peer, &parts.headers) {
                     Err(problem) if problem.is(codes::UNAUTHORIZED) => {
-                        let now = api.engine.admission().nanos();
-                        return Err(api.limits.failed(peer, now));
+                        return Err(api.limits.failed(peer));
                     }
                     other => other?,
                 };
@@ -128,9 +127,9 @@ impl Call {
 
     /// The body's bytes; it must be JSON by its type.
     pub(crate) async fn bytes(&mut self, limit: usize) -> Result<Bytes> {
-        body::check_media_type(&self.parts.headers)?;
+        body::check_json(&self.parts.headers)?;
         let body = std::mem::take(self.body());
-        body::read(&self.parts.headers, body, limit).await
+        Ok(body::read(&self.parts.headers, body, limit).await?)
     }
 
     /// The body of a management request.
@@ -153,8 +152,7 @@ impl Call {
 /// Who sends this, and may they?
 fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller> {
     let engine = &api.engine;
-    let vouched = |identity: &ProxyIdentity| identity.principal(engine, peer, headers);
-    let principal = match api.options.identity.as_ref().and_then(vouched) {
+    let principal = match certified(api, peer, headers) {
         Some(principal) => principal,
         None => {
             let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
@@ -175,6 +173,16 @@ fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) 
         _ => tenant(engine, &principal, headers)?,
     };
     Ok(Caller { principal, tenant })
+}
+
+/// Who calls, when a certificate says so and no key is shown: a key that does not work is not mended
+/// by a certificate.
+fn certified(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return None;
+    }
+    let shown = shown(api.options.identity.as_ref(), peer, headers)?;
+    api.engine.authenticate_certificate(shown.thumbprint, shown.country.as_deref())
 }
 
 /// The text of the key, when there is exactly one.

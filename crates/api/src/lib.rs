@@ -10,19 +10,17 @@
 //! into a value, and the answer is written straight into the response's bytes.
 //!
 //! # What it must not know
-//! No SQL, no templates, no retry rules: what is allowed and what happens is decided by the engine.
+//! No SQL, no sockets, no templates, no retry rules: what is allowed and what happens is decided by the engine.
 //!
 //! # Where to start
-//! [`router`] and [`serve`]; `routes.rs` for what there is, `publish.rs` for the hot path.
+//! [`router`]; `routes.rs` for what there is, `publish.rs` for the hot path.
 
-mod body;
 mod call;
 mod codes;
 mod cursor;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handlers;
-mod identity;
 mod json;
 mod limits;
 pub mod metrics;
@@ -32,18 +30,17 @@ mod query;
 mod respond;
 mod router;
 mod routes;
-mod serve;
 mod wire;
 
 use std::sync::Arc;
 
+use posthorn_listener::{Failures, ProxyIdentity};
+
 pub use codes::{ErrorCode, error_codes, reference_page};
-pub use identity::ProxyIdentity;
 pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
 pub use router::router;
 pub use routes::{Access, ROUTES, Route};
-pub use serve::{ServeLimits, serve};
 
 /// Renders all metrics in the Prometheus text format.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
@@ -59,6 +56,8 @@ pub struct Options {
     pub batch_bytes: usize,
     /// Limits on who asks.
     pub limits: LimitOptions,
+    /// Counts those who are not known, for all routers of the process.
+    pub failures: Arc<Failures>,
     /// The proxy that vouches for callers without a key, if there is one.
     pub identity: Option<ProxyIdentity>,
 }
@@ -70,6 +69,7 @@ impl Default for Options {
             body_bytes: 1 << 20,
             batch_bytes: 8 << 20,
             limits: LimitOptions::default(),
+            failures: Arc::default(),
             identity: None,
         }
     }

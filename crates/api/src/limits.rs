@@ -1,35 +1,23 @@
 //! Limits on who asks: addresses that show wrong keys, and tenants that probe.
 //!
-//! Everything is kept in memory, per node, and bounded: an address that is not known costs a slot,
-//! and when all slots are taken by others, strangers share one.
+//! Everything is kept in memory, per node, and bounded.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::TenantId;
+use posthorn_domain::{Rate, TenantId};
 use posthorn_engine::Refused;
-use posthorn_engine::admission::{Bucket, Rate};
+use posthorn_listener::{BodyError, Failures, Peer, Table};
 
 use crate::codes;
 use crate::problem::Problem;
 
-/// Addresses that are remembered at once.
-const ADDRESSES_MAX: usize = 10_000;
-/// A publish that follows a refusal on the same connection within this time (in nanoseconds) came at
-/// once.
-const REPEATS_AT_ONCE: u64 = 50_000_000;
 /// Tenants that are remembered at once; beyond, they share.
 const TENANTS_MAX: usize = 100_000;
 
 /// Knobs of the limits on who asks. Zero switches one off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitOptions {
-    /// Wrong keys a minute from one address.
-    pub auth_failures: u32,
     /// Tests a minute of one tenant's subscriptions.
     pub tests: u32,
     /// Redrives a minute that one tenant may begin.
@@ -39,58 +27,19 @@ pub struct LimitOptions {
     pub refusal_hold: Duration,
 }
 
-/// Where a request comes from: one connection of one address.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer(Arc<Connection>);
-
-#[derive(Debug)]
-struct Connection {
-    address: IpAddr,
-    /// When a publish on it was last refused because of overload.
-    refused_at: AtomicU64,
-}
-
-impl Peer {
-    pub(crate) fn new(address: IpAddr) -> Self {
-        Self(Arc::new(Connection { address, refused_at: AtomicU64::new(0) }))
-    }
-
-    pub(crate) fn address(&self) -> IpAddr {
-        self.0.address
-    }
-
-    /// Notes a refusal; true when the last one was just now, so that the client repeats at once
-    /// although it was asked to wait.
-    fn refused(&self, now: u64) -> bool {
-        let last = self.0.refused_at.swap(now.max(1), Ordering::Relaxed);
-        last != 0 && now.saturating_sub(last) < REPEATS_AT_ONCE
-    }
-}
-
-/// What counts as one address: whoever has one IPv6 address has a whole /64 of them.
-pub(crate) fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let prefix = v6.to_bits() & !u128::from(u64::MAX);
-            IpAddr::V6(Ipv6Addr::from_bits(prefix))
-        }
-        v4 => v4,
-    }
-}
-
 /// All limits of one API.
 pub(crate) struct Limits {
-    failures: Table<IpAddr>,
+    failures: Arc<Failures>,
     tests: Table<TenantId>,
     redrives: Table<TenantId>,
     refusal_hold: Duration,
 }
 
 impl Limits {
-    pub(crate) fn new(options: &LimitOptions) -> Self {
+    pub(crate) fn new(options: &LimitOptions, failures: Arc<Failures>) -> Self {
         let a_minute = |count| Rate::new(count, Duration::from_secs(60));
         Self {
-            failures: Table::new(a_minute(options.auth_failures), ADDRESSES_MAX),
+            failures,
             tests: Table::new(a_minute(options.tests), TENANTS_MAX),
             redrives: Table::new(a_minute(options.redrives), TENANTS_MAX),
             refusal_hold: options.refusal_hold,
@@ -98,9 +47,8 @@ impl Limits {
     }
 
     /// What somebody who showed no valid key is told: at first that, later to stop.
-    pub(crate) fn failed(&self, peer: Option<&Peer>, now: u64) -> Problem {
-        let Some(Peer(connection)) = peer else { return Problem::unauthorized() };
-        match self.failures.take(source(connection.address), now) {
+    pub(crate) fn failed(&self, peer: Option<&Peer>) -> Problem {
+        match self.failures.count(peer) {
             Ok(()) => Problem::unauthorized(),
             Err(wait) => {
                 let detail = "too many requests without a valid key came from this address";
@@ -157,34 +105,15 @@ impl From<Refused> for Problem {
     }
 }
 
-/// One bucket for each of many, at most so many.
-struct Table<K> {
-    rate: Option<Rate>,
-    max: usize,
-    rows: Mutex<HashMap<K, Bucket>>,
-    /// For those there is no place for.
-    rest: Bucket,
-}
-
-impl<K: Hash + Eq> Table<K> {
-    fn new(rate: Option<Rate>, max: usize) -> Self {
-        Self { rate, max, rows: Mutex::default(), rest: Bucket::default() }
-    }
-
-    fn take(&self, key: K, now: u64) -> Result<(), Duration> {
-        let Some(rate) = self.rate else { return Ok(()) };
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bucket) = rows.get(&key) {
-            return bucket.take(rate, now);
-        }
-        if rows.len() >= self.max {
-            // Those that have been quiet for long enough are as good as unknown.
-            rows.retain(|_, bucket| !bucket.is_full(now));
-        }
-        if rows.len() >= self.max {
-            return self.rest.take(rate, now);
-        }
-        rows.entry(key).or_default().take(rate, now)
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let code = match error {
+            BodyError::TooLarge { .. } => codes::PAYLOAD_TOO_LARGE,
+            BodyError::TooSlow { .. } => codes::REQUEST_TIMEOUT,
+            BodyError::BrokeOff => codes::INVALID_JSON,
+            BodyError::Encoded | BodyError::NotJson => codes::UNSUPPORTED_MEDIA_TYPE,
+        };
+        Self::new(code, error.to_string())
     }
 }
 
@@ -194,30 +123,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn table(max: usize) -> Table<u32> {
-        Table::new(Rate::new(2, Duration::from_secs(60)), max)
-    }
-
-    #[test]
-    fn each_has_its_own_bucket_and_strangers_share_one_when_there_is_no_room() {
-        let table = table(2);
-        for key in [1, 2] {
-            assert!(table.take(key, 0).is_ok() && table.take(key, 0).is_ok());
-            assert!(table.take(key, 0).is_err());
-        }
-        assert!(table.take(3, 0).is_ok() && table.take(4, 0).is_ok());
-        assert!(table.take(5, 0).is_err(), "the strangers' bucket is empty");
-        assert_eq!(table.rows.lock().unwrap().len(), 2);
-        // Later, the first two have been quiet, and there is room.
-        assert!(table.take(5, 120 * SECOND).is_ok());
-        assert_eq!(table.rows.lock().unwrap().len(), 1);
-    }
-
     #[test]
     fn only_those_who_repeat_at_once_are_held_back() {
         let hold = Duration::from_millis(20);
-        let limits = Limits::new(&LimitOptions { refusal_hold: hold, ..LimitOptions::default() });
-        let (one, other) = (Peer::new([192, 0, 2, 1].into()), Peer::new([192, 0, 2, 1].into()));
+        let options = LimitOptions { refusal_hold: hold, ..LimitOptions::default() };
+        let limits = Limits::new(&options, Arc::default());
+        let peer = || Peer::new([192, 0, 2, 1].into(), None);
+        let (one, other) = (peer(), peer());
         assert_eq!(limits.hold(Some(&one), SECOND), Duration::ZERO);
         assert_eq!(limits.hold(Some(&other), SECOND), Duration::ZERO);
         assert_eq!(limits.hold(Some(&one), SECOND + SECOND / 100), hold);
@@ -226,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_whole_network_where_networks_are_given_out() {
-        let same = |a: &str, b: &str| source(a.parse().unwrap()) == source(b.parse().unwrap());
-        assert!(same("2001:db8::1", "2001:db8::ffff:1:2:3"));
-        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
-        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
-        assert!(!same("192.0.2.1", "192.0.2.2"));
+    fn what_is_refused_at_the_door_is_counted_in_the_same_series() {
+        let (listener, engine) = (
+            posthorn_listener::metrics::ADMISSION_REFUSED,
+            posthorn_engine::metrics::ADMISSION_REFUSED,
+        );
+        assert_eq!(listener, engine);
     }
 }

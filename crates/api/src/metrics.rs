@@ -1,19 +1,13 @@
 //! Names, units and labels of the API's metrics. Labels are bounded: operations and status classes.
 
-use metrics::{Counter, Unit, counter, describe_counter, describe_gauge};
+use metrics::{Counter, Unit, counter, describe_counter};
 
 /// Requests answered, by `operation` and `class` (`2xx`, `4xx`, `5xx`).
 pub const REQUESTS: &str = "posthorn_http_requests_total";
-/// Connections open.
-pub const CONNECTIONS: &str = "posthorn_http_connections";
-/// Connections that could not be accepted.
-pub const ACCEPT_ERRORS: &str = "posthorn_http_accept_errors_total";
 
 /// Tells the recorder what these mean.
 pub fn describe() {
     describe_counter!(REQUESTS, Unit::Count, "Requests answered, by operation and class");
-    describe_gauge!(CONNECTIONS, Unit::Count, "Connections open");
-    describe_counter!(ACCEPT_ERRORS, Unit::Count, "Connections that could not be accepted");
 }
 
 /// The counters of one operation, looked up once.

@@ -22,7 +22,7 @@ use crate::{Options, codes, respond};
 /// The API as a router. Metrics are counted with the recorder that is installed now.
 pub fn router(engine: Engine, options: Options) -> axum::Router {
     crate::metrics::describe();
-    let limits = Limits::new(&options.limits);
+    let limits = Limits::new(&options.limits, Arc::clone(&options.failures));
     let overloaded = Overloaded::new();
     let api = Arc::new(Api { engine, options, limits, overloaded });
     let mut router = axum::Router::new();

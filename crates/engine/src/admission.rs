@@ -21,7 +21,6 @@
 //! # What it must not know
 //! Keys, addresses and connections: those are limited where they come in.
 
-mod bucket;
 pub(crate) mod counts;
 
 use std::sync::Arc;
@@ -36,7 +35,7 @@ use tracing::{info, warn};
 use crate::catalog::Map;
 use crate::metrics;
 
-pub use bucket::{Bucket, Rate};
+pub use posthorn_domain::{Bucket, Rate};
 
 /// Publishes that may always wait, so that groups can form however slow commits are: with smaller
 /// groups fewer would be committed, fewer would be let in, and groups would shrink further.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Event, EventType,
-    FailureCode, Filter, ProfileName, Subscription, SubscriptionId, SubscriptionStatus, TenantId,
-    TopicName, policy::profiles,
+    FailureCode, Filter, Labels, ProfileName, Subscription, SubscriptionId, SubscriptionStatus,
+    TenantId, TopicName, policy::profiles,
 };
 use posthorn_store::Work;
 
@@ -49,7 +49,8 @@ impl Engine {
             Some(profile) => profile,
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
-        let policy = Arc::new(self.catalog().profile(&profile)?.patched(&rehearsal.overrides)?);
+        let policy =
+            Arc::new(self.catalog().profile(tenant, &profile)?.patched(&rehearsal.overrides)?);
         let (id, mut secrets) = match rehearsal.like {
             // Sealed secrets belong to their subscription, so the rehearsal goes by its id.
             Some(id) => (id, self.catalog().subscription(tenant, id)?.subscription.secrets.clone()),
@@ -62,7 +63,9 @@ impl Engine {
         let subscription = Subscription {
             id,
             tenant,
+            name: None,
             description: String::new(),
+            labels: Labels::default(),
             destination: Destination::Webhook { url },
             filter: Filter::everything(),
             profile,

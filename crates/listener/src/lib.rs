@@ -1,4 +1,33 @@
 //! The way in: the accept loop with its limits, TLS, and who is at the other end of a connection.
 //!
+//! # Theory of operation
+//! [`serve`] accepts connections, shakes hands where TLS is configured, and gives every request of a
+//! connection to one router, with the [`Peer`] in its extensions: the address, and the client
+//! certificate that was shown in the handshake. Routers that read certificates ask [`shown`], which
+//! also knows of proxies that end TLS in front of us. Whoever refuses somebody for not knowing them
+//! counts that in the one table of [`Failures`], so that guessing is limited over all routers of a
+//! process together.
+//!
 //! # What it must not know
-//! Which routes there are, and what an event is.
+//! Which routes there are, what an event is, and whether a certificate is anybody's: that is for
+//! those who know the registry.
+//!
+//! # Where to start
+//! `serve.rs` for the loop, `tls.rs` for handshakes, `identity.rs` for who vouches for whom.
+
+pub mod body;
+mod failures;
+mod identity;
+pub mod metrics;
+mod peer;
+mod serve;
+mod table;
+mod tls;
+
+pub use body::BodyError;
+pub use failures::Failures;
+pub use identity::{ProxyIdentity, Shown, only, shown};
+pub use peer::{Peer, PeerCertificate};
+pub use serve::{ServeLimits, serve};
+pub use table::Table;
+pub use tls::{ClientCertificates, Tls, TlsError};

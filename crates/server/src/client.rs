@@ -6,6 +6,7 @@
 
 mod connect;
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -59,6 +60,15 @@ pub struct Access {
         help_heading = "The server to talk to"
     )]
     pub tenant: Option<String>,
+    /// A PEM file with certificates to trust besides the public ones, for https addresses
+    #[arg(
+        long,
+        env = "POSTHORN_CA",
+        value_name = "FILE",
+        global = true,
+        help_heading = "The server to talk to"
+    )]
+    pub ca: Option<PathBuf>,
 }
 
 /// A problem document.
@@ -164,7 +174,7 @@ pub struct Client {
 impl Client {
     /// Reads the address; connects to nothing yet.
     pub fn new(access: &Access) -> anyhow::Result<Self> {
-        let origin = Origin::parse(&access.server)?;
+        let origin = Origin::parse(&access.server, access.ca.as_deref())?;
         let key = match access.key.as_deref() {
             Some(text) => Some(match text.strip_prefix("file:") {
                 Some(path) => std::fs::read_to_string(path)

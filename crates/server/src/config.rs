@@ -15,6 +15,7 @@ mod profiles;
 mod raw;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 pub mod values;
 
 use std::collections::BTreeMap;
@@ -23,10 +24,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posthorn_api::ProxyIdentity;
 use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
+use posthorn_listener::ProxyIdentity;
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store_postgres as postgres;
 use serde_json::Value;
@@ -52,6 +53,8 @@ pub struct Config {
     pub engine: engine::Options,
     /// Limits on who asks.
     pub limits: posthorn_api::LimitOptions,
+    /// Failures a minute of one address to say who it is; 0: no limit.
+    pub auth_failures: u32,
     /// How full the disk may be.
     pub disk: Disk,
     /// What seals secrets.
@@ -85,6 +88,8 @@ pub struct Server {
     pub stop_timeout: Duration,
     /// The proxy that vouches for callers without a key.
     pub identity: Option<ProxyIdentity>,
+    /// Its certificate; without one it speaks plain HTTP.
+    pub tls: Option<tls::ServerTls>,
 }
 
 /// How full the disk of the data directory may be, in percent; 100 means not to look.
@@ -302,7 +307,6 @@ fn read_file(
 
 fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
     posthorn_api::LimitOptions {
-        auth_failures: raw.auth_failures,
         tests: raw.tests,
         redrives: raw.redrives,
         refusal_hold: raw.refusal_hold.to_duration(),
@@ -370,6 +374,7 @@ impl Check<'_> {
             egress: egress?,
             engine,
             limits,
+            auth_failures: raw.admission.auth_failures,
             disk,
             seal: seal?,
             log: log?,
@@ -394,6 +399,7 @@ impl Check<'_> {
             head_timeout: self.some_time("server.head_timeout", raw.head_timeout),
             stop_timeout: raw.stop_timeout.to_duration(),
             identity: self.identity(&raw.identity)?,
+            tls: tls::build(self, &raw.tls)?,
             listen: self.accept("server.listen", listen)?,
         })
     }

@@ -125,6 +125,7 @@ fn client(server: &child::Server) -> anyhow::Result<Client> {
         server: server.url().to_owned(),
         key: Some(server.key().to_owned()),
         tenant: None,
+        ca: None,
     })
 }
 

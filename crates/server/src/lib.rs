@@ -34,3 +34,4 @@ pub mod storage;
 pub mod surroundings;
 pub mod telemetry;
 pub mod terminal;
+pub mod tls;

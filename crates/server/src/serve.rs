@@ -8,6 +8,7 @@ use std::sync::Arc;
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
+use posthorn_listener::{Failures, ServeLimits};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::storage::{self, Opened, chain};
 use crate::surroundings::Surroundings;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
+use crate::tls;
 
 /// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
 const BACKLOG: u32 = 4_096;
@@ -117,9 +119,10 @@ async fn start(
     let listen = config.server.listen;
     let socket = take_port(listen)?;
     let patience = config.server.stop_timeout + config.engine.drain;
+    let failures = Arc::new(Failures::new(config.auth_failures));
+    let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
-    let Config { server, store, egress, engine: options, limits, disk, seal, telemetry, .. } =
-        config;
+    let Config { server, store, egress, engine: options, disk, seal, telemetry, .. } = config;
 
     let opened = storage::open(&store).await?;
     let egress = way_out(egress)?;
@@ -132,7 +135,20 @@ async fn start(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
-    let serving = serve_api(&server, limits, engine.clone(), render, listener, stop.clone());
+    let options = posthorn_api::Options {
+        metrics: render,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+        limits,
+        failures,
+        identity: server.identity.clone(),
+    };
+    let router = posthorn_api::router(engine.clone(), options);
+    let serving = listen_with(&server, router, listener, stop.clone());
+    let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
+    if let Some(tls) = server.tls {
+        tokio::spawn(tls::watch(tls, stop.clone()));
+    }
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
     tokio::spawn(surroundings.watch(guard, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
@@ -140,11 +156,11 @@ async fn start(
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, stop.clone()));
     }
     if let Some(file) = address_file {
-        write_address(file, address)?;
+        write_address(file, &url)?;
     }
-    announce(address, human);
+    announce(&url, human);
     if let Some(key) = first_key {
-        introduce(&key, address, loopback_open);
+        introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, stop, patience })
 }
@@ -217,31 +233,22 @@ fn explain_engine(error: &posthorn_engine::Error) -> Failure {
         .hint("look whether the disk is full or the database is well, then start again")
 }
 
-fn serve_api(
+fn listen_with(
     server: &config::Server,
-    limits: posthorn_api::LimitOptions,
-    engine: Engine,
-    metrics: Option<posthorn_api::RenderMetrics>,
+    router: axum::Router,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    let options = posthorn_api::Options {
-        metrics,
-        body_bytes: server.body,
-        batch_bytes: server.batch_body,
-        limits,
-        identity: server.identity.clone(),
-    };
-    let limits = posthorn_api::ServeLimits {
+    let limits = ServeLimits {
         connections: server.connections,
         connections_per_address: server.connections_per_address,
         head_time: server.head_timeout,
         head_bytes: server.head,
         drain: server.stop_timeout,
     };
-    let router = posthorn_api::router(engine, options);
+    let tls = server.tls.as_ref().map(|tls| Arc::clone(&tls.tls));
     tokio::spawn(async move {
-        posthorn_api::serve(listener, router, limits, stop.cancelled_owned()).await;
+        posthorn_listener::serve(listener, router, limits, tls, stop.cancelled_owned()).await;
     })
 }
 
@@ -277,10 +284,10 @@ fn explain_listen(address: SocketAddr, error: &io::Error) -> Failure {
 }
 
 /// In one step, so that a reader never sees half an address.
-fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
+fn write_address(file: &Path, url: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
-    std::fs::write(&beside, format!("http://{address}\n"))
+    std::fs::write(&beside, format!("{url}\n"))
         .and_then(|()| std::fs::rename(&beside, file))
         .map_err(|e| {
             let message = format!("the address cannot be written to {}: {e}", file.display());
@@ -288,18 +295,18 @@ fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
         })
 }
 
-fn announce(address: SocketAddr, human: bool) {
+fn announce(url: &str, human: bool) {
     let version = env!("CARGO_PKG_VERSION");
     if human {
         let paint = Paint::stderr();
-        let url = paint.bold(format_args!("http://{address}"));
+        let url = paint.bold(url);
         terminal::note(format!("posthorn {version} listening on {url}"));
     } else {
         // Whatever the level: programs that start this one wait for the line.
         terminal::note(serde_json::json!({
             "timestamp": WallClock.now(),
             "level": "INFO",
-            "message": format!("listening on http://{address}"),
+            "message": format!("listening on {url}"),
             "version": version,
         }));
     }
@@ -310,11 +317,10 @@ fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
 }
 
 /// The first start: the key that opens everything, and what to do with it.
-fn introduce(key: &NewKey, address: SocketAddr, loopback_open: bool) {
+fn introduce(key: &NewKey, address: SocketAddr, url: &str, loopback_open: bool) {
     let paint = Paint::stderr();
-    let usual = address.port() == 8080 && address.ip().is_loopback();
-    let server =
-        if usual { String::new() } else { format!("\n  export POSTHORN_SERVER=http://{address}") };
+    let usual = address.port() == 8080 && address.ip().is_loopback() && url.starts_with("http:");
+    let server = if usual { String::new() } else { format!("\n  export POSTHORN_SERVER={url}") };
     let local = if loopback_open {
         String::new()
     } else {

@@ -1,16 +1,22 @@
 //! Who is let in when there is too much of everything, and what the others are told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_api::{LimitOptions, ServeLimits};
+use posthorn_api::{LimitOptions, Options};
 use posthorn_domain::{EventType, TopicName};
 use posthorn_engine::{AdmissionOptions, Publish};
+use posthorn_listener::{Failures, ServeLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::{Ask, Reply, Server, connect};
 
-async fn limited(admission: AdmissionOptions, who: LimitOptions) -> Server {
+async fn limited(admission: AdmissionOptions, limits: LimitOptions) -> Server {
+    started(admission, Options { limits, ..Options::default() }).await
+}
+
+async fn started(admission: AdmissionOptions, who: Options) -> Server {
     let options = posthorn_engine::Options { admission, ..posthorn_engine::Options::default() };
     Server::start_limited(ServeLimits::default(), options, who).await
 }
@@ -152,8 +158,8 @@ async fn a_full_disk_stops_publishes_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_keys_are_told_to_stop_and_the_right_one_is_served_all_the_same() {
-    let who = LimitOptions { auth_failures: 10, ..LimitOptions::default() };
-    let server = limited(AdmissionOptions::default(), who).await;
+    let who = Options { failures: Arc::new(Failures::new(10)), ..Options::default() };
+    let server = started(AdmissionOptions::default(), who).await;
     for _ in 0..10 {
         server
             .ask("GET", "/v1/topics")

@@ -3,7 +3,8 @@
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use posthorn_api::{Options, ProxyIdentity, ServeLimits};
+use posthorn_api::Options;
+use posthorn_listener::{ProxyIdentity, ServeLimits};
 
 use crate::harness::Server;
 

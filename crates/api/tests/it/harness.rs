@@ -10,10 +10,11 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use posthorn_api::{LimitOptions, Options, ServeLimits, router, serve};
+use posthorn_api::{Options, router};
 use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Scope, TenantId, Timestamp};
 use posthorn_engine::transport::Sending;
 use posthorn_engine::{Engine, Outbound, Parts, Transport, UrlProblem};
+use posthorn_listener::{ServeLimits, serve};
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::model::ModelStore;
 use serde_json::Value;
@@ -170,9 +171,9 @@ impl Server {
     pub(crate) async fn start_limited(
         limits: ServeLimits,
         options: posthorn_engine::Options,
-        who: LimitOptions,
+        who: Options,
     ) -> Self {
-        Self::start_whole(limits, options, Options { limits: who, ..Options::default() }).await
+        Self::start_whole(limits, options, who).await
     }
 
     async fn start_whole(
@@ -201,7 +202,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(listener, router, limits, async {
+        let task = tokio::spawn(serve(listener, router, limits, None, async {
             drop(stopped.await);
         }));
         Self { address, engine, transport, acme, keys, stop: Some(stop), task: Some(task) }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthorn_api::ServeLimits;
+use posthorn_listener::ServeLimits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};

@@ -93,17 +93,14 @@ impl Abonnement {
         }
         fields.finish()?;
         Ok(Self {
-            callback_url: url
-                .or_else(|| kept.map(|k| k.callback_url.clone()))
-                .unwrap_or_default(),
+            callback_url: url.or_else(|| kept.map(|k| k.callback_url.clone())).unwrap_or_default(),
             auth,
             kanalen,
             send_cloudevents: send_cloudevents
                 .or_else(|| kept.map(|k| k.send_cloudevents))
                 .unwrap_or_default(),
             cloudevent_filters,
-            client_certificate: certificate
-                .or_else(|| kept.and_then(|k| k.client_certificate)),
+            client_certificate: certificate.or_else(|| kept.and_then(|k| k.client_certificate)),
         })
     }
 
@@ -170,13 +167,13 @@ impl Abonnement {
     /// subscriptions that were not made here.
     pub(crate) fn of(engine: &Engine, view: &SubscriptionView) -> Option<(Uuid, String, Self)> {
         let subscription = &view.subscription;
-        let client = subscription.labels.get(CLIENT)?.clone();
+        let client = subscription.labels.get(CLIENT)?.to_owned();
         let uuid = subscription.name.as_ref()?.as_str().parse().ok()?;
         let Destination::Webhook { url } = &subscription.destination;
         let overrides = &subscription.overrides;
         let wants = overrides.pointer("/request/alternative").and_then(Value::as_str);
         let mut abonnement = Self {
-            callback_url: subscription.labels.get(CALLBACK).unwrap_or(url).clone(),
+            callback_url: subscription.labels.get(CALLBACK).unwrap_or(url).to_owned(),
             auth: None,
             kanalen: Vec::new(),
             send_cloudevents: wants == Some(CLOUDEVENT),

@@ -124,7 +124,10 @@ impl Clients {
         let claims = jwt::admit(token.trim(), now.as_seconds(), self.terms, secret_of)
             .map_err(|refusal| Problem::forbidden(code(refusal), sentence(refusal)))?;
         if claims.iat.is_some_and(|iat| iat > now.as_seconds()) {
-            tracing::warn!(client_id = claims.client_id, "a token was made in the future; one of the clocks is wrong");
+            tracing::warn!(
+                client_id = claims.client_id,
+                "a token was made in the future; one of the clocks is wrong"
+            );
         }
         let scopes = self.rights.get(&claims.client_id).cloned().unwrap_or_default();
         Ok(Client { id: claims.client_id, scopes })

@@ -50,7 +50,8 @@ impl Authentication {
     /// all that the standard knows. `None` when it says nothing, in a patch, or something is wrong.
     pub(super) fn read(fields: &mut Fields<'_>, patch: bool) -> Option<Self> {
         let kind = fields.text("authType", Text::optional(50)).filter(|text| !text.is_empty());
-        let named = |fields: &mut Fields<'_>, name: &str, max| fields.text(name, Text::required(max));
+        let named =
+            |fields: &mut Fields<'_>, name: &str, max| fields.text(name, Text::required(max));
         match kind.as_deref() {
             None if patch && !fields.has("auth") => None,
             None | Some("api_key") => {

@@ -188,7 +188,8 @@ mod tests {
         for version in ["1", "x", "1.", ".1", "v1.0"] {
             check(json!({"specversion": version}), &[("specversion", "invalid")]);
         }
-        for data in [json!(null), json!("<xml/>"), json!(5), json!([1]), json!({}), json!("absent")] {
+        for data in [json!(null), json!("<xml/>"), json!(5), json!([1]), json!({}), json!("absent")]
+        {
             check(json!({"data": data}), &[]);
         }
         check(json!({"source": "a b"}), &[("source", "invalid")]);
@@ -237,6 +238,9 @@ mod tests {
         let kept = r#"{ "id":"1","source":"s","type":"t", "specversion":"1.0","data":{"a": 1.0}}"#;
         assert_eq!(known_members(&Bytes::from(kept)), kept);
         let more = r#"{"dataref":"x","id":"1","data":{"a": 1.0},"source":"s"}"#;
-        assert_eq!(known_members(&Bytes::from(more)), r#"{"id":"1","source":"s","data":{"a": 1.0}}"#);
+        assert_eq!(
+            known_members(&Bytes::from(more)),
+            r#"{"id":"1","source":"s","data":{"a": 1.0}}"#
+        );
     }
 }

@@ -52,9 +52,7 @@ impl<'a> Fields<'a> {
     /// A whole document, which must be an object.
     pub(crate) fn of(document: &'a Value) -> Result<Self, Problem> {
         match document {
-            Value::Object(members) => {
-                Ok(Self { members, path: String::new(), faults: Vec::new() })
-            }
+            Value::Object(members) => Ok(Self { members, path: String::new(), faults: Vec::new() }),
             other => {
                 let reason = format!("Expected an object, but got {}.", kind(other));
                 Err(Problem::field(NO_FIELD, "invalid", reason))
@@ -140,7 +138,12 @@ impl<'a> Fields<'a> {
     }
 
     /// A list of texts.
-    pub(crate) fn texts(&mut self, name: &str, max: usize, items_max: usize) -> Option<Vec<String>> {
+    pub(crate) fn texts(
+        &mut self,
+        name: &str,
+        max: usize,
+        items_max: usize,
+    ) -> Option<Vec<String>> {
         let items = self.list(name, Need::Optional)?;
         if !self.is_short(name, items.len(), items_max) {
             return None;
@@ -191,16 +194,11 @@ impl<'a> Fields<'a> {
     }
 
     /// A map of texts.
-    pub(crate) fn map(
-        &mut self,
-        name: &str,
-        rule: MapRule,
-    ) -> Option<BTreeMap<String, String>> {
+    pub(crate) fn map(&mut self, name: &str, rule: MapRule) -> Option<BTreeMap<String, String>> {
         let members = match self.given(name, Need::Optional)? {
             Value::Object(members) => members,
             other => {
-                let reason =
-                    format!("Expected a dictionary of items but got {}.", kind(other));
+                let reason = format!("Expected a dictionary of items but got {}.", kind(other));
                 self.fault(name, "not_a_dict", reason);
                 return None;
             }
@@ -215,10 +213,7 @@ impl<'a> Fields<'a> {
                 && key.len() <= rule.key_bytes_max
                 && !key.chars().any(char::is_control);
             if !fits {
-                let reason = format!(
-                    "A key must be 1 to {} printable bytes.",
-                    rule.key_bytes_max
-                );
+                let reason = format!("A key must be 1 to {} printable bytes.", rule.key_bytes_max);
                 self.fault(name, "invalid", reason);
                 continue;
             }
@@ -298,10 +293,7 @@ pub(crate) fn snake(name: &str) -> String {
 }
 
 /// Whether the names of filters fit those of a kanaal: one is part of the other.
-pub(crate) fn consistent<'a>(
-    kanaal: &[String],
-    names: impl Iterator<Item = &'a String>,
-) -> bool {
+pub(crate) fn consistent<'a>(kanaal: &[String], names: impl Iterator<Item = &'a String>) -> bool {
     use std::collections::BTreeSet;
     let kanaal: BTreeSet<String> = kanaal.iter().map(|name| snake(name)).collect();
     let names: BTreeSet<String> =
@@ -334,7 +326,16 @@ mod tests {
         check_url_text("http://openzaak:8000/zaken/1", true);
         check_url_text("http://localhost/", true);
         check_url_text("http://[::1]:8000/", true);
-        for bad in ["", "x", "/zaken/1", "ftp://a/b", "http://", "https:// a/", "http://a/\n", "mailto:a@b"] {
+        for bad in [
+            "",
+            "x",
+            "/zaken/1",
+            "ftp://a/b",
+            "http://",
+            "https:// a/",
+            "http://a/\n",
+            "mailto:a@b",
+        ] {
             check_url_text(bad, false);
         }
     }

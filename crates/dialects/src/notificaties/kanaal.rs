@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::limits::ATTRIBUTES_MAX;
-use posthorn_domain::{TenantId, Topic, TopicName};
+use posthorn_domain::{Labels, TenantId, Topic, TopicName};
 use posthorn_engine::Engine;
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ impl Kanaal {
         if topic.name.as_str().starts_with(OWN) {
             return None;
         }
-        let label = |name: &str| topic.labels.get(name).map(String::as_str);
+        let label = |name: &str| topic.labels.get(name);
         let naam = label(NAAM).unwrap_or(topic.name.as_str());
         let link = label(DOCUMENTATION).unwrap_or_default();
         let mut kanaal = Self::new(topic.tenant, naam, link, topic.attributes.clone());
@@ -140,6 +140,7 @@ impl Kanaal {
         if !self.documentatie_link.is_empty() {
             labels.insert(DOCUMENTATION.to_owned(), self.documentatie_link.clone());
         }
+        let labels = Labels::new(labels).expect("two short texts");
         let (topic, filters) = (self.topic.clone(), self.filters.clone());
         engine.put_topic(tenant, topic, String::new(), filters, labels).await?;
         Ok(())
@@ -185,7 +186,11 @@ mod tests {
         let link = |text: &str| json!({"naam": "a", "documentatieLink": text});
         check(link(""), false, &[]);
         check(link("x"), false, &[("documentatieLink", "invalid")]);
-        check(link(&format!("http://a/{}", "x".repeat(200))), false, &[("documentatieLink", "max_length")]);
+        check(
+            link(&format!("http://a/{}", "x".repeat(200))),
+            false,
+            &[("documentatieLink", "max_length")],
+        );
         check(json!({"naam": "a", "filters": "bron"}), false, &[("filters", "not_a_list")]);
         check(
             json!({"naam": "a", "filters": ["ok", "", "x".repeat(101)]}),
@@ -205,7 +210,10 @@ mod tests {
         };
         assert_eq!(read(json!({}), true), present);
         let changed = read(json!({"filters": []}), true);
-        assert_eq!((changed.documentatie_link.as_str(), changed.filters.len()), ("http://docs/", 0));
+        assert_eq!(
+            (changed.documentatie_link.as_str(), changed.filters.len()),
+            ("http://docs/", 0)
+        );
         let replaced = read(json!({"naam": "zaken", "filters": ["a"]}), false);
         assert_eq!((replaced.documentatie_link.as_str(), replaced.filters.len()), ("", 1));
     }

@@ -36,11 +36,7 @@ pub(crate) struct Notificatie {
 
 impl Notificatie {
     /// Reads a message. `leeway` is by how many seconds it may come from the future.
-    pub(crate) fn read(
-        document: &Value,
-        now: Timestamp,
-        leeway: i64,
-    ) -> Result<Self, Vec<Fault>> {
+    pub(crate) fn read(document: &Value, now: Timestamp, leeway: i64) -> Result<Self, Vec<Fault>> {
         let mut fields = Fields::of(document).map_err(|p| p.faults.unwrap_or_default())?;
         let kanaal = fields.text("kanaal", Text::required(50));
         let source = fields.text("source", Text::optional(100)).filter(|text| !text.is_empty());
@@ -207,7 +203,8 @@ fn read_time(fields: &mut Fields<'_>, now: Timestamp, leeway: i64) -> Option<Tim
             return None;
         }
     };
-    let limit = now.as_millis().saturating_add((leeway.saturating_add(ahead)).saturating_mul(1_000));
+    let limit =
+        now.as_millis().saturating_add((leeway.saturating_add(ahead)).saturating_mul(1_000));
     if at.as_millis() > limit {
         let reason = "The date and time lie in the future; look at the clock of the publisher.";
         fields.fault("aanmaakdatum", "future_not_allowed", reason);
@@ -302,7 +299,8 @@ mod tests {
     #[test]
     fn times_may_not_lie_in_the_future() {
         let at = |text: &str| check(json!({"aanmaakdatum": text}), &[]);
-        let bad = |text: &str, code| check(json!({"aanmaakdatum": text}), &[("aanmaakdatum", code)]);
+        let bad =
+            |text: &str, code| check(json!({"aanmaakdatum": text}), &[("aanmaakdatum", code)]);
         at("2024-05-06T12:00:00Z");
         at("2024-05-06T14:00:00+02:00");
         at("2024-05-06T11:00:00.123456789Z");
@@ -345,7 +343,8 @@ mod tests {
         let topic = TopicName::new("zaken").unwrap();
         let event = read(&message()).expect("fine").publish(topic.clone(), &body, id);
         assert_eq!(event.content_type, alternatives::MEDIA_TYPE);
-        let form = |kind: &str| alternatives::choose(&event.payload, Some(kind)).unwrap().unwrap().1;
+        let form =
+            |kind: &str| alternatives::choose(&event.payload, Some(kind)).unwrap().unwrap().1;
         assert_eq!(form(JSON), text.trim().as_bytes());
         let cloudevent: Value = serde_json::from_slice(&form(CLOUDEVENT)).unwrap();
         let expected = json!({"id": "b3ff6ad5-7a2c-4a4c-9a5a-6a1b6b6cbb6c", "source": "oz",

@@ -260,7 +260,9 @@ impl From<Error> for Problem {
             }
             Error::Changed { .. } => Self::unavailable("It was changed by somebody else just now."),
             Error::PayloadTooLarge { limit, .. } => Self::too_large(limit),
-            Error::Url(problem) => Self::field("callbackUrl", "invalid", problem.message),
+            Error::Url(problem) => {
+                Self::field("callbackUrl", "invalid-callback-url", problem.message)
+            }
             Error::Secret { problem, .. } => Self::field("auth", "invalid", problem),
             Error::Filter(problem) => Self::field("kanalen", "invalid", problem.to_string()),
             Error::Policy(problem) => Self::field(NO_FIELD, "invalid", problem.to_string()),

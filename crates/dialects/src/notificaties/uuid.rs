@@ -86,7 +86,8 @@ mod tests {
             assert_eq!(&text[14..15], "4");
             assert!("89ab".contains(&text[19..20]), "{text}");
         }
-        for bad in ["", "x", "0123456789abcdef0123456789abcdef", "0123456g-89ab-4def-8123-456789abcdef"]
+        for bad in
+            ["", "x", "0123456789abcdef0123456789abcdef", "0123456g-89ab-4def-8123-456789abcdef"]
         {
             assert_eq!(bad.parse::<Uuid>(), Err(NotUuid), "{bad}");
         }

@@ -53,10 +53,11 @@ pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<()> {
         writeln!(out, "listening on {}", listener.local_addr()?)?;
         out.flush()?;
     }
-    posthorn_api::serve(
+    posthorn_listener::serve(
         listener,
         router,
-        posthorn_api::ServeLimits::default(),
+        posthorn_listener::ServeLimits::default(),
+        None,
         std::future::pending(),
     )
     .await;

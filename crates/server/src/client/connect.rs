@@ -1,6 +1,7 @@
 //! Connections to a server that the user named.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -31,7 +33,8 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
+    /// `roots` is a PEM file with certificates to trust besides the public ones.
+    pub(super) fn parse(text: &str, roots: Option<&Path>) -> anyhow::Result<Self> {
         let bad = || {
             Failure::new(Code::Usage, format!("`{text}` is not a server's address"))
                 .hint("write it like http://127.0.0.1:8080 or https://posthorn.example.com")
@@ -40,7 +43,7 @@ impl Origin {
         let host = url.host_str().ok_or_else(bad)?.to_owned();
         let tls = match url.scheme() {
             "http" => None,
-            "https" => Some(connector()?),
+            "https" => Some(connector(roots)?),
             _ => return Err(bad().into()),
         };
         let port = url.port_or_known_default().ok_or_else(bad)?;
@@ -117,8 +120,22 @@ async fn handshake(
     Ok(sender)
 }
 
-fn connector() -> anyhow::Result<TlsConnector> {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+fn connector(extra: Option<&Path>) -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    if let Some(file) = extra {
+        let bad = |problem: &dyn std::fmt::Display| {
+            let message =
+                format!("the certificates in {} cannot be used: {problem}", file.display());
+            Failure::new(Code::Usage, message).hint("--ca takes a PEM file of certificates")
+        };
+        let before = roots.len();
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|e| bad(&e))? {
+            roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
+        }
+        if roots.len() == before {
+            return Err(bad(&"there is none").into());
+        }
+    }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

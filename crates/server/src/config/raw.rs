@@ -9,6 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::tls::RawTls;
 use super::values::{ByteSize, Port};
 
 #[derive(Debug, Deserialize)]
@@ -38,6 +39,7 @@ pub(super) struct RawServer {
     pub(super) head_timeout: Span,
     pub(super) stop_timeout: Span,
     pub(super) identity: RawIdentity,
+    pub(super) tls: RawTls,
 }
 
 #[derive(Debug, Deserialize)]

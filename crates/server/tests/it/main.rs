@@ -1,6 +1,8 @@
 //! Drives the real program, as an operator would.
 
 mod admission;
+mod authority;
+mod caller;
 mod canary;
 mod commands;
 mod configuration;
@@ -10,5 +12,6 @@ mod mutual_tls;
 mod postgres;
 mod rotation;
 mod serving;
+mod tls;
 mod token_canary;
 mod verify;

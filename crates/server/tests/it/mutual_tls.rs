@@ -7,48 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use posthorn_testpg::TestPostgres;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
+use crate::authority::{Authority, Pair, der};
 use crate::harness::{Home, Server, eventually};
 use crate::postgres::configure;
-
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-/// A certificate and its key, as PEM texts.
-struct Pair {
-    certificate: String,
-    key: String,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(vec![]).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let pem = params.self_signed(&key).expect("signed").pem();
-        Self { pem, issuer: Issuer::new(params, key) }
-    }
-
-    fn sign(&self, host: &str) -> Pair {
-        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
-        params.distinguished_name.push(DnType::CommonName, host);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed").pem();
-        Pair { certificate, key: key.serialize_pem() }
-    }
-}
-
-fn der(pem: &str) -> CertificateDer<'static> {
-    CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate")
-}
 
 /// A receiver that lets in only those with a certificate of `clients`, and remembers them.
 struct Receiver {
@@ -65,7 +30,7 @@ impl Receiver {
             WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
                 .build()
                 .expect("a verifier");
-        let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("a key");
+        let key = own.private();
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")

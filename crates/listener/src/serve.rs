@@ -3,7 +3,9 @@
 //! `axum::serve` has neither a timer nor a cap, so a client that sends its head byte by byte would
 //! hold a connection for ever. Here a head must arrive within [`ServeLimits::head_time`], which also
 //! ends connections that stay idle, and at the cap new connections wait in the kernel's queue.
-//! Upgrades are allowed, so that WebSockets can share the listener.
+//! A TLS handshake may take as long, and is made by the connection's own task, so that a client that
+//! is slow at it keeps nobody else waiting. Upgrades are allowed, so that WebSockets can share the
+//! listener.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,13 +23,14 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use posthorn_engine::metrics::ADMISSION_REFUSED;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::limits::{Peer, source};
 use crate::metrics;
+use crate::peer::{Peer, source};
+use crate::tls::Tls;
 
 /// The first wait after the system refused a connection; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -40,7 +43,7 @@ pub struct ServeLimits {
     pub connections: usize,
     /// Connections open at once from one address (IPv6: one /64); zero means no limit.
     pub connections_per_address: usize,
-    /// How long a request's head may take, and a connection may be idle.
+    /// How long a request's head may take, a TLS handshake may take, and a connection may be idle.
     pub head_time: Duration,
     /// The largest head.
     pub head_bytes: usize,
@@ -60,13 +63,16 @@ impl Default for ServeLimits {
     }
 }
 
-/// Serves until `shutdown` is ready, then finishes the requests under way and closes.
+/// Serves until `shutdown` is ready, then finishes the requests under way and closes. Without `tls`
+/// it speaks plain HTTP.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     limits: ServeLimits,
+    tls: Option<Arc<Tls>>,
     shutdown: impl Future<Output = ()>,
 ) {
+    metrics::describe();
     let mut shutdown = pin!(shutdown);
     let slots = Arc::new(Semaphore::new(limits.connections));
     let addresses = Addresses::default();
@@ -84,15 +90,14 @@ pub async fn serve(
                 backoff = BACKOFF_MIN;
                 // One address must not take all places; it is told by a closed connection.
                 let Some(place) = addresses.enter(peer, limits.connections_per_address) else {
-                    ::metrics::counter!(ADMISSION_REFUSED, "reason" => "connections").increment(1);
+                    let refused =
+                        ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "connections");
+                    refused.increment(1);
                     continue;
                 };
-                let service = FromPeer {
-                    inner: TowerToHyperService::new(router.clone()),
-                    peer: Peer::new(peer),
-                };
                 let open = Open::new(slot, place);
-                connections.spawn(connection(stream, open, service, limits, stopping.clone()));
+                let (router, tls, stopping) = (router.clone(), tls.clone(), stopping.clone());
+                connections.spawn(connection(stream, peer, open, router, tls, limits, stopping));
             }
             Err(e) if is_of_one_connection(&e) => {}
             Err(e) => {
@@ -137,10 +142,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
+/// One connection from its first byte to its last.
 async fn connection(
     stream: TcpStream,
+    address: IpAddr,
     open: Open,
-    service: FromPeer,
+    router: Router,
+    tls: Option<Arc<Tls>>,
     limits: ServeLimits,
     mut stopping: watch::Receiver<()>,
 ) {
@@ -148,6 +156,28 @@ async fn connection(
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(error = %e, "TCP_NODELAY could not be set");
     }
+    let inner = TowerToHyperService::new(router);
+    let Some(tls) = tls else {
+        let service = FromPeer { inner, peer: Peer::new(address, None) };
+        return requests(stream, service, limits, stopping).await;
+    };
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream, limits.head_time) => shaken,
+        // Nobody has asked for anything yet.
+        _ = stopping.changed() => return,
+    };
+    if let Some((stream, certificate)) = shaken {
+        let service = FromPeer { inner, peer: Peer::new(address, certificate) };
+        requests(stream, service, limits, stopping).await;
+    }
+}
+
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: FromPeer,
+    limits: ServeLimits,
+    mut stopping: watch::Receiver<()>,
+) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

@@ -1,4 +1,4 @@
-//! Token buckets in one word each.
+//! Token buckets in one word each: how often something may happen, whoever counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

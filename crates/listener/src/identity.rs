@@ -1,0 +1,111 @@
+//! Callers who show a certificate: to us in the handshake, or to a proxy in front of us.
+//!
+//! A proxy ends their TLS and says in headers whose certificate it saw. Anybody can write such
+//! headers, so they are read only when the connection comes from an address the operator named.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+use posthorn_domain::Thumbprint;
+use posthorn_sealing::proxy_identity;
+
+use crate::peer::Peer;
+
+/// Which proxy is believed, and how it speaks.
+#[derive(Clone, Debug)]
+pub struct ProxyIdentity {
+    /// The header with the SHA-256 of the certificate.
+    pub thumbprint_header: HeaderName,
+    /// The header with the certificate's subject, whose country must be that of the caller.
+    pub subject_header: Option<HeaderName>,
+    /// Where the proxy connects from.
+    pub proxies: Vec<IpNet>,
+}
+
+/// A certificate that a caller has shown. Whose it is, the registry knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Which certificate.
+    pub thumbprint: Thumbprint,
+    /// The country its subject names; `None` as well where nobody told the subject.
+    pub country: Option<String>,
+}
+
+impl ProxyIdentity {
+    /// Whether a connection from this address is the proxy's.
+    pub fn believes(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.proxies.iter().any(|net| net.contains(&address))
+    }
+
+    /// What the headers say; to be asked only about connections of the proxy.
+    fn told(&self, headers: &HeaderMap) -> Option<Shown> {
+        let thumbprint = proxy_identity::thumbprint(only(headers, &self.thumbprint_header)?)?;
+        let country = match &self.subject_header {
+            None => None,
+            Some(name) => proxy_identity::subject_part(only(headers, name)?, "C"),
+        };
+        Some(Shown { thumbprint, country })
+    }
+}
+
+/// The certificate a request was made with. On connections of a proxy that is believed, only its
+/// headers count: the certificate of the connection is the proxy's own, not the caller's.
+pub fn shown(
+    proxy: Option<&ProxyIdentity>,
+    peer: Option<&Peer>,
+    headers: &HeaderMap,
+) -> Option<Shown> {
+    let peer = peer?;
+    if let Some(proxy) = proxy.filter(|proxy| proxy.believes(peer.address())) {
+        return proxy.told(headers);
+    }
+    let certificate = peer.certificate()?;
+    Some(Shown { thumbprint: certificate.thumbprint, country: certificate.country.clone() })
+}
+
+/// The value of a header that is there exactly once: two of them mean that one is not the proxy's.
+pub fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::PeerCertificate;
+
+    #[test]
+    fn headers_count_only_from_the_proxy_and_the_handshake_only_elsewhere() {
+        let proxy = ProxyIdentity {
+            thumbprint_header: HeaderName::from_static("x-thumbprint"),
+            subject_header: Some(HeaderName::from_static("x-subject")),
+            proxies: vec!["10.0.0.0/8".parse().unwrap()],
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert("x-thumbprint", "ab".repeat(32).parse().unwrap());
+        headers.insert("x-subject", "C=DE".parse().unwrap());
+        let certificate =
+            PeerCertificate { thumbprint: Thumbprint([1; 32]), country: Some("NL".to_owned()) };
+        let from = |address: [u8; 4], has_one: bool| {
+            Peer::new(address.into(), has_one.then(|| certificate.clone()))
+        };
+        let found = |peer: &Peer, headers: &HeaderMap| {
+            shown(Some(&proxy), Some(peer), headers)
+                .map(|shown| (shown.thumbprint.0[0], shown.country))
+        };
+        let de = Some((0xab, Some("DE".to_owned())));
+        let nl = Some((1, Some("NL".to_owned())));
+        assert_eq!(found(&from([10, 0, 0, 1], false), &headers), de);
+        assert_eq!(found(&from([10, 0, 0, 1], true), &headers), de);
+        assert_eq!(found(&from([10, 0, 0, 1], true), &HeaderMap::new()), None, "the proxy's own");
+        assert_eq!(found(&from([192, 0, 2, 1], false), &headers), None);
+        assert_eq!(found(&from([192, 0, 2, 1], true), &headers), nl);
+        assert_eq!(shown(None, Some(&from([10, 0, 0, 1], false)), &headers), None);
+        assert_eq!(shown(Some(&proxy), None, &headers), None);
+        headers.append("x-thumbprint", "cd".repeat(32).parse().unwrap());
+        assert_eq!(found(&from([10, 0, 0, 1], false), &headers), None, "two are none");
+    }
+}

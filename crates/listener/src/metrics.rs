@@ -1,0 +1,20 @@
+//! Names and units of the listener's metrics.
+
+use metrics::{Unit, describe_counter, describe_gauge};
+
+/// Connections open.
+pub const CONNECTIONS: &str = "posthorn_http_connections";
+/// Connections that could not be accepted.
+pub const ACCEPT_ERRORS: &str = "posthorn_http_accept_errors_total";
+/// TLS handshakes that did not come about, by `reason` (`time`, `failed`).
+pub const HANDSHAKE_FAILURES: &str = "posthorn_tls_handshake_failures_total";
+/// What was not let in, by `reason`: the series of the engine, to which connections beyond what one
+/// address may have are added here.
+pub const ADMISSION_REFUSED: &str = "posthorn_admission_refused_total";
+
+/// Tells the recorder what these mean.
+pub fn describe() {
+    describe_gauge!(CONNECTIONS, Unit::Count, "Connections open");
+    describe_counter!(ACCEPT_ERRORS, Unit::Count, "Connections that could not be accepted");
+    describe_counter!(HANDSHAKE_FAILURES, Unit::Count, "TLS handshakes that failed, by reason");
+}

@@ -1,0 +1,83 @@
+//! Who is at the other end of a connection.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthorn_domain::Thumbprint;
+
+/// A request that follows a refusal on the same connection within this time (in nanoseconds) came at
+/// once.
+const REPEATS_AT_ONCE: u64 = 50_000_000;
+
+/// Where a request comes from: one connection of one address. It is in the extensions of every
+/// request.
+#[derive(Clone, Debug)]
+pub struct Peer(Arc<Connection>);
+
+#[derive(Debug)]
+struct Connection {
+    address: IpAddr,
+    certificate: Option<PeerCertificate>,
+    /// When something asked on it was last refused because of overload.
+    refused_at: AtomicU64,
+}
+
+/// The client certificate that was shown in the handshake. That the other end has its key is proven;
+/// whether anybody vouches for it is not asked here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// SHA-256 over the certificate as it is encoded.
+    pub thumbprint: Thumbprint,
+    /// The country its subject names.
+    pub country: Option<String>,
+}
+
+impl Peer {
+    /// One new connection.
+    pub fn new(address: IpAddr, certificate: Option<PeerCertificate>) -> Self {
+        Self(Arc::new(Connection { address, certificate, refused_at: AtomicU64::new(0) }))
+    }
+
+    /// The address it comes from.
+    pub fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
+    /// The certificate that was shown.
+    pub fn certificate(&self) -> Option<&PeerCertificate> {
+        self.0.certificate.as_ref()
+    }
+
+    /// Notes a refusal at `now` (nanoseconds of any one clock); true when the last one was just now,
+    /// so that the client repeats at once although it was asked to wait.
+    pub fn refused(&self, now: u64) -> bool {
+        let last = self.0.refused_at.swap(now.max(1), Ordering::Relaxed);
+        last != 0 && now.saturating_sub(last) < REPEATS_AT_ONCE
+    }
+}
+
+/// What counts as one address: whoever has one IPv6 address has a whole /64 of them.
+pub(crate) fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let prefix = v6.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(prefix))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_whole_network_where_networks_are_given_out() {
+        let same = |a: &str, b: &str| source(a.parse().unwrap()) == source(b.parse().unwrap());
+        assert!(same("2001:db8::1", "2001:db8::ffff:1:2:3"));
+        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
+        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Keeps the listener's certificate up to date: renewals replace the files, and nobody restarts us.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::config::tls::{ServerTls, at_fault};
+
+/// How often the files are looked at. A renewed certificate is there weeks before the old one ends.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Reads the files again at every SIGHUP and once a minute, until `stop`. What cannot be used is
+/// logged once for each change, and the certificate in use stays.
+pub async fn watch(server: ServerTls, stop: CancellationToken) {
+    let ServerTls { files, texts, tls } = server;
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(e) => {
+            warn!(error = %e, "SIGHUP cannot be waited for; a new certificate needs a restart");
+            return;
+        }
+    };
+    let (mut seen, mut unreadable) = (texts, false);
+    loop {
+        let asked = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = hangups.recv() => true,
+            () = tokio::time::sleep(LOOK) => false,
+        };
+        let texts = match files.read() {
+            Ok(texts) => texts,
+            Err((key, problem)) => {
+                if asked || !unreadable {
+                    warn!(key, problem, "the certificate cannot be read again; the old one stays");
+                }
+                unreadable = true;
+                continue;
+            }
+        };
+        unreadable = false;
+        if texts == seen && !asked {
+            continue;
+        }
+        match tls.replace(&texts.certificate, texts.key.as_bytes()) {
+            Ok(()) => {
+                info!(changed = texts != seen, "the certificate was read again and is in use")
+            }
+            Err(e) => warn!(
+                key = at_fault(&e), problem = %e,
+                "the new certificate cannot be used; the old one stays"
+            ),
+        }
+        seen = texts;
+    }
+}
