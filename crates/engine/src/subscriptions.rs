@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Event, EventType, Filter, Labels, ProfileName,
-    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, TopicName,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::attempt::{self, Ended};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Endpoint, SubscriptionView};
-use crate::courier::{job_outside, work_outside};
+use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
@@ -365,19 +365,8 @@ impl Engine {
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.usable_policy()?;
-        let now = self.now();
-        let event = Event {
-            id: self.inner.chance.event_id(now),
-            tenant,
-            topic: TopicName::new("posthorn.test").expect("a valid name"),
-            event_type: EventType::new("posthorn.test").expect("a valid type"),
-            attributes: std::collections::BTreeMap::new(),
-            key: None,
-            content_type: "application/json".to_owned(),
-            payload: Bytes::from_static(br#"{"test":true}"#),
-            accepted_at: now,
-        };
-        let work = work_outside(&self.inner.chance, &view, event, now);
+        let payload = Bytes::from_static(br#"{"test":true}"#);
+        let work = self.made_up(&view, "application/json", payload);
         let job = job_outside(view, policy, work);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
