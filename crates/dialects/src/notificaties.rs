@@ -29,6 +29,7 @@ mod notificatie;
 mod openapi;
 mod probe;
 mod problem;
+pub mod settings;
 mod uuid;
 
 use std::sync::Arc;

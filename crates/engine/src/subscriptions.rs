@@ -1,5 +1,6 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
+mod ensure;
 mod secrets;
 
 use std::sync::Arc;
