@@ -99,6 +99,10 @@ codes! {
         "There is one with that name already."
         "Choose another name, or use the one that exists."
 
+    IN_USE 409 "in_use" "In use"
+        "Subscriptions name the profile, and there is no other one with its name."
+        "Let them name another one first."
+
     IDEMPOTENCY_KEY_REUSED 409 "idempotency_key_reused" "Idempotency key reused"
         "An event was published under the same `Idempotency-Key` with other contents. Nothing was \
          published."

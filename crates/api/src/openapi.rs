@@ -167,6 +167,7 @@ fn parameters() -> Value {
         "limit": query("limit", "Items on a page", json!({
             "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
         })),
+        "name": query("name", "Only the one with this name", text.clone()),
         "topic": query("topic", "Only events on this topic", text.clone()),
         "type": query("type", "Only events of this type", text.clone()),
         "event": query("event", "Only deliveries of this event", text.clone()),

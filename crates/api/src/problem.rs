@@ -138,6 +138,7 @@ impl From<EngineError> for Problem {
         match error {
             EngineError::NotFound(what) => Self::not_found(what),
             EngineError::AlreadyExists(_) => Self::new(codes::CONFLICT, text),
+            EngineError::InUse(_) => Self::new(codes::IN_USE, text),
             EngineError::Changed { .. } => Self::new(codes::VERSION_MISMATCH, text).at("If-Match"),
             EngineError::UnknownTopic(_) => Self::new(codes::UNKNOWN_TOPIC, text).at("topic"),
             EngineError::UnknownProfile(_) => Self::new(codes::UNKNOWN_PROFILE, text).at("profile"),

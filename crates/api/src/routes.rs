@@ -9,7 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, deliveries, events, keys, open, publish, redrives, subscriptions, topics,
+    certificates, deliveries, events, keys, open, profiles, publish, redrives, subscriptions,
+    topics,
 };
 
 /// Who may use a route.
@@ -133,7 +134,8 @@ routes! {
     POST "/v1/subscriptions" MANAGE "createSubscription" "Make a subscription"
         subscriptions::create, takes("NewSubscription"), gives(201, "CreatedSubscription");
     GET "/v1/subscriptions" READ "listSubscriptions" "List subscriptions, oldest first"
-        subscriptions::list, query(PAGE), gives(200, "SubscriptionPage");
+        subscriptions::list, query(&["name", "cursor", "limit"]),
+        gives(200, "SubscriptionPage");
     GET "/v1/subscriptions/{id}" READ "getSubscription" "One subscription"
         subscriptions::one, gives(200, "Subscription");
     PATCH "/v1/subscriptions/{id}" MANAGE "updateSubscription" "Change a subscription"
@@ -151,7 +153,14 @@ routes! {
         "Replace a secret; the old one goes on signing for a while"
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
     GET "/v1/profiles" READ "listProfiles" "List the profiles subscriptions may name"
-        subscriptions::profiles, gives(200, "ProfileList");
+        profiles::list, gives(200, "ProfileList");
+    GET "/v1/profiles/{name}" READ "getProfile" "One profile" profiles::one,
+        gives(200, "Profile");
+    PUT "/v1/profiles/{name}" MANAGE "putProfile"
+        "Make or change a profile of the tenant; its subscriptions follow at once" profiles::put,
+        takes("ProfileContents"), gives(200, "Profile");
+    DELETE "/v1/profiles/{name}" MANAGE "deleteProfile"
+        "Take back what was made of a profile" profiles::delete, gives_nothing();
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");

@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
-    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, LaneKey, ProfileName,
-    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
-    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
+    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, Labels, LaneKey,
+    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
+    Topic, TopicName,
 };
 use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
 use serde::Serialize;
@@ -248,6 +249,8 @@ pub(crate) struct TopicView<'a> {
     name: &'a TopicName,
     description: &'a str,
     attributes: &'a [String],
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
     created_at: Timestamp,
 }
 
@@ -257,6 +260,7 @@ impl<'a> From<&'a Arc<Topic>> for TopicView<'a> {
             name: &topic.name,
             description: &topic.description,
             attributes: &topic.attributes,
+            labels: &topic.labels,
             created_at: topic.created_at,
         }
     }
@@ -265,8 +269,12 @@ impl<'a> From<&'a Arc<Topic>> for TopicView<'a> {
 #[derive(Serialize)]
 pub(crate) struct SubscriptionBody<'a> {
     id: SubscriptionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a SubscriptionName>,
     url: &'a str,
     description: &'a str,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
     filter: &'a Filter,
     profile: &'a ProfileName,
     policy: Cow<'a, Value>,
@@ -317,8 +325,10 @@ impl<'a> SubscriptionBody<'a> {
         };
         Self {
             id: subscription.id,
+            name: subscription.name.as_ref(),
             url,
             description: &subscription.description,
+            labels: &subscription.labels,
             filter: &subscription.filter,
             profile: &subscription.profile,
             policy,

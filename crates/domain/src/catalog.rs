@@ -5,7 +5,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Filter, KeyId, ProfileName, SecretName, SubscriptionId, TenantId, Timestamp, TopicName,
+    Filter, KeyId, Labels, ProfileName, SecretName, SubscriptionId, SubscriptionName, TenantId,
+    Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
@@ -35,6 +36,8 @@ pub struct Topic {
     pub description: String,
     /// The attributes one may filter on; empty means any.
     pub attributes: Vec<String>,
+    /// What else is remembered of it.
+    pub labels: Labels,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -98,8 +101,12 @@ pub struct Subscription {
     pub id: SubscriptionId,
     /// Whose.
     pub tenant: TenantId,
+    /// What its makers call it; unique in the tenant among those that exist.
+    pub name: Option<SubscriptionName>,
     /// For people.
     pub description: String,
+    /// What else is remembered of it.
+    pub labels: Labels,
     /// Where deliveries go.
     pub destination: Destination,
     /// Which events it wants.
@@ -118,6 +125,22 @@ pub struct Subscription {
     pub updated_at: Timestamp,
     /// The catalog version of its last change, set by the store; also its entity tag.
     pub version: CatalogVersion,
+}
+
+/// A profile that was made or changed at run time, for one tenant. It stands before a profile of the
+/// configuration with the same name, for all subscriptions of the tenant that name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantProfile {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Unique in the tenant.
+    pub name: ProfileName,
+    /// The profile of the configuration it changes.
+    pub base: ProfileName,
+    /// What it changes in that (a JSON merge patch), already validated.
+    pub policy: serde_json::Value,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
 }
 
 /// What an API key may do.

@@ -22,6 +22,7 @@ pub mod delivery;
 mod event;
 pub mod filter;
 mod id;
+mod labels;
 pub mod limits;
 mod names;
 pub mod policy;
@@ -35,7 +36,7 @@ mod time;
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
     ApiKey, CatalogVersion, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
-    Tenant, Topic,
+    Tenant, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
@@ -45,8 +46,10 @@ pub use id::{
     CertificateId, DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId,
     TenantId,
 };
+pub use labels::{Labels, LabelsError};
 pub use names::{
-    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, TopicName,
+    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
+    TopicName,
 };
 pub use policy::Policy;
 pub use rate::{Bucket, Rate};

@@ -30,5 +30,11 @@ pub const HEADER_VALUE_BYTES_MAX: usize = 4_096;
 pub const RESPONSE_READ_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a response body kept in the attempt history.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 16 * 1024;
+/// Labels of one thing: they are kept in memory with it.
+pub const LABELS_MAX: usize = 32;
+/// Longest label name in bytes.
+pub const LABEL_NAME_BYTES_MAX: usize = 64;
+/// Names and texts of all labels of one thing.
+pub const LABELS_BYTES_MAX: usize = 64 * 1024;
 /// Events in one batch publish.
 pub const BATCH_EVENTS_MAX: usize = 1_000;

@@ -104,6 +104,10 @@ name!(
     SecretName, "a secret name", 64, is_token, "A-Z a-z 0-9 . _ - : /"
 );
 name!(
+    /// What people call a subscription, unique in its tenant.
+    SubscriptionName, "a subscription name", 255, is_printable, "printable characters"
+);
+name!(
     /// What the publisher repeats when it does not know whether a publish arrived.
     IdempotencyKey, "an idempotency key", 255, is_printable, "printable characters"
 );

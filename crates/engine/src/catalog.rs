@@ -6,6 +6,7 @@
 
 pub(crate) mod certificates;
 mod known_key;
+mod profiles;
 mod view;
 
 use std::collections::HashMap;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, Subscription, SubscriptionId,
-    Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, SubscriptionId,
+    SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::CatalogDelta;
@@ -26,6 +27,7 @@ use crate::error::{Error, Result};
 
 pub use certificates::{CertificateView, TlsChoice};
 pub use known_key::KnownKey;
+pub use profiles::Profile;
 pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
@@ -43,9 +45,10 @@ struct State {
     version: CatalogVersion,
     tenants: Map<TenantId, TenantState>,
     subscriptions: Map<SubscriptionId, Arc<SubscriptionView>>,
+    by_name: Map<(TenantId, SubscriptionName), SubscriptionId>,
     keys: Map<KeyId, Arc<KnownKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
-    policies: Map<(ProfileName, String), Arc<Policy>>,
+    policies: Map<profiles::PolicyKey, Arc<Policy>>,
     certificates: certificates::Certificates,
     /// Certificates by tenant and host.
     by_host: Map<(TenantId, String), Vec<CertificateId>>,
@@ -59,6 +62,7 @@ struct TenantState {
     tenant: Tenant,
     version: CatalogVersion,
     topics: Map<TopicName, Arc<Topic>>,
+    profiles: Map<ProfileName, profiles::OwnProfile>,
     /// Subscriptions whose every group names topics, by topic.
     by_topic: Map<TopicName, Vec<Arc<SubscriptionView>>>,
     /// Subscriptions with a group that does not.
@@ -106,6 +110,7 @@ impl Catalog {
                         tenant: entry.tenant,
                         version: entry.version,
                         topics: Map::default(),
+                        profiles: Map::default(),
                         by_topic: Map::default(),
                         any_topic: Vec::new(),
                     });
@@ -135,7 +140,7 @@ impl Catalog {
         for (_, id) in delta.removed_certificates {
             state.drop_certificate(id);
         }
-        let mut changed = Vec::new();
+        let mut changed = self.apply_profiles(&mut state, delta.profiles, &delta.removed_profiles);
         for subscription in delta.subscriptions {
             changed.push(subscription.id);
             let policy = self.resolve(&mut state, &subscription);
@@ -149,45 +154,6 @@ impl Catalog {
             state.remove(id);
         }
         changed
-    }
-
-    /// The complete policy of a subscription. A profile that is gone from the config, or overrides
-    /// that no longer fit it, make the subscription unusable until somebody mends it; its work waits.
-    fn resolve(
-        &self,
-        state: &mut State,
-        subscription: &Subscription,
-    ) -> std::result::Result<Arc<Policy>, String> {
-        let base = self
-            .profiles
-            .get(&subscription.profile)
-            .ok_or_else(|| format!("there is no profile `{}`", subscription.profile))?;
-        let plain = match &subscription.overrides {
-            serde_json::Value::Null => true,
-            serde_json::Value::Object(fields) => fields.is_empty(),
-            _ => false,
-        };
-        if plain {
-            return Ok(Arc::clone(base));
-        }
-        let key = (subscription.profile.clone(), subscription.overrides.to_string());
-        match state.policies.entry(key) {
-            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
-            Entry::Vacant(free) => {
-                let policy = base.patched(&subscription.overrides).map_err(|e| e.to_string())?;
-                Ok(Arc::clone(free.insert(Arc::new(policy))))
-            }
-        }
-    }
-
-    /// The profile of a name.
-    pub fn profile(&self, name: &ProfileName) -> Result<Arc<Policy>> {
-        self.profiles.get(name).cloned().ok_or_else(|| Error::UnknownProfile(name.clone()))
-    }
-
-    /// All profiles.
-    pub fn profiles(&self) -> impl Iterator<Item = (&ProfileName, &Arc<Policy>)> {
-        self.profiles.iter()
     }
 
     /// Which subscriptions want an event, and on which version that was decided.
@@ -221,6 +187,17 @@ impl Catalog {
         self.view(id)
             .filter(|view| view.subscription.tenant == tenant)
             .ok_or(Error::NotFound("subscription"))
+    }
+
+    /// The subscription of a tenant with this name.
+    pub fn subscription_named(
+        &self,
+        tenant: TenantId,
+        name: &SubscriptionName,
+    ) -> Option<Arc<SubscriptionView>> {
+        let state = self.state.read();
+        let id = state.by_name.get(&(tenant, name.clone()))?;
+        state.subscriptions.get(id).cloned()
     }
 
     /// All subscriptions of a tenant, oldest first.
@@ -318,11 +295,22 @@ impl State {
                 None => tenant.any_topic.push(Arc::clone(&view)),
             }
         }
+        if let Some(name) = &view.subscription.name {
+            let key = (view.subscription.tenant, name.clone());
+            self.by_name.insert(key, view.subscription.id);
+        }
         self.subscriptions.insert(view.subscription.id, view);
     }
 
     fn remove(&mut self, id: SubscriptionId) {
         let Some(old) = self.subscriptions.remove(&id) else { return };
+        if let Some(name) = &old.subscription.name {
+            let key = (old.subscription.tenant, name.clone());
+            // Another one may have the name by now.
+            if self.by_name.get(&key) == Some(&id) {
+                self.by_name.remove(&key);
+            }
+        }
         let Some(tenant) = self.tenants.get_mut(&old.subscription.tenant) else { return };
         let other = |view: &Arc<SubscriptionView>| view.subscription.id != id;
         match old.topics() {

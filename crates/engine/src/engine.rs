@@ -299,7 +299,15 @@ impl Engine {
     /// something exists, or is gone, finds it so on any node.
     pub(crate) async fn change(&self, change: CatalogChange) -> Result<()> {
         let inner = &self.inner;
-        let version = inner.store.change_catalog(change).await?;
+        let version = match inner.store.change_catalog(change).await {
+            Ok(version) => version,
+            // Somebody else was faster; whoever asks next must find here what the store went by.
+            Err(refused @ posthorn_store::Error::Refused(_)) => {
+                self.refresh_catalog().await?;
+                return Err(refused.into());
+            }
+            Err(e) => return Err(e.into()),
+        };
         self.refresh_catalog().await?;
         if let Err(e) = inner.store.notify(&[]).await {
             warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");

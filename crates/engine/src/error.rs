@@ -19,6 +19,9 @@ pub enum Error {
     /// There is one already.
     #[error("there is such a {0} already")]
     AlreadyExists(&'static str),
+    /// Something else needs it.
+    #[error("the {0} is in use")]
+    InUse(&'static str),
     /// It was changed meanwhile.
     #[error("the subscription was changed meanwhile; read it again")]
     Changed {

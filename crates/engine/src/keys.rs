@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use posthorn_domain::{ApiKey, KeyId, Scope, Tenant, TenantId, Timestamp, Topic, TopicName};
+use posthorn_domain::{
+    ApiKey, KeyId, Labels, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
+};
 use posthorn_sealing::api_key;
 use posthorn_store::CatalogChange;
 
@@ -146,6 +148,20 @@ impl Engine {
         self.catalog().tenant(id)
     }
 
+    /// The tenant with this name; made when there is none.
+    pub async fn ensure_tenant(&self, name: &str) -> Result<Tenant> {
+        if let Some(tenant) = self.catalog().tenant_named(name) {
+            return Ok(tenant);
+        }
+        match self.create_tenant(name.to_owned()).await {
+            Err(Error::AlreadyExists(_)) => {
+                // Another node was faster.
+                self.catalog().tenant_named(name).ok_or(Error::NotFound("tenant"))
+            }
+            other => other,
+        }
+    }
+
     /// Makes or changes a topic.
     pub async fn put_topic(
         &self,
@@ -153,9 +169,11 @@ impl Engine {
         name: TopicName,
         description: String,
         attributes: Vec<String>,
+        labels: Labels,
     ) -> Result<Arc<Topic>> {
+        let created_at = self.now();
         let topic =
-            Topic { tenant, name: name.clone(), description, attributes, created_at: self.now() };
+            Topic { tenant, name: name.clone(), description, attributes, labels, created_at };
         self.change(CatalogChange::PutTopic(topic)).await.map_err(|e| e.about("tenant"))?;
         self.catalog().topic(tenant, &name)
     }

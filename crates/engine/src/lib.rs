@@ -45,6 +45,7 @@ mod operator;
 mod options;
 #[cfg(feature = "plant")]
 pub mod plant;
+mod profiles;
 mod recorder;
 mod request;
 mod scheduler;
@@ -55,7 +56,9 @@ pub mod transport;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
-pub use catalog::{CertificateView, Endpoint, KnownKey, SubscriptionView, VerificationKey};
+pub use catalog::{
+    CertificateView, Endpoint, KnownKey, Profile, SubscriptionView, VerificationKey,
+};
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use engine::{Engine, Health, Parts};

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, NodeId, ProfileName, Shard, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, TopicName,
+    Fence, Filter, Labels, NodeId, ProfileName, Shard, Subscription, SubscriptionId,
+    SubscriptionName, SubscriptionStatus, TenantId, TopicName,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
@@ -28,7 +28,9 @@ use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
-use secrets::{check_secrets, check_signing};
+pub(crate) use secrets::check_secrets;
+
+use secrets::check_signing;
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -36,8 +38,12 @@ const TRIES: usize = 5;
 /// A subscription to be made.
 #[derive(Clone, Debug, Default)]
 pub struct NewSubscription {
+    /// What its makers call it; unique in the tenant.
+    pub name: Option<SubscriptionName>,
     /// For people.
     pub description: String,
+    /// What else is remembered of it.
+    pub labels: Labels,
     /// Where to.
     pub url: String,
     /// Which events; everything when absent.
@@ -57,8 +63,12 @@ pub struct NewSubscription {
 /// What to change; `None` leaves a field as it is.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionChange {
+    /// What its makers call it; `Some(None)` takes the name away.
+    pub name: Option<Option<SubscriptionName>>,
     /// For people.
     pub description: Option<String>,
+    /// What else is remembered of it, as a whole.
+    pub labels: Option<Labels>,
     /// Where to.
     pub url: Option<String>,
     /// Which events.
@@ -91,7 +101,7 @@ impl Engine {
             Some(profile) => profile,
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
-        let policy = self.catalog().profile(&profile)?.patched(&new.overrides)?;
+        let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         self.check_destination(tenant, &url, &policy).await?;
         self.check_other_urls(&policy)?;
         let (secrets, made) =
@@ -101,7 +111,9 @@ impl Engine {
         let subscription = Subscription {
             id,
             tenant,
+            name: new.name,
             description: new.description,
+            labels: new.labels,
             destination: Destination::Webhook { url },
             filter,
             profile,
@@ -112,9 +124,12 @@ impl Engine {
             updated_at: now,
             version: CatalogVersion(0),
         };
-        self.change(CatalogChange::CreateSubscription(Box::new(subscription)))
-            .await
-            .map_err(|e| e.about("tenant"))?;
+        self.change(CatalogChange::CreateSubscription(Box::new(subscription))).await.map_err(
+            |e| match e {
+                Error::AlreadyExists(_) => e.about("subscription"),
+                e => e.about("tenant"),
+            },
+        )?;
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
@@ -177,6 +192,12 @@ impl Engine {
         }
         self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
         self.modify(tenant, id, change.expected, |mut subscription| {
+            if let Some(name) = &change.name {
+                subscription.name.clone_from(name);
+            }
+            if let Some(labels) = &change.labels {
+                subscription.labels = labels.clone();
+            }
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
             }
@@ -196,8 +217,10 @@ impl Engine {
                 subscription.secrets.retain(|old| old.name != secret.name);
                 subscription.secrets.push(secret.clone());
             }
-            let policy =
-                self.catalog().profile(&subscription.profile)?.patched(&subscription.overrides)?;
+            let policy = self
+                .catalog()
+                .profile(tenant, &subscription.profile)?
+                .patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
             self.check_other_urls(&policy)?;
@@ -221,14 +244,14 @@ impl Engine {
         let old = &view.subscription;
         let profile = change.profile.as_ref().unwrap_or(&old.profile);
         let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
-        let policy = self.catalog().profile(profile)?.patched(overrides)?;
+        let policy = self.catalog().profile(tenant, profile)?.patched(overrides)?;
         let Destination::Webhook { url: present } = &old.destination;
         self.check_destination(tenant, url.unwrap_or(present), &policy).await
     }
 
     /// Refuses a token server that could never be reached or told a secret, and a gate that could
     /// never be asked, as far as their URLs tell. What a template becomes is checked when it is used.
-    fn check_other_urls(&self, policy: &Policy) -> Result<()> {
+    pub(crate) fn check_other_urls(&self, policy: &Policy) -> Result<()> {
         for auth in &policy.auth {
             if let Auth::Oauth2(client) = auth
                 && let Err(problem) =

@@ -83,7 +83,9 @@ fn subscription(id: SubscriptionId) -> Subscription {
     Subscription {
         id,
         tenant: TenantId::DEFAULT,
+        name: None,
         description: String::new(),
+        labels: posthorn_domain::Labels::default(),
         destination: Destination::Webhook { url: "https://example.test/".to_owned() },
         filter: Filter {
             any_of: vec![Group::default()],

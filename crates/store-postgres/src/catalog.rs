@@ -10,7 +10,7 @@ use bytes::Bytes;
 use deadpool_postgres::Object;
 use posthorn_domain::{
     ApiKey, CatalogVersion, KeyId, ProfileName, SealedSecret, SecretName, Shard, Subscription,
-    Tenant, TenantId, Timestamp, Topic, TopicName,
+    SubscriptionName, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, CatalogDelta, Refusal, Result, TenantEntry};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 use crate::codec::{Reader, Uid, json, text};
 use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{Operation, Session, begin, begin_snapshot, commit, execute, query};
-use crate::{certificates, lock, sql};
+use crate::{certificates, lock, profiles, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -144,6 +144,12 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
             refuse_unless(changed, Refusal::NotFound)?;
             (Some(*tenant), version)
         }
+        CatalogChange::PutProfile(profile) => {
+            (Some(profile.tenant), profiles::put(client, profile).await?)
+        }
+        CatalogChange::DeleteProfile { tenant, name } => {
+            (Some(*tenant), profiles::remove(client, *tenant, name).await?)
+        }
         CatalogChange::CreateKey(key) => (key.tenant, create_key(client, key).await?),
         CatalogChange::RevokeKey { id, at } => {
             let rows = query(client, sql::KEY_FIND, &[&Uid::from(*id)]).await?;
@@ -206,6 +212,7 @@ async fn put_topic(client: &Object, topic: &Topic) -> Outcome<i64> {
             &json(&topic.attributes),
             &topic.created_at.as_millis(),
             &version,
+            &json(&topic.labels),
         ],
     )
     .await?;
@@ -216,6 +223,7 @@ async fn create_subscription(client: &Object, new: &Subscription) -> Outcome<i64
     enter(client, new.tenant).await?;
     known(client, new.tenant).await?;
     let version = next_version(client).await?;
+    free_name(client, new).await?;
     let changed = execute(
         client,
         sql::SUBSCRIPTION_CREATE,
@@ -232,6 +240,8 @@ async fn create_subscription(client: &Object, new: &Subscription) -> Outcome<i64
             &new.created_at.as_millis(),
             &new.updated_at.as_millis(),
             &version,
+            &new.name.as_ref().map(SubscriptionName::as_str),
+            &json(&new.labels),
         ],
     )
     .await?;
@@ -253,6 +263,7 @@ async fn update_subscription(
         return Err(Refusal::VersionMismatch { current }.into());
     }
     let version = next_version(client).await?;
+    free_name(client, new).await?;
     execute(
         client,
         sql::SUBSCRIPTION_UPDATE,
@@ -268,10 +279,21 @@ async fn update_subscription(
             &json(&new.status),
             &new.updated_at.as_millis(),
             &version,
+            &new.name.as_ref().map(SubscriptionName::as_str),
+            &json(&new.labels),
         ],
     )
     .await?;
     Ok(version)
+}
+
+/// Whether no other subscription of the tenant has the name. The version is taken, so no other
+/// change can give the name away before the commit.
+async fn free_name(client: &Object, new: &Subscription) -> Outcome<()> {
+    let Some(name) = &new.name else { return Ok(()) };
+    let (tenant, id) = (Uid::from(new.tenant), Uid::from(new.id));
+    let same = query(client, sql::SUBSCRIPTION_NAME_TAKEN, &[&tenant, &name.as_str(), &id]).await?;
+    if same.is_empty() { Ok(()) } else { Err(Refusal::AlreadyExists.into()) }
 }
 
 async fn create_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
@@ -336,6 +358,7 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
                 name,
                 description: reader.get::<&str>("description")?.to_owned(),
                 attributes: reader.json("attributes")?,
+                labels: reader.json("labels")?,
                 created_at: reader.time("created_at")?,
             });
         }
@@ -351,6 +374,7 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
     for row in &query(client, sql::SINCE_KEYS, &[&since]).await? {
         delta.keys.push(key_of(row)?);
     }
+    profiles::read(client, since, &mut delta).await?;
     certificates::read(client, since, &mut delta).await?;
     Ok(delta)
 }
@@ -398,7 +422,12 @@ fn subscription_of(reader: &Reader<'_>) -> Result<Subscription, Corrupt> {
     Ok(Subscription {
         id: reader.id("id")?,
         tenant: reader.id("tenant")?,
+        name: reader
+            .get::<Option<&str>>("name")?
+            .map(|text| SubscriptionName::new(text).map_err(|error| reader.corrupt("name", error)))
+            .transpose()?,
         description: reader.get::<&str>("description")?.to_owned(),
+        labels: reader.json("labels")?,
         destination: reader.json("destination")?,
         filter: reader.json("filter")?,
         profile: reader.name("profile", ProfileName::new)?,

@@ -38,6 +38,7 @@ mod migrate;
 mod moves;
 mod options;
 mod partition;
+mod profiles;
 mod prune;
 mod query;
 mod record;

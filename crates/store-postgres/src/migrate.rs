@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_base.sql"),
     include_str!("../migrations/0002_admission.sql"),
     include_str!("../migrations/0003_certificate.sql"),
+    include_str!("../migrations/0004_names.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

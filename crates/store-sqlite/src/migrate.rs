@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_admission.sql"),
     include_str!("migrations/0003_certificate.sql"),
+    include_str!("migrations/0004_names.sql"),
 ];
 
 /// Brings the database to the newest version.

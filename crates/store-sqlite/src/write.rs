@@ -9,5 +9,6 @@ mod certificates;
 pub(crate) mod lanes;
 pub(crate) mod maintenance;
 pub(crate) mod membership;
+mod profiles;
 pub(crate) mod record;
 pub(crate) mod redrive;

@@ -1,8 +1,8 @@
 //! Changes of the catalog, and how other nodes learn of them.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, KeyId, Subscription, SubscriptionId,
-    Tenant, TenantId, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, KeyId, ProfileName, Subscription,
+    SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
 /// One change of the catalog.
@@ -10,7 +10,7 @@ use posthorn_domain::{
 pub enum CatalogChange {
     /// A new tenant. Refused with `AlreadyExists` when id or name is taken.
     CreateTenant(Tenant),
-    /// A new topic, or new description and attributes for one. `created_at` of an existing one is
+    /// A new topic, or new description, attributes and labels for one. `created_at` of an existing one is
     /// kept. Refused with `NotFound` when the tenant is unknown.
     PutTopic(Topic),
     /// No more topic. Events published on it stay. Refused with `NotFound`.
@@ -20,11 +20,13 @@ pub enum CatalogChange {
         /// Which.
         name: TopicName,
     },
-    /// A new subscription. Refused with `AlreadyExists` when the id is taken (also by a deleted one),
-    /// `NotFound` when the tenant is unknown.
+    /// A new subscription. Refused with `AlreadyExists` when the id is taken (also by a deleted one) or
+    /// the name (by another one of the tenant that was not deleted), `NotFound` when the tenant is
+    /// unknown.
     CreateSubscription(Box<Subscription>),
     /// New contents for a subscription (all fields but id, tenant and `created_at`). Refused with
-    /// `NotFound`, or `VersionMismatch` when `expected` is given and not its present version.
+    /// `NotFound`, `VersionMismatch` when `expected` is given and not its present version, or
+    /// `AlreadyExists` when another one has the name.
     UpdateSubscription {
         /// The new contents. The `version` inside is ignored.
         subscription: Box<Subscription>,
@@ -39,6 +41,16 @@ pub enum CatalogChange {
         id: SubscriptionId,
         /// When.
         at: Timestamp,
+    },
+    /// A new profile of a tenant, or new contents for one. Refused with `NotFound` when the tenant is
+    /// unknown.
+    PutProfile(TenantProfile),
+    /// No more profile of a tenant. Refused with `NotFound`.
+    DeleteProfile {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        name: ProfileName,
     },
     /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant is unknown.
     CreateKey(ApiKey),
@@ -106,6 +118,10 @@ pub struct CatalogDelta {
     pub subscriptions: Vec<Subscription>,
     /// Subscriptions that are gone.
     pub removed_subscriptions: Vec<(TenantId, SubscriptionId)>,
+    /// Profiles of tenants that are new or changed.
+    pub profiles: Vec<TenantProfile>,
+    /// Profiles of tenants that are gone.
+    pub removed_profiles: Vec<(TenantId, ProfileName)>,
     /// Keys that are new or changed, revoked ones included.
     pub keys: Vec<ApiKey>,
     /// Certificates that are new or changed, revoked ones included.

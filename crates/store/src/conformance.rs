@@ -22,6 +22,7 @@ pub mod intake;
 pub mod lanes;
 pub mod maintenance;
 pub mod membership;
+pub mod names;
 pub mod operator;
 pub mod pruning;
 pub mod queries;
@@ -77,6 +78,12 @@ macro_rules! conformance_suite {
                 deleted_certificates_are_gone_for_good
                 callers_have_thumbprints_of_their_own
                 foreign_certificates_are_not_found
+            }
+            names {
+                names_and_labels_read_back
+                names_are_unique_among_those_that_exist
+                one_of_many_gets_a_name
+                profiles_of_tenants_come_and_go
             }
             intake {
                 event_is_stored_as_it_was

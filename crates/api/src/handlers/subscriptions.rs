@@ -1,13 +1,12 @@
-//! Subscriptions and the profiles they name.
+//! Subscriptions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use posthorn_domain::{
-    CatalogVersion, Filter, Policy, ProfileName, SecretName, Span, SubscriptionId,
-    SubscriptionStatus, policy::profiles::SIGNING_SECRET,
+    CatalogVersion, Filter, Labels, ProfileName, SecretName, Span, SubscriptionId,
+    SubscriptionName, SubscriptionStatus, policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
     NewSubscription, Rotation, SecretInput, SecretKind, SubscriptionChange, SubscriptionView,
@@ -31,8 +30,11 @@ const SECRETS_MAX: usize = 16;
 #[serde(deny_unknown_fields)]
 struct New {
     url: String,
+    name: Option<SubscriptionName>,
     #[serde(default)]
     description: String,
+    #[serde(default)]
+    labels: Labels,
     filter: Option<Filter>,
     profile: Option<ProfileName>,
     policy: Option<Value>,
@@ -65,8 +67,13 @@ impl From<Kind> for SecretKind {
 struct Change {
     #[serde(default, deserialize_with = "given")]
     url: Option<String>,
+    /// `null` takes the name away.
+    #[serde(default, deserialize_with = "given")]
+    name: Option<Option<SubscriptionName>>,
     #[serde(default, deserialize_with = "given")]
     description: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    labels: Option<Labels>,
     #[serde(default, deserialize_with = "given")]
     filter: Option<Filter>,
     #[serde(default, deserialize_with = "given")]
@@ -85,7 +92,9 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     let new: New = call.json().await?;
     check_description(&new.description)?;
     let new = NewSubscription {
+        name: new.name,
         description: new.description,
+        labels: new.labels,
         url: new.url,
         filter: new.filter,
         profile: new.profile,
@@ -137,7 +146,16 @@ pub(crate) async fn list(call: Call) -> Answer {
     let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Subscriptions, text));
     let after = after.transpose()?.map(SubscriptionId::from_bytes);
     let limit = call.query.limit()?;
-    let all = call.engine().catalog().subscriptions(call.tenant());
+    let all = match call.query.text("name") {
+        None => call.engine().catalog().subscriptions(call.tenant()),
+        // What breaks the rules of names is nobody's name.
+        Some(text) => {
+            let name = SubscriptionName::new(text).ok();
+            let catalog = call.engine().catalog();
+            let named = name.and_then(|name| catalog.subscription_named(call.tenant(), &name));
+            named.into_iter().collect()
+        }
+    };
     let start = after.map_or(0, |after| all.partition_point(|v| v.subscription.id <= after));
     let rest = &all[start..];
     let items = rest.iter().take(limit).map(|view| body(view, &call)).collect();
@@ -163,7 +181,9 @@ pub(crate) async fn update(mut call: Call) -> Answer {
     check_description(change.description.as_deref().unwrap_or_default())?;
     let paused = change.paused;
     let contents = SubscriptionChange {
+        name: change.name,
         description: change.description,
+        labels: change.labels,
         url: change.url,
         filter: change.filter,
         profile: change.profile,
@@ -174,7 +194,9 @@ pub(crate) async fn update(mut call: Call) -> Answer {
         secrets: secrets(change.secrets)?,
         expected,
     };
-    let is_empty = contents.description.is_none()
+    let is_empty = contents.name.is_none()
+        && contents.labels.is_none()
+        && contents.description.is_none()
         && contents.url.is_none()
         && contents.filter.is_none()
         && contents.profile.is_none()
@@ -283,17 +305,4 @@ pub(crate) async fn rotate_secret(mut call: Call) -> Answer {
     let (view, secret) = call.engine().rotate_secret(tenant, id, rotation).await?;
     let keys = view.verification_keys(call.engine().now()).unwrap_or_default();
     respond::ok(&Rotated { secret, public_keys: keys.iter().map(PublicKeyView::from).collect() })
-}
-
-#[derive(Serialize)]
-struct Profile<'a> {
-    name: &'a ProfileName,
-    policy: &'a Arc<Policy>,
-}
-
-/// `GET /v1/profiles`.
-pub(crate) async fn profiles(call: Call) -> Answer {
-    let profiles = call.engine().catalog().profiles();
-    let items = profiles.map(|(name, policy)| Profile { name, policy }).collect();
-    respond::ok(&Page { items, next: None })
 }

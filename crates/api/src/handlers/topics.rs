@@ -1,8 +1,8 @@
 //! Topics.
 
 use http::StatusCode;
-use posthorn_domain::TopicName;
 use posthorn_domain::limits::{ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTES_MAX};
+use posthorn_domain::{Labels, TopicName};
 use serde::Deserialize;
 
 use super::{check_description, page};
@@ -45,6 +45,8 @@ struct Contents {
     description: String,
     #[serde(default)]
     attributes: Vec<String>,
+    #[serde(default)]
+    labels: Labels,
 }
 
 /// `PUT /v1/topics/{name}`.
@@ -52,11 +54,11 @@ pub(crate) async fn put(mut call: Call) -> Answer {
     // A name that breaks the rules is the client's mistake here, not a thing that is missing.
     let text: String = call.named("topic").await?;
     let name = TopicName::new(&text).map_err(|e| Problem::field("name", e.to_string()))?;
-    let Contents { description, attributes } = call.json().await?;
+    let Contents { description, attributes, labels } = call.json().await?;
     check_description(&description)?;
     check_attributes(&attributes)?;
     let tenant = call.tenant();
-    let topic = call.engine().put_topic(tenant, name, description, attributes).await?;
+    let topic = call.engine().put_topic(tenant, name, description, attributes, labels).await?;
     respond::ok(&TopicView::from(&topic))
 }
 

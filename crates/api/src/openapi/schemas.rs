@@ -61,6 +61,14 @@ fn texts() -> Value {
     json!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
+fn labels() -> Value {
+    json!({
+        "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string"},
+        "propertyNames": {"pattern": "^[A-Za-z0-9._-]{1,64}$"},
+        "description": "Whatever else should be remembered; templates may use it",
+    })
+}
+
 /// What an id of a kind looks like.
 fn id(prefix: &str) -> Value {
     json!({"type": "string", "pattern": format!("^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")})
@@ -174,7 +182,8 @@ fn events() -> Value {
         }))),
         "Topic": object(&["name", "description", "attributes", "created_at"], json!({
             "name": name(128), "description": text(),
-            "attributes": {"type": "array", "items": text()}, "created_at": time(),
+            "attributes": {"type": "array", "items": text()}, "labels": texts(),
+            "created_at": time(),
         })),
         "TopicContents": object(&[], json!({
             "description": text(),
@@ -182,6 +191,7 @@ fn events() -> Value {
                 "type": "array", "items": text(), "maxItems": 64,
                 "description": "The attributes one may filter on; empty means any",
             },
+            "labels": labels(),
         })),
     })
 }
@@ -199,6 +209,11 @@ fn subscriptions() -> Value {
     });
     let writable = json!({
         "url": {"type": "string", "format": "uri"}, "description": text(),
+        "name": {
+            "type": ["string", "null"], "minLength": 1, "maxLength": 255,
+            "description": "What its makers call it; unique in the tenant",
+        },
+        "labels": labels(),
         "filter": reference("Filter"), "profile": name(64), "policy": policy,
         "secrets": secrets, "paused": flag(),
     });
@@ -226,7 +241,8 @@ fn subscriptions() -> Value {
         }),
     );
     let shown = json!({
-        "id": id("sub"), "url": {"type": "string", "format": "uri"}, "description": text(),
+        "id": id("sub"), "name": text(), "url": {"type": "string", "format": "uri"},
+        "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": {"type": "object"},
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
         "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
@@ -295,9 +311,28 @@ fn subscriptions() -> Value {
             )},
         })),
         "ProfileList": object(&["items"], json!({
-            "items": {"type": "array", "items": object(
-                &["name", "policy"], json!({"name": name(64), "policy": {"type": "object"}}),
-            )},
+            "items": {"type": "array", "items": reference("Profile")},
+        })),
+        "Profile": object(&["name"], json!({
+            "name": name(64),
+            "policy": {"type": "object", "description": "Every knob; absent with a problem"},
+            "problem": {
+                "type": "string",
+                "description": "Why the changes no longer fit the base; subscriptions wait",
+            },
+            "base": {
+                "type": "string",
+                "description": "The profile of the configuration that was changed at run time",
+            },
+            "changes": {"type": "object", "description": "What was changed in it"},
+            "updated_at": time(),
+        })),
+        "ProfileContents": object(&["policy"], json!({
+            "base": {
+                "type": ["string", "null"],
+                "description": "A profile of the configuration; the one with this name when absent",
+            },
+            "policy": {"type": "object", "description": "A JSON merge patch on the base"},
         })),
     })
 }

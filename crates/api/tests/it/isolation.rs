@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::certificates::client_certificate;
 use crate::harness::{Ask, Reply, Server};
 
-/// What tenant `acme` has, by what ids of it begin with; topics have names.
+/// What tenant `acme` has, by what ids of it begin with; topics and profiles have names.
 struct Belongings {
     ids: BTreeMap<&'static str, String>,
     /// Had, once.
@@ -22,7 +22,7 @@ struct Belongings {
 
 impl Belongings {
     async fn make(server: &Server) -> Self {
-        let policy = json!({"policy": {"schedule": {"max_attempts": 1}}});
+        let policy = json!({"name": "billing", "policy": {"schedule": {"max_attempts": 1}}});
         let gone = server.subscribe("https://gone.example/", json!({})).await;
         let deleted = gone["id"].as_str().unwrap().to_owned();
         server.as_acme("DELETE", &format!("/v1/subscriptions/{deleted}")).send().await.expect(204);
@@ -33,6 +33,9 @@ impl Belongings {
         let redrive = redrive.send().await.expect(201);
         let certificate = server.as_acme("POST", "/v1/certificates");
         let certificate = certificate.json(&client_certificate()).send().await.expect(201);
+        let profile = json!({"base": "default", "policy": {}});
+        let put = server.as_acme("PUT", "/v1/profiles/secret-plan").json(&profile);
+        put.send().await.expect(200);
         let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
         let ids = BTreeMap::from([
             ("sub", text(&subscription)),
@@ -41,6 +44,8 @@ impl Belongings {
             ("rdr", text(&redrive)),
             ("crt", text(&certificate)),
             ("topic", "orders".to_owned()),
+            ("name", "billing".to_owned()),
+            ("profile", "secret-plan".to_owned()),
         ]);
         Self { ids, deleted }
     }
@@ -49,7 +54,7 @@ impl Belongings {
     fn strangers(&self, kind: &str) -> Vec<(&'static str, String, String)> {
         let own = self.ids[kind].clone();
         let nobody = match kind {
-            "topic" => "no-such".to_owned(),
+            "topic" | "profile" | "name" => "no-such".to_owned(),
             _ => format!("{kind}_01hf7yat00000000000000000z"),
         };
         let encoded =
@@ -88,6 +93,7 @@ fn kind_of(path: &str) -> Option<&'static str> {
         "deliveries" | "dead-letters" => "dlv",
         "redrives" => "rdr",
         "topics" => "topic",
+        "profiles" => "profile",
         "certificates" => "crt",
         _ => return None,
     })
@@ -180,8 +186,8 @@ async fn ids_in_paths_tell_nothing() {
     for operation in operations(&document).iter().filter(|o| o.path.contains('{')) {
         let kind = kind_of(&operation.path)
             .unwrap_or_else(|| panic!("{} needs a place in this matrix", operation.path));
-        // The other tenant may of course make a topic of the same name.
-        if operation.name == "putTopic" {
+        // The other tenant may of course make a topic or a profile of the same name.
+        if ["putTopic", "putProfile"].contains(&operation.name.as_str()) {
             continue;
         }
         let place = |id: &str| operation.path.replace("{id}", id).replace("{name}", id);
@@ -225,6 +231,7 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
                 "event" => "evt",
                 "subscription" => "sub",
                 "topic" => "topic",
+                "name" => "name",
                 "cursor" | "limit" | "state" | "type" => continue,
                 other => panic!("{other} needs a place in this matrix"),
             };
@@ -247,7 +254,7 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
             }
         }
     }
-    assert_eq!(seen, ["event", "subscription", "topic"].map(str::to_owned).into());
+    assert_eq!(seen, ["event", "name", "subscription", "topic"].map(str::to_owned).into());
 }
 
 #[tokio::test]

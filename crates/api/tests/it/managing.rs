@@ -256,3 +256,66 @@ async fn tenants_and_keys_are_made_and_revoked() {
     let text = made["key"].as_str().unwrap();
     server.ask("GET", "/v1/keys").key(text).send().await.expect(200);
 }
+
+#[tokio::test]
+async fn profiles_are_made_changed_and_taken_back_at_run_time() {
+    let server = Server::start().await;
+    let put = async |name: &str, body: Value| {
+        server.as_acme("PUT", &format!("/v1/profiles/{name}")).json(&body).send().await
+    };
+    let body = json!({"base": "default", "policy": {"schedule": {"max_attempts": 3}}});
+    let made = put("patient", body).await.expect(200);
+    assert_eq!(
+        (&made["base"], &made["changes"]["schedule"]),
+        (&json!("default"), &json!({"max_attempts": 3}))
+    );
+    assert_eq!(made["policy"]["schedule"]["max_attempts"], 3);
+    let body = json!({"profile": "patient"});
+    let subscription = server.subscribe("https://dead.example/", body).await;
+    let changed = json!({"base": "default", "policy": {"schedule": {"max_attempts": 1}}});
+    put("patient", changed).await.expect(200);
+    let event = server.publish("1").await;
+    let dead = server.delivery_in(&event, "dead").await;
+    assert_eq!(dead["attempts_made"], 1, "the change counts for subscriptions made before");
+
+    let unknown = put("own", json!({"policy": {}})).await.expect_problem(422, "unknown_profile");
+    assert_eq!(unknown["field"], "profile");
+    let wrong = json!({"policy": {"schedule": {"max_attempts": -1}}});
+    put("default", wrong).await.expect_problem(422, "invalid_policy");
+    put("default", json!({})).await.expect_problem(422, "invalid_request");
+    let delete = async || server.as_acme("DELETE", "/v1/profiles/patient").send().await;
+    delete().await.expect_problem(409, "in_use");
+    let path = format!("/v1/subscriptions/{}", subscription["id"].as_str().unwrap());
+    server.as_acme("PATCH", &path).json(&json!({"profile": "default"})).send().await.expect(200);
+    assert_eq!(delete().await.status, 204);
+    server.as_acme("GET", "/v1/profiles/patient").send().await.expect_problem(404, "not_found");
+    let list = server.as_acme("GET", "/v1/profiles").send().await.expect(200);
+    assert!(list["items"].as_array().unwrap().iter().all(|profile| profile.get("base").is_none()));
+}
+
+#[tokio::test]
+async fn subscriptions_are_found_by_name_and_remember_labels() {
+    let server = Server::start().await;
+    let body = json!({"url": "https://ok.example/", "name": "billing/eu", "labels": {"team": "a"}});
+    let create =
+        async |body: &Value| server.as_acme("POST", "/v1/subscriptions").json(body).send().await;
+    let made = create(&body).await.expect(201);
+    assert_eq!((&made["name"], &made["labels"]), (&body["name"], &body["labels"]));
+    create(&body).await.expect_problem(409, "conflict");
+    let find = async |query: &str| {
+        let path = format!("/v1/subscriptions?name={query}");
+        server.as_acme("GET", &path).send().await.expect(200)["items"].as_array().unwrap().len()
+    };
+    assert_eq!((find("billing%2Feu").await, find("other").await, find("%0A").await), (1, 0, 0));
+    let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
+    let patch = async |body: Value| server.as_acme("PATCH", &path).json(&body).send().await;
+    let changed = patch(json!({"name": null, "labels": {}})).await.expect(200);
+    assert!(changed.get("name").is_none() && changed.get("labels").is_none());
+    assert_eq!(find("billing%2Feu").await, 0);
+    patch(json!({"labels": {"a b": "c"}})).await.expect_problem(422, "invalid_request");
+    patch(json!({"labels": null})).await.expect_problem(422, "invalid_request");
+    patch(json!({"name": "\n"})).await.expect_problem(422, "invalid_request");
+    let topic = json!({"labels": {"link": "https://docs.example/"}});
+    let topic = server.as_acme("PUT", "/v1/topics/linked").json(&topic).send().await.expect(200);
+    assert_eq!(topic["labels"]["link"], "https://docs.example/");
+}

@@ -42,8 +42,12 @@ pub(crate) struct AttemptLookup<'a> {
 
 impl Lookup for AttemptLookup<'_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        if let Some(label) = name.strip_prefix("subscription.labels.") {
+            return self.view.subscription.labels.get(label).map(Cow::Borrowed);
+        }
         Some(match name {
             "delivery.id" => Cow::Owned(self.work.delivery.id.to_string()),
+            "subscription.name" => Cow::Borrowed(self.view.subscription.name.as_ref()?.as_str()),
             "subscription.id" => Cow::Owned(self.view.subscription.id.to_string()),
             "attempt.number" => Cow::Owned((self.work.delivery.attempts + 1).to_string()),
             "attempt.unix" => Cow::Owned(self.now.as_seconds().to_string()),

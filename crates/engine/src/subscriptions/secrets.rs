@@ -260,7 +260,7 @@ fn is_header_value(policy: &Policy, name: &SecretName) -> bool {
     })
 }
 
-pub(super) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {
+pub(crate) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {
     for name in policy.auth.iter().flat_map(Auth::secrets) {
         if !secrets.iter().any(|secret| secret.name == *name) {
             return Err(Error::Secret {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, EventType, FailureCode, LaneKey, Span, TenantId, Timestamp,
-    TopicName,
+    Answer, AttemptOutcome, Clock, EventType, FailureCode, Labels, LaneKey, Span, TenantId,
+    Timestamp, TopicName,
 };
 use posthorn_engine::{
     Engine, NewSubscription, Options, Outbound, Parts, Publish, SubscriptionView, Transport,
@@ -183,7 +183,10 @@ pub(crate) fn publish(payload: &str, key: Option<&str>) -> Publish {
 
 pub(crate) async fn topic(engine: &Engine) {
     let name = TopicName::new("orders").expect("a name");
-    engine.put_topic(TENANT, name, String::new(), vec![]).await.expect("a topic");
+    engine
+        .put_topic(TENANT, name, String::new(), vec![], Labels::default())
+        .await
+        .expect("a topic");
 }
 
 pub(crate) async fn subscribe(

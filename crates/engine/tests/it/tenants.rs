@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthorn_domain::{Clock, TenantId, TopicName};
+use posthorn_domain::{Clock, Labels, TenantId, TopicName};
 use posthorn_engine::{Engine, NewSubscription, Options};
 use serde_json::{Value, json};
 
@@ -14,7 +14,10 @@ const HANGS: Duration = Duration::from_secs(600);
 async fn hostile_tenant(engine: &Engine) -> TenantId {
     let tenant = engine.create_tenant("hostile".to_owned()).await.expect("a tenant").id;
     let name = TopicName::new("orders").expect("a name");
-    engine.put_topic(tenant, name, String::new(), vec![]).await.expect("a topic");
+    engine
+        .put_topic(tenant, name, String::new(), vec![], Labels::default())
+        .await
+        .expect("a topic");
     tenant
 }
 

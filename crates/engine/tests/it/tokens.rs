@@ -7,7 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use bytes::Bytes;
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, FailureCode, SecretName, Span, TenantId, Timestamp, TopicName,
+    Answer, AttemptOutcome, Clock, FailureCode, Labels, SecretName, Span, TenantId, Timestamp,
+    TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput};
 use posthorn_store::{DeliveryFilter, Store};
@@ -197,7 +198,10 @@ async fn tokens_are_shared_within_a_tenant_and_never_beyond() {
     numbered(&house, 3_600);
     let other = engine.create_tenant("other".to_owned()).await.expect("made").id;
     let orders = TopicName::new("orders").expect("a name");
-    engine.put_topic(other, orders, String::new(), vec![]).await.expect("a topic");
+    engine
+        .put_topic(other, orders, String::new(), vec![], Labels::default())
+        .await
+        .expect("a topic");
     let mut scoped = client();
     scoped["scope"] = json!("c");
     subscribe_as(&engine, TENANT, "https://1/", client(), "s").await;

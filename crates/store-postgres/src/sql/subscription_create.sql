@@ -1,6 +1,6 @@
 insert into subscription (
     id, tenant, description, destination, filter, profile, overrides, secrets, status,
-    created_at, updated_at, version
+    created_at, updated_at, version, name, labels
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 on conflict do nothing

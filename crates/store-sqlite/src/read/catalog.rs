@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use posthorn_domain::{
     ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, SealedSecret,
-    Subscription, SubscriptionId, Tenant, TenantId, Thumbprint, Timestamp, Topic,
+    Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile, Thumbprint,
+    Timestamp, Topic,
 };
 use posthorn_store::{CatalogDelta, TenantEntry};
 use rusqlite::{Connection, Row};
@@ -29,7 +30,7 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
         delta.tenants.push(TenantEntry { tenant, version });
         Ok(())
     })?;
-    let topics = "select o.name, t.id, o.description, o.attributes, o.created_at, o.deleted \
+    let topics = "select o.name, t.id, o.description, o.attributes, o.created_at, o.deleted, o.labels \
                   from topic o join tenant t on t.no = o.tenant";
     each(conn, topics, since, |row| {
         let columns = Columns::of(row, "topic", 0);
@@ -43,11 +44,13 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
             name,
             description: columns.text(2)?.to_owned(),
             attributes: columns.json(3)?,
+            labels: columns.json(6)?,
             created_at: columns.time(4)?,
         });
         Ok(())
     })?;
     subscriptions(conn, since, &mut delta)?;
+    profiles(conn, since, &mut delta)?;
     let keys = "select o.id, t.id, o.description, o.scopes, o.hash, o.created_at, o.expires_at, \
                 o.revoked_at, o.rate_limit from api_key o left join tenant t on t.no = o.tenant";
     each(conn, keys, since, |row| {
@@ -70,6 +73,27 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
     })?;
     certificates(conn, since, &mut delta)?;
     Ok(delta)
+}
+
+fn profiles(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {
+    let sql = "select t.id, o.name, o.base, o.policy, o.updated_at, o.deleted \
+               from profile o join tenant t on t.no = o.tenant";
+    each(conn, sql, since, |row| {
+        let columns = Columns::of(row, "profile", 0);
+        let (tenant, name) = (TenantId::from_bytes(columns.array(0)?), columns.parsed(1)?);
+        if columns.int(5)? != 0 {
+            delta.removed_profiles.push((tenant, name));
+            return Ok(());
+        }
+        delta.profiles.push(TenantProfile {
+            tenant,
+            name,
+            base: columns.parsed(2)?,
+            policy: columns.json(3)?,
+            updated_at: columns.time(4)?,
+        });
+        Ok(())
+    })
 }
 
 fn certificates(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {
@@ -138,8 +162,8 @@ fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Res
         Ok(())
     })?;
     let sql = "select o.no, o.id, t.id, o.description, o.destination, o.filter, o.profile, \
-               o.overrides, o.status, o.created_at, o.updated_at, o.version, o.deleted_at \
-               from subscription o join tenant t on t.no = o.tenant";
+               o.overrides, o.status, o.created_at, o.updated_at, o.version, o.deleted_at, \
+               o.name, o.labels from subscription o join tenant t on t.no = o.tenant";
     each(conn, sql, since, |row| {
         let columns = Columns::of(row, "subscription", 0);
         let id = SubscriptionId::from_bytes(columns.array(1)?);
@@ -151,7 +175,12 @@ fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Res
         delta.subscriptions.push(Subscription {
             id,
             tenant,
+            name: columns
+                .maybe_text(13)?
+                .map(|text| SubscriptionName::new(text).map_err(|e| columns.corrupt(e)))
+                .transpose()?,
             description: columns.text(3)?.to_owned(),
+            labels: columns.json(14)?,
             destination: columns.json(4)?,
             filter: columns.json(5)?,
             profile: columns.parsed(6)?,

@@ -1,8 +1,8 @@
 //! Changes of the catalog.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, KeyId, Shard, Subscription, SubscriptionId, Tenant, TenantId,
-    Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, KeyId, Shard, Subscription, SubscriptionId, SubscriptionName, Tenant,
+    TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_store::{CatalogChange, Refusal};
 use rusqlite::{OptionalExtension, ToSql, params};
@@ -30,6 +30,8 @@ pub(crate) fn change(
         CatalogChange::DeleteSubscription { tenant, id, at } => {
             catalog.unsubscribe(*tenant, *id, *at)?
         }
+        CatalogChange::PutProfile(profile) => catalog.put_profile(profile)?,
+        CatalogChange::DeleteProfile { tenant, name } => catalog.delete_profile(*tenant, name)?,
         CatalogChange::CreateKey(key) => catalog.create_key(key)?,
         CatalogChange::RevokeKey { id, at } => {
             match catalog.revoke_key(id.as_bytes().as_slice(), *at)? {
@@ -111,9 +113,10 @@ impl Change<'_> {
         let tenant = self.tenant(topic.tenant)?;
         // One that is gone is born anew.
         self.writer.conn.execute(
-            "insert into topic (tenant, name, description, attributes, created_at, version) \
-             values (?1, ?2, ?3, ?4, ?5, ?6) on conflict do update set \
+            "insert into topic (tenant, name, description, attributes, created_at, version, \
+             labels) values (?1, ?2, ?3, ?4, ?5, ?6, ?7) on conflict do update set \
              description = excluded.description, attributes = excluded.attributes, \
+             labels = excluded.labels, \
              created_at = iif(deleted, excluded.created_at, created_at), \
              version = excluded.version, deleted = 0",
             params![
@@ -123,6 +126,7 @@ impl Change<'_> {
                 json(&topic.attributes),
                 topic.created_at.as_millis(),
                 int(self.next.0),
+                json(&topic.labels),
             ],
         )?;
         Ok(Some(tenant))
@@ -144,12 +148,13 @@ impl Change<'_> {
         if self.exists("select 1 from subscription where id = ?1", &[&id])? {
             return Err(Refusal::AlreadyExists.into());
         }
+        self.free_name(tenant, subscription)?;
         let greatest = self.writer.cache.greatest_subscription;
         let no = subscription_no(greatest, Shard::of(subscription.id));
         self.writer.conn.execute(
             "insert into subscription (no, id, tenant, description, destination, filter, profile, \
-             overrides, status, created_at, updated_at, version) \
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             overrides, status, created_at, updated_at, version, name, labels) \
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             params![
                 no,
                 id,
@@ -163,6 +168,8 @@ impl Change<'_> {
                 subscription.created_at.as_millis(),
                 subscription.updated_at.as_millis(),
                 int(self.next.0),
+                subscription.name.as_ref().map(SubscriptionName::as_str),
+                json(&subscription.labels),
             ],
         )?;
         self.put_secrets(no, subscription)?;
@@ -187,10 +194,11 @@ impl Change<'_> {
         if expected.is_some_and(|expected| expected != current) {
             return Err(Refusal::VersionMismatch { current }.into());
         }
+        self.free_name(known.tenant, subscription)?;
         self.writer.conn.execute(
             "update subscription set description = ?2, destination = ?3, filter = ?4, \
-             profile = ?5, overrides = ?6, status = ?7, updated_at = ?8, version = ?9 \
-             where no = ?1",
+             profile = ?5, overrides = ?6, status = ?7, updated_at = ?8, version = ?9, \
+             name = ?10, labels = ?11 where no = ?1",
             params![
                 known.no,
                 subscription.description,
@@ -201,6 +209,8 @@ impl Change<'_> {
                 json(&subscription.status),
                 subscription.updated_at.as_millis(),
                 int(self.next.0),
+                subscription.name.as_ref().map(SubscriptionName::as_str),
+                json(&subscription.labels),
             ],
         )?;
         self.put_secrets(known.no, subscription)?;
@@ -230,6 +240,18 @@ impl Change<'_> {
         let tenant = self.tenant(tenant)?;
         let known = self.writer.cache.subscriptions.get(&id);
         Ok(*known.filter(|known| known.tenant == tenant).ok_or(Refusal::NotFound)?)
+    }
+
+    /// A name stands for one subscription of a tenant at a time.
+    fn free_name(&self, tenant: i64, subscription: &Subscription) -> Result<(), Failure> {
+        let Some(name) = &subscription.name else { return Ok(()) };
+        let (name, id) = (name.as_str(), subscription.id.as_bytes().as_slice());
+        let sql = "select 1 from subscription where tenant = ?1 and name = ?2 and id <> ?3 \
+                   and deleted_at is null";
+        match self.exists(sql, &[&tenant, &name, &id])? {
+            true => Err(Refusal::AlreadyExists.into()),
+            false => Ok(()),
+        }
     }
 
     fn put_secrets(&self, no: i64, subscription: &Subscription) -> Result<(), Failure> {

@@ -11,8 +11,8 @@ use posthorn_domain::filter::Group;
 use posthorn_domain::{
     ApiKey, Attempt, CancelReason, CatalogVersion, Certificate, CertificateId, CertificateKind,
     DeadReason, Delivery, DeliveryId, DeliveryState, Destination, Event, EventId, EventType, Fence,
-    Filter, Idempotency, IdempotencyKey, KeyId, Lane, LaneKey, NodeId, ProfileName, Redrive,
-    RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Subscription,
+    Filter, Idempotency, IdempotencyKey, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName,
+    Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Subscription,
     SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 
@@ -52,8 +52,15 @@ pub fn topic(tenant: TenantId, name: &str) -> Topic {
         name: TopicName::new(name).expect("the case chose a proper name"),
         description: format!("about {name}"),
         attributes: vec!["colour".to_owned()],
+        labels: labels(&[("link", "https://example.test/")]),
         created_at: at(0),
     }
+}
+
+/// Labels of these names and texts.
+pub fn labels(pairs: &[(&str, &str)]) -> Labels {
+    let pairs = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    Labels::new(pairs.collect()).expect("the case chose proper labels")
 }
 
 /// A subscription to everything.
@@ -62,7 +69,9 @@ pub fn subscription(tenant: TenantId) -> Subscription {
     Subscription {
         id: SubscriptionId::new(at(0), number.into()),
         tenant,
+        name: None,
         description: String::new(),
+        labels: Labels::default(),
         destination: Destination::Webhook { url: format!("https://example.test/{number}") },
         filter: Filter {
             any_of: vec![Group::default()],

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Subscription,
-    SubscriptionId, Tenant, TenantId, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, ProfileName,
+    Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
 use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
@@ -14,6 +14,7 @@ pub(super) struct Catalog {
     tenants: BTreeMap<TenantId, TenantEntry>,
     topics: BTreeMap<(TenantId, TopicName), Versioned<Option<Topic>>>,
     subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
+    profiles: BTreeMap<(TenantId, ProfileName), Versioned<Option<TenantProfile>>>,
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
     certificates: BTreeMap<CertificateId, StoredCertificate>,
     keys_used: BTreeMap<KeyId, Timestamp>,
@@ -47,6 +48,7 @@ impl Default for Catalog {
             tenants: BTreeMap::from([(tenant.id, TenantEntry { tenant, version })]),
             topics: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            profiles: BTreeMap::new(),
             keys: BTreeMap::new(),
             certificates: BTreeMap::new(),
             keys_used: BTreeMap::new(),
@@ -105,6 +107,7 @@ impl Catalog {
                 if self.subscriptions.contains_key(&subscription.id) {
                     return Err(Refusal::AlreadyExists);
                 }
+                self.free_name(&subscription)?;
                 subscription.version = next;
                 let (id, tenant) = (subscription.id, subscription.tenant);
                 let stored = StoredSubscription { subscription: *subscription, deleted_at: None };
@@ -119,6 +122,8 @@ impl Catalog {
                 }
                 let created_at = stored.subscription.created_at;
                 let tenant = subscription.tenant;
+                self.free_name(&subscription)?;
+                let stored = self.live(tenant, subscription.id)?;
                 stored.subscription = Subscription { created_at, version: next, ..*subscription };
                 Some(tenant)
             }
@@ -126,6 +131,18 @@ impl Catalog {
                 let stored = self.live(tenant, id)?;
                 stored.deleted_at = Some(at);
                 stored.subscription.version = next;
+                Some(tenant)
+            }
+            CatalogChange::PutProfile(profile) => {
+                self.known(profile.tenant)?;
+                let key = (profile.tenant, profile.name.clone());
+                let tenant = profile.tenant;
+                self.profiles.insert(key, Versioned { version: next, value: Some(profile) });
+                Some(tenant)
+            }
+            CatalogChange::DeleteProfile { tenant, name } => {
+                let stored = self.profiles.get_mut(&(tenant, name)).filter(|p| p.value.is_some());
+                *stored.ok_or(Refusal::NotFound)? = Versioned { version: next, value: None };
                 Some(tenant)
             }
             CatalogChange::CreateKey(key) => {
@@ -228,6 +245,18 @@ impl Catalog {
             .ok_or(Refusal::NotFound)
     }
 
+    /// A name stands for one subscription of a tenant at a time.
+    fn free_name(&self, new: &Subscription) -> Result<(), Refusal> {
+        let taken = self.subscriptions.values().any(|stored| {
+            let old = &stored.subscription;
+            stored.deleted_at.is_none()
+                && old.id != new.id
+                && old.tenant == new.tenant
+                && old.name == new.name
+        });
+        if new.name.is_some() && taken { Err(Refusal::AlreadyExists) } else { Ok(()) }
+    }
+
     fn live_certificate(
         &mut self,
         tenant: TenantId,
@@ -271,6 +300,12 @@ impl Catalog {
                         delta.removed_subscriptions.push((stored.subscription.tenant, *id));
                     }
                 }
+            }
+        }
+        for ((tenant, name), stored) in self.profiles.iter().filter(|(_, p)| p.version > since) {
+            match &stored.value {
+                Some(profile) => delta.profiles.push(profile.clone()),
+                None => delta.removed_profiles.push((*tenant, name.clone())),
             }
         }
         let keys = self.keys.values().filter(|key| key.version > since);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Timestamp, TopicName};
+use posthorn_domain::{Labels, Timestamp, TopicName};
 use posthorn_engine::Options;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
@@ -94,7 +94,10 @@ impl Stage {
             let tenant = tenant.expect("nothing breaks yet").id;
             for topic in TOPICS {
                 let name = TopicName::new(topic).expect("a valid name");
-                let put = first.engine.put_topic(tenant, name, String::new(), Vec::new()).await;
+                let put = first
+                    .engine
+                    .put_topic(tenant, name, String::new(), Vec::new(), Labels::default())
+                    .await;
                 put.expect("nothing breaks yet");
             }
             tenants.push(tenant);

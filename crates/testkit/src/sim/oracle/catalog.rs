@@ -85,8 +85,10 @@ impl Oracle {
                 self.unsubscribed(*id, now);
                 Some(*tenant)
             }
-            // No simulated world has certificates.
-            CatalogChange::CreateCertificate(_)
+            // No simulated world has certificates, or profiles of tenants.
+            CatalogChange::PutProfile(_)
+            | CatalogChange::DeleteProfile { .. }
+            | CatalogChange::CreateCertificate(_)
             | CatalogChange::UpdateCertificate { .. }
             | CatalogChange::RevokeCertificate { .. }
             | CatalogChange::DeleteCertificate { .. }

@@ -77,7 +77,9 @@ impl Scene {
         let new = Subscription {
             id: subscription(),
             tenant: TenantId::DEFAULT,
+            name: None,
             description: String::new(),
+            labels: posthorn_domain::Labels::default(),
             destination: Destination::Webhook { url: "https://r/0/v0".to_owned() },
             filter: Filter::everything(),
             profile,

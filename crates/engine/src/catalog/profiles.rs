@@ -1,0 +1,154 @@
+//! Profiles: those of the configuration, those tenants made at run time, and what a subscription
+//! makes of them.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use posthorn_domain::{Policy, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile};
+
+use super::{Catalog, State, SubscriptionView};
+use crate::error::{Error, Result};
+
+/// A tenant whose own profile is meant, the profile's name, and the overrides as text.
+pub(super) type PolicyKey = (Option<TenantId>, ProfileName, String);
+
+/// A profile of a tenant, with what it means. One whose base is gone from the configuration, or no
+/// longer takes its changes, makes its subscriptions unusable until somebody mends it.
+pub(super) struct OwnProfile {
+    profile: Arc<TenantProfile>,
+    policy: std::result::Result<Arc<Policy>, String>,
+}
+
+/// A profile as a tenant sees it.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: ProfileName,
+    /// The complete policy, or why there is none.
+    pub policy: std::result::Result<Arc<Policy>, String>,
+    /// What the tenant made of it at run time, if it did.
+    pub own: Option<Arc<TenantProfile>>,
+}
+
+impl Catalog {
+    /// Applies changed profiles of tenants; returns the subscriptions that mean something else now.
+    pub(super) fn apply_profiles(
+        &self,
+        state: &mut State,
+        changed: Vec<TenantProfile>,
+        removed: &[(TenantId, ProfileName)],
+    ) -> Vec<SubscriptionId> {
+        let mut touched: BTreeSet<(TenantId, ProfileName)> = removed.iter().cloned().collect();
+        for (tenant, name) in removed {
+            if let Some(tenant) = state.tenants.get_mut(tenant) {
+                tenant.profiles.remove(name);
+            }
+        }
+        for profile in changed {
+            let policy = self.base(&profile.base).and_then(|base| {
+                base.patched(&profile.policy).map(Arc::new).map_err(|e| {
+                    format!("the changes of profile `{}` no longer fit: {e}", profile.name)
+                })
+            });
+            touched.insert((profile.tenant, profile.name.clone()));
+            if let Some(tenant) = state.tenants.get_mut(&profile.tenant) {
+                let own = OwnProfile { profile: Arc::new(profile), policy };
+                tenant.profiles.insert(own.profile.name.clone(), own);
+            }
+        }
+        if touched.is_empty() {
+            return Vec::new();
+        }
+        state.policies.retain(|(tenant, name, _), _| {
+            !tenant.is_some_and(|tenant| touched.contains(&(tenant, name.clone())))
+        });
+        let names = |view: &&Arc<SubscriptionView>| {
+            let subscription = &view.subscription;
+            touched.contains(&(subscription.tenant, subscription.profile.clone()))
+        };
+        let mut views: Vec<_> = state.subscriptions.values().filter(names).cloned().collect();
+        views.sort_by_key(|view| view.subscription.id);
+        for view in &views {
+            let subscription = view.subscription.clone();
+            let policy = self.resolve(state, &subscription);
+            let view = SubscriptionView::new(subscription, policy, Arc::clone(&self.vault));
+            state.remove(view.subscription.id);
+            state.insert(Arc::new(view));
+        }
+        views.iter().map(|view| view.subscription.id).collect()
+    }
+
+    fn base(&self, name: &ProfileName) -> std::result::Result<&Arc<Policy>, String> {
+        self.profiles.get(name).ok_or_else(|| format!("there is no profile `{name}`"))
+    }
+
+    /// The complete policy of a subscription. A profile that is gone, or overrides that no longer fit
+    /// it, make the subscription unusable until somebody mends it; its work waits.
+    pub(super) fn resolve(
+        &self,
+        state: &mut State,
+        subscription: &Subscription,
+    ) -> std::result::Result<Arc<Policy>, String> {
+        let name = &subscription.profile;
+        let tenant = state.tenants.get(&subscription.tenant);
+        let own = tenant.and_then(|tenant| tenant.profiles.get(name));
+        let (whose, base) = match own {
+            Some(own) => (Some(subscription.tenant), own.policy.clone()?),
+            None => (None, Arc::clone(self.base(name)?)),
+        };
+        let plain = match &subscription.overrides {
+            serde_json::Value::Null => true,
+            serde_json::Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        if plain {
+            return Ok(base);
+        }
+        let key = (whose, name.clone(), subscription.overrides.to_string());
+        match state.policies.entry(key) {
+            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
+            Entry::Vacant(free) => {
+                let policy = base.patched(&subscription.overrides).map_err(|e| e.to_string())?;
+                Ok(Arc::clone(free.insert(Arc::new(policy))))
+            }
+        }
+    }
+
+    /// The policy a name stands for in a tenant.
+    pub fn profile(&self, tenant: TenantId, name: &ProfileName) -> Result<Arc<Policy>> {
+        let state = self.state.read();
+        let own = state.tenants.get(&tenant).and_then(|tenant| tenant.profiles.get(name));
+        let known = match own {
+            Some(own) => own.policy.as_ref().ok(),
+            None => self.profiles.get(name),
+        };
+        known.cloned().ok_or_else(|| Error::UnknownProfile(name.clone()))
+    }
+
+    /// The policy a name stands for in the configuration.
+    pub(crate) fn configured_profile(&self, name: &ProfileName) -> Result<&Arc<Policy>> {
+        self.profiles.get(name).ok_or_else(|| Error::UnknownProfile(name.clone()))
+    }
+
+    /// All profiles a tenant may name.
+    pub fn profiles(&self, tenant: TenantId) -> Vec<Profile> {
+        let configured = self.profiles.iter().map(|(name, policy)| Profile {
+            name: name.clone(),
+            policy: Ok(Arc::clone(policy)),
+            own: None,
+        });
+        let mut all: BTreeMap<ProfileName, Profile> =
+            configured.map(|profile| (profile.name.clone(), profile)).collect();
+        let state = self.state.read();
+        for (name, own) in state.tenants.get(&tenant).into_iter().flat_map(|t| &t.profiles) {
+            let profile = Profile {
+                name: name.clone(),
+                policy: own.policy.clone(),
+                own: Some(Arc::clone(&own.profile)),
+            };
+            all.insert(name.clone(), profile);
+        }
+        all.into_values().collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! Profiles that tenants make or change at run time.
+
+use posthorn_domain::policy::{Policy, PolicyError};
+use posthorn_domain::{ProfileName, TenantId, TenantProfile};
+use posthorn_store::CatalogChange;
+use serde_json::Value;
+
+use crate::catalog::Profile;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::subscriptions::check_secrets;
+
+/// Profiles of one tenant at most: each is kept in memory on every node.
+const PROFILES_MAX: usize = 100;
+
+impl Engine {
+    /// Makes a profile for a tenant, or changes one: `policy` is what differs from the profile `base`
+    /// of the configuration, by default the one with the same name. Attempts that start after this
+    /// returned go by it, on all nodes; what is due already stays due.
+    pub async fn put_profile(
+        &self,
+        tenant: TenantId,
+        name: ProfileName,
+        base: Option<ProfileName>,
+        policy: Value,
+    ) -> Result<Profile> {
+        self.catalog().tenant(tenant)?;
+        let base = base.unwrap_or_else(|| name.clone());
+        let whole = self.catalog().configured_profile(&base)?.patched(&policy)?;
+        self.check_other_urls(&whole)?;
+        let known = self.catalog().profiles(tenant);
+        let own = known.iter().filter(|profile| profile.own.is_some());
+        if own.clone().all(|profile| profile.name != name) && own.count() >= PROFILES_MAX {
+            let problem = format!("a tenant may have at most {PROFILES_MAX} profiles of its own");
+            return Err(PolicyError { path: "profile".to_owned(), problem }.into());
+        }
+        self.check_users(tenant, &name, &whole)?;
+        let profile =
+            TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
+        self.change(CatalogChange::PutProfile(profile)).await.map_err(|e| e.about("tenant"))?;
+        self.one_profile(tenant, &name)
+    }
+
+    /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without
+    /// one.
+    pub async fn delete_profile(&self, tenant: TenantId, name: ProfileName) -> Result<()> {
+        let used = self.catalog().subscriptions(tenant);
+        let used = used.iter().any(|view| view.subscription.profile == name);
+        match self.catalog().configured_profile(&name) {
+            Ok(policy) => self.check_users(tenant, &name, policy)?,
+            Err(_) if used => return Err(Error::InUse("profile")),
+            Err(_) => {}
+        }
+        let change = CatalogChange::DeleteProfile { tenant, name };
+        self.change(change).await.map_err(|e| e.about("profile"))
+    }
+
+    /// One profile as a tenant sees it.
+    pub fn one_profile(&self, tenant: TenantId, name: &ProfileName) -> Result<Profile> {
+        let known = self.catalog().profiles(tenant).into_iter();
+        known.into_iter().find(|profile| profile.name == *name).ok_or(Error::NotFound("profile"))
+    }
+
+    /// Refuses a policy that a subscription which names the profile could not live with.
+    fn check_users(&self, tenant: TenantId, name: &ProfileName, policy: &Policy) -> Result<()> {
+        let views = self.catalog().subscriptions(tenant);
+        for view in views.iter().filter(|view| view.subscription.profile == *name) {
+            let subscription = &view.subscription;
+            let fits = policy
+                .patched(&subscription.overrides)
+                .map_err(Error::from)
+                .and_then(|whole| check_secrets(&whole, &subscription.secrets));
+            if let Err(e) = fits {
+                let problem = format!("does not fit subscription {}: {e}", subscription.id);
+                return Err(PolicyError { path: "policy".to_owned(), problem }.into());
+            }
+        }
+        Ok(())
+    }
+}

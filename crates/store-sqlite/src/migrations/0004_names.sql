@@ -1,0 +1,19 @@
+-- Names by which subscriptions are found, and labels that are only remembered.
+alter table topic add column labels text not null default '{}';
+alter table subscription add column labels text not null default '{}';
+alter table subscription add column name text;
+create unique index subscription_name on subscription (tenant, name)
+    where name is not null and deleted_at is null;
+
+-- Profiles that were made or changed at run time.
+create table profile (
+    tenant     integer not null references tenant (no),
+    name       text not null,
+    base       text not null,
+    policy     text not null,
+    updated_at integer not null,
+    version    integer not null,
+    -- One that is gone leaves its line, so that others learn of the removal.
+    deleted    integer not null default 0,
+    primary key (tenant, name)
+) strict, without rowid;
