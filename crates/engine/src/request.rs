@@ -18,13 +18,15 @@ use crate::catalog::certificates::NoCertificate;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
-pub(crate) use lookup::{AttemptLookup, EventLookup};
+pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup};
 
 /// Why a request could not be built. Always our side's trouble, never the receiver's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError {
     #[error("{0}")]
     Request(String),
+    #[error("url: {0}")]
+    Url(String),
     #[error("{0}")]
     Auth(String),
     #[error(transparent)]
@@ -56,10 +58,7 @@ pub(crate) fn build(
 ) -> Result<Outbound, BuildError> {
     let values = AttemptLookup { view, work, now };
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
-    view.endpoint
-        .parts()
-        .check(&policy.url)
-        .map_err(|e| BuildError::Request(format!("url: {}", e.message)))?;
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let body = match shape.body {
         BodySource::Payload => work.event.payload.clone(),

@@ -67,8 +67,8 @@ fn every_requirement_is_proved_by_tests_that_exist() {
     let mut problems = Vec::new();
     for (name, count) in PAGES {
         let page = root().join(format!("docs/systems/{name}.md"));
-        let page = std::fs::read_to_string(&page)
-            .unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+        let page =
+            std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
         let listed = requirements(&page);
         for number in (1..=count).filter(|number| !listed.contains_key(number)) {
             problems.push(format!("{name}: R{number} is missing"));

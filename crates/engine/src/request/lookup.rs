@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use posthorn_domain::{Event, Lookup, Timestamp};
+use posthorn_domain::{Event, Labels, Lookup, Subscription, SubscriptionName, Timestamp};
 use posthorn_store::Work;
 
 use crate::catalog::SubscriptionView;
@@ -33,6 +33,28 @@ impl Lookup for EventLookup<'_> {
     }
 }
 
+/// What is known of a subscription before there is anything to deliver.
+pub(crate) struct SubscriptionLookup<'a> {
+    pub(crate) name: Option<&'a SubscriptionName>,
+    pub(crate) labels: &'a Labels,
+}
+
+impl<'a> SubscriptionLookup<'a> {
+    pub(crate) fn of(subscription: &'a Subscription) -> Self {
+        Self { name: subscription.name.as_ref(), labels: &subscription.labels }
+    }
+}
+
+impl Lookup for SubscriptionLookup<'_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        match name.strip_prefix("subscription.labels.") {
+            Some(label) => self.labels.get(label).map(Cow::Borrowed),
+            None if name == "subscription.name" => Some(Cow::Borrowed(self.name?.as_str())),
+            None => None,
+        }
+    }
+}
+
 /// What is known when an attempt begins.
 pub(crate) struct AttemptLookup<'a> {
     pub(crate) view: &'a SubscriptionView,
@@ -42,12 +64,12 @@ pub(crate) struct AttemptLookup<'a> {
 
 impl Lookup for AttemptLookup<'_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
-        if let Some(label) = name.strip_prefix("subscription.labels.") {
-            return self.view.subscription.labels.get(label).map(Cow::Borrowed);
+        if name.starts_with("subscription.labels.") || name == "subscription.name" {
+            let known = SubscriptionLookup::of(&self.view.subscription);
+            return known.lookup(name).map(|value| Cow::Owned(value.into_owned()));
         }
         Some(match name {
             "delivery.id" => Cow::Owned(self.work.delivery.id.to_string()),
-            "subscription.name" => Cow::Borrowed(self.view.subscription.name.as_ref()?.as_str()),
             "subscription.id" => Cow::Owned(self.view.subscription.id.to_string()),
             "attempt.number" => Cow::Owned((self.work.delivery.attempts + 1).to_string()),
             "attempt.unix" => Cow::Owned(self.now.as_seconds().to_string()),
