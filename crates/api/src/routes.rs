@@ -122,6 +122,9 @@ routes! {
         query(&["topic", "type", "cursor", "limit"]), gives(200, "EventPage");
     GET "/v1/events/{id}" READ "explainEvent" "One event, and what became of it" events::one,
         gives(200, "ExplainedEvent");
+    POST "/v1/events/{id}/republish" PUBLISH "republishEvent"
+        "Publish an event again, to all who want it now" events::republish,
+        gives(202, "Published");
 
     GET "/v1/topics" READ "listTopics" "List topics by name" topics::list,
         query(PAGE), gives(200, "TopicPage");

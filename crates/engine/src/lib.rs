@@ -45,6 +45,7 @@ mod operator;
 mod options;
 #[cfg(feature = "plant")]
 pub mod plant;
+pub mod policy_log;
 mod profiles;
 mod recorder;
 mod request;

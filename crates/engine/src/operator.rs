@@ -1,12 +1,13 @@
-//! What operators do by hand: cancel, retry, redrive.
+//! What operators do by hand: cancel, retry, redrive, republish.
 
 use posthorn_domain::{
-    Delivery, DeliveryId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
+    Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
 };
 use posthorn_store::Moved;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::intake::{Publish, Published};
 use crate::scheduler::Input;
 
 /// The fastest a redrive may be, so that a mistyped pace does not crowd out live traffic.
@@ -27,6 +28,22 @@ impl Engine {
         let moved = self.store().retry_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
         Ok(self.hand_over(moved).await)
+    }
+
+    /// Publishes an event again, as a new one with the same contents: everybody who wants such events
+    /// now gets it, whether they got the old one or not. What became of the old one stays as it is.
+    pub async fn republish(&self, tenant: TenantId, id: EventId) -> Result<Published> {
+        let event = self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?;
+        let again = Publish {
+            topic: event.topic,
+            event_type: event.event_type,
+            attributes: event.attributes,
+            key: event.key,
+            content_type: event.content_type,
+            payload: event.payload,
+            idempotency: None,
+        };
+        self.publish(tenant, again).await
     }
 
     async fn hand_over(&self, moved: Moved) -> Delivery {

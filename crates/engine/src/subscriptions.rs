@@ -105,6 +105,7 @@ impl Engine {
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
         self.check_destination(tenant, &known, &url, &policy).await?;
+        policy.check_complete()?;
         self.check_other_urls(&policy)?;
         let (secrets, made) =
             self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
@@ -231,6 +232,7 @@ impl Engine {
                 .patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            policy.check_complete()?;
             self.check_other_urls(&policy)?;
             Ok(subscription)
         })

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, certificates, check, deliveries, events, explain, keys, listen, send,
-    subscriptions, tenants, topics, verify,
+    Context, backup, certificates, check, deliveries, events, explain, keys, listen, profiles,
+    send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
@@ -46,7 +46,10 @@ enum Command {
     /// List, make, change and test subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::Command),
-    /// List events, and explain what became of one
+    /// List profiles, and change them while everything runs
+    #[command(subcommand)]
+    Profiles(profiles::Command),
+    /// List events, explain what became of one, publish one again
     #[command(subcommand)]
     Events(events::Command),
     /// List, show, retry and cancel deliveries
@@ -99,6 +102,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Listen(args) => listen::run(&access, json, &args).await?,
         Command::Topics(command) => topics::run(&context()?, &command).await?,
         Command::Subscriptions(command) => subscriptions::run(&context()?, command).await?,
+        Command::Profiles(command) => profiles::run(&context()?, &command).await?,
         Command::Events(command) => events::run(&context()?, &command).await?,
         Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
         Command::DeadLetters(command) => {

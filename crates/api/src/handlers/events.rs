@@ -1,12 +1,13 @@
-//! Reading events, and counting.
+//! Reading events, publishing them again, and counting.
 
+use http::StatusCode;
 use posthorn_store::EventFilter;
 use serde::Serialize;
 
 use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
 use crate::respond;
-use crate::wire::{EventView, ExplainedView, Page};
+use crate::wire::{EventView, ExplainedView, Page, PublishedView};
 
 /// `GET /v1/events`.
 pub(crate) async fn list(call: Call) -> Answer {
@@ -28,6 +29,13 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let id = call.named("event").await?;
     let explained = call.engine().explain_event(call.tenant(), id).await?;
     respond::ok(&ExplainedView::new(&explained, call.is_operator()))
+}
+
+/// `POST /v1/events/{id}/republish`.
+pub(crate) async fn republish(mut call: Call) -> Answer {
+    let id = call.named("event").await?;
+    let published = call.engine().republish(call.tenant(), id).await?;
+    respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
 }
 
 #[derive(Serialize)]

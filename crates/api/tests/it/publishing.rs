@@ -210,3 +210,24 @@ async fn a_batch_of_well_formed_events_is_published_in_order() {
     let none = server.as_acme("POST", "/v1/events/batch").text(r#"{"events":[]}"#).send().await;
     assert_eq!(none.expect(200), json!({"items": []}));
 }
+
+#[tokio::test]
+async fn an_event_can_be_published_again_to_all_who_want_it_now() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    let first = server.publish("{\"n\": 1}").await;
+    server.subscribe("https://ok.example/", json!({})).await;
+    let path = format!("/v1/events/{first}/republish");
+    let again = server.as_acme("POST", &path).send().await.expect(202);
+    assert_eq!((&again["deliveries"], &again["duplicate"]), (&json!(1), &json!(false)));
+    let again = again["id"].as_str().unwrap();
+    assert_ne!(again, first);
+    server.delivery_in(again, "delivered").await;
+    let payload = async |id: &str| {
+        let event = server.as_acme("GET", &format!("/v1/events/{id}")).send().await.expect(200);
+        (event["payload"].clone(), event["topic"].clone(), event["type"].clone())
+    };
+    assert_eq!(payload(again).await, payload(&first).await);
+    let other = server.ask("POST", &path).key(&server.keys.other).send().await;
+    other.expect_problem(404, "not_found");
+}

@@ -1,12 +1,13 @@
 //! `posthorn events`.
 
+use http::Method;
 use serde_json::Value;
 
 use super::{Context, Limit, rows};
-use crate::client::segment;
+use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
-/// List events, and explain what became of one
+/// List events, explain what became of one, publish one again
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List events, newest first
@@ -24,6 +25,11 @@ pub enum Command {
     /// Show an event: its payload, who got it, who did not and why, and every attempt
     Show {
         /// Its id, evt_…
+        id: String,
+    },
+    /// Publish an event again, to all who want it now
+    Republish {
+        /// Its id
         id: String,
     },
 }
@@ -45,6 +51,11 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
                 ("ACCEPTED", "accepted_at"),
             ];
             context.show_list(&list, &columns)
+        }
+        Command::Republish { id } => {
+            let path = format!("/v1/events/{}/republish", segment(id));
+            let published = context.client.call(Call::new(Method::POST, path)).await?.json()?;
+            context.show_one(&published, &["id", "accepted_at", "deliveries"])
         }
         Command::Show { id } => {
             let event = context.client.get(format!("/v1/events/{}", segment(id))).await?;

@@ -5,14 +5,16 @@ use http::header::IF_MATCH;
 use posthorn_domain::Span;
 use serde_json::{Map, Value, json};
 
-use super::{Context, Limit, read_json, rows};
+use super::{Context, Limit, parse_pair, read_json};
 use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 15] = [
     "id",
+    "name",
     "url",
     "description",
+    "labels",
     "status",
     "status_reason",
     "profile",
@@ -100,8 +102,6 @@ pub enum Command {
         /// Its id
         id: String,
     },
-    /// List the profiles that subscriptions may name
-    Profiles,
 }
 
 /// Fields that creation and change share.
@@ -122,9 +122,15 @@ pub struct Fields {
     /// Changes to the profile, as JSON, @FILE or - for stdin
     #[arg(long, value_name = "JSON")]
     policy: Option<String>,
+    /// A name, unique in the tenant
+    #[arg(long)]
+    name: Option<String>,
     /// For people
     #[arg(long)]
     description: Option<String>,
+    /// Something to remember; may be repeated, and replaces all there were
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    labels: Vec<(String, String)>,
     /// A secret, as VALUE for `signing` or NAME=VALUE; may be repeated
     #[arg(long = "secret", value_name = "[NAME=]VALUE", value_parser = parse_secret)]
     secrets: Vec<(String, String)>,
@@ -158,7 +164,13 @@ impl Fields {
         if let Some(policy) = &self.policy {
             body.insert("policy".to_owned(), read_json("the policy", policy)?);
         }
-        for (name, value) in [("profile", self.profile), ("description", self.description)] {
+        if !self.labels.is_empty() {
+            let labels = self.labels.into_iter().map(|(name, value)| (name, Value::String(value)));
+            body.insert("labels".to_owned(), Value::Object(labels.collect()));
+        }
+        let texts =
+            [("profile", self.profile), ("name", self.name), ("description", self.description)];
+        for (name, value) in texts {
             if let Some(value) = value {
                 body.insert(name.to_owned(), Value::String(value));
             }
@@ -233,7 +245,6 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
             context.done(format_args!("deleted {id}"));
             Ok(())
         }
-        Command::Profiles => profiles(context).await,
     }
 }
 
@@ -242,6 +253,7 @@ async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
     let columns = [
         ("ID", "id"),
         ("STATUS", "status"),
+        ("NAME", "name"),
         ("PROFILE", "profile"),
         ("URL", "url"),
         ("DESCRIPTION", "description"),
@@ -252,22 +264,6 @@ async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
 async fn act(context: &Context, path: &str, fields: &[&str]) -> anyhow::Result<()> {
     let answer = context.client.call(Call::new(Method::POST, path)).await?.json()?;
     context.show_one(&answer, fields)
-}
-
-async fn profiles(context: &Context) -> anyhow::Result<()> {
-    let list = context.client.get("/v1/profiles").await?;
-    if context.json {
-        return Ok(terminal::json(&list)?);
-    }
-    let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let columns = [
-        ("NAME", "name"),
-        ("ATTEMPTS", "policy.schedule.max_attempts"),
-        ("BACKOFF", "policy.schedule.backoff"),
-        ("ORDER", "policy.order.scope"),
-        ("EXHAUSTED", "policy.on_exhausted"),
-    ];
-    Ok(terminal::data(rows(items, &columns))?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Commands that talk to a server, and those that need none.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Home, assert_exit, assert_says, err, eventually, out, run};
 
@@ -118,6 +118,33 @@ fn dead_letters_are_redriven() {
 }
 
 #[test]
+fn profiles_can_be_changed_while_the_server_runs() {
+    let mut home = Home::new();
+    let server = home.serve();
+    let listed = server.ask(&["profiles", "list"]);
+    assert!(listed["items"].as_array().expect("a list").len() >= 7);
+    let policy = "{\"schedule\": {\"max_attempts\": 2}}";
+    let put = server.ask(&["profiles", "put", "mine", "--base", "quick", "--policy", policy]);
+    assert_eq!(
+        (&put["base"], &put["policy"]["schedule"]["max_attempts"]),
+        (&json!("quick"), &json!(2))
+    );
+    let create = ["subscriptions", "create", "http://127.0.0.1:9/", "--profile", "mine"];
+    assert_eq!(server.ask(&create)["profile"], "mine");
+    server.stop();
+    let server = home.serve();
+    assert_eq!(server.ask(&["profiles", "show", "mine"])["changes"]["schedule"]["max_attempts"], 2);
+    let used = server.command().args(["profiles", "delete", "mine"]).output().expect("runs");
+    assert_exit(&used, 1);
+    assert_says(&used, &["in_use"]);
+    let sent = server.ask(&["send", "orders", "order.created", "{}", "--create-topic"]);
+    let id = sent["id"].as_str().expect("an id");
+    let again = server.ask(&["events", "republish", id]);
+    assert_ne!(again["id"], sent["id"]);
+    server.stop();
+}
+
+#[test]
 fn subscriptions_can_be_changed() {
     let mut home = Home::new();
     let server = home.serve();
@@ -151,8 +178,9 @@ fn subscriptions_can_be_changed() {
     assert_says(&stale, &["version_mismatch"]);
     let rotated = server.ask(&["subscriptions", "rotate-secret", id, "--overlap", "1h"]);
     assert!(rotated["secret"].as_str().expect("text").starts_with("whsec_"));
-    let profiles = server.ask(&["subscriptions", "profiles"]);
-    assert!(profiles["items"].as_array().expect("a list").len() >= 7);
+    let named = ["subscriptions", "update", id, "--name", "billing", "--label", "team=a=b"];
+    let named = server.ask(&named);
+    assert_eq!((&named["name"], &named["labels"]["team"]), (&json!("billing"), &json!("a=b")));
     let bad = server
         .command()
         .args(["subscriptions", "create", "http://10.0.0.1/"])
