@@ -72,8 +72,8 @@ pub struct Options {
     pub profile: ProfileName,
     /// Where batches are announced; made at the start when it is not there.
     pub topic: TopicName,
-    /// What all paths begin with.
-    pub path: String,
+    /// What stands before all its paths.
+    pub prefix: String,
     /// The proxy that ends the callers' TLS; without one, certificates are shown in the handshake.
     pub identity: Option<ProxyIdentity>,
     /// In which scope ids are unique.
@@ -82,8 +82,6 @@ pub struct Options {
     pub callback_id_length: usize,
     /// The longest URL, in bytes.
     pub url_length: usize,
-    /// Counts those who are not known, for all routers of the process.
-    pub failures: Arc<Failures>,
 }
 
 /// What all requests share.
@@ -91,10 +89,16 @@ struct Dialect {
     engine: Engine,
     tenant: TenantId,
     options: Options,
+    failures: Arc<Failures>,
 }
 
-/// The routes, once tenant and topic exist.
-pub async fn router(engine: Engine, options: Options) -> Result<Router, Error> {
+/// The routes, once tenant and topic exist. `failures` counts those who are not known, for all
+/// routers of the process.
+pub async fn router(
+    engine: Engine,
+    options: Options,
+    failures: Arc<Failures>,
+) -> Result<Router, Error> {
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
     if engine.catalog().topic(tenant, &options.topic).is_err() {
         let description = "New batches of diagnosis keys".to_owned();
@@ -102,8 +106,8 @@ pub async fn router(engine: Engine, options: Options) -> Result<Router, Error> {
         let topic = options.topic.clone();
         engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
     }
-    let all = format!("{}/callback", options.path);
-    let dialect = Arc::new(Dialect { engine, tenant, options });
+    let all = format!("{}/callback", options.prefix);
+    let dialect = Arc::new(Dialect { engine, tenant, options, failures });
     let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
     Ok(Router::new()
         .route(&all, get(list).fallback(wrong_method))

@@ -47,7 +47,7 @@ impl Dialect {
 
     /// What somebody nobody knows is told: at first that, later to stop.
     fn unknown(&self, peer: Option<&Peer>, problem: &'static str) -> Refusal {
-        match self.options.failures.count(peer) {
+        match self.failures.count(peer) {
             Ok(()) => {
                 warn!(address = ?peer.map(Peer::address), problem, "a caller was refused");
                 Refusal::new(StatusCode::FORBIDDEN, problem)
