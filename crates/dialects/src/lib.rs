@@ -3,3 +3,6 @@
 //! # What it must not know
 //! No SQL, no sockets. What is delivered, when and how often is decided by the engine and by the
 //! profile a system names; a dialect only translates between its wire and the engine's words.
+
+mod document;
+pub mod notificaties;

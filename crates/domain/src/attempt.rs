@@ -39,6 +39,8 @@ pub enum FailureCode {
     ResponseHeadTooLarge,
     /// The request could not be built: template, header or secret trouble.
     RequestInvalid,
+    /// The policy has no path for events of this family, or has switched them off.
+    FamilyNotRouted,
     /// A secret or identity the policy asks for is missing.
     AuthUnavailable,
     /// The client certificate the policy asks for is missing, revoked, out of date or cannot be
@@ -52,7 +54,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 19] = [
+    pub const ALL: [FailureCode; 20] = [
         Self::UrlNotAllowed,
         Self::DnsFailed,
         Self::DnsTimeout,
@@ -68,6 +70,7 @@ impl FailureCode {
         Self::ProtocolError,
         Self::ResponseHeadTooLarge,
         Self::RequestInvalid,
+        Self::FamilyNotRouted,
         Self::AuthUnavailable,
         Self::CertificateUnavailable,
         Self::TokenUnavailable,
@@ -92,6 +95,7 @@ impl FailureCode {
             Self::ProtocolError => "protocol_error",
             Self::ResponseHeadTooLarge => "response_head_too_large",
             Self::RequestInvalid => "request_invalid",
+            Self::FamilyNotRouted => "family_not_routed",
             Self::AuthUnavailable => "auth_unavailable",
             Self::CertificateUnavailable => "certificate_unavailable",
             Self::TokenUnavailable => "token_unavailable",
@@ -110,6 +114,7 @@ impl FailureCode {
         !matches!(
             self,
             Self::RequestInvalid
+                | Self::FamilyNotRouted
                 | Self::AuthUnavailable
                 | Self::CertificateUnavailable
                 | Self::TokenUnavailable

@@ -168,9 +168,15 @@ impl Catalog {
         let matches = named
             .chain(&tenant.any_topic)
             .filter(|view| view.subscription.filter.wants(&candidate))
+            .filter(|view| !view.switches_off(event))
             .cloned()
             .collect();
         Ok(Plan { version: tenant.version, matches })
+    }
+
+    /// Which subscriptions would want an event that is only being thought about.
+    pub fn matches(&self, event: &Event) -> Result<Vec<Arc<SubscriptionView>>> {
+        self.plan(event).map(|plan| plan.matches)
     }
 
     /// One subscription, whoever's: for what is not a secret of its tenant.

@@ -236,6 +236,11 @@ impl Engine {
         self.inner.options.payload_bytes
     }
 
+    /// One uniform number, for those who make up ids of their own.
+    pub fn dice(&self) -> u64 {
+        self.inner.chance.dice()
+    }
+
     /// How it is doing, now and from now on.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.inner.health.subscribe()
@@ -295,7 +300,7 @@ impl Engine {
     }
 
     /// Brings this node's catalog up to date.
-    pub(crate) async fn refresh_catalog(&self) -> Result<()> {
+    pub async fn refresh_catalog(&self) -> Result<()> {
         let inner = &self.inner;
         let delta = inner.store.catalog_since(inner.catalog.version()).await?;
         let changed = inner.catalog.apply(delta);

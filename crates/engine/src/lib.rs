@@ -48,8 +48,10 @@ mod options;
 mod outcomes;
 #[cfg(feature = "plant")]
 pub mod plant;
+pub mod policy_log;
 mod profiles;
 mod recorder;
+mod rehearsal;
 mod request;
 mod scheduler;
 mod seal;
@@ -74,6 +76,7 @@ pub use options::Options;
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
+pub use rehearsal::Rehearsal;
 pub use scheduler::Snapshot;
 pub use seal::Resealed;
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};

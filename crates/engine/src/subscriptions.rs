@@ -1,5 +1,6 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
+mod ensure;
 mod secrets;
 
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Event, EventType, Filter, Labels, ProfileName,
-    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, TopicName,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
@@ -18,7 +19,7 @@ use tracing::{info, warn};
 use crate::attempt::{self, Ended};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Endpoint, SubscriptionView};
-use crate::courier::{job_outside, work_outside};
+use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
@@ -103,6 +104,7 @@ impl Engine {
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         self.check_destination(tenant, &url, &policy).await?;
+        policy.check_complete()?;
         self.check_other_urls(&policy)?;
         let (secrets, made) =
             self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
@@ -228,6 +230,7 @@ impl Engine {
                 .patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            policy.check_complete()?;
             self.check_other_urls(&policy)?;
             Ok(subscription)
         })
@@ -363,19 +366,8 @@ impl Engine {
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.usable_policy()?;
-        let now = self.now();
-        let event = Event {
-            id: self.inner.chance.event_id(now),
-            tenant,
-            topic: TopicName::new("posthorn.test").expect("a valid name"),
-            event_type: EventType::new("posthorn.test").expect("a valid type"),
-            attributes: std::collections::BTreeMap::new(),
-            key: None,
-            content_type: "application/json".to_owned(),
-            payload: Bytes::from_static(br#"{"test":true}"#),
-            accepted_at: now,
-        };
-        let work = work_outside(&self.inner.chance, &view, event, now);
+        let payload = Bytes::from_static(br#"{"test":true}"#);
+        let work = self.made_up(&view, "application/json", payload);
         let job = job_outside(view, policy, work);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),

@@ -298,6 +298,14 @@ impl Auth {
         }
     }
 
+    /// The one-time code it is, if it is one.
+    pub(super) fn otp(&self) -> Option<&Otp> {
+        match self {
+            Self::Otp(otp) => Some(otp),
+            _ => None,
+        }
+    }
+
     /// The header it sets; of the three of Standard Webhooks, one stands for all.
     pub(super) fn header(&self) -> Option<&str> {
         match self {

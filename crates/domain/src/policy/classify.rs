@@ -81,7 +81,7 @@ impl Policy {
     pub fn classify(&self, outcome: &AttemptOutcome, now: Timestamp) -> Verdict {
         match outcome {
             AttemptOutcome::Failed { code, .. } => match code {
-                FailureCode::UrlNotAllowed => Verdict::Permanent,
+                FailureCode::UrlNotAllowed | FailureCode::FamilyNotRouted => Verdict::Permanent,
                 _ => Verdict::Retry { asked: None, throttle: false },
             },
             AttemptOutcome::Answered(answer) => self.classify_answer(answer, now),

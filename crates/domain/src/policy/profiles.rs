@@ -1,5 +1,7 @@
 //! The shipped profiles. Systems differ in numbers and shapes only; the engine knows none of them.
 
+mod pca_hub;
+
 use std::collections::BTreeMap;
 
 use super::{
@@ -8,6 +10,8 @@ use super::{
     RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
+
+pub use pca_hub::{pca_hub, pca_hub_interim};
 
 /// The name of the profile a subscription has when it names none.
 pub const DEFAULT: &str = "default";
@@ -22,6 +26,7 @@ pub fn shipped() -> BTreeMap<ProfileName, Policy> {
         ("notificaties", notificaties()),
         ("cedros", cedros()),
         ("pca-hub", pca_hub()),
+        ("pca-hub-interim", pca_hub_interim()),
     ]
     .into_iter()
     .map(|(name, policy)| (ProfileName::new(name).expect("shipped names are valid"), policy))
@@ -45,8 +50,10 @@ fn post() -> RequestPolicy {
         method: Method::Post,
         body: BodySource::Payload,
         path: None,
+        families: BTreeMap::new(),
         query: BTreeMap::new(),
         headers: BTreeMap::new(),
+        alternative: None,
         content_type: None,
         user_agent: None,
     }
@@ -59,6 +66,7 @@ fn unordered() -> Order {
 /// Twelve sends over about three days, signed, 2xx is success.
 pub fn default_profile() -> Policy {
     Policy {
+        values: BTreeMap::new(),
         url: UrlPolicy::default(),
         request: post(),
         tls: TlsPolicy::default(),
@@ -125,10 +133,11 @@ pub fn efgs() -> Policy {
     }
 }
 
-/// Eight sends, 25·4ⁿ seconds apart, at most 52,000.
+/// Eight sends, 25·4ⁿ seconds apart, at most 52,000. Whatever is not a 2xx is tried again, a 410 too.
 pub fn notificaties() -> Policy {
     Policy {
         auth: Vec::new(),
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {
             backoff: Backoff::Exponential {
                 initial: Span::from_secs(25),
@@ -182,43 +191,6 @@ pub fn cedros() -> Policy {
             ..Limits::default()
         },
         lease: Lease { time: Span::from_secs(300), durable: false },
-        ..default_profile()
-    }
-}
-
-/// Six sends, ordered and two seconds apart for each key; only 200 is success.
-pub fn pca_hub() -> Policy {
-    Policy {
-        auth: Vec::new(),
-        success: StatusSet::of(&[200]),
-        permanent: Permanent {
-            status: StatusSet::default(),
-            body: Some(super::BodyRule {
-                fields: BTreeMap::from([
-                    ("status".to_owned(), super::FieldType::Number),
-                    ("code".to_owned(), super::FieldType::String),
-                    ("message".to_owned(), super::FieldType::String),
-                    ("domain".to_owned(), super::FieldType::String),
-                    ("trace".to_owned(), super::FieldType::String),
-                ]),
-                except: StatusSet::of(&[409, 500]),
-            }),
-            gone: super::Gone::Retry,
-        },
-        schedule: Schedule {
-            backoff: Backoff::List { waits: seconds(&[10, 300, 600, 1800, 6000]) },
-            jitter: Jitter::Add {
-                from: Span::from_secs(1),
-                to: Span::from_secs(10),
-                step: Span::from_secs(1),
-            },
-            max_attempts: Some(6),
-            max_age: None,
-            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
-        },
-        order: Order { scope: OrderScope::Key, key: None, dead_head: DeadHead::Skip },
-        spacing: Some(Span::from_secs(2)),
-        lease: Lease { time: Span::from_secs(180), durable: true },
         ..default_profile()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::{Auth, OrderScope, PolicyError, UrlPolicy};
+use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
@@ -156,6 +156,12 @@ impl SubscriptionView {
         Some(groups.iter().flat_map(|group| group.topics.iter().cloned()).collect())
     }
 
+    /// Whether its policy has switched the family of an event off: then there is no delivery.
+    pub(crate) fn switches_off(&self, event: &Event) -> bool {
+        let route = |policy: &Arc<Policy>| policy.request.route(event.family()) == Route::Off;
+        self.policy.as_ref().is_ok_and(route)
+    }
+
     /// The lane of an event's delivery, when the policy orders.
     pub(crate) fn lane(&self, event: &Event) -> Option<Lane> {
         let policy = self.policy.as_ref().ok()?;
@@ -165,7 +171,8 @@ impl SubscriptionView {
             OrderScope::Key => match &policy.order.key {
                 None => event.key.clone().map(Lane::Key),
                 Some(template) => {
-                    let text = template.render(&EventLookup(event), str::to_owned).ok()?;
+                    let values = EventLookup::new(event);
+                    let text = template.render(&policy.with_values(&values), str::to_owned).ok()?;
                     LaneKey::new(&text).ok().map(Lane::Key)
                 }
             },

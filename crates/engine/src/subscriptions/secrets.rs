@@ -115,7 +115,7 @@ impl Engine {
         Ok((secrets, made))
     }
 
-    pub(super) fn seal(
+    pub(crate) fn seal(
         &self,
         tenant: TenantId,
         id: SubscriptionId,

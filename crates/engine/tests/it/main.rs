@@ -7,6 +7,8 @@ mod house;
 mod limits;
 mod management;
 mod nodes;
+mod pca_hub;
+mod pca_hub_locks;
 mod profiles;
 mod signing;
 mod tenants;
