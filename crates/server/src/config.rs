@@ -11,6 +11,7 @@
 //! are read. What a policy may say is the domain's business.
 
 pub mod layers;
+mod notificaties;
 mod profiles;
 mod raw;
 #[cfg(test)]
@@ -63,6 +64,15 @@ pub struct Config {
     pub log: Log,
     /// Metrics.
     pub telemetry: Telemetry,
+    /// Other systems' APIs.
+    pub dialects: Dialects,
+}
+
+/// Other systems' APIs; `None` for those that are off.
+#[derive(Debug)]
+pub struct Dialects {
+    /// The Notificaties API.
+    pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
 
 /// The listener.
@@ -368,6 +378,15 @@ impl Check<'_> {
         let log = self.log(&raw.log);
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
+        let body = raw.server.body.0;
+        let dialects =
+            Dialects { notificaties: notificaties::build(self, raw.dialects.notificaties, body) };
+        if let Some(options) = &dialects.notificaties
+            && !engine.profiles.contains_key(&options.profile)
+        {
+            let text = format!("there is no profile `{}`", options.profile);
+            self.refuse("dialects.notificaties.profile", text);
+        }
         Some(Config {
             server: server?,
             store: store?,
@@ -379,6 +398,7 @@ impl Check<'_> {
             seal: seal?,
             log: log?,
             telemetry,
+            dialects,
         })
     }
 
