@@ -12,6 +12,7 @@
 
 mod efgs;
 pub mod layers;
+mod notificaties;
 mod profiles;
 mod raw;
 #[cfg(test)]
@@ -73,6 +74,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
+    /// The Notificaties API.
+    pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
 
 /// The listener.
@@ -378,9 +381,17 @@ impl Check<'_> {
         let log = self.log(&raw.log);
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
-        let profiles = &mut engine.profiles;
-        let dialects =
-            Dialects { efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), profiles) };
+        let body = raw.server.body.0;
+        let dialects = Dialects {
+            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+        };
+        if let Some(options) = &dialects.notificaties
+            && !engine.profiles.contains_key(&options.profile)
+        {
+            let text = format!("there is no profile `{}`", options.profile);
+            self.refuse("dialects.notificaties.profile", text);
+        }
         Some(Config {
             server: server?,
             store: store?,
