@@ -12,6 +12,7 @@ mod mutual_tls;
 mod notificaties;
 mod notificaties_access;
 mod notificaties_delivery;
+mod notificaties_settings;
 mod notificaties_world;
 mod pca_hub;
 mod pca_hub_nodes;
