@@ -6,4 +6,5 @@
 
 pub mod cedros;
 mod document;
+pub mod efgs;
 pub mod notificaties;

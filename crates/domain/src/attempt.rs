@@ -11,6 +11,8 @@ use crate::{DeliveryId, Span, Timestamp};
 pub enum FailureCode {
     /// The URL itself is not allowed.
     UrlNotAllowed,
+    /// A rule of the policy refuses the URL.
+    UrlRefused,
     /// The name does not resolve.
     DnsFailed,
     /// The name did not resolve in time.
@@ -54,8 +56,9 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 20] = [
+    pub const ALL: [FailureCode; 21] = [
         Self::UrlNotAllowed,
+        Self::UrlRefused,
         Self::DnsFailed,
         Self::DnsTimeout,
         Self::AddressNotAllowed,
@@ -81,6 +84,7 @@ impl FailureCode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UrlNotAllowed => "url_not_allowed",
+            Self::UrlRefused => "url_refused",
             Self::DnsFailed => "dns_failed",
             Self::DnsTimeout => "dns_timeout",
             Self::AddressNotAllowed => "address_not_allowed",
@@ -108,12 +112,25 @@ impl FailureCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
+    /// Whether the URL was refused, so that nothing was sent anywhere.
+    pub const fn refuses_url(self) -> bool {
+        matches!(
+            self,
+            Self::UrlNotAllowed
+                | Self::UrlRefused
+                | Self::DnsFailed
+                | Self::DnsTimeout
+                | Self::AddressNotAllowed
+        )
+    }
+
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
     /// Only such failures count for the breaker.
     pub const fn blames_receiver(self) -> bool {
         !matches!(
             self,
-            Self::RequestInvalid
+            Self::UrlRefused
+                | Self::RequestInvalid
                 | Self::FamilyNotRouted
                 | Self::AuthUnavailable
                 | Self::CertificateUnavailable

@@ -84,11 +84,30 @@ pub struct UrlPolicy {
     pub query: bool,
     /// Whether its host must resolve, to allowed addresses only, already when it is written down.
     pub resolve: bool,
+    /// What follows when it is refused before an attempt.
+    pub on_refused: OnRefused,
+}
+
+/// What follows when a URL is refused before an attempt: by the guard, by these rules, or because its
+/// host does not resolve or leads to a closed address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRefused {
+    /// What the guard refuses whatever the host resolves to is given up at once; the rest is a failed
+    /// attempt.
+    #[default]
+    GiveUp,
+    /// It is a failed attempt, whatever the reason.
+    Retry,
+    /// A failed attempt, and the subscription is disabled; its pending work is kept.
+    DisableSubscription,
+    /// The subscription is deleted with all its pending work.
+    DeleteSubscription,
 }
 
 impl Default for UrlPolicy {
     fn default() -> Self {
-        Self { https_only: false, query: true, resolve: false }
+        Self { https_only: false, query: true, resolve: false, on_refused: OnRefused::GiveUp }
     }
 }
 

@@ -124,6 +124,7 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     let (mut outbound, told) = match built {
         Ok(built) => built,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
+        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlRefused, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
         Err(BuildError::Certificate(missing)) => {
             return failed(FailureCode::CertificateUnavailable, missing.to_string());

@@ -97,6 +97,7 @@ impl Engine {
                 Ok(outcome)
             }
             Err(BuildError::Request(detail)) => failed(FailureCode::RequestInvalid, detail),
+            Err(BuildError::Url(detail)) => failed(FailureCode::UrlRefused, detail),
             Err(BuildError::Auth(detail)) => failed(FailureCode::AuthUnavailable, detail),
             Err(BuildError::Certificate(missing)) => {
                 Err(Error::Certificate { field: "policy.auth", problem: missing.to_string() })

@@ -21,7 +21,7 @@ use crate::catalog::certificates::NoCertificate;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
-pub(crate) use lookup::{AttemptLookup, EventLookup, member};
+pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
 pub(crate) use told::Told;
 
 /// Why a request could not be built. Always our side's trouble, never the receiver's.
@@ -29,6 +29,8 @@ pub(crate) use told::Told;
 pub(crate) enum BuildError {
     #[error("{0}")]
     Request(String),
+    #[error("url: {0}")]
+    Url(String),
     #[error("{0}")]
     Auth(String),
     #[error(transparent)]
@@ -61,10 +63,7 @@ pub(crate) fn build(
 ) -> Result<(Outbound, Told), BuildError> {
     let values = AttemptLookup::new(view, policy, work, now);
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
-    view.endpoint
-        .parts()
-        .check(&policy.url)
-        .map_err(|e| BuildError::Request(format!("url: {}", e.message)))?;
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let (form, body) = match shape.body {
         BodySource::Payload => form(&work.event, shape.alternative.as_deref())?,

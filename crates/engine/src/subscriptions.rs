@@ -23,6 +23,7 @@ use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
+use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
 use crate::tokens::token_endpoint;
 use crate::transport::UrlProblem;
@@ -103,7 +104,8 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
-        self.check_destination(tenant, &url, &policy).await?;
+        let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
+        self.check_destination(tenant, &known, &url, &policy).await?;
         policy.check_complete()?;
         self.check_other_urls(&policy)?;
         let (secrets, made) =
@@ -137,7 +139,13 @@ impl Engine {
 
     /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
     /// URLs, names that resolve, and certificates that exist.
-    async fn check_destination(&self, tenant: TenantId, url: &str, policy: &Policy) -> Result<()> {
+    async fn check_destination(
+        &self,
+        tenant: TenantId,
+        known: &SubscriptionLookup<'_>,
+        url: &str,
+        policy: &Policy,
+    ) -> Result<()> {
         let endpoint = Endpoint::new(url.to_owned());
         let parts = endpoint.parts();
         parts.check(&policy.url)?;
@@ -158,7 +166,7 @@ impl Engine {
             let purpose = if shown { Purpose::Show } else { Purpose::Name };
             let found = self
                 .catalog()
-                .client_certificate(tenant, choice, parts.host, purpose, now)
+                .client_certificate(tenant, choice, known, parts.host, purpose, now)
                 .map_err(missing("policy.auth"))?;
             if shown {
                 found.identity().map_err(|problem| Error::Certificate {
@@ -240,16 +248,28 @@ impl Engine {
         change: &SubscriptionChange,
         url: Option<&str>,
     ) -> Result<()> {
-        if url.is_none() && change.profile.is_none() && change.overrides.is_none() {
-            return Ok(());
-        }
         let view = self.catalog().subscription(tenant, id)?;
         let old = &view.subscription;
         let profile = change.profile.as_ref().unwrap_or(&old.profile);
         let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
         let policy = self.catalog().profile(tenant, profile)?.patched(overrides)?;
+        // Names and labels concern the destination only where they say whose certificate is shown.
+        let owners = policy.auth.iter().filter_map(|auth| auth.certificate()?.owner.as_ref());
+        let named = owners.flat_map(|owner| owner.names()).next().is_some();
+        let renamed = change.name.is_some() || change.labels.is_some();
+        if url.is_none()
+            && change.profile.is_none()
+            && change.overrides.is_none()
+            && !(renamed && named)
+        {
+            return Ok(());
+        }
+        let known = SubscriptionLookup {
+            name: change.name.as_ref().unwrap_or(&old.name).as_ref(),
+            labels: change.labels.as_ref().unwrap_or(&old.labels),
+        };
         let Destination::Webhook { url: present } = &old.destination;
-        self.check_destination(tenant, url.unwrap_or(present), &policy).await
+        self.check_destination(tenant, &known, url.unwrap_or(present), &policy).await
     }
 
     /// Refuses a token server that could never be reached or told a secret, and a gate that could
@@ -381,8 +401,15 @@ impl Engine {
             SubscriptionEffect::DisableExhausted => {
                 self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
             }
-            SubscriptionEffect::Delete => {
-                info!(%subscription, "deleted: a delivery was exhausted and its policy says so");
+            SubscriptionEffect::DisableRefused => {
+                self.disable(tenant, subscription, "url_refused", "its URL was refused").await
+            }
+            SubscriptionEffect::Delete | SubscriptionEffect::DeleteRefused => {
+                let reason = match what {
+                    SubscriptionEffect::Delete => "a delivery was exhausted",
+                    _ => "its URL was refused",
+                };
+                info!(%subscription, reason, "deleted, as its policy says");
                 match self.delete_subscription(tenant, subscription).await {
                     Err(Error::NotFound(_)) => Ok(()),
                     other => other,

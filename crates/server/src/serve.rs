@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use posthorn_dialects::efgs;
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
@@ -122,7 +123,8 @@ async fn start(
     let failures = Arc::new(Failures::new(config.auth_failures));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
-    let Config { server, store, egress, engine: options, disk, seal, telemetry, .. } = config;
+    let Config { server, store, egress, engine: options, disk, seal, telemetry, dialects, .. } =
+        config;
 
     let opened = storage::open(&store).await?;
     let egress = way_out(egress)?;
@@ -140,10 +142,14 @@ async fn start(
         body_bytes: server.body,
         batch_bytes: server.batch_body,
         limits,
-        failures,
+        failures: Arc::clone(&failures),
         identity: server.identity.clone(),
     };
-    let router = posthorn_api::router(engine.clone(), options);
+    let mut router = posthorn_api::router(engine.clone(), options);
+    if let Some(options) = dialects.efgs {
+        let efgs = efgs::router(engine.clone(), options, failures).await;
+        router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
+    }
     let serving = listen_with(&server, router, listener, stop.clone());
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     if let Some(tls) = server.tls {

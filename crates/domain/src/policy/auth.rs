@@ -61,9 +61,10 @@ pub struct CertificateChoice {
     /// This one; found by the host of the URL when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateId>,
-    /// Only one of this owner, such as a country.
+    /// Only one of this owner, such as a country; may name what is known of the subscription, as in
+    /// `{subscription.labels.country}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
+    pub owner: Option<Template>,
 }
 
 /// A header with the thumbprint of a certificate.

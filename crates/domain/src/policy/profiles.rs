@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Auth, Backoff, BodySource, CertificateChoice, DeadHead, Jitter, Lease, Limits, LogTemplates,
-    Method, OnExhausted, OnPermanent, Order, OrderScope, Permanent, Policy, RequestPolicy,
-    RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
+    Method, OnExhausted, OnPermanent, OnRefused, Order, OrderScope, Permanent, Policy,
+    RequestPolicy, RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -94,7 +94,7 @@ pub fn default_profile() -> Policy {
 }
 
 /// A GET with the batch's tag and date, strictly one after the other, six sends; the thumbprint of
-/// the certificate for the URL's host tells an outbound proxy which one to show.
+/// the country's certificate for the URL's host tells an outbound proxy which one to show.
 pub fn efgs() -> Policy {
     Policy {
         request: RequestPolicy {
@@ -102,16 +102,24 @@ pub fn efgs() -> Policy {
             body: BodySource::Empty,
             query: BTreeMap::from([
                 ("batchTag".to_owned(), template("{event.attributes.batchTag}")),
-                ("date".to_owned(), template("{event.attributes.date}")),
+                ("date".to_owned(), template("{event.attributes.date|event.date}")),
             ]),
             user_agent: Some("EFGS Callback Engine".to_owned()),
             ..post()
         },
-        url: UrlPolicy { https_only: true, query: false, resolve: true },
+        url: UrlPolicy {
+            https_only: true,
+            query: false,
+            resolve: true,
+            on_refused: OnRefused::Retry,
+        },
         auth: vec![Auth::CertificateThumbprint(ThumbprintHeader {
             header: "X-SSL-Client-SHA256".to_owned(),
             encoding: "hex".to_owned(),
-            choice: CertificateChoice::default(),
+            choice: CertificateChoice {
+                certificate: None,
+                owner: Some(template("{subscription.labels.country}")),
+            },
         })],
         schedule: Schedule {
             backoff: Backoff::Fixed { wait: Span::from_secs(300) },
@@ -126,6 +134,7 @@ pub fn efgs() -> Policy {
             concurrency: 1,
             ..Limits::default()
         },
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         order: Order { scope: OrderScope::Subscription, key: None, dead_head: DeadHead::Skip },
         on_exhausted: OnExhausted::Drop,
         lease: Lease { time: Span::from_secs(300), durable: true },

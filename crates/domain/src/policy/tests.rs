@@ -241,6 +241,7 @@ fn failures_of_ours_are_not_held_against_a_receiver() {
         .map(FailureCode::as_str)
         .collect();
     let expected = [
+        "url_refused",
         "request_invalid",
         "family_not_routed",
         "auth_unavailable",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use posthorn_domain::{Event, Lookup, Policy, Timestamp};
+use posthorn_domain::{Event, Labels, Lookup, Policy, Subscription, SubscriptionName, Timestamp};
 use posthorn_store::Work;
 use serde_json::Value;
 
@@ -47,6 +47,28 @@ impl<'a> EventLookup<'a> {
 impl Lookup for EventLookup<'_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
         self.find(name)
+    }
+}
+
+/// What is known of a subscription before there is anything to deliver.
+pub(crate) struct SubscriptionLookup<'a> {
+    pub(crate) name: Option<&'a SubscriptionName>,
+    pub(crate) labels: &'a Labels,
+}
+
+impl<'a> SubscriptionLookup<'a> {
+    pub(crate) fn of(subscription: &'a Subscription) -> Self {
+        Self { name: subscription.name.as_ref(), labels: &subscription.labels }
+    }
+}
+
+impl Lookup for SubscriptionLookup<'_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        match name.strip_prefix("subscription.labels.") {
+            Some(label) => self.labels.get(label).map(Cow::Borrowed),
+            None if name == "subscription.name" => Some(Cow::Borrowed(self.name?.as_str())),
+            None => None,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The engine on the model store, with scripted receivers and a virtual clock.
 
+mod callbacks;
 mod certificates;
 mod delivery;
 mod headers;

@@ -9,6 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::efgs::RawEfgs;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
 
@@ -21,6 +22,7 @@ pub(super) struct RawConfig {
     pub(super) engine: RawEngine,
     pub(super) admission: RawAdmission,
     pub(super) profiles: BTreeMap<String, RawProfile>,
+    pub(super) dialects: RawDialects,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
     pub(super) telemetry: RawTelemetry,
@@ -129,6 +131,12 @@ pub(super) struct RawProfile {
     pub(super) base: Option<String>,
     #[serde(default)]
     pub(super) policy: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDialects {
+    pub(super) efgs: RawEfgs,
 }
 
 #[derive(Debug, Deserialize)]
