@@ -29,6 +29,7 @@ use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
+use posthorn_notifier::{Callbacks, CallbacksConfig};
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store_postgres as postgres;
 use serde_json::Value;
@@ -66,6 +67,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Other systems' APIs.
     pub dialects: Dialects,
+    /// Where the webhooks of a payment server go.
+    pub callbacks: Option<Callbacks>,
 }
 
 /// Other systems' APIs; `None` for those that are off.
@@ -73,6 +76,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
+    /// The admin endpoints of Cedros webhooks.
+    pub cedros: bool,
 }
 
 /// The listener.
@@ -379,8 +384,11 @@ impl Check<'_> {
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let profiles = &mut engine.profiles;
-        let dialects =
-            Dialects { efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), profiles) };
+        let callbacks = self.callbacks(raw.callbacks);
+        let dialects = Dialects {
+            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), profiles),
+            cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
+        };
         Some(Config {
             server: server?,
             store: store?,
@@ -393,7 +401,22 @@ impl Check<'_> {
             log: log?,
             telemetry,
             dialects,
+            callbacks,
         })
+    }
+
+    /// The block `callbacks` with what `CALLBACK_…` in the environment says over it.
+    fn callbacks(&mut self, raw: CallbacksConfig) -> Option<Callbacks> {
+        let env = self.env;
+        let lookup = |name: &str| env.get(name).cloned();
+        let checked = raw.with_env(env.clone()).and_then(|config| config.check_with(&lookup));
+        match checked {
+            Ok(callbacks) => callbacks,
+            Err(error) => {
+                self.refuse(&error.key, error.problem);
+                None
+            }
+        }
     }
 
     fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {
