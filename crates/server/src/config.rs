@@ -12,6 +12,7 @@
 
 mod efgs;
 pub mod layers;
+mod notificaties;
 mod profiles;
 mod raw;
 #[cfg(test)]
@@ -78,6 +79,8 @@ pub struct Dialects {
     pub efgs: Option<posthorn_dialects::efgs::Options>,
     /// The admin endpoints of Cedros webhooks.
     pub cedros: bool,
+    /// The Notificaties API.
+    pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
 
 /// The listener.
@@ -383,12 +386,19 @@ impl Check<'_> {
         let log = self.log(&raw.log);
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
-        let profiles = &mut engine.profiles;
+        let body = raw.server.body.0;
         let callbacks = self.callbacks(raw.callbacks);
         let dialects = Dialects {
-            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), profiles),
+            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
             cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
         };
+        if let Some(options) = &dialects.notificaties
+            && !engine.profiles.contains_key(&options.profile)
+        {
+            let text = format!("there is no profile `{}`", options.profile);
+            self.refuse("dialects.notificaties.profile", text);
+        }
         Some(Config {
             server: server?,
             store: store?,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posthorn_dialects::{cedros, efgs};
+use posthorn_dialects::{cedros, efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock, TenantId};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
@@ -157,6 +157,18 @@ async fn start(
         let tenant = callbacks.map_or(TenantId::DEFAULT, |standing| standing.tenant);
         let options = cedros::Options { tenant };
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
+    }
+    if let Some(options) = dialects.notificaties {
+        let routes = notificaties::router(engine.clone(), options, Arc::clone(&failures)).await;
+        router =
+            router.merge(routes.map_err(|e| match e {
+                notificaties::StartError::Engine(e) => explain_engine(&e),
+                setup @ notificaties::StartError::Setup(_) => {
+                    Failure::new(Code::Config, setup.to_string()).hint(
+                        "correct the file that dialects.notificaties.setup_configuration names",
+                    )
+                }
+            })?);
     }
     let serving = listen_with(&server, router, listener, stop.clone());
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });

@@ -9,6 +9,7 @@ use posthorn_egress::Egress;
 use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
+use crate::config::values::SecretRef;
 use crate::config::{self, Loaded};
 use crate::exit::{Code, Failure};
 use crate::serve::ConfigArgs;
@@ -129,8 +130,21 @@ fn redacted(key: &str, value: &Value) -> Value {
                 None => Value::String("(redacted)".to_owned()),
             }
         }
+        Value::Array(items) if key.ends_with(".credentials") => {
+            items.iter().cloned().map(without_secret).collect()
+        }
         other => other.clone(),
     }
+}
+
+/// A credential whose secret is written out does not show it.
+fn without_secret(mut item: Value) -> Value {
+    if let Some(Value::String(text)) = item.get_mut("secret")
+        && SecretRef::parse(text).is_none()
+    {
+        *text = "(redacted)".to_owned();
+    }
+    item
 }
 
 fn redact_url(text: &str) -> String {

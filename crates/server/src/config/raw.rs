@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::efgs::RawEfgs;
+use super::notificaties::RawNotificaties;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
 
@@ -140,6 +141,7 @@ pub(super) struct RawProfile {
 pub(super) struct RawDialects {
     pub(super) efgs: RawEfgs,
     pub(super) cedros: RawCedros,
+    pub(super) notificaties: RawNotificaties,
 }
 
 #[derive(Debug, Deserialize)]
