@@ -4,6 +4,8 @@ mod admission;
 mod authority;
 mod caller;
 mod canary;
+mod cedros;
+mod cedros_world;
 mod commands;
 mod configuration;
 mod documents;
