@@ -4,4 +4,6 @@
 //! No SQL, no sockets. What is delivered, when and how often is decided by the engine and by the
 //! profile a system names; a dialect only translates between its wire and the engine's words.
 
+mod document;
 pub mod efgs;
+pub mod notificaties;

@@ -189,3 +189,15 @@ pub struct Attempt {
     /// True when the result arrived after the shard had moved on: kept for audit, changed nothing.
     pub late: bool,
 }
+
+impl Attempt {
+    /// What came of it in one line, without a word of the receiver's own and without anything that
+    /// tells of the network: safe to show to whoever may see the delivery.
+    pub fn summary(&self) -> String {
+        match (self.status, self.failure) {
+            (Some(status), _) => format!("HTTP {status}"),
+            (None, Some(code)) => format!("no answer: {}", code.as_str()),
+            (None, None) => "no answer".to_owned(),
+        }
+    }
+}

@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_NODES_MAX, FILTER_GROUPS_MAX};
-use crate::{Event, TopicName};
+use crate::{Event, TopicName, alternatives};
 
 pub use condition::{Condition, Operator, Pointer};
 pub use glob::Glob;
@@ -129,7 +129,16 @@ impl<'a> Candidate<'a> {
     }
 
     fn json(&self) -> Option<&serde_json::Value> {
-        self.json.get_or_init(|| serde_json::from_slice(&self.event.payload).ok()).as_ref()
+        self.json
+            .get_or_init(|| {
+                // Of an event with several forms, conditions look at the usual one.
+                if self.event.content_type == alternatives::MEDIA_TYPE {
+                    let (_, form) = alternatives::choose(&self.event.payload, None).ok()??;
+                    return serde_json::from_slice(&form).ok();
+                }
+                serde_json::from_slice(&self.event.payload).ok()
+            })
+            .as_ref()
     }
 }
 

@@ -15,6 +15,7 @@
 //! [`delivery::step`] is the state machine; [`policy::Policy`] lists every knob;
 //! [`policy::profiles`] holds the shipped ones.
 
+pub mod alternatives;
 mod attempt;
 mod catalog;
 mod certificate;

@@ -174,6 +174,11 @@ impl Catalog {
         Ok(Plan { version: tenant.version, matches })
     }
 
+    /// Which subscriptions would want an event that is only being thought about.
+    pub fn matches(&self, event: &Event) -> Result<Vec<Arc<SubscriptionView>>> {
+        self.plan(event).map(|plan| plan.matches)
+    }
+
     /// One subscription, whoever's: for what is not a secret of its tenant.
     pub fn view(&self, id: SubscriptionId) -> Option<Arc<SubscriptionView>> {
         self.state.read().subscriptions.get(&id).cloned()

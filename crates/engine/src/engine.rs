@@ -19,6 +19,7 @@ use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
 use crate::options::Options;
+use crate::outcomes::{OutcomeStream, Outcomes};
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::tokens::Tokens;
@@ -73,6 +74,7 @@ pub(crate) struct Inner {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     admission: Arc<Admission>,
+    outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
     services: Mutex<JoinSet<()>>,
@@ -96,6 +98,7 @@ impl Engine {
         let (failed, failures) = mpsc::unbounded_channel();
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
+        let outcomes = Outcomes::default();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let around = Arc::new(Surroundings {
@@ -124,6 +127,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
+            outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,
             services: Mutex::new(JoinSet::new()),
@@ -143,6 +147,7 @@ impl Engine {
             records,
             effects,
             admission: Arc::clone(&admission),
+            outcomes,
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
@@ -211,6 +216,11 @@ impl Engine {
         &self.inner.admission
     }
 
+    /// Deliveries as they end on this node, from now on. Bounded and lossy: for figures, not for truth.
+    pub fn outcomes(&self) -> OutcomeStream {
+        self.inner.outcomes.follow()
+    }
+
     /// The present moment, by the engine's clock.
     pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
@@ -224,6 +234,11 @@ impl Engine {
     /// The largest payload of an event.
     pub fn payload_bytes(&self) -> usize {
         self.inner.options.payload_bytes
+    }
+
+    /// One uniform number, for those who make up ids of their own.
+    pub fn dice(&self) -> u64 {
+        self.inner.chance.dice()
     }
 
     /// How it is doing, now and from now on.
@@ -285,7 +300,7 @@ impl Engine {
     }
 
     /// Brings this node's catalog up to date.
-    pub(crate) async fn refresh_catalog(&self) -> Result<()> {
+    pub async fn refresh_catalog(&self) -> Result<()> {
         let inner = &self.inner;
         let delta = inner.store.catalog_since(inner.catalog.version()).await?;
         let changed = inner.catalog.apply(delta);

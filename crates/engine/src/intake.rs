@@ -11,7 +11,7 @@ use bytes::Bytes;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency, LaneKey, Shard,
-    TenantId, Timestamp, TopicName,
+    TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{mpsc, oneshot};
@@ -106,6 +106,10 @@ impl Handle {
         }
         check_value(&publish.content_type)
             .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
+        if publish.content_type == alternatives::MEDIA_TYPE {
+            alternatives::choose(&publish.payload, None)
+                .map_err(|e| Error::Event { field: "payload", problem: e.to_string() })?;
+        }
         Event::check_attributes(&publish.attributes)
             .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
     }

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, Policy, RequestPolicy, Route};
-use posthorn_domain::{Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp};
+use posthorn_domain::{
+    Event, Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp, alternatives,
+};
 use posthorn_store::Work;
 
 use crate::catalog::certificates::NoCertificate;
@@ -63,13 +65,13 @@ pub(crate) fn build(
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
     view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
-    let body = match shape.body {
-        BodySource::Payload => work.event.payload.clone(),
-        BodySource::Empty => Bytes::new(),
+    let (form, body) = match shape.body {
+        BodySource::Payload => form(&work.event, shape.alternative.as_deref())?,
+        BodySource::Empty => (Cow::Borrowed(""), Bytes::new()),
     };
     let mut headers = HeaderMap::with_capacity(shape.headers.len() + 6);
     if shape.body == BodySource::Payload {
-        let media_type = shape.content_type.as_deref().unwrap_or(&work.event.content_type);
+        let media_type = shape.content_type.as_deref().unwrap_or(&form);
         headers.insert(header::CONTENT_TYPE, value("content-type", media_type)?);
     }
     if let Some(agent) = &shape.user_agent {
@@ -108,6 +110,21 @@ pub(crate) fn build(
         deadlines: Deadlines::from(&policy.limits),
     };
     Ok((outbound, told))
+}
+
+/// The form of an event that a policy asks for: its content type and its bytes.
+fn form<'e>(event: &'e Event, wanted: Option<&str>) -> Result<(Cow<'e, str>, Bytes), BuildError> {
+    if event.content_type == alternatives::MEDIA_TYPE {
+        let chosen = alternatives::choose(&event.payload, wanted)
+            .map_err(|e| BuildError::Request(format!("request.alternative: {e}")))?;
+        if let Some((content_type, body)) = chosen {
+            return Ok((Cow::Owned(content_type), body));
+        }
+    } else if wanted.is_none_or(|wanted| wanted == event.content_type) {
+        return Ok((Cow::Borrowed(&event.content_type), event.payload.clone()));
+    }
+    let wanted = wanted.unwrap_or_default();
+    Err(BuildError::Request(format!("request.alternative: the event has no form `{wanted}`")))
 }
 
 /// A header's name, checked as when its policy was: rules may have become stricter since.

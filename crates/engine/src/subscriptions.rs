@@ -1,5 +1,6 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
+mod ensure;
 mod secrets;
 
 use std::sync::Arc;
@@ -7,29 +8,29 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, Labels, NodeId, ProfileName, Shard, Subscription, SubscriptionId,
-    SubscriptionName, SubscriptionStatus, TenantId, TopicName,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
-use posthorn_store::{CatalogChange, Work};
+use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
-use crate::attempt::{self, Ended, Job};
+use crate::attempt::{self, Ended};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Endpoint, SubscriptionView};
+use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
 use crate::request::SubscriptionLookup;
-use crate::scheduler::{Effect, Slot};
+use crate::scheduler::Effect;
 use crate::tokens::token_endpoint;
 use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
-pub(crate) use secrets::check_secrets;
+pub(crate) use secrets::{check_secrets, seal};
 
 use secrets::check_signing;
 
@@ -134,6 +135,11 @@ impl Engine {
             },
         )?;
         Ok((self.catalog().subscription(tenant, id)?, made))
+    }
+
+    /// Checks a URL as it would be for a subscription, and normalises it.
+    pub fn check_url(&self, url: &str) -> Result<String> {
+        Ok(self.inner.around.transport.check_url(url)?)
     }
 
     /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
@@ -379,40 +385,10 @@ impl Engine {
         id: SubscriptionId,
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
-        let policy = view.policy.clone().map_err(|problem| {
-            Error::Policy(PolicyError { path: "profile".to_owned(), problem })
-        })?;
-        let now = self.now();
-        let event = Event {
-            id: self.inner.chance.event_id(now),
-            tenant,
-            topic: TopicName::new("posthorn.test").expect("a valid name"),
-            event_type: EventType::new("posthorn.test").expect("a valid type"),
-            attributes: std::collections::BTreeMap::new(),
-            key: None,
-            content_type: "application/json".to_owned(),
-            payload: Bytes::from_static(br#"{"test":true}"#),
-            accepted_at: now,
-        };
-        let delivery = Delivery {
-            id: self.inner.chance.delivery_id(now),
-            event: event.id,
-            subscription: id,
-            tenant,
-            lane: None,
-            seq: 0,
-            state: DeliveryState::Pending,
-            due_at: now,
-            attempts: 0,
-            budget_base: 0,
-            budget_began: now,
-            created_at: now,
-            ended_at: None,
-        };
-        let fence =
-            Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-        let work = Work { delivery, event: Arc::new(event) };
-        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
+        let policy = view.usable_policy()?;
+        let payload = Bytes::from_static(br#"{"test":true}"#);
+        let work = self.made_up(&view, "application/json", payload);
+        let job = job_outside(view, policy, work);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),

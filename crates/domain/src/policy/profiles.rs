@@ -53,6 +53,7 @@ fn post() -> RequestPolicy {
         families: BTreeMap::new(),
         query: BTreeMap::new(),
         headers: BTreeMap::new(),
+        alternative: None,
         content_type: None,
         user_agent: None,
     }
@@ -141,10 +142,11 @@ pub fn efgs() -> Policy {
     }
 }
 
-/// Eight sends, 25·4ⁿ seconds apart, at most 52,000.
+/// Eight sends, 25·4ⁿ seconds apart, at most 52,000. Whatever is not a 2xx is tried again, a 410 too.
 pub fn notificaties() -> Policy {
     Policy {
         auth: Vec::new(),
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {
             backoff: Backoff::Exponential {
                 initial: Span::from_secs(25),
@@ -178,6 +180,8 @@ pub fn cedros() -> Policy {
             ..post()
         },
         auth: Vec::new(),
+        // Every 4xx may be passing here, a 410 too.
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {
             backoff: Backoff::Exponential {
                 initial: Span::from_secs(1),

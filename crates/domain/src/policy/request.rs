@@ -32,6 +32,10 @@ pub struct RequestPolicy {
     /// in `?`.
     #[serde(default)]
     pub headers: BTreeMap<String, Template>,
+    /// Which form of an event with several is sent, by its media type; the first one when absent.
+    /// An event without this form is not sent. See [`crate::alternatives`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternative: Option<String>,
     /// The media type of the body; the event's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
@@ -166,9 +170,11 @@ impl RequestPolicy {
             headers::at(&path, headers::check_name(bare_name(name)))?;
             headers::at(&path, headers::check_value(template.source()))?;
         }
-        for (path, text) in
-            [("request.content_type", &self.content_type), ("request.user_agent", &self.user_agent)]
-        {
+        for (path, text) in [
+            ("request.alternative", &self.alternative),
+            ("request.content_type", &self.content_type),
+            ("request.user_agent", &self.user_agent),
+        ] {
             if let Some(text) = text {
                 headers::at(path, headers::check_value(text))?;
                 if text.trim().is_empty() {

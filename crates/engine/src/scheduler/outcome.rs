@@ -203,6 +203,7 @@ impl Scheduler {
             let id = work.delivery.subscription;
             if matches!(answer, Recorded::Written { .. }) && record.step.state.is_terminal() {
                 tally.add(work.delivery.tenant, -1);
+                self.parts.outcomes.tell(&work, &record);
             }
             if !self.is_present(&record.fence) {
                 continue;
@@ -274,7 +275,8 @@ fn planted_step(
     next
 }
 
-fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
+/// The line an attempt leaves in the history.
+pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
     let mut attempt = Attempt {
         delivery: done.delivery(),
         number: done.job.work.delivery.attempts + 1,

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, DeliveryState, Timestamp};
+use posthorn_domain::delivery::{Input, step};
+use posthorn_domain::{Clock, DeliveryState, Epoch, Fence, Timestamp};
+use posthorn_store::{Record, Recorded, Store};
 use serde_json::Value;
 
-use crate::house::{House, Seen, TENANT, answered, rest};
+use crate::house::{Seen, TENANT, answered, rest};
 use crate::pca_hub::{ROOT, event, hub, only, open, user};
 
 fn number(seen: &Seen) -> u64 {
@@ -80,33 +82,44 @@ async fn a_crash_of_the_handler_releases_the_lock_at_once() {
 async fn an_old_owner_cannot_release_a_newer_lock() {
     let (house, first) = hub(6).await;
     house.receivers.script(ROOT, |nth, _| {
-        // The old owner's call ends while the new owner's is under way.
-        let wait = [230, 60, 0][nth.min(2)];
+        let wait = [86_400, 60, 0][nth.min(2)];
         (Duration::from_secs(wait), answered(200))
     });
     first.publish(TENANT, user("acc-1", 1)).await.expect("accepted");
     first.publish(TENANT, user("acc-1", 2)).await.expect("accepted");
     rest(5).await;
-    // It no longer reaches the store, and goes on with its call without knowing.
     first.kill();
     let second = house.engine(7).await;
     rest(180).await;
     assert_eq!(house.receivers.of(ROOT).len(), 2, "the new owner has the lock");
-    rest(40).await;
-    let held = only_head(&house);
-    assert_eq!(held, DeliveryState::InFlight, "and keeps it");
+    let head = || house.store.all_deliveries().into_iter().min_by_key(|delivery| delivery.seq);
+    let locked = head().expect("there");
+    assert_eq!(locked.state, DeliveryState::InFlight);
+    // The old owner's call ends after all, and it says so with every epoch it may have had.
+    let view = second.catalog().view(locked.subscription).expect("known");
+    let policy = view.policy.clone().expect("valid");
+    let happened = answered(200);
+    let now = house.clock.now();
+    let step = step(&locked, &Input::Attempted(&happened), &policy, now, 0).expect("possible");
+    for epoch in 0..4 {
+        let fence = Fence { shard: locked.shard(), epoch: Epoch(epoch), node: first.node() };
+        let record = Record {
+            fence,
+            delivery: locked.id,
+            expected_attempts: locked.attempts,
+            step,
+            attempt: None,
+            at: now,
+        };
+        let answers = house.store.record(vec![record]).await.expect("answers");
+        assert!(matches!(answers[..], [Recorded::Fenced]), "{answers:?}");
+    }
+    assert_eq!(head().expect("there").state, DeliveryState::InFlight, "still locked");
     assert_eq!(house.receivers.of(ROOT).len(), 2, "the next of the same user waits");
-    rest(60).await;
+    rest(100).await;
     let seen = house.receivers.of(ROOT);
     assert_eq!(seen.iter().map(number).collect::<Vec<_>>(), [1, 1, 2]);
     assert_eq!(house.counts().await.delivered, 2);
-    drop(second);
-}
-
-fn only_head(house: &House) -> DeliveryState {
-    let mut all = house.store.all_deliveries();
-    all.sort_by_key(|delivery| delivery.seq);
-    all[0].state
 }
 
 /// When calls of each key began and ended.

@@ -9,6 +9,8 @@ mod configuration;
 mod documents;
 mod harness;
 mod mutual_tls;
+mod pca_hub;
+mod pca_hub_nodes;
 mod postgres;
 mod rotation;
 mod serving;

@@ -1,0 +1,125 @@
+//! The Notificaties API 1.0, as Open Notificaties speaks it.
+//!
+//! # Theory of operation
+//! A *kanaal* is a topic, an *abonnement* a subscription, a *notificatie* an event; nothing else is
+//! kept. UUIDs in URLs are derived from the name of a kanaal, and are the name of an abonnement's
+//! subscription, so that every node gives the same answers. A message is published with its bytes as
+//! they came; where it says its source, the same stands beside it as a CloudEvent, and the policy of
+//! each subscription says which of the two it wants. What is retried when is the profile's affair.
+//!
+//! A request passes its method, token and scope before its body is read; everything that is wrong with
+//! a body is said at once, and nothing is changed unless all of it is right.
+//!
+//! # What it must not know
+//! SQL, sockets, schedules.
+//!
+//! # Where to start
+//! [`router`]; `dispatch.rs` for what there is, `fields.rs` for how bodies are read, `notificatie.rs`
+//! for the conversion to CloudEvents.
+
+mod abonnement;
+mod access;
+mod authentication;
+mod cloudevent;
+mod dispatch;
+mod fields;
+mod handlers;
+mod kanaal;
+mod notificatie;
+mod openapi;
+mod probe;
+mod problem;
+pub mod settings;
+mod setup;
+mod uuid;
+
+use std::sync::Arc;
+
+use posthorn_domain::{Labels, ProfileName, TenantId};
+use posthorn_engine::Engine;
+use posthorn_listener::Failures;
+use posthorn_sealing::jwt::Terms;
+use tokio::sync::Mutex;
+
+pub use access::{Application, Credential, Scope};
+pub use setup::Setup;
+
+use access::Clients;
+
+/// Knobs.
+#[derive(Debug)]
+pub struct Options {
+    /// What stands before all paths, such as `/api/v1`.
+    pub prefix: String,
+    /// The tenant everything belongs to, by name; it is made when it is not there.
+    pub tenant: String,
+    /// The profile of all abonnementen.
+    pub profile: ProfileName,
+    /// Scheme and authority by which clients know this server; those of each request when absent.
+    pub base_url: Option<String>,
+    /// Whether a callback must refuse a message without authentication when it is registered.
+    pub test_callback_auth: bool,
+    /// Whether a callback must answer when it is registered.
+    pub probe_callback: bool,
+    /// Whether the documentation of a kanaal must be there when it is registered.
+    pub check_documentation: bool,
+    /// How long a token counts after it was made, in seconds.
+    pub jwt_expiry: i64,
+    /// By how much clocks may differ, in seconds.
+    pub leeway: i64,
+    /// Clients with their secrets.
+    pub credentials: Vec<Credential>,
+    /// What clients may do.
+    pub applications: Vec<Application>,
+    /// The largest body.
+    pub body_bytes: usize,
+    /// What is to be there from the start.
+    pub setup: Setup,
+}
+
+/// Why the API cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine could not do it.
+    #[error(transparent)]
+    Engine(#[from] posthorn_engine::Error),
+    /// What was declared cannot be made so.
+    #[error("setup_configuration: {0}")]
+    Setup(String),
+}
+
+/// What all requests share.
+pub(crate) struct Service {
+    pub(crate) engine: Engine,
+    pub(crate) tenant: TenantId,
+    pub(crate) options: Options,
+    pub(crate) clients: Clients,
+    pub(crate) failures: Arc<Failures>,
+    /// One kanaal at a time is made, so that two of the same name on this node are not.
+    pub(crate) making: Mutex<()>,
+}
+
+/// The API as a router for everything below its prefix. Makes its tenant and its own topic when they
+/// are not there.
+pub async fn router(
+    engine: Engine,
+    mut options: Options,
+    failures: Arc<Failures>,
+) -> Result<axum::Router, StartError> {
+    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
+    engine.catalog().profile(tenant, &options.profile)?;
+    if engine.catalog().topic(tenant, &cloudevent::topic()).is_err() {
+        let description = "CloudEvents that were published as such".to_owned();
+        let labels = Labels::default();
+        engine.put_topic(tenant, cloudevent::topic(), description, Vec::new(), labels).await?;
+    }
+    let setup = std::mem::take(&mut options.setup);
+    setup.apply(&engine, tenant, &options).await?;
+    options.credentials.extend(setup.credentials);
+    options.applications.extend(setup.applications);
+    let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
+    let credentials = std::mem::take(&mut options.credentials);
+    let clients = Clients::new(credentials, &options.applications, terms);
+    let service = Service { engine, tenant, options, clients, failures, making: Mutex::new(()) };
+    Ok(dispatch::router(Arc::new(service)))
+}

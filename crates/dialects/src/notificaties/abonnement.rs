@@ -1,0 +1,291 @@
+//! Abonnementen: subscriptions, with the shapes of this API.
+//!
+//! Everything a client gets back is in the subscription itself: its name is the UUID, its filter holds
+//! kanalen and CloudEvent filters, its policy how it is authenticated. Labels hold what has no other
+//! place: whose it is, and the URL as it was written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthorn_domain::limits::FILTER_GROUPS_MAX;
+use posthorn_domain::{
+    CertificateId, Destination, Filter, Labels, ProfileName, SubscriptionName, TenantId,
+};
+use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionView};
+use serde_json::{Value, json};
+
+use super::authentication::Authentication;
+use super::cloudevent;
+use super::fields::{Fields, MapRule, Text, consistent, snake};
+use super::kanaal::{Kanaal, topic_of};
+use super::notificatie::CLOUDEVENT;
+use super::problem::Problem;
+use super::uuid::Uuid;
+
+/// The label with the client an abonnement belongs to.
+pub(crate) const CLIENT: &str = "client_id";
+/// The label with the URL as it was written, where that is not how we write it.
+pub(crate) const CALLBACK: &str = "callback_url";
+
+/// Longest callback URL, in characters.
+const URL_MAX: usize = 1_000;
+const FILTERS: MapRule =
+    MapRule { items_max: 62, key_bytes_max: 100, value_max: 1_000, blank: false };
+
+/// The name of an abonnement's subscription.
+pub(crate) fn subscription_name(uuid: Uuid) -> SubscriptionName {
+    SubscriptionName::new(&uuid.to_string()).expect("a UUID is printable")
+}
+
+/// One kanaal of an abonnement, with what its messages must be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KanaalFilter {
+    pub(crate) naam: String,
+    pub(crate) filters: BTreeMap<String, String>,
+}
+
+/// CloudEvents that an abonnement wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CloudEventFilter {
+    pub(crate) type_substring: String,
+    pub(crate) filters: BTreeMap<String, String>,
+}
+
+/// What an abonnement says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Abonnement {
+    pub(crate) callback_url: String,
+    /// `None`: as it is.
+    pub(crate) auth: Option<Authentication>,
+    pub(crate) kanalen: Vec<KanaalFilter>,
+    pub(crate) send_cloudevents: bool,
+    pub(crate) cloudevent_filters: Vec<CloudEventFilter>,
+    /// Shown in the TLS handshake.
+    pub(crate) client_certificate: Option<CertificateId>,
+}
+
+impl Abonnement {
+    /// Reads an abonnement, or with `present` what is to be changed in one: with `patch`, what is not
+    /// given stays as it is.
+    pub(crate) fn read(
+        document: &Value,
+        present: Option<&Abonnement>,
+        patch: bool,
+    ) -> Result<Self, Problem> {
+        let mut fields = Fields::of(document)?;
+        let kept = present.filter(|_| patch);
+        let url = fields.url("callbackUrl", Text::required(URL_MAX).in_patch(patch));
+        let auth = Authentication::read(&mut fields, patch);
+        let kanalen = fields.objects("kanalen", FILTER_GROUPS_MAX, |kanaal| {
+            let filters = kanaal.map("filters", FILTERS).unwrap_or_default();
+            let naam = kanaal.text("naam", Text::required(50))?;
+            Some(KanaalFilter { naam, filters })
+        });
+        let send_cloudevents = fields.boolean("sendCloudevents");
+        let cloudevent_filters = fields.objects("cloudeventFilters", FILTER_GROUPS_MAX, |group| {
+            let filters = group.map("filters", FILTERS).unwrap_or_default();
+            let type_substring = group.text("typeSubstring", Text::required(255))?;
+            Some(CloudEventFilter { type_substring, filters })
+        });
+        let certificate = read_certificate(&mut fields);
+        let kanalen = kanalen.or_else(|| kept.map(|k| k.kanalen.clone())).unwrap_or_default();
+        let cloudevent_filters = cloudevent_filters
+            .or_else(|| kept.map(|k| k.cloudevent_filters.clone()))
+            .unwrap_or_default();
+        if kanalen.len() + cloudevent_filters.len() > FILTER_GROUPS_MAX {
+            let reason = format!(
+                "An abonnement may have at most {FILTER_GROUPS_MAX} kanalen and cloudeventFilters \
+                 in all."
+            );
+            fields.fault("kanalen", "max_length", reason);
+        }
+        fields.finish()?;
+        Ok(Self {
+            callback_url: url.or_else(|| kept.map(|k| k.callback_url.clone())).unwrap_or_default(),
+            auth,
+            kanalen,
+            send_cloudevents: send_cloudevents
+                .or_else(|| kept.map(|k| k.send_cloudevents))
+                .unwrap_or_default(),
+            cloudevent_filters,
+            client_certificate: certificate.or_else(|| kept.and_then(|k| k.client_certificate)),
+        })
+    }
+
+    /// Checks that the kanalen are there and that their filters fit.
+    pub(crate) fn check_kanalen(&self, engine: &Engine, tenant: TenantId) -> Result<(), Problem> {
+        for group in &self.kanalen {
+            let Some(kanaal) = Kanaal::named(engine, tenant, &group.naam) else {
+                let reason = format!("There is no kanaal with the name {}.", group.naam);
+                return Err(Problem::field("naam", "kanaal_naam", reason));
+            };
+            if !consistent(&kanaal.filters, group.filters.keys()) {
+                let reason = format!(
+                    "The filters are not consistent with those of kanaal {}: {}.",
+                    kanaal.naam,
+                    kanaal.filters.join(", ")
+                );
+                let code = "inconsistent-abonnement-filters";
+                return Err(Problem::field("filters", code, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The filter of its subscription.
+    pub(crate) fn filter(&self, tenant: TenantId) -> Filter {
+        let kanalen = self.kanalen.iter().map(|group| {
+            let topic = topic_of(tenant, &group.naam);
+            let mut wanted = json!({"topics": [topic], "attributes": group.filters});
+            if self.send_cloudevents {
+                // Only what says where it comes from can become a CloudEvent.
+                wanted["payload"] = json!({"test": {"path": "/source", "op": "ne", "value": ""}});
+            }
+            wanted
+        });
+        let cloudevents = self.cloudevent_filters.iter().map(|group| {
+            let named = json!({"test": {"path": "/type", "op": "contains",
+                "value": group.type_substring}});
+            // Those of an abonnement that wants no CloudEvents are kept, and never hold.
+            let conditions =
+                if self.send_cloudevents { vec![named] } else { vec![named, json!({"any": []})] };
+            json!({"topics": [cloudevent::TOPIC], "attributes": group.filters,
+                "payload": {"all": conditions}})
+        });
+        let groups: Vec<Value> = kanalen.chain(cloudevents).collect();
+        serde_json::from_value(json!({"any_of": groups, "missing_attribute": "ignore",
+            "attribute_names": "camel_or_snake"}))
+        .expect("this is how filters are written")
+    }
+
+    /// What its subscription changes in the policy.
+    pub(crate) fn overrides(&self, auth: &[Value]) -> Value {
+        let mut ways = auth.to_vec();
+        if let Some(certificate) = &self.client_certificate {
+            ways.push(json!({"kind": "client_certificate", "certificate": certificate}));
+        }
+        let mut overrides = json!({"auth": ways});
+        if self.send_cloudevents {
+            overrides["request"] = json!({"alternative": CLOUDEVENT});
+        }
+        overrides
+    }
+
+    /// The subscription it becomes. `ways` authenticate its deliveries.
+    pub(crate) fn subscription(
+        &self,
+        tenant: TenantId,
+        profile: &ProfileName,
+        uuid: Uuid,
+        client: &str,
+        ways: &[Value],
+    ) -> posthorn_engine::Result<NewSubscription> {
+        let labels = BTreeMap::from([
+            (CLIENT.to_owned(), client.to_owned()),
+            (CALLBACK.to_owned(), self.callback_url.clone()),
+        ]);
+        let labels = Labels::new(labels)
+            .map_err(|e| Error::Event { field: "callbackUrl", problem: e.to_string() })?;
+        Ok(NewSubscription {
+            name: Some(subscription_name(uuid)),
+            labels,
+            url: self.callback_url.clone(),
+            filter: Some(self.filter(tenant)),
+            profile: Some(profile.clone()),
+            overrides: self.overrides(ways),
+            secrets: self.auth.as_ref().map(|auth| auth.secrets()).unwrap_or_default(),
+            ..NewSubscription::default()
+        })
+    }
+
+    /// The abonnement that a subscription is, with its UUID and whose it is; `None` for
+    /// subscriptions that were not made here.
+    pub(crate) fn of(engine: &Engine, view: &SubscriptionView) -> Option<(Uuid, String, Self)> {
+        let subscription = &view.subscription;
+        let client = subscription.labels.get(CLIENT)?.to_owned();
+        let uuid = subscription.name.as_ref()?.as_str().parse().ok()?;
+        let Destination::Webhook { url } = &subscription.destination;
+        let overrides = &subscription.overrides;
+        let wants = overrides.pointer("/request/alternative").and_then(Value::as_str);
+        let mut abonnement = Self {
+            callback_url: subscription.labels.get(CALLBACK).unwrap_or(url).to_owned(),
+            auth: None,
+            kanalen: Vec::new(),
+            send_cloudevents: wants == Some(CLOUDEVENT),
+            cloudevent_filters: Vec::new(),
+            client_certificate: certificate_of(overrides),
+        };
+        let written = serde_json::to_value(&subscription.filter).unwrap_or_default();
+        for group in written.get("any_of").and_then(Value::as_array).into_iter().flatten() {
+            let filters = group.get("attributes").cloned().unwrap_or(json!({}));
+            let filters: BTreeMap<String, String> =
+                serde_json::from_value(filters).unwrap_or_default();
+            let topic = group.pointer("/topics/0").and_then(Value::as_str).unwrap_or_default();
+            if topic == cloudevent::TOPIC {
+                let text = group.pointer("/payload/all/0/test/value").and_then(Value::as_str);
+                let type_substring = text.unwrap_or_default().to_owned();
+                abonnement.cloudevent_filters.push(CloudEventFilter { type_substring, filters });
+            } else {
+                let naam = name_of(engine, subscription.tenant, topic);
+                abonnement.kanalen.push(KanaalFilter { naam, filters });
+            }
+        }
+        Some((uuid, client, abonnement))
+    }
+
+    /// As in the API; what authenticates is never shown.
+    pub(crate) fn view(&self, base: &str, uuid: Uuid) -> Value {
+        let kanalen: Vec<Value> = self
+            .kanalen
+            .iter()
+            .map(|group| json!({"filters": group.filters, "naam": group.naam}))
+            .collect();
+        let cloudevents: Vec<Value> = self
+            .cloudevent_filters
+            .iter()
+            .map(|group| json!({"typeSubstring": group.type_substring, "filters": group.filters}))
+            .collect();
+        json!({
+            "url": format!("{base}/abonnement/{uuid}"),
+            "callbackUrl": self.callback_url,
+            "kanalen": kanalen,
+            "sendCloudevents": self.send_cloudevents,
+            "cloudeventFilters": cloudevents,
+        })
+    }
+}
+
+/// The name of the kanaal of a topic, which may be gone.
+fn name_of(engine: &Engine, tenant: TenantId, topic: &str) -> String {
+    let all = Kanaal::all(engine, tenant);
+    let found = all.into_iter().find(|kanaal| kanaal.topic.as_str() == topic);
+    found.map_or_else(|| topic.to_owned(), |kanaal| kanaal.naam)
+}
+
+fn certificate_of(overrides: &Value) -> Option<CertificateId> {
+    let ways = overrides.get("auth")?.as_array()?;
+    let way = ways.iter().find(|way| way["kind"] == "client_certificate")?;
+    way.get("certificate")?.as_str()?.parse().ok()
+}
+
+fn read_certificate(fields: &mut Fields<'_>) -> Option<CertificateId> {
+    let text = fields.text("clientCertificate", Text::optional(100))?;
+    if text.is_empty() {
+        return None;
+    }
+    let id = text.parse().ok();
+    if id.is_none() {
+        let reason = "Must be the id of a registered certificate, such as crt_….";
+        fields.fault("clientCertificate", "invalid", reason);
+    }
+    id
+}
+
+/// The names of data that CloudEvents are filtered on.
+pub(crate) fn filtered_names(engine: &Engine, tenant: TenantId) -> BTreeSet<String> {
+    let subscriptions = engine.catalog().subscriptions(tenant);
+    let groups = subscriptions.iter().flat_map(|view| &view.subscription.filter.any_of);
+    groups
+        .filter(|group| group.topics.iter().any(|topic| topic.as_str() == cloudevent::TOPIC))
+        .flat_map(|group| group.attributes.keys().map(|name| snake(name)))
+        .collect()
+}

@@ -1,0 +1,247 @@
+//! Who asks, and what they may do: ZGW tokens, and the rights of applications.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use http::{HeaderMap, header};
+use posthorn_domain::Timestamp;
+use posthorn_sealing::jwt::{self, Refusal, Terms};
+use posthorn_sealing::vault::Secret;
+
+use super::problem::Problem;
+
+/// What an application may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// `notificaties.consumeren`: have subscriptions.
+    Consume,
+    /// `notificaties.publiceren`: have channels, publish.
+    Publish,
+}
+
+impl Scope {
+    /// As in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Consume => "notificaties.consumeren",
+            Self::Publish => "notificaties.publiceren",
+        }
+    }
+
+    /// By its name in the API.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Consume, Self::Publish].into_iter().find(|scope| scope.as_str() == text)
+    }
+}
+
+/// A client with its secret.
+pub struct Credential {
+    /// The `client_id` of its tokens.
+    pub identifier: String,
+    /// What its tokens are signed with.
+    pub secret: Secret,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("identifier", &self.identifier).finish_non_exhaustive()
+    }
+}
+
+/// An application: some clients, and what they may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Application {
+    /// Its clients.
+    pub client_ids: Vec<String>,
+    /// Whether they may do everything.
+    pub all: bool,
+    /// What they may do otherwise.
+    pub scopes: Vec<Scope>,
+}
+
+/// Everybody who may do something.
+pub(crate) struct Clients {
+    secrets: BTreeMap<String, Secret>,
+    rights: BTreeMap<String, BTreeSet<Scope>>,
+    terms: Terms,
+}
+
+/// Somebody with a valid token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) id: String,
+    scopes: BTreeSet<Scope>,
+}
+
+impl Client {
+    /// Whether it may do one of these.
+    pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
+        any_of.iter().any(|scope| self.scopes.contains(scope))
+    }
+}
+
+impl Clients {
+    pub(crate) fn new(
+        credentials: Vec<Credential>,
+        applications: &[Application],
+        terms: Terms,
+    ) -> Self {
+        let mut rights: BTreeMap<String, BTreeSet<Scope>> = BTreeMap::new();
+        for application in applications {
+            for id in &application.client_ids {
+                let scopes = rights.entry(id.clone()).or_default();
+                if application.all {
+                    scopes.extend([Scope::Consume, Scope::Publish]);
+                }
+                scopes.extend(&application.scopes);
+            }
+        }
+        let secrets = credentials.into_iter().map(|c| (c.identifier, c.secret)).collect();
+        Self { secrets, rights, terms }
+    }
+
+    /// Who asks. Without a valid token, that is an answer of 403 with a code that says why.
+    pub(crate) fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> Result<Client, Problem> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        let value = values.next().and_then(|value| value.to_str().ok());
+        let (Some(value), None) = (value, values.next()) else {
+            return Err(Problem::forbidden(
+                "permission_denied",
+                "Send one header Authorization: Bearer with a JWT.",
+            ));
+        };
+        let Some(token) = value.strip_prefix("Bearer ") else {
+            return Err(Problem::forbidden(
+                "permission_denied",
+                "The header Authorization must begin with Bearer.",
+            ));
+        };
+        let secret_of = |id: &str| self.secrets.get(id).map(Secret::expose);
+        let claims = jwt::admit(token.trim(), now.as_seconds(), self.terms, secret_of)
+            .map_err(|refusal| Problem::forbidden(code(refusal), sentence(refusal)))?;
+        if claims.iat.is_some_and(|iat| iat > now.as_seconds()) {
+            tracing::warn!(
+                client_id = claims.client_id,
+                "a token was made in the future; one of the clocks is wrong"
+            );
+        }
+        let scopes = self.rights.get(&claims.client_id).cloned().unwrap_or_default();
+        Ok(Client { id: claims.client_id, scopes })
+    }
+}
+
+/// The codes that clients know. Those of `exp`, `nbf` and the algorithm carry the names that the
+/// library of the original gives these errors.
+fn code(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoClient => "missing-client-identifier",
+        Refusal::UnknownClient => "invalid-client-identifier",
+        Refusal::Signature => "invalid-jwt-signature",
+        Refusal::Algorithm => "jwt-invalidalgorithmerror",
+        Refusal::NoIat => "jwt-missing-iat-claim",
+        Refusal::Ended => "jwt-expiredsignatureerror",
+        Refusal::NotYetValid => "jwt-immaturesignatureerror",
+        Refusal::Expired => "jwt-expired",
+        _ => "jwt-decode-error",
+    }
+}
+
+fn sentence(refusal: Refusal) -> String {
+    let text = refusal.to_string();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => text,
+    }
+}
+
+/// The answer to a client that may not do this.
+pub(crate) fn missing(any_of: &[Scope]) -> Problem {
+    let names: Vec<&str> = any_of.iter().map(|scope| scope.as_str()).collect();
+    Problem::forbidden(
+        "permission_denied",
+        format!("The application of this client needs the scope {}.", names.join(" or ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use posthorn_sealing::jwt::{ZgwClaims, sign};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_500);
+
+    fn clients() -> Clients {
+        let credential = |id: &str, secret: &str| Credential {
+            identifier: id.to_owned(),
+            secret: Secret::from(secret.as_bytes()),
+        };
+        let application = |id: &str, all, scopes: &[Scope]| Application {
+            client_ids: vec![id.to_owned()],
+            all,
+            scopes: scopes.to_vec(),
+        };
+        Clients::new(
+            vec![credential("all", "s1"), credential("some", "s2"), credential("none", "s3")],
+            &[application("all", true, &[]), application("some", false, &[Scope::Consume])],
+            Terms { expiry: 3_600, leeway: 0 },
+        )
+    }
+
+    fn ask(value: &str) -> Result<Client, Problem> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a value"));
+        clients().authenticate(&headers, NOW)
+    }
+
+    #[track_caller]
+    fn refused(value: &str, code: &str) {
+        let problem = ask(value).expect_err(value);
+        assert_eq!((problem.status.as_u16(), problem.code), (403, code), "{value}");
+    }
+
+    #[test]
+    fn clients_have_the_rights_of_their_applications() {
+        let token = |id: &str, secret: &str| {
+            let claims = ZgwClaims::of_client(id, NOW.as_seconds(), 60);
+            format!("Bearer {}", sign(secret.as_bytes(), &claims))
+        };
+        let all = ask(&token("all", "s1")).expect("let in");
+        assert!(all.may(&[Scope::Consume]) && all.may(&[Scope::Publish]));
+        let some = ask(&token("some", "s2")).expect("let in");
+        assert!(some.may(&[Scope::Publish, Scope::Consume]) && !some.may(&[Scope::Publish]));
+        assert!(!ask(&token("none", "s3")).expect("let in").may(&[Scope::Consume]));
+        refused(&token("all", "s2"), "invalid-jwt-signature");
+        refused(&token("other", "s1"), "invalid-client-identifier");
+    }
+
+    #[test]
+    fn every_refusal_has_its_code() {
+        let claims = |at: i64| ZgwClaims { exp: None, ..ZgwClaims::of_client("all", at, 0) };
+        let bearer = |claims: &ZgwClaims| format!("Bearer {}", sign(b"s1", claims));
+        let now = NOW.as_seconds();
+        refused("Basic YTpi", "permission_denied");
+        refused("Bearer", "permission_denied");
+        refused("Bearer x", "jwt-decode-error");
+        refused(&bearer(&claims(now - 3_600)), "jwt-expired");
+        assert!(ask(&bearer(&claims(now - 3_599))).is_ok());
+        assert!(ask(&bearer(&claims(now + 900))).is_ok(), "a clock ahead is only warned of");
+        refused(&bearer(&ZgwClaims { iat: None, ..claims(now) }), "jwt-missing-iat-claim");
+        refused(&bearer(&ZgwClaims { exp: Some(now), ..claims(now) }), "jwt-expiredsignatureerror");
+        let later = ZgwClaims { nbf: Some(now + 1), ..claims(now) };
+        refused(&bearer(&later), "jwt-immaturesignatureerror");
+        let nobody = ZgwClaims { client_id: String::new(), ..claims(now) };
+        refused(&bearer(&nobody), "missing-client-identifier");
+        // {"alg":"none"}.{"client_id":"all","iat":1}.
+        let none = "Bearer eyJhbGciOiJub25lIn0.eyJjbGllbnRfaWQiOiJhbGwiLCJpYXQiOjF9.";
+        refused(none, "jwt-invalidalgorithmerror");
+        let problem = clients().authenticate(&HeaderMap::new(), NOW).expect_err("no header");
+        assert_eq!(problem.code, "permission_denied");
+    }
+}

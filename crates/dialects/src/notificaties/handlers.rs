@@ -1,0 +1,339 @@
+//! What each path does.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use posthorn_domain::{Event, EventId, ProfileName, TenantId, TopicName};
+use posthorn_engine::{Engine, Error, Published, SubscriptionChange, SubscriptionView};
+use serde_json::Value;
+use tracing::info;
+
+use super::Service;
+use super::abonnement::{Abonnement, filtered_names, subscription_name};
+use super::authentication::ways_of;
+use super::cloudevent::CloudEvent;
+use super::dispatch::{Answer, Call, created, json};
+use super::kanaal::Kanaal;
+use super::notificatie::{CLOUDEVENT, JSON, Notificatie, event_type, unknown_kanaal};
+use super::probe::{Callback, check_documentation};
+use super::problem::{Problem, bare, plain};
+use super::uuid::Uuid;
+
+fn ok(value: &Value) -> Answer {
+    Ok(json(StatusCode::OK, value))
+}
+
+fn nothing() -> Answer {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+// Kanalen.
+
+pub(super) fn list_kanalen(call: &Call) -> Answer {
+    let query = call.query(&["naam"])?;
+    let wanted = query.iter().find(|(_, naam)| !naam.is_empty()).map(|(_, naam)| naam);
+    let all = Kanaal::all(&call.service.engine, call.service.tenant);
+    let fitting = all.iter().filter(|kanaal| wanted.is_none_or(|naam| kanaal.naam == *naam));
+    ok(&fitting.map(|kanaal| kanaal.view(&call.base)).collect())
+}
+
+pub(super) fn read_kanaal(call: &Call, uuid: Uuid) -> Answer {
+    ok(&found_kanaal(&call.service, uuid)?.view(&call.base))
+}
+
+fn found_kanaal(service: &Service, uuid: Uuid) -> Result<Kanaal, Problem> {
+    Kanaal::found(&service.engine, service.tenant, uuid).ok_or_else(Problem::not_found)
+}
+
+/// The kanaal of a name. What this node does not know may have been made on another.
+async fn named_kanaal(service: &Service, naam: &str) -> Result<Option<Kanaal>, Problem> {
+    let known = || Kanaal::named(&service.engine, service.tenant, naam);
+    if let Some(kanaal) = known() {
+        return Ok(Some(kanaal));
+    }
+    service.engine.refresh_catalog().await?;
+    Ok(known())
+}
+
+pub(super) async fn create_kanaal(mut call: Call) -> Answer {
+    let (_, document) = call.document(JSON).await?;
+    let service = &call.service;
+    let (engine, tenant) = (&service.engine, service.tenant);
+    let kanaal = Kanaal::read(tenant, &document, None, false)?;
+    let _making = service.making.lock().await;
+    if named_kanaal(service, &kanaal.naam).await?.is_some() {
+        let reason = format!("There is a kanaal with the name {} already.", kanaal.naam);
+        return Err(Problem::field("naam", "unique", reason));
+    }
+    check_documentation(engine, tenant, &service.options, &kanaal.documentatie_link).await?;
+    kanaal.put(engine, tenant).await?;
+    info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_created");
+    Ok(created(&kanaal.view(&call.base), &kanaal.url(&call.base)))
+}
+
+pub(super) async fn update_kanaal(mut call: Call, uuid: Uuid, patch: bool) -> Answer {
+    let present = found_kanaal(&call.service, uuid)?;
+    let (_, document) = call.document(JSON).await?;
+    let service = &call.service;
+    let (engine, tenant) = (&service.engine, service.tenant);
+    let kanaal = Kanaal::read(tenant, &document, Some(&present), patch)?;
+    if kanaal.documentatie_link != present.documentatie_link {
+        check_documentation(engine, tenant, &service.options, &kanaal.documentatie_link).await?;
+    }
+    kanaal.put(engine, tenant).await?;
+    info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_updated");
+    ok(&kanaal.view(&call.base))
+}
+
+// Abonnementen.
+
+pub(super) fn list_abonnementen(call: &Call) -> Answer {
+    call.query(&[])?;
+    let engine = &call.service.engine;
+    let views = engine.catalog().subscriptions(call.service.tenant);
+    let all = views.iter().filter_map(|view| Abonnement::of(engine, view));
+    ok(&all.map(|(uuid, _, abonnement)| abonnement.view(&call.base, uuid)).collect())
+}
+
+pub(super) fn read_abonnement(call: &Call, uuid: Uuid) -> Answer {
+    let (_, _, abonnement) = found_abonnement(&call.service, uuid)?;
+    ok(&abonnement.view(&call.base, uuid))
+}
+
+/// An abonnement, whose it is, and its subscription.
+fn found_abonnement(
+    service: &Service,
+    uuid: Uuid,
+) -> Result<(Arc<SubscriptionView>, String, Abonnement), Problem> {
+    let view = subscription_of(&service.engine, service.tenant, uuid);
+    let view = view.ok_or_else(Problem::not_found)?;
+    let (_, client, abonnement) =
+        Abonnement::of(&service.engine, &view).ok_or_else(Problem::not_found)?;
+    Ok((view, client, abonnement))
+}
+
+fn subscription_of(engine: &Engine, tenant: TenantId, uuid: Uuid) -> Option<Arc<SubscriptionView>> {
+    engine.catalog().subscription_named(tenant, &subscription_name(uuid))
+}
+
+/// The same, when the caller may change it: only who made it may.
+fn own_abonnement(call: &Call, uuid: Uuid) -> Result<(Arc<SubscriptionView>, Abonnement), Problem> {
+    let (view, client, abonnement) = found_abonnement(&call.service, uuid)?;
+    if client != call.client.id {
+        return Err(Problem::forbidden(
+            "permission_denied",
+            "The abonnement was made by another client; only that one may change it.",
+        ));
+    }
+    Ok((view, abonnement))
+}
+
+pub(super) async fn create_abonnement(mut call: Call) -> Answer {
+    let (_, document) = call.document(JSON).await?;
+    let service = &call.service;
+    let (engine, tenant) = (&service.engine, service.tenant);
+    let abonnement = Abonnement::read(&document, None, false)?;
+    check(service, &abonnement, None).await?;
+    let uuid = Uuid::random(|| engine.dice());
+    let profile = &service.options.profile;
+    put_abonnement(engine, tenant, profile, uuid, &call.client.id, &abonnement).await?;
+    info!(subscription = %uuid, subscription_callback = abonnement.callback_url,
+        client_id = call.client.id, "subscription_created");
+    let url = format!("{}/abonnement/{uuid}", call.base);
+    Ok(created(&abonnement.view(&call.base, uuid), &url))
+}
+
+pub(super) async fn update_abonnement(mut call: Call, uuid: Uuid, patch: bool) -> Answer {
+    own_abonnement(&call, uuid)?;
+    let (_, document) = call.document(JSON).await?;
+    let (view, present) = own_abonnement(&call, uuid)?;
+    let service = &call.service;
+    let (engine, tenant) = (&service.engine, service.tenant);
+    let abonnement = Abonnement::read(&document, Some(&present), patch)?;
+    check(service, &abonnement, Some(&view)).await?;
+    let profile = &service.options.profile;
+    put_abonnement(engine, tenant, profile, uuid, &call.client.id, &abonnement).await?;
+    info!(subscription = %uuid, subscription_callback = abonnement.callback_url,
+        client_id = call.client.id, "subscription_updated");
+    ok(&abonnement.view(&call.base, uuid))
+}
+
+pub(super) async fn delete_abonnement(call: Call, uuid: Uuid) -> Answer {
+    let (view, _) = own_abonnement(&call, uuid)?;
+    let service = &call.service;
+    service.engine.delete_subscription(service.tenant, view.subscription.id).await?;
+    info!(subscription = %uuid, client_id = call.client.id, "subscription_deleted");
+    nothing()
+}
+
+/// Asks the callback, then looks for the kanalen.
+async fn check(
+    service: &Service,
+    abonnement: &Abonnement,
+    present: Option<&SubscriptionView>,
+) -> Result<(), Problem> {
+    let overrides = present.map(|view| &view.subscription.overrides);
+    let ways = match &abonnement.auth {
+        Some(auth) => auth.ways(),
+        None => overrides.map(ways_of).unwrap_or_default(),
+    };
+    let all = abonnement.overrides(&ways);
+    let certificate = all.get("auth").and_then(Value::as_array).and_then(|all| all.get(ways.len()));
+    let callback = Callback {
+        url: &abonnement.callback_url,
+        ways: &ways,
+        certificate: certificate.cloned(),
+        secrets: abonnement.auth.as_ref().map(|auth| auth.secrets()).unwrap_or_default(),
+        like: present.map(|view| view.subscription.id),
+    };
+    callback.check(&service.engine, service.tenant, &service.options).await?;
+    for group in &abonnement.kanalen {
+        named_kanaal(service, &group.naam).await?;
+    }
+    abonnement.check_kanalen(&service.engine, service.tenant)
+}
+
+/// Makes the abonnement of a UUID, or replaces it. Nothing of it is checked here but what the engine
+/// checks. Without `auth`, what is there authenticates as before.
+pub(crate) async fn put_abonnement(
+    engine: &Engine,
+    tenant: TenantId,
+    profile: &ProfileName,
+    uuid: Uuid,
+    client: &str,
+    abonnement: &Abonnement,
+) -> posthorn_engine::Result<()> {
+    let present = subscription_of(engine, tenant, uuid);
+    let ways = match (&abonnement.auth, &present) {
+        (Some(auth), _) => auth.ways(),
+        (None, Some(view)) => ways_of(&view.subscription.overrides),
+        (None, None) => Vec::new(),
+    };
+    let new = abonnement.subscription(tenant, profile, uuid, client, &ways)?;
+    match present {
+        Some(view) => {
+            let change = SubscriptionChange {
+                labels: Some(new.labels),
+                url: Some(new.url),
+                filter: new.filter,
+                profile: new.profile,
+                overrides: Some(new.overrides),
+                secrets: new.secrets,
+                // What was read and merged must still be there.
+                expected: Some(view.subscription.version),
+                ..SubscriptionChange::default()
+            };
+            engine.update_subscription(tenant, view.subscription.id, change).await?;
+        }
+        None => {
+            engine.create_subscription(tenant, new).await?;
+        }
+    }
+    Ok(())
+}
+
+// Messages.
+
+pub(super) async fn publish(mut call: Call) -> Answer {
+    call.service.engine.admission().publish(call.service.tenant)?;
+    let (body, document) = call.document(JSON).await?;
+    let service = &call.service;
+    let now = service.engine.now();
+    let refuse = |faults| Ok(json(StatusCode::BAD_REQUEST, &bare(faults)));
+    let message = match Notificatie::read(&document, now, service.options.leeway) {
+        Ok(message) => message,
+        Err(faults) => return refuse(&faults),
+    };
+    let kanaal = named_kanaal(service, &message.kanaal).await?;
+    if let Err(fault) = message.check(kanaal.as_ref()) {
+        return refuse(&[fault]);
+    }
+    let Some(kanaal) = kanaal else { return refuse(&[unknown_kanaal(&message.kanaal)]) };
+    if message.source.is_none() && wants_cloudevent(service, &message, &kanaal.topic)? {
+        tracing::error!(
+            channel_name = message.kanaal,
+            resource = message.resource,
+            action = message.actie,
+            "no_notification_source"
+        );
+        let reason = "The notification has no source, so that it cannot be sent as a CloudEvent, \
+                      and there is an abonnement that wants it so.";
+        return Err(Problem::field("source", "invalid", reason));
+    }
+    let id = Uuid::random(|| service.engine.dice());
+    let event = message.publish(kanaal.topic, &body, id);
+    match service.engine.publish(service.tenant, event).await {
+        Ok(published) => log_received(&message, &call, &published),
+        // Deleted since we looked.
+        Err(Error::UnknownTopic(_)) => return refuse(&[unknown_kanaal(&message.kanaal)]),
+        Err(other) => return Err(other.into()),
+    }
+    Ok(plain(StatusCode::CREATED, JSON, body))
+}
+
+fn log_received(message: &Notificatie, call: &Call, published: &Published) {
+    info!(event = %published.id, deliveries = published.deliveries,
+        channel_name = message.kanaal, resource = message.resource,
+        resource_url = message.resource_url, main_object_url = message.hoofd_object,
+        action = message.actie, client_id = call.client.id, "notification_received");
+}
+
+/// Whether some abonnement would get the message as a CloudEvent if it were one.
+fn wants_cloudevent(
+    service: &Service,
+    message: &Notificatie,
+    topic: &TopicName,
+) -> Result<bool, Problem> {
+    let imagined = Event {
+        id: EventId::from_bytes([0; 16]),
+        tenant: service.tenant,
+        topic: topic.clone(),
+        event_type: event_type("notificatie"),
+        attributes: message.attributes(),
+        key: None,
+        content_type: JSON.to_owned(),
+        payload: Bytes::from_static(br#"{"source":"somebody"}"#),
+        accepted_at: service.engine.now(),
+    };
+    let matching = service.engine.catalog().matches(&imagined)?;
+    Ok(matching.iter().any(|view| {
+        let policy = view.policy.as_ref().ok();
+        policy.is_some_and(|policy| policy.request.alternative.as_deref() == Some(CLOUDEVENT))
+    }))
+}
+
+pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
+    call.service.engine.admission().publish(call.service.tenant)?;
+    let (body, document) = call.document(CLOUDEVENT).await?;
+    let service = &call.service;
+    let event = CloudEvent::read(&document)?;
+    let filtered = filtered_names(&service.engine, service.tenant);
+    let publish = event.publish(&body, &filtered);
+    let echo = publish.payload.clone();
+    match service.engine.publish(service.tenant, publish).await {
+        Ok(published) => info!(event = %published.id, deliveries = published.deliveries,
+            repeated = published.duplicate, client_id = call.client.id, "cloudevent_received"),
+        Err(Error::KeyReused { .. }) => {
+            let reason = "There was another CloudEvent with this id and source.";
+            return Err(Problem::field(super::problem::NO_FIELD, "unique", reason));
+        }
+        Err(other) => return Err(other.into()),
+    }
+    Ok(plain(StatusCode::CREATED, CLOUDEVENT, echo))
+}
+
+/// Notifications to ourselves, of changed rights. Ours are in the configuration, so there is nothing to
+/// do; the sender must not be made to try again.
+pub(super) async fn receive(mut call: Call) -> Answer {
+    let (_, document) = call.document(JSON).await?;
+    let now = call.service.engine.now();
+    if let Err(faults) = Notificatie::read(&document, now, call.service.options.leeway) {
+        return Err(Problem::invalid(faults));
+    }
+    nothing()
+}

@@ -1,0 +1,129 @@
+//! Rehearsals: a request to a receiver outside of any delivery. A test of a subscription is one; so is
+//! the question whether a receiver answers at all, before its subscription is written down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use posthorn_domain::{
+    AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
+    ProfileName, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
+    policy::profiles,
+};
+use posthorn_store::Work;
+
+use crate::catalog::SubscriptionView;
+use crate::courier::work_outside;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::request::{self, BuildError};
+use crate::subscriptions::SecretInput;
+use crate::tokens::{TokenError, Way};
+
+/// A request that would be made for a subscription that is not there, or not so.
+#[derive(Clone, Debug, Default)]
+pub struct Rehearsal {
+    /// Where to.
+    pub url: String,
+    /// The policy it would have.
+    pub profile: Option<ProfileName>,
+    /// What it would change in that policy.
+    pub overrides: serde_json::Value,
+    /// The secrets it would have.
+    pub secrets: Vec<SecretInput>,
+    /// A subscription whose secrets it has besides.
+    pub like: Option<SubscriptionId>,
+    /// The media type of the body.
+    pub content_type: String,
+    /// The body.
+    pub payload: Bytes,
+}
+
+impl Engine {
+    /// Makes one request, now, once, and keeps nothing of it. A policy or URL that can never work is
+    /// an error; everything else is the outcome. Gates are not asked.
+    pub async fn rehearse(&self, tenant: TenantId, rehearsal: Rehearsal) -> Result<AttemptOutcome> {
+        let inner = &self.inner;
+        let now = self.now();
+        let url = inner.around.transport.check_url(&rehearsal.url)?;
+        let profile = match rehearsal.profile {
+            Some(profile) => profile,
+            None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
+        };
+        let policy =
+            Arc::new(self.catalog().profile(tenant, &profile)?.patched(&rehearsal.overrides)?);
+        let (id, mut secrets) = match rehearsal.like {
+            // Sealed secrets belong to their subscription, so the rehearsal goes by its id.
+            Some(id) => (id, self.catalog().subscription(tenant, id)?.subscription.secrets.clone()),
+            None => (inner.chance.subscription_id(now), Vec::new()),
+        };
+        for secret in &rehearsal.secrets {
+            secrets.retain(|old| old.name != secret.name);
+            secrets.push(self.seal(tenant, id, secret, now)?);
+        }
+        let subscription = Subscription {
+            id,
+            tenant,
+            name: None,
+            description: String::new(),
+            labels: Labels::default(),
+            destination: Destination::Webhook { url },
+            filter: Filter::everything(),
+            profile,
+            overrides: rehearsal.overrides,
+            secrets,
+            status: SubscriptionStatus::Active,
+            created_at: now,
+            updated_at: now,
+            version: CatalogVersion(0),
+        };
+        let vault = Arc::clone(&inner.vault);
+        let view = SubscriptionView::new(subscription, Ok(Arc::clone(&policy)), vault);
+        let work = self.made_up(&view, &rehearsal.content_type, rehearsal.payload);
+        let failed = |code, detail| Ok(AttemptOutcome::Failed { code, detail });
+        let way = Way { transport: &*inner.around.transport, clock: &*inner.clock };
+        let token = match inner.around.tokens.for_attempt(&way, &view, &policy).await {
+            Ok(token) => token,
+            Err(TokenError::Secret(detail)) => return failed(FailureCode::AuthUnavailable, detail),
+            Err(TokenError::Unavailable(detail)) => {
+                return failed(FailureCode::TokenUnavailable, detail);
+            }
+        };
+        let text = token.as_ref().map(crate::tokens::Lent::text);
+        match request::build(&inner.catalog, &view, &policy, &work, text, now) {
+            Ok((outbound, told)) => {
+                let mut outcome = inner.around.transport.send(outbound).await;
+                told.remove_from(&mut outcome);
+                Ok(outcome)
+            }
+            Err(BuildError::Request(detail)) => failed(FailureCode::RequestInvalid, detail),
+            Err(BuildError::Url(detail)) => failed(FailureCode::UrlRefused, detail),
+            Err(BuildError::Auth(detail)) => failed(FailureCode::AuthUnavailable, detail),
+            Err(BuildError::Certificate(missing)) => {
+                Err(Error::Certificate { field: "policy.auth", problem: missing.to_string() })
+            }
+        }
+    }
+
+    /// Work that was never accepted.
+    pub(crate) fn made_up(
+        &self,
+        view: &SubscriptionView,
+        content_type: &str,
+        payload: Bytes,
+    ) -> Work {
+        let now = self.now();
+        let event = Event {
+            id: self.inner.chance.event_id(now),
+            tenant: view.subscription.tenant,
+            topic: TopicName::new("posthorn.test").expect("a valid name"),
+            event_type: EventType::new("posthorn.test").expect("a valid type"),
+            attributes: BTreeMap::new(),
+            key: None,
+            content_type: content_type.to_owned(),
+            payload,
+            accepted_at: now,
+        };
+        work_outside(&self.inner.chance, view, event, now)
+    }
+}
