@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, put};
@@ -130,21 +131,21 @@ async fn list(State(dialect): State<Arc<Dialect>>, request: Request<Body>) -> Re
 
 async fn subscribe(
     State(dialect): State<Arc<Dialect>>,
-    id: Option<Path<String>>,
+    id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.subscribe(&parts, id.map(|Path(id)| id)).await;
+    let answer = dialect.subscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("subscribe", answer.unwrap_or_else(Refusal::into))
 }
 
 async fn unsubscribe(
     State(dialect): State<Arc<Dialect>>,
-    id: Option<Path<String>>,
+    id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.unsubscribe(&parts, id.map(|Path(id)| id)).await;
+    let answer = dialect.unsubscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("unsubscribe", answer.unwrap_or_else(Refusal::into))
 }
 
