@@ -110,19 +110,22 @@ fn each_batch_is_sent_once_and_in_order_whichever_node_it_was_announced_on() {
 #[test]
 fn a_killed_node_keeps_its_lock_and_another_one_sends_after_its_end() {
     let (database, stage) = (database(), Stage::new());
-    let policy = "{limits: {connect: 2s, tls: 2s, response: 5s, total: 6s}, lease: {time: 10s}, \
+    let policy = "{limits: {connect: 2s, tls: 2s, response: 9s, total: 10s}, lease: {time: 14s}, \
                   log: {before: 'calling {subscription.name}'}}";
     let mut nodes = three(&database, &stage, policy);
     let backends = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     for (name, backend) in ["DE", "NL"].into_iter().zip(&backends) {
         Country::register(&nodes[0].1, name).subscribe(&nodes[0].1, name, backend);
     }
-    backends[0].script(|nth, _| (Duration::from_secs(if nth == 0 { 4 } else { 0 }), 200));
+    backends[0].script(|nth, _| (Duration::from_secs(if nth == 0 { 8 } else { 0 }), 200));
     announce(&nodes[0].1, "1");
     let first = backends[0].wait_for(1)[0].at;
     let sender = eventually("the sender's line", || {
         nodes.iter().position(|(_, server)| server.running.stderr().contains("calling DE"))
     });
+    // The other country's is written down before anybody dies.
+    let first_node = &nodes[0].1;
+    eventually("one delivery", || (first_node.ask(&["stats"])["delivered"] == 1).then_some(()));
     let (_home, mut killed) = nodes.remove(sender);
     killed.running.signal("KILL");
     killed.running.wait();
@@ -133,7 +136,7 @@ fn a_killed_node_keeps_its_lock_and_another_one_sends_after_its_end() {
     eventually("all deliveries", || (survivor.ask(&["stats"])["delivered"] == 4).then_some(()));
     assert_eq!(backends[0].tags(), ["1", "1", "2"]);
     let waited = seen[1].at.duration_since(first);
-    assert!(waited > Duration::from_secs(8), "the lock of 10 s held for {waited:?}");
+    assert!(waited > Duration::from_secs(12), "the lock of 14 s held for {waited:?}");
     let other = backends[1].seen();
     assert!(other[1].at < seen[1].at, "another country did not wait");
     assert_eq!(backends[1].tags(), ["1", "2"]);
