@@ -7,6 +7,7 @@ mod house;
 mod limits;
 mod management;
 mod nodes;
+mod notificaties;
 mod profiles;
 mod signing;
 mod tenants;
