@@ -5,4 +5,5 @@
 //! profile a system names; a dialect only translates between its wire and the engine's words.
 
 mod document;
+pub mod efgs;
 pub mod notificaties;

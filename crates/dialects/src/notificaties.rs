@@ -29,6 +29,8 @@ mod notificatie;
 mod openapi;
 mod probe;
 mod problem;
+pub mod settings;
+mod setup;
 mod uuid;
 
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use posthorn_sealing::jwt::Terms;
 use tokio::sync::Mutex;
 
 pub use access::{Application, Credential, Scope};
+pub use setup::Setup;
 
 use access::Clients;
 
@@ -70,6 +73,19 @@ pub struct Options {
     pub applications: Vec<Application>,
     /// The largest body.
     pub body_bytes: usize,
+    /// What is to be there from the start.
+    pub setup: Setup,
+}
+
+/// Why the API cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine could not do it.
+    #[error(transparent)]
+    Engine(#[from] posthorn_engine::Error),
+    /// What was declared cannot be made so.
+    #[error("setup_configuration: {0}")]
+    Setup(String),
 }
 
 /// What all requests share.
@@ -89,7 +105,7 @@ pub async fn router(
     engine: Engine,
     mut options: Options,
     failures: Arc<Failures>,
-) -> posthorn_engine::Result<axum::Router> {
+) -> Result<axum::Router, StartError> {
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
     engine.catalog().profile(tenant, &options.profile)?;
     if engine.catalog().topic(tenant, &cloudevent::topic()).is_err() {
@@ -97,6 +113,13 @@ pub async fn router(
         let labels = Labels::default();
         engine.put_topic(tenant, cloudevent::topic(), description, Vec::new(), labels).await?;
     }
+    let setup = std::mem::take(&mut options.setup);
+    for section in &setup.ignored {
+        tracing::warn!(section, "a section of the setup_configuration file means nothing here");
+    }
+    setup.apply(&engine, tenant, &options).await?;
+    options.credentials.extend(setup.credentials);
+    options.applications.extend(setup.applications);
     let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
     let credentials = std::mem::take(&mut options.credentials);
     let clients = Clients::new(credentials, &options.applications, terms);

@@ -11,6 +11,8 @@ use crate::{DeliveryId, Span, Timestamp};
 pub enum FailureCode {
     /// The URL itself is not allowed.
     UrlNotAllowed,
+    /// A rule of the policy refuses the URL.
+    UrlRefused,
     /// The name does not resolve.
     DnsFailed,
     /// The name did not resolve in time.
@@ -39,6 +41,8 @@ pub enum FailureCode {
     ResponseHeadTooLarge,
     /// The request could not be built: template, header or secret trouble.
     RequestInvalid,
+    /// The policy has no path for events of this family, or has switched them off.
+    FamilyNotRouted,
     /// A secret or identity the policy asks for is missing.
     AuthUnavailable,
     /// The client certificate the policy asks for is missing, revoked, out of date or cannot be
@@ -52,8 +56,9 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 19] = [
+    pub const ALL: [FailureCode; 21] = [
         Self::UrlNotAllowed,
+        Self::UrlRefused,
         Self::DnsFailed,
         Self::DnsTimeout,
         Self::AddressNotAllowed,
@@ -68,6 +73,7 @@ impl FailureCode {
         Self::ProtocolError,
         Self::ResponseHeadTooLarge,
         Self::RequestInvalid,
+        Self::FamilyNotRouted,
         Self::AuthUnavailable,
         Self::CertificateUnavailable,
         Self::TokenUnavailable,
@@ -78,6 +84,7 @@ impl FailureCode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UrlNotAllowed => "url_not_allowed",
+            Self::UrlRefused => "url_refused",
             Self::DnsFailed => "dns_failed",
             Self::DnsTimeout => "dns_timeout",
             Self::AddressNotAllowed => "address_not_allowed",
@@ -92,6 +99,7 @@ impl FailureCode {
             Self::ProtocolError => "protocol_error",
             Self::ResponseHeadTooLarge => "response_head_too_large",
             Self::RequestInvalid => "request_invalid",
+            Self::FamilyNotRouted => "family_not_routed",
             Self::AuthUnavailable => "auth_unavailable",
             Self::CertificateUnavailable => "certificate_unavailable",
             Self::TokenUnavailable => "token_unavailable",
@@ -104,12 +112,26 @@ impl FailureCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
+    /// Whether the URL was refused, so that nothing was sent anywhere.
+    pub const fn refuses_url(self) -> bool {
+        matches!(
+            self,
+            Self::UrlNotAllowed
+                | Self::UrlRefused
+                | Self::DnsFailed
+                | Self::DnsTimeout
+                | Self::AddressNotAllowed
+        )
+    }
+
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
     /// Only such failures count for the breaker.
     pub const fn blames_receiver(self) -> bool {
         !matches!(
             self,
-            Self::RequestInvalid
+            Self::UrlRefused
+                | Self::RequestInvalid
+                | Self::FamilyNotRouted
                 | Self::AuthUnavailable
                 | Self::CertificateUnavailable
                 | Self::TokenUnavailable
@@ -166,4 +188,16 @@ pub struct Attempt {
     pub response: Bytes,
     /// True when the result arrived after the shard had moved on: kept for audit, changed nothing.
     pub late: bool,
+}
+
+impl Attempt {
+    /// What came of it in one line, without a word of the receiver's own and without anything that
+    /// tells of the network: safe to show to whoever may see the delivery.
+    pub fn summary(&self) -> String {
+        match (self.status, self.failure) {
+            (Some(status), _) => format!("HTTP {status}"),
+            (None, Some(code)) => format!("no answer: {}", code.as_str()),
+            (None, None) => "no answer".to_owned(),
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{OnClosed, OnExhausted, OnPermanent, Policy, Verdict};
+use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
     AttemptOutcome, DeliveryId, EventId, LaneKey, Shard, SubscriptionId, TenantId, Timestamp,
 };
@@ -178,8 +178,12 @@ pub enum SubscriptionEffect {
     DisableGone,
     /// It is disabled: a delivery was exhausted and the policy says so.
     DisableExhausted,
+    /// It is disabled: its URL was refused and the policy says so.
+    DisableRefused,
     /// It is deleted: a delivery was exhausted and the policy says so.
     Delete,
+    /// It is deleted: its URL was refused and the policy says so.
+    DeleteRefused,
 }
 
 /// Why an input is not possible in the present state.
@@ -236,6 +240,23 @@ pub fn step(
 }
 
 fn attempted(
+    delivery: &Delivery,
+    outcome: &AttemptOutcome,
+    policy: &Policy,
+    now: Timestamp,
+    dice: u64,
+) -> Step {
+    let step = judged(delivery, outcome, policy, now, dice);
+    let refused = matches!(outcome, AttemptOutcome::Failed { code, .. } if code.refuses_url());
+    let effect = match policy.url.on_refused {
+        OnRefused::DisableSubscription if refused => SubscriptionEffect::DisableRefused,
+        OnRefused::DeleteSubscription if refused => SubscriptionEffect::DeleteRefused,
+        _ => return step,
+    };
+    Step { subscription: effect, ..step }
+}
+
+fn judged(
     delivery: &Delivery,
     outcome: &AttemptOutcome,
     policy: &Policy,

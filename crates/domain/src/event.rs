@@ -54,6 +54,12 @@ pub enum AttributesError {
 }
 
 impl Event {
+    /// Its family: the type up to the first dot, e.g. `user` of `user.created`.
+    pub fn family(&self) -> &str {
+        let text = self.event_type.as_str();
+        text.split_once('.').map_or(text, |(family, _)| family)
+    }
+
     /// Checks attributes against the limits.
     pub fn check_attributes(attributes: &BTreeMap<String, String>) -> Result<(), AttributesError> {
         if attributes.len() > ATTRIBUTES_MAX {

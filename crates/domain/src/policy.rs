@@ -7,12 +7,16 @@
 mod auth;
 mod classify;
 pub mod headers;
+mod log;
 pub mod profiles;
 mod request;
 mod schedule;
 mod status;
 #[cfg(test)]
 mod tests;
+mod values;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,14 +29,19 @@ pub use auth::{
     ZgwJwt,
 };
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
-pub use request::{BodySource, Method, RequestPolicy};
+pub use log::LogTemplates;
+pub use request::{BodySource, FamilyPath, Method, RequestPolicy, Route};
 pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};
 pub use status::StatusSet;
+pub use values::{NamedValue, WithValues};
 
 /// Every knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
+    /// Values that every template may use as `{values.NAME}`: said once, changed in one place.
+    #[serde(default)]
+    pub values: BTreeMap<String, NamedValue>,
     /// What a subscription's URL must be like, besides what the guard demands of all.
     pub url: UrlPolicy,
     /// What the request looks like.
@@ -75,11 +84,30 @@ pub struct UrlPolicy {
     pub query: bool,
     /// Whether its host must resolve, to allowed addresses only, already when it is written down.
     pub resolve: bool,
+    /// What follows when it is refused before an attempt.
+    pub on_refused: OnRefused,
+}
+
+/// What follows when a URL is refused before an attempt: by the guard, by these rules, or because its
+/// host does not resolve or leads to a closed address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRefused {
+    /// What the guard refuses whatever the host resolves to is given up at once; the rest is a failed
+    /// attempt.
+    #[default]
+    GiveUp,
+    /// It is a failed attempt, whatever the reason.
+    Retry,
+    /// A failed attempt, and the subscription is disabled; its pending work is kept.
+    DisableSubscription,
+    /// The subscription is deleted with all its pending work.
+    DeleteSubscription,
 }
 
 impl Default for UrlPolicy {
     fn default() -> Self {
-        Self { https_only: false, query: true, resolve: false }
+        Self { https_only: false, query: true, resolve: false, on_refused: OnRefused::GiveUp }
     }
 }
 
@@ -228,21 +256,6 @@ pub struct Lease {
     pub durable: bool,
 }
 
-/// Extra log lines, for operators who search for exact texts.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogTemplates {
-    /// The field that carries the text; `message` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-    /// Logged before each attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Template>,
-    /// Logged after each attempt without success; may use `{response.body}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Template>,
-}
-
 /// What is wrong with a policy, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
@@ -277,8 +290,10 @@ impl Policy {
 
     /// Refuses what can never work.
     pub fn validate(&self) -> Result<(), PolicyError> {
+        values::validate(&self.values)?;
         self.schedule.validate()?;
         self.request.validate()?;
+        self.log.validate()?;
         self.limits.validate()?;
         for auth in &self.auth {
             auth.validate()?;

@@ -1,6 +1,7 @@
 //! Texts with `{placeholders}`, for URLs, headers, query parameters and log lines.
 //!
-//! There is no logic in templates: a placeholder is replaced by what it names, `{{` is a brace.
+//! There is no logic in templates: a placeholder is replaced by what it names, `{{` is a brace. Several
+//! names with bars between them stand for the first that has a value, as in `{event.key|event.id}`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +25,8 @@ pub struct Template {
 #[derive(Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Name(String),
+    /// The names of a placeholder, at least one; the first that has a value counts.
+    Names(Vec<String>),
 }
 
 /// What is wrong with a template.
@@ -52,9 +54,9 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Name(name) => match values.lookup(name) {
+                Part::Names(names) => match names.iter().find_map(|name| values.lookup(name)) {
                     Some(value) => out.push_str(&escape(&value)),
-                    None => return Err(TemplateError::Missing(name.clone())),
+                    None => return Err(TemplateError::Missing(names.join("|"))),
                 },
             }
         }
@@ -68,9 +70,9 @@ impl Template {
 
     /// The placeholders it uses.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Name(name) => Some(name.as_str()),
-            Part::Text(_) => None,
+        self.parts.iter().flat_map(|part| match part {
+            Part::Names(names) => names.iter().map(String::as_str),
+            Part::Text(_) => [].iter().map(String::as_str),
         })
     }
 }
@@ -98,13 +100,14 @@ impl FromStr for Template {
                         }
                     }
                     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-                    if name.is_empty() || !name.chars().all(plain) {
+                    let names: Vec<String> = name.split('|').map(str::to_owned).collect();
+                    if names.iter().any(|name| name.is_empty() || !name.chars().all(plain)) {
                         return Err(TemplateError::Name(name));
                     }
                     if !text.is_empty() {
                         parts.push(Part::Text(std::mem::take(&mut text)));
                     }
-                    parts.push(Part::Name(name));
+                    parts.push(Part::Names(names));
                 }
                 '}' => return Err(TemplateError::Brace(source.to_owned())),
                 c => text.push(c),
@@ -163,5 +166,9 @@ mod tests {
         check("close}", Err(()));
         check("{}", Err(()));
         check("{a b}", Err(()));
+        check("{nothing|event.id}/{event.id|nothing}", Ok("e+1/e+1"));
+        for bad in ["{nothing|neither}", "{|}", "{event.id|}", "{|event.id}", "{event.id||b}"] {
+            check(bad, Err(()));
+        }
     }
 }

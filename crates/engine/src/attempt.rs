@@ -4,17 +4,18 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use posthorn_domain::policy::{Gate, Policy};
+use posthorn_domain::policy::{Gate, OnClosed, Policy, Route};
 use posthorn_domain::{
     Answer, AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Span, SubscriptionId, Timestamp,
 };
 use posthorn_store::Work;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::info;
 
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
-use crate::request::{self, AttemptLookup, BuildError};
+use crate::policy_log;
+use crate::request::{self, AttemptLookup, BuildError, percent_encode};
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
@@ -92,10 +93,19 @@ fn failed(code: FailureCode, detail: String) -> Ended {
 }
 
 async fn attempt(around: &Surroundings, job: &Job) -> Ended {
+    if let Some(problem) = not_routed(job) {
+        return failed(FailureCode::FamilyNotRouted, problem);
+    }
     if let Some(gate) = &job.policy.gate {
         match ask(around, job, gate).await {
             Ok(true) => {}
-            Ok(false) => return Ended::GateClosed,
+            Ok(false) => {
+                if gate.on_closed == OnClosed::DeadLetter {
+                    let delivery = job.work.delivery.id;
+                    info!(%delivery, "the gate is closed: nothing was sent, and it is a dead letter");
+                }
+                return Ended::GateClosed;
+            }
             Err(detail) => return failed(FailureCode::RequestInvalid, detail),
         }
     }
@@ -111,9 +121,10 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
     let built = request::build(&around.catalog, &job.view, &job.policy, &job.work, text, now);
-    let mut outbound = match built {
-        Ok(outbound) => outbound,
+    let (mut outbound, told) = match built {
+        Ok(built) => built,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
+        Err(BuildError::Url(detail)) => return failed(FailureCode::UrlRefused, detail),
         Err(BuildError::Auth(detail)) => return failed(FailureCode::AuthUnavailable, detail),
         Err(BuildError::Certificate(missing)) => {
             return failed(FailureCode::CertificateUnavailable, missing.to_string());
@@ -137,21 +148,37 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     if overtaken {
         return Ended::Overtaken;
     }
-    log_before(job, now);
-    let outcome = around.transport.send(outbound).await;
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, now);
+    policy_log::before(job, &values);
+    let mut outcome = around.transport.send(outbound).await;
+    told.remove_from(&mut outcome);
     if let (Some(token), AttemptOutcome::Answered(Answer { status: 401, .. })) = (&token, &outcome)
     {
         around.tokens.refused(token);
     }
-    log_failure(job, now, &outcome);
+    policy_log::failure(job, &values, &outcome);
     Ended::Outcome(outcome)
+}
+
+/// Why events of this family are not sent; found out before anybody is asked anything.
+fn not_routed(job: &Job) -> Option<String> {
+    let family = job.work.event.family();
+    match job.policy.request.route(family) {
+        Route::Any | Route::Path(_) => None,
+        Route::Off => Some(format!(
+            "request.families switches the family `{family}` off; give it a path and redrive"
+        )),
+        Route::Unknown => Some(format!(
+            "request.families has no path for the family `{family}`; add one and redrive"
+        )),
+    }
 }
 
 /// Asks the gate. `Err` means the question itself could not be put together.
 async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, String> {
-    let now = around.clock.now();
-    let values = AttemptLookup { view: &job.view, work: &job.work, now };
-    let url = gate.url.render(&values, str::to_owned).map_err(|e| format!("gate.url: {e}"))?;
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, around.clock.now());
+    let encode = |text: &str| percent_encode(text).into_owned();
+    let url = gate.url.render(&values, encode).map_err(|e| format!("gate.url: {e}"))?;
     let problem = |e: UrlProblem| format!("gate.url: {e}");
     let endpoint = Endpoint::new(around.transport.check_url(&url).map_err(problem)?);
     endpoint.parts().check_scheme(&job.policy.url).map_err(problem)?;
@@ -191,49 +218,4 @@ fn is_open(gate: &Gate, answer: &Answer) -> bool {
         *found == expect.equals
             || (expect.text_is_fine && found.as_str() == Some(&expect.equals.to_string()))
     })
-}
-
-fn log_before(job: &Job, now: Timestamp) {
-    if let Some(template) = &job.policy.log.before {
-        let values = AttemptLookup { view: &job.view, work: &job.work, now };
-        match template.render(&values, str::to_owned) {
-            Ok(text) => info!(mt = %text, event_type = %job.work.event.event_type, "{text}"),
-            Err(e) => warn!(error = %e, "the log template of a policy cannot be filled in"),
-        }
-    }
-}
-
-/// The lookup of a failure line: everything of the attempt, and the response.
-struct FailureLookup<'a>(AttemptLookup<'a>, &'a AttemptOutcome);
-
-impl posthorn_domain::Lookup for FailureLookup<'_> {
-    fn lookup(&self, name: &str) -> Option<std::borrow::Cow<'_, str>> {
-        match (name, self.1) {
-            ("response.body", AttemptOutcome::Answered(answer)) => {
-                Some(String::from_utf8_lossy(&answer.body))
-            }
-            ("response.body", AttemptOutcome::Failed { code, .. }) => Some(code.as_str().into()),
-            ("response.status", AttemptOutcome::Answered(answer)) => {
-                Some(answer.status.to_string().into())
-            }
-            ("response.status", AttemptOutcome::Failed { .. }) => Some("none".into()),
-            _ => self.0.lookup(name),
-        }
-    }
-}
-
-fn log_failure(job: &Job, now: Timestamp, outcome: &AttemptOutcome) {
-    if let AttemptOutcome::Answered(answer) = outcome
-        && job.policy.success.contains(answer.status)
-    {
-        return;
-    }
-    debug!(delivery = %job.work.delivery.id, ?outcome, "an attempt did not succeed");
-    if let Some(template) = &job.policy.log.failure {
-        let values = AttemptLookup { view: &job.view, work: &job.work, now };
-        match template.render(&FailureLookup(values, outcome), str::to_owned) {
-            Ok(text) => warn!(mt = %text, event_type = %job.work.event.event_type, "{text}"),
-            Err(e) => warn!(error = %e, "the log template of a policy cannot be filled in"),
-        }
-    }
 }

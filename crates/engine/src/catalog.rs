@@ -168,6 +168,7 @@ impl Catalog {
         let matches = named
             .chain(&tenant.any_topic)
             .filter(|view| view.subscription.filter.wants(&candidate))
+            .filter(|view| !view.switches_off(event))
             .cloned()
             .collect();
         Ok(Plan { version: tenant.version, matches })

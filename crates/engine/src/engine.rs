@@ -19,6 +19,7 @@ use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
 use crate::options::Options;
+use crate::outcomes::{OutcomeStream, Outcomes};
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::tokens::Tokens;
@@ -73,6 +74,7 @@ pub(crate) struct Inner {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     admission: Arc<Admission>,
+    outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
     services: Mutex<JoinSet<()>>,
@@ -96,6 +98,7 @@ impl Engine {
         let (failed, failures) = mpsc::unbounded_channel();
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
+        let outcomes = Outcomes::default();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let around = Arc::new(Surroundings {
@@ -124,6 +127,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
+            outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,
             services: Mutex::new(JoinSet::new()),
@@ -143,6 +147,7 @@ impl Engine {
             records,
             effects,
             admission: Arc::clone(&admission),
+            outcomes,
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
@@ -209,6 +214,11 @@ impl Engine {
     /// Who may publish right now.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.inner.admission
+    }
+
+    /// Deliveries as they end on this node, from now on. Bounded and lossy: for figures, not for truth.
+    pub fn outcomes(&self) -> OutcomeStream {
+        self.inner.outcomes.follow()
     }
 
     /// The present moment, by the engine's clock.

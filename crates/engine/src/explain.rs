@@ -91,6 +91,10 @@ fn reasons(view: &Arc<SubscriptionView>, event: &Event, candidate: &Candidate<'_
     }
     match view.subscription.filter.explain(candidate) {
         Some(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
+        None if view.switches_off(event) => vec![format!(
+            "its policy has switched the family `{}` off (request.families)",
+            event.family()
+        )],
         None => vec![
             "its present filter matches; it did not when the event was accepted, or the delivery \
              has been pruned"

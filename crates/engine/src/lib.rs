@@ -19,6 +19,7 @@
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * [`maintenance`] sweeps, prunes and advances redrives.
+//! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know
 //! No routes, no HTML, no SQL. Time comes from a [`Clock`](posthorn_domain::Clock) and tokio's
@@ -33,6 +34,7 @@ mod attempt;
 pub mod catalog;
 mod certificates;
 mod chance;
+mod courier;
 mod engine;
 mod error;
 mod explain;
@@ -43,8 +45,10 @@ mod membership;
 pub mod metrics;
 mod operator;
 mod options;
+mod outcomes;
 #[cfg(feature = "plant")]
 pub mod plant;
+pub mod policy_log;
 mod profiles;
 mod recorder;
 mod rehearsal;
@@ -62,12 +66,14 @@ pub use catalog::{
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
+pub use courier::{Courier, CourierParts};
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
 pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
 pub use options::Options;
+pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use rehearsal::Rehearsal;

@@ -52,6 +52,8 @@ pub const WAITING: &str = "posthorn_publishes_waiting";
 pub const COMMIT_WAIT_SECONDS: &str = "posthorn_commit_wait_seconds";
 /// 1 while publishes are refused because they cannot be stored fast enough.
 pub const OVERLOADED: &str = "posthorn_overloaded";
+/// Ends of deliveries that somebody who follows them was too slow to hear of.
+pub const OUTCOMES_MISSED: &str = "posthorn_outcomes_missed_total";
 /// Errors of the store, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_store_errors_total";
 
@@ -98,5 +100,6 @@ pub fn describe() {
         "From publish to commit, for the youngest event of each group"
     );
     describe_gauge!(OVERLOADED, "1 while publishes come faster than they can be stored");
+    describe_counter!(OUTCOMES_MISSED, "Ends of deliveries that a slow follower did not hear of");
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
 }

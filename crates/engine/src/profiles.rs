@@ -68,6 +68,7 @@ impl Engine {
             let subscription = &view.subscription;
             let fits = policy
                 .patched(&subscription.overrides)
+                .and_then(|whole| whole.check_complete().map(|()| whole))
                 .map_err(Error::from)
                 .and_then(|whole| check_secrets(&whole, &subscription.secrets));
             if let Err(e) = fits {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Delivery, DeliveryState, Destination, Event, EventType,
-    FailureCode, Filter, Labels, ProfileName, Subscription, SubscriptionId, SubscriptionStatus,
-    TenantId, TopicName, policy::profiles,
+    AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
+    ProfileName, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
+    policy::profiles,
 };
 use posthorn_store::Work;
 
 use crate::catalog::SubscriptionView;
+use crate::courier::work_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::request::{self, BuildError};
@@ -78,7 +79,7 @@ impl Engine {
         };
         let vault = Arc::clone(&inner.vault);
         let view = SubscriptionView::new(subscription, Ok(Arc::clone(&policy)), vault);
-        let work = self.made_up(tenant, id, &rehearsal.content_type, rehearsal.payload);
+        let work = self.made_up(&view, &rehearsal.content_type, rehearsal.payload);
         let failed = |code, detail| Ok(AttemptOutcome::Failed { code, detail });
         let way = Way { transport: &*inner.around.transport, clock: &*inner.clock };
         let token = match inner.around.tokens.for_attempt(&way, &view, &policy).await {
@@ -90,8 +91,13 @@ impl Engine {
         };
         let text = token.as_ref().map(crate::tokens::Lent::text);
         match request::build(&inner.catalog, &view, &policy, &work, text, now) {
-            Ok(outbound) => Ok(inner.around.transport.send(outbound).await),
+            Ok((outbound, told)) => {
+                let mut outcome = inner.around.transport.send(outbound).await;
+                told.remove_from(&mut outcome);
+                Ok(outcome)
+            }
             Err(BuildError::Request(detail)) => failed(FailureCode::RequestInvalid, detail),
+            Err(BuildError::Url(detail)) => failed(FailureCode::UrlRefused, detail),
             Err(BuildError::Auth(detail)) => failed(FailureCode::AuthUnavailable, detail),
             Err(BuildError::Certificate(missing)) => {
                 Err(Error::Certificate { field: "policy.auth", problem: missing.to_string() })
@@ -102,15 +108,14 @@ impl Engine {
     /// Work that was never accepted.
     pub(crate) fn made_up(
         &self,
-        tenant: TenantId,
-        subscription: SubscriptionId,
+        view: &SubscriptionView,
         content_type: &str,
         payload: Bytes,
     ) -> Work {
         let now = self.now();
         let event = Event {
             id: self.inner.chance.event_id(now),
-            tenant,
+            tenant: view.subscription.tenant,
             topic: TopicName::new("posthorn.test").expect("a valid name"),
             event_type: EventType::new("posthorn.test").expect("a valid type"),
             attributes: BTreeMap::new(),
@@ -119,21 +124,6 @@ impl Engine {
             payload,
             accepted_at: now,
         };
-        let delivery = Delivery {
-            id: self.inner.chance.delivery_id(now),
-            event: event.id,
-            subscription,
-            tenant,
-            lane: None,
-            seq: 0,
-            state: DeliveryState::Pending,
-            due_at: now,
-            attempts: 0,
-            budget_base: 0,
-            budget_began: now,
-            created_at: now,
-            ended_at: None,
-        };
-        Work { delivery, event: Arc::new(event) }
+        work_outside(&self.inner.chance, view, event, now)
     }
 }

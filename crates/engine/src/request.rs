@@ -4,13 +4,14 @@
 mod authenticate;
 mod certify;
 mod lookup;
+mod told;
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use posthorn_domain::policy::headers::{check_name, check_value};
-use posthorn_domain::policy::{BodySource, Policy, RequestPolicy};
+use posthorn_domain::policy::{BodySource, Policy, RequestPolicy, Route};
 use posthorn_domain::{
     Event, Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp, alternatives,
 };
@@ -20,13 +21,16 @@ use crate::catalog::certificates::NoCertificate;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
-pub(crate) use lookup::{AttemptLookup, EventLookup};
+pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
+pub(crate) use told::Told;
 
 /// Why a request could not be built. Always our side's trouble, never the receiver's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError {
     #[error("{0}")]
     Request(String),
+    #[error("url: {0}")]
+    Url(String),
     #[error("{0}")]
     Auth(String),
     #[error(transparent)]
@@ -47,7 +51,8 @@ pub(crate) fn secret_context(
     context
 }
 
-/// Builds the request of one attempt. `token` is the one its policy asks a token server for.
+/// Builds the request of one attempt, and what must not be written down of its answer. `token` is the
+/// one its policy asks a token server for.
 pub(crate) fn build(
     catalog: &Catalog,
     view: &SubscriptionView,
@@ -55,13 +60,10 @@ pub(crate) fn build(
     work: &Work,
     token: Option<&str>,
     now: Timestamp,
-) -> Result<Outbound, BuildError> {
-    let values = AttemptLookup { view, work, now };
+) -> Result<(Outbound, Told), BuildError> {
+    let values = AttemptLookup::new(view, policy, work, now);
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
-    view.endpoint
-        .parts()
-        .check(&policy.url)
-        .map_err(|e| BuildError::Request(format!("url: {}", e.message)))?;
+    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let (form, body) = match shape.body {
         BodySource::Payload => form(&work.event, shape.alternative.as_deref())?,
@@ -89,20 +91,25 @@ pub(crate) fn build(
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
         }
     }
-    authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
+    let told = authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
     let tls = certify::add(catalog, policy, view, now, &mut headers)?;
-    Ok(Outbound {
+    let path = match shape.route(work.event.family()) {
+        Route::Path(path) => Some(path),
+        _ => shape.path.as_ref(),
+    };
+    let outbound = Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
         endpoint: std::sync::Arc::clone(&view.endpoint),
-        path_and_query: path_and_query(shape, &view.endpoint.url, &values)?,
+        path_and_query: path_and_query(shape, path, &view.endpoint.url, &values)?,
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
         tls,
         body,
         deadlines: Deadlines::from(&policy.limits),
-    })
+    };
+    Ok((outbound, told))
 }
 
 /// The form of an event that a policy asks for: its content type and its bytes.
@@ -139,10 +146,11 @@ fn value(name: &str, text: &str) -> Result<HeaderValue, BuildError> {
 /// Path and query with the policy's additions; `None` when it adds nothing.
 fn path_and_query(
     shape: &RequestPolicy,
+    path: Option<&Template>,
     base: &str,
     values: &dyn Lookup,
 ) -> Result<Option<String>, BuildError> {
-    if shape.path.is_none() && shape.query.is_empty() {
+    if path.is_none() && shape.query.is_empty() {
         return Ok(None);
     }
     let render = |template: &Template| {
@@ -153,11 +161,11 @@ fn path_and_query(
     // The base is normalised: scheme, authority, path, and perhaps a query.
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let from_path = rest.find('/').map_or("/", |at| &rest[at..]);
-    let (path, query) = from_path.split_once('?').unwrap_or((from_path, ""));
-    let mut out = match &shape.path {
-        None => path.to_owned(),
+    let (root, query) = from_path.split_once('?').unwrap_or((from_path, ""));
+    let mut out = match path {
+        None => root.to_owned(),
         Some(template) => {
-            format!("{}/{}", path.trim_end_matches('/'), render(template)?.trim_start_matches('/'))
+            format!("{}/{}", root.trim_end_matches('/'), render(template)?.trim_start_matches('/'))
         }
     };
     let mut separator = '?';
@@ -207,10 +215,10 @@ mod tests {
     #[track_caller]
     fn check(base: &str, path: Option<&str>, query: &[(&str, &str)], expected: Option<&str>) {
         let mut shape = posthorn_domain::policy::profiles::default_profile().request;
-        shape.path = path.map(|p| p.parse().expect("a template"));
+        let path: Option<Template> = path.map(|p| p.parse().expect("a template"));
         shape.query =
             query.iter().map(|(k, v)| ((*k).to_owned(), v.parse().expect("a template"))).collect();
-        let built = path_and_query(&shape, base, &Nothing).expect("renders");
+        let built = path_and_query(&shape, path.as_ref(), base, &Nothing).expect("renders");
         assert_eq!(built.as_deref(), expected);
     }
 

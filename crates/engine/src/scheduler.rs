@@ -123,9 +123,11 @@ pub(crate) struct Parts {
     pub(crate) effects: mpsc::UnboundedSender<Effect>,
     /// Counts what ends.
     pub(crate) admission: Arc<crate::admission::Admission>,
+    /// Tells of what ends.
+    pub(crate) outcomes: crate::outcomes::Outcomes,
 }
 
-pub(crate) use outcome::Effect;
+pub(crate) use outcome::{Effect, history};
 pub(crate) use slots::Slot;
 pub(crate) use term::LeaseTerm;
 

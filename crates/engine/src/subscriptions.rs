@@ -1,5 +1,6 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
+mod ensure;
 mod secrets;
 
 use std::sync::Arc;
@@ -7,27 +8,29 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Epoch, Fence, Filter, Labels, NodeId, ProfileName,
-    Shard, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
     policy::{Auth, Policy, PolicyError, profiles},
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
-use crate::attempt::{self, Ended, Job};
+use crate::attempt::{self, Ended};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Endpoint, SubscriptionView};
+use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
-use crate::scheduler::{Effect, Slot};
+use crate::request::SubscriptionLookup;
+use crate::scheduler::Effect;
 use crate::tokens::token_endpoint;
 use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
-pub(crate) use secrets::check_secrets;
+pub(crate) use secrets::{check_secrets, seal};
 
 use secrets::check_signing;
 
@@ -101,7 +104,9 @@ impl Engine {
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
-        self.check_destination(tenant, &url, &policy).await?;
+        let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
+        self.check_destination(tenant, &known, &url, &policy).await?;
+        policy.check_complete()?;
         self.check_other_urls(&policy)?;
         let (secrets, made) =
             self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
@@ -132,9 +137,20 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
+    /// Checks a URL as it would be for a subscription, and normalises it.
+    pub fn check_url(&self, url: &str) -> Result<String> {
+        Ok(self.inner.around.transport.check_url(url)?)
+    }
+
     /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
     /// URLs, names that resolve, and certificates that exist.
-    async fn check_destination(&self, tenant: TenantId, url: &str, policy: &Policy) -> Result<()> {
+    async fn check_destination(
+        &self,
+        tenant: TenantId,
+        known: &SubscriptionLookup<'_>,
+        url: &str,
+        policy: &Policy,
+    ) -> Result<()> {
         let endpoint = Endpoint::new(url.to_owned());
         let parts = endpoint.parts();
         parts.check(&policy.url)?;
@@ -155,7 +171,7 @@ impl Engine {
             let purpose = if shown { Purpose::Show } else { Purpose::Name };
             let found = self
                 .catalog()
-                .client_certificate(tenant, choice, parts.host, purpose, now)
+                .client_certificate(tenant, choice, known, parts.host, purpose, now)
                 .map_err(missing("policy.auth"))?;
             if shown {
                 found.identity().map_err(|problem| Error::Certificate {
@@ -222,6 +238,7 @@ impl Engine {
                 .patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            policy.check_complete()?;
             self.check_other_urls(&policy)?;
             Ok(subscription)
         })
@@ -236,16 +253,28 @@ impl Engine {
         change: &SubscriptionChange,
         url: Option<&str>,
     ) -> Result<()> {
-        if url.is_none() && change.profile.is_none() && change.overrides.is_none() {
-            return Ok(());
-        }
         let view = self.catalog().subscription(tenant, id)?;
         let old = &view.subscription;
         let profile = change.profile.as_ref().unwrap_or(&old.profile);
         let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
         let policy = self.catalog().profile(tenant, profile)?.patched(overrides)?;
+        // Names and labels concern the destination only where they say whose certificate is shown.
+        let owners = policy.auth.iter().filter_map(|auth| auth.certificate()?.owner.as_ref());
+        let named = owners.flat_map(|owner| owner.names()).next().is_some();
+        let renamed = change.name.is_some() || change.labels.is_some();
+        if url.is_none()
+            && change.profile.is_none()
+            && change.overrides.is_none()
+            && !(renamed && named)
+        {
+            return Ok(());
+        }
+        let known = SubscriptionLookup {
+            name: change.name.as_ref().unwrap_or(&old.name).as_ref(),
+            labels: change.labels.as_ref().unwrap_or(&old.labels),
+        };
         let Destination::Webhook { url: present } = &old.destination;
-        self.check_destination(tenant, url.unwrap_or(present), &policy).await
+        self.check_destination(tenant, &known, url.unwrap_or(present), &policy).await
     }
 
     /// Refuses a token server that could never be reached or told a secret, and a gate that could
@@ -356,14 +385,10 @@ impl Engine {
         id: SubscriptionId,
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
-        let policy = view.policy.clone().map_err(|problem| {
-            Error::Policy(PolicyError { path: "profile".to_owned(), problem })
-        })?;
+        let policy = view.usable_policy()?;
         let payload = Bytes::from_static(br#"{"test":true}"#);
-        let work = self.made_up(tenant, id, "application/json", payload);
-        let fence =
-            Fence { shard: Shard::of(id), epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-        let job = Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None };
+        let work = self.made_up(&view, "application/json", payload);
+        let job = job_outside(view, policy, work);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),
@@ -381,8 +406,15 @@ impl Engine {
             SubscriptionEffect::DisableExhausted => {
                 self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
             }
-            SubscriptionEffect::Delete => {
-                info!(%subscription, "deleted: a delivery was exhausted and its policy says so");
+            SubscriptionEffect::DisableRefused => {
+                self.disable(tenant, subscription, "url_refused", "its URL was refused").await
+            }
+            SubscriptionEffect::Delete | SubscriptionEffect::DeleteRefused => {
+                let reason = match what {
+                    SubscriptionEffect::Delete => "a delivery was exhausted",
+                    _ => "its URL was refused",
+                };
+                info!(%subscription, reason, "deleted, as its policy says");
                 match self.delete_subscription(tenant, subscription).await {
                     Err(Error::NotFound(_)) => Ok(()),
                     other => other,

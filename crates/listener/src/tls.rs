@@ -88,6 +88,11 @@ impl Tls {
         Ok(Self { clients, config: ArcSwap::from_pointee(config) })
     }
 
+    /// Whether clients are asked for certificates at all.
+    pub fn asks(&self) -> bool {
+        self.clients != ClientCertificates::Off
+    }
+
     /// Uses another certificate from the next handshake on. When it cannot be used, nothing changes.
     pub fn replace(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), TlsError> {
         self.config.store(Arc::new(config(chain_pem, key_pem, self.clients)?));

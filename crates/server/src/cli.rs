@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, certificates, check, deliveries, events, explain, keys, listen, profiles,
-    send, subscriptions, tenants, topics, verify,
+    Context, backup, certificates, check, deliveries, events, explain, keys, listen, notificaties,
+    profiles, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
@@ -49,6 +49,9 @@ enum Command {
     /// List profiles, and change them while everything runs
     #[command(subcommand)]
     Profiles(profiles::Command),
+    /// What operators of the Notificaties API need
+    #[command(subcommand)]
+    Notificaties(notificaties::Command),
     /// List events, explain what became of one, publish one again
     #[command(subcommand)]
     Events(events::Command),
@@ -103,6 +106,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Topics(command) => topics::run(&context()?, &command).await?,
         Command::Subscriptions(command) => subscriptions::run(&context()?, command).await?,
         Command::Profiles(command) => profiles::run(&context()?, &command).await?,
+        Command::Notificaties(command) => notificaties::run(&context()?, &command).await?,
         Command::Events(command) => events::run(&context()?, &command).await?,
         Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
         Command::DeadLetters(command) => {

@@ -11,6 +11,7 @@ pub mod events;
 pub mod explain;
 pub mod keys;
 pub mod listen;
+pub mod notificaties;
 pub mod profiles;
 pub mod send;
 pub mod subscriptions;

@@ -10,6 +10,7 @@
 //! Nothing is opened, listened to or generated here, except that files named by the configuration
 //! are read. What a policy may say is the domain's business.
 
+mod efgs;
 pub mod layers;
 mod notificaties;
 mod profiles;
@@ -71,6 +72,8 @@ pub struct Config {
 /// Other systems' APIs; `None` for those that are off.
 #[derive(Debug)]
 pub struct Dialects {
+    /// The callbacks of the European Federation Gateway Service.
+    pub efgs: Option<posthorn_dialects::efgs::Options>,
     /// The Notificaties API.
     pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
@@ -379,8 +382,10 @@ impl Check<'_> {
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let body = raw.server.body.0;
-        let dialects =
-            Dialects { notificaties: notificaties::build(self, raw.dialects.notificaties, body) };
+        let dialects = Dialects {
+            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+        };
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
         {
@@ -442,27 +447,28 @@ impl Check<'_> {
             None => None,
             Some(text) => Some(self.accept(&key("subject_header"), header(text))?),
         };
-        let proxies: Result<Vec<ipnet::IpNet>, String> = raw
-            .proxies
-            .iter()
-            .map(|text| {
-                let net = text.parse::<ipnet::IpNet>();
-                let one = || text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
-                net.or_else(|_| one()).map_err(|_| {
-                    format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24")
-                })
-            })
-            .collect();
-        let proxies = self.accept(&key("proxies"), proxies)?;
-        if proxies.iter().any(|net| net.prefix_len() == 0) {
-            self.refuse(&key("proxies"), "must not be everybody: anybody can write headers");
-        }
+        let proxies = self.proxies(&key("proxies"), &raw.proxies)?;
         if proxies.is_empty() {
             let problem = "must name where the proxy connects from: anybody can write headers";
             self.refuse(&key("proxies"), problem);
         }
         let thumbprint_header = thumbprint_header?;
         Some(Some(ProxyIdentity { thumbprint_header, subject_header, proxies }))
+    }
+
+    /// Networks that proxies connect from.
+    fn proxies(&mut self, key: &str, texts: &[String]) -> Option<Vec<ipnet::IpNet>> {
+        let parse = |text: &String| {
+            let net = text.parse::<ipnet::IpNet>();
+            let one = || text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+            net.or_else(|_| one())
+                .map_err(|_| format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24"))
+        };
+        let proxies = self.accept(key, texts.iter().map(parse).collect::<Result<Vec<_>, _>>())?;
+        if proxies.iter().any(|net| net.prefix_len() == 0) {
+            self.refuse(key, "must not be everybody: anybody can write headers");
+        }
+        Some(proxies)
     }
 
     fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posthorn_dialects::notificaties;
+use posthorn_dialects::{efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
@@ -146,9 +146,21 @@ async fn start(
         identity: server.identity.clone(),
     };
     let mut router = posthorn_api::router(engine.clone(), options);
+    if let Some(options) = dialects.efgs {
+        let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
+        router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
+    }
     if let Some(options) = dialects.notificaties {
-        let notificaties = notificaties::router(engine.clone(), options, failures).await;
-        router = router.merge(notificaties.map_err(|e| explain_engine(&e))?);
+        let routes = notificaties::router(engine.clone(), options, Arc::clone(&failures)).await;
+        router =
+            router.merge(routes.map_err(|e| match e {
+                notificaties::StartError::Engine(e) => explain_engine(&e),
+                setup @ notificaties::StartError::Setup(_) => {
+                    Failure::new(Code::Config, setup.to_string()).hint(
+                        "correct the file that dialects.notificaties.setup_configuration names",
+                    )
+                }
+            })?);
     }
     let serving = listen_with(&server, router, listener, stop.clone());
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });

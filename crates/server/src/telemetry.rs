@@ -1,5 +1,7 @@
 //! Logs and metrics: set up once, before anything else speaks.
 
+mod lines;
+
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
 use crate::exit::{Code, Failure};
+use lines::PolicyLines;
 
 /// Upper bounds for histograms of seconds: from a store's commit to an attempt's deadline.
 const SECONDS: [f64; 16] = [
@@ -41,9 +44,11 @@ pub fn start_logs(log: &Log) -> bool {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start in one process, as in tests, keeps the first one's logs.
     drop(if human {
-        builder.with_ansi(colours).with_target(false).try_init()
+        let builder = builder.with_ansi(colours).with_target(false);
+        builder.map_event_format(|usual| PolicyLines::around(usual, true)).try_init()
     } else {
-        builder.json().flatten_event(true).try_init()
+        let builder = builder.json().flatten_event(true);
+        builder.map_event_format(|usual| PolicyLines::around(usual, false)).try_init()
     });
     std::panic::set_hook(Box::new(|info| {
         let backtrace = std::backtrace::Backtrace::capture();

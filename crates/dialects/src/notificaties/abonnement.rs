@@ -7,8 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_domain::limits::FILTER_GROUPS_MAX;
-use posthorn_domain::{CertificateId, Destination, Filter, TenantId};
-use posthorn_engine::{Engine, SubscriptionView};
+use posthorn_domain::{
+    CertificateId, Destination, Filter, Labels, ProfileName, SubscriptionName, TenantId,
+};
+use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionView};
 use serde_json::{Value, json};
 
 use super::authentication::Authentication;
@@ -28,6 +30,11 @@ pub(crate) const CALLBACK: &str = "callback_url";
 const URL_MAX: usize = 1_000;
 const FILTERS: MapRule =
     MapRule { items_max: 62, key_bytes_max: 100, value_max: 1_000, blank: false };
+
+/// The name of an abonnement's subscription.
+pub(crate) fn subscription_name(uuid: Uuid) -> SubscriptionName {
+    SubscriptionName::new(&uuid.to_string()).expect("a UUID is printable")
+}
 
 /// One kanaal of an abonnement, with what its messages must be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +168,33 @@ impl Abonnement {
             overrides["request"] = json!({"alternative": CLOUDEVENT});
         }
         overrides
+    }
+
+    /// The subscription it becomes. `ways` authenticate its deliveries.
+    pub(crate) fn subscription(
+        &self,
+        tenant: TenantId,
+        profile: &ProfileName,
+        uuid: Uuid,
+        client: &str,
+        ways: &[Value],
+    ) -> posthorn_engine::Result<NewSubscription> {
+        let labels = BTreeMap::from([
+            (CLIENT.to_owned(), client.to_owned()),
+            (CALLBACK.to_owned(), self.callback_url.clone()),
+        ]);
+        let labels = Labels::new(labels)
+            .map_err(|e| Error::Event { field: "callbackUrl", problem: e.to_string() })?;
+        Ok(NewSubscription {
+            name: Some(subscription_name(uuid)),
+            labels,
+            url: self.callback_url.clone(),
+            filter: Some(self.filter(tenant)),
+            profile: Some(profile.clone()),
+            overrides: self.overrides(ways),
+            secrets: self.auth.as_ref().map(|auth| auth.secrets()).unwrap_or_default(),
+            ..NewSubscription::default()
+        })
     }
 
     /// The abonnement that a subscription is, with its UUID and whose it is; `None` for

@@ -1,21 +1,18 @@
 //! What each path does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
-use posthorn_domain::{Event, EventId, Labels, ProfileName, SubscriptionName, TenantId, TopicName};
-use posthorn_engine::{
-    Engine, Error, NewSubscription, Published, SubscriptionChange, SubscriptionView,
-};
+use posthorn_domain::{Event, EventId, ProfileName, TenantId, TopicName};
+use posthorn_engine::{Engine, Error, Published, SubscriptionChange, SubscriptionView};
 use serde_json::Value;
 use tracing::info;
 
 use super::Service;
-use super::abonnement::{Abonnement, CALLBACK, CLIENT, filtered_names};
+use super::abonnement::{Abonnement, filtered_names, subscription_name};
 use super::authentication::ways_of;
 use super::cloudevent::CloudEvent;
 use super::dispatch::{Answer, Call, created, json};
@@ -121,11 +118,7 @@ fn found_abonnement(
 }
 
 fn subscription_of(engine: &Engine, tenant: TenantId, uuid: Uuid) -> Option<Arc<SubscriptionView>> {
-    engine.catalog().subscription_named(tenant, &name_of(uuid))
-}
-
-fn name_of(uuid: Uuid) -> SubscriptionName {
-    SubscriptionName::new(&uuid.to_string()).expect("a UUID is printable")
+    engine.catalog().subscription_named(tenant, &subscription_name(uuid))
 }
 
 /// The same, when the caller may change it: only who made it may.
@@ -221,24 +214,16 @@ pub(crate) async fn put_abonnement(
         (None, Some(view)) => ways_of(&view.subscription.overrides),
         (None, None) => Vec::new(),
     };
-    let overrides = abonnement.overrides(&ways);
-    let secrets = abonnement.auth.as_ref().map(|auth| auth.secrets()).unwrap_or_default();
-    let labels = BTreeMap::from([
-        (CLIENT.to_owned(), client.to_owned()),
-        (CALLBACK.to_owned(), abonnement.callback_url.clone()),
-    ]);
-    let labels = Labels::new(labels)
-        .map_err(|e| Error::Event { field: "callbackUrl", problem: e.to_string() })?;
-    let (url, filter) = (abonnement.callback_url.clone(), abonnement.filter(tenant));
+    let new = abonnement.subscription(tenant, profile, uuid, client, &ways)?;
     match present {
         Some(view) => {
             let change = SubscriptionChange {
-                labels: Some(labels),
-                url: Some(url),
-                filter: Some(filter),
-                profile: Some(profile.clone()),
-                overrides: Some(overrides),
-                secrets,
+                labels: Some(new.labels),
+                url: Some(new.url),
+                filter: new.filter,
+                profile: new.profile,
+                overrides: Some(new.overrides),
+                secrets: new.secrets,
                 // What was read and merged must still be there.
                 expected: Some(view.subscription.version),
                 ..SubscriptionChange::default()
@@ -246,16 +231,6 @@ pub(crate) async fn put_abonnement(
             engine.update_subscription(tenant, view.subscription.id, change).await?;
         }
         None => {
-            let new = NewSubscription {
-                name: Some(name_of(uuid)),
-                labels,
-                url,
-                filter: Some(filter),
-                profile: Some(profile.clone()),
-                overrides,
-                secrets,
-                ..NewSubscription::default()
-            };
             engine.create_subscription(tenant, new).await?;
         }
     }

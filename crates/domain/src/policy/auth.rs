@@ -61,9 +61,10 @@ pub struct CertificateChoice {
     /// This one; found by the host of the URL when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateId>,
-    /// Only one of this owner, such as a country.
+    /// Only one of this owner, such as a country; may name what is known of the subscription, as in
+    /// `{subscription.labels.country}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
+    pub owner: Option<Template>,
 }
 
 /// A header with the thumbprint of a certificate.
@@ -294,6 +295,14 @@ impl Auth {
         match self {
             Self::ClientCertificate(choice) => Some(choice),
             Self::CertificateThumbprint(header) => Some(&header.choice),
+            _ => None,
+        }
+    }
+
+    /// The one-time code it is, if it is one.
+    pub(super) fn otp(&self) -> Option<&Otp> {
+        match self {
+            Self::Otp(otp) => Some(otp),
             _ => None,
         }
     }

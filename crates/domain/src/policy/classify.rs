@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Policy, StatusSet};
+use super::{OnRefused, Policy, StatusSet};
 use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
 
 /// Which answers mean that trying again is pointless.
@@ -81,7 +81,10 @@ impl Policy {
     pub fn classify(&self, outcome: &AttemptOutcome, now: Timestamp) -> Verdict {
         match outcome {
             AttemptOutcome::Failed { code, .. } => match code {
-                FailureCode::UrlNotAllowed => Verdict::Permanent,
+                FailureCode::UrlNotAllowed if self.url.on_refused == OnRefused::GiveUp => {
+                    Verdict::Permanent
+                }
+                FailureCode::FamilyNotRouted => Verdict::Permanent,
                 _ => Verdict::Retry { asked: None, throttle: false },
             },
             AttemptOutcome::Answered(answer) => self.classify_answer(answer, now),

@@ -1,13 +1,17 @@
 //! The shipped profiles. Systems differ in numbers and shapes only; the engine knows none of them.
 
+mod pca_hub;
+
 use std::collections::BTreeMap;
 
 use super::{
     Auth, Backoff, BodySource, CertificateChoice, DeadHead, Jitter, Lease, Limits, LogTemplates,
-    Method, OnExhausted, OnPermanent, Order, OrderScope, Permanent, Policy, RequestPolicy,
-    RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
+    Method, OnExhausted, OnPermanent, OnRefused, Order, OrderScope, Permanent, Policy,
+    RequestPolicy, RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
+
+pub use pca_hub::{pca_hub, pca_hub_interim};
 
 /// The name of the profile a subscription has when it names none.
 pub const DEFAULT: &str = "default";
@@ -22,6 +26,7 @@ pub fn shipped() -> BTreeMap<ProfileName, Policy> {
         ("notificaties", notificaties()),
         ("cedros", cedros()),
         ("pca-hub", pca_hub()),
+        ("pca-hub-interim", pca_hub_interim()),
     ]
     .into_iter()
     .map(|(name, policy)| (ProfileName::new(name).expect("shipped names are valid"), policy))
@@ -45,6 +50,7 @@ fn post() -> RequestPolicy {
         method: Method::Post,
         body: BodySource::Payload,
         path: None,
+        families: BTreeMap::new(),
         query: BTreeMap::new(),
         headers: BTreeMap::new(),
         alternative: None,
@@ -60,6 +66,7 @@ fn unordered() -> Order {
 /// Twelve sends over about three days, signed, 2xx is success.
 pub fn default_profile() -> Policy {
     Policy {
+        values: BTreeMap::new(),
         url: UrlPolicy::default(),
         request: post(),
         tls: TlsPolicy::default(),
@@ -87,7 +94,7 @@ pub fn default_profile() -> Policy {
 }
 
 /// A GET with the batch's tag and date, strictly one after the other, six sends; the thumbprint of
-/// the certificate for the URL's host tells an outbound proxy which one to show.
+/// the country's certificate for the URL's host tells an outbound proxy which one to show.
 pub fn efgs() -> Policy {
     Policy {
         request: RequestPolicy {
@@ -95,16 +102,24 @@ pub fn efgs() -> Policy {
             body: BodySource::Empty,
             query: BTreeMap::from([
                 ("batchTag".to_owned(), template("{event.attributes.batchTag}")),
-                ("date".to_owned(), template("{event.attributes.date}")),
+                ("date".to_owned(), template("{event.attributes.date|event.date}")),
             ]),
             user_agent: Some("EFGS Callback Engine".to_owned()),
             ..post()
         },
-        url: UrlPolicy { https_only: true, query: false, resolve: true },
+        url: UrlPolicy {
+            https_only: true,
+            query: false,
+            resolve: true,
+            on_refused: OnRefused::Retry,
+        },
         auth: vec![Auth::CertificateThumbprint(ThumbprintHeader {
             header: "X-SSL-Client-SHA256".to_owned(),
             encoding: "hex".to_owned(),
-            choice: CertificateChoice::default(),
+            choice: CertificateChoice {
+                certificate: None,
+                owner: Some(template("{subscription.labels.country}")),
+            },
         })],
         schedule: Schedule {
             backoff: Backoff::Fixed { wait: Span::from_secs(300) },
@@ -119,6 +134,7 @@ pub fn efgs() -> Policy {
             concurrency: 1,
             ..Limits::default()
         },
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         order: Order { scope: OrderScope::Subscription, key: None, dead_head: DeadHead::Skip },
         on_exhausted: OnExhausted::Drop,
         lease: Lease { time: Span::from_secs(300), durable: true },
@@ -164,6 +180,8 @@ pub fn cedros() -> Policy {
             ..post()
         },
         auth: Vec::new(),
+        // Every 4xx may be passing here, a 410 too.
+        permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {
             backoff: Backoff::Exponential {
                 initial: Span::from_secs(1),
@@ -182,43 +200,6 @@ pub fn cedros() -> Policy {
             ..Limits::default()
         },
         lease: Lease { time: Span::from_secs(300), durable: false },
-        ..default_profile()
-    }
-}
-
-/// Six sends, ordered and two seconds apart for each key; only 200 is success.
-pub fn pca_hub() -> Policy {
-    Policy {
-        auth: Vec::new(),
-        success: StatusSet::of(&[200]),
-        permanent: Permanent {
-            status: StatusSet::default(),
-            body: Some(super::BodyRule {
-                fields: BTreeMap::from([
-                    ("status".to_owned(), super::FieldType::Number),
-                    ("code".to_owned(), super::FieldType::String),
-                    ("message".to_owned(), super::FieldType::String),
-                    ("domain".to_owned(), super::FieldType::String),
-                    ("trace".to_owned(), super::FieldType::String),
-                ]),
-                except: StatusSet::of(&[409, 500]),
-            }),
-            gone: super::Gone::Retry,
-        },
-        schedule: Schedule {
-            backoff: Backoff::List { waits: seconds(&[10, 300, 600, 1800, 6000]) },
-            jitter: Jitter::Add {
-                from: Span::from_secs(1),
-                to: Span::from_secs(10),
-                step: Span::from_secs(1),
-            },
-            max_attempts: Some(6),
-            max_age: None,
-            retry_after: RetryAfter { honour: false, ..RetryAfter::default() },
-        },
-        order: Order { scope: OrderScope::Key, key: None, dead_head: DeadHead::Skip },
-        spacing: Some(Span::from_secs(2)),
-        lease: Lease { time: Span::from_secs(180), durable: true },
         ..default_profile()
     }
 }

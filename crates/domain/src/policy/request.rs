@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::{self, Deserializer};
+use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, headers, refuse};
@@ -18,6 +20,11 @@ pub struct RequestPolicy {
     /// Appended to the path of the subscription's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Template>,
+    /// A path for each family of events (the type up to its first dot), appended to the path of the
+    /// subscription's URL, or `off`. `*` stands for every other family. When any is given, events of
+    /// a family that is not are never sent.
+    #[serde(default)]
+    pub families: BTreeMap<String, FamilyPath>,
     /// Query parameters, added to those of the URL.
     #[serde(default)]
     pub query: BTreeMap<String, Template>,
@@ -35,6 +42,58 @@ pub struct RequestPolicy {
     /// The `User-Agent`; Posthorn's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<String>,
+}
+
+/// Where events of one family go.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FamilyPath {
+    /// To this path, which begins with `/`.
+    Path(Template),
+    /// Nowhere: such an event leads to no delivery.
+    Off,
+}
+
+impl FamilyPath {
+    pub(super) fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Path(template) => Some(template),
+            Self::Off => None,
+        }
+    }
+}
+
+impl Serialize for FamilyPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.template().map_or("off", Template::source))
+    }
+}
+
+impl<'de> Deserialize<'de> for FamilyPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wrong = || de::Error::custom("the path of a family begins with `/`, or is `off`");
+        match serde_json::Value::deserialize(deserializer)? {
+            // Some readers of YAML take a bare `off` for false.
+            serde_json::Value::Bool(false) => Ok(Self::Off),
+            serde_json::Value::String(text) if text == "off" => Ok(Self::Off),
+            serde_json::Value::String(text) if text.starts_with('/') => {
+                text.parse().map(Self::Path).map_err(de::Error::custom)
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What a policy says about events of a family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Route<'a> {
+    /// It does not ask for families.
+    Any,
+    /// They have a path of their own.
+    Path(&'a Template),
+    /// They are not wanted.
+    Off,
+    /// It knows no such family.
+    Unknown,
 }
 
 /// The HTTP method of a request.
@@ -79,9 +138,32 @@ pub(super) fn bare_name(name: &str) -> &str {
 }
 
 impl RequestPolicy {
+    /// Where events of a family go.
+    pub fn route(&self, family: &str) -> Route<'_> {
+        if self.families.is_empty() {
+            return Route::Any;
+        }
+        match self.families.get(family).or_else(|| self.families.get("*")) {
+            Some(FamilyPath::Path(template)) => Route::Path(template),
+            Some(FamilyPath::Off) => Route::Off,
+            None => Route::Unknown,
+        }
+    }
+
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
         if self.method == Method::Get && self.body != BodySource::Empty {
             return refuse("request.body", "must be empty with method GET");
+        }
+        if self.path.is_some() && !self.families.is_empty() {
+            return refuse("request.families", "has the paths; leave request.path out");
+        }
+        for family in self.families.keys() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '/');
+            let name = (1..=128).contains(&family.len()) && family.chars().all(plain);
+            if !name && family != "*" {
+                let problem = "is not a family: the part of an event's type before its first dot";
+                return refuse("request.families", format!("`{family}` {problem}, or `*`"));
+            }
         }
         for (name, template) in &self.headers {
             let path = format!("request.headers.{name}");

@@ -226,8 +226,8 @@ fn every_status_means_what_the_policy_says_and_nothing_else_does() {
     // Without an answer there is one more chance, except where there can never be one.
     for code in FailureCode::ALL {
         let failed = AttemptOutcome::Failed { code, detail: "410 Gone 200 OK".to_owned() };
-        let expected =
-            if code == FailureCode::UrlNotAllowed { Kind::Permanent } else { Kind::Retry };
+        let hopeless = [FailureCode::UrlNotAllowed, FailureCode::FamilyNotRouted];
+        let expected = if hopeless.contains(&code) { Kind::Permanent } else { Kind::Retry };
         check_verdict(&default, &failed, expected);
         assert_eq!(FailureCode::parse(code.as_str()), Some(code));
     }
@@ -241,7 +241,9 @@ fn failures_of_ours_are_not_held_against_a_receiver() {
         .map(FailureCode::as_str)
         .collect();
     let expected = [
+        "url_refused",
         "request_invalid",
+        "family_not_routed",
         "auth_unavailable",
         "certificate_unavailable",
         "token_unavailable",

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use posthorn_domain::policy::CertificateChoice;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, TenantId,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Lookup, TenantId,
     Thumbprint, Timestamp,
 };
 use posthorn_egress::{ClientTls, Identity};
@@ -102,6 +102,8 @@ pub(crate) enum NoCertificate {
     ForHost { host: String, owner: Option<String> },
     #[error("there is no {} certificate {id}{}", kind.as_str(), of(owner))]
     WithId { kind: CertificateKind, id: CertificateId, owner: Option<String> },
+    #[error("the owner of the client certificate: {0}")]
+    Owner(String),
     #[error("certificate {id} {problem}")]
     Unusable { id: CertificateId, problem: String },
 }
@@ -143,21 +145,25 @@ impl Catalog {
         live.filter(|c| c.kind == kind && c.revoked_at.is_none()).map(|c| c.not_after).min()
     }
 
-    /// The client certificate a policy asks for, usable now. Of several for one host the one that
+    /// The client certificate a policy asks for, usable now; `values` fill in whose it must be. Of several for one host the one that
     /// is valid longest is taken, so that a new one takes over from an old one by itself.
     pub(crate) fn client_certificate(
         &self,
         tenant: TenantId,
         choice: &CertificateChoice,
+        values: &dyn Lookup,
         host: &str,
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<Arc<CertificateView>, NoCertificate> {
+        let owner = choice.owner.as_ref().map(|owner| owner.render(values, str::to_owned));
+        let owner = owner.transpose().map_err(|e| NoCertificate::Owner(e.to_string()))?;
         let state = self.state.read();
         let fits = |certificate: &Certificate| {
+            let owned = |owner: &String| owner.eq_ignore_ascii_case(&certificate.owner);
             certificate.tenant == tenant
                 && certificate.kind == CertificateKind::Client
-                && choice.owner.as_ref().is_none_or(|owner| *owner == certificate.owner)
+                && owner.as_ref().is_none_or(owned)
         };
         let found = match choice.certificate {
             Some(id) => state.certificates.get(&id).filter(|view| fits(&view.certificate)),
@@ -177,7 +183,6 @@ impl Catalog {
                     (usable, certificate.not_after, certificate.id)
                 }),
         };
-        let owner = choice.owner.clone();
         let view = found.ok_or_else(|| match choice.certificate {
             Some(id) => NoCertificate::WithId { kind: CertificateKind::Client, id, owner },
             None => NoCertificate::ForHost { host: host.to_owned(), owner },

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use posthorn_domain::policy::{Auth, OrderScope, UrlPolicy};
+use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
@@ -13,6 +13,7 @@ use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
+use crate::error::Error;
 use crate::request::{EventLookup, secret_context};
 use crate::transport::UrlProblem;
 
@@ -138,6 +139,14 @@ impl SubscriptionView {
         Self { subscription, policy, endpoint, vault, secrets: OnceLock::new() }
     }
 
+    /// The complete policy, or what must be mended before anything can be sent.
+    pub(crate) fn usable_policy(&self) -> Result<Arc<Policy>, Error> {
+        let broken = |problem: &String| {
+            Error::Policy(PolicyError { path: "profile".to_owned(), problem: problem.clone() })
+        };
+        self.policy.as_ref().map(Arc::clone).map_err(broken)
+    }
+
     /// The topics it can ever match, when every group of its filter names some.
     pub(crate) fn topics(&self) -> Option<BTreeSet<TopicName>> {
         let groups = &self.subscription.filter.any_of;
@@ -145,6 +154,12 @@ impl SubscriptionView {
             return None;
         }
         Some(groups.iter().flat_map(|group| group.topics.iter().cloned()).collect())
+    }
+
+    /// Whether its policy has switched the family of an event off: then there is no delivery.
+    pub(crate) fn switches_off(&self, event: &Event) -> bool {
+        let route = |policy: &Arc<Policy>| policy.request.route(event.family()) == Route::Off;
+        self.policy.as_ref().is_ok_and(route)
     }
 
     /// The lane of an event's delivery, when the policy orders.
@@ -156,7 +171,8 @@ impl SubscriptionView {
             OrderScope::Key => match &policy.order.key {
                 None => event.key.clone().map(Lane::Key),
                 Some(template) => {
-                    let text = template.render(&EventLookup(event), str::to_owned).ok()?;
+                    let values = EventLookup::new(event);
+                    let text = template.render(&policy.with_values(&values), str::to_owned).ok()?;
                     LaneKey::new(&text).ok().map(Lane::Key)
                 }
             },
@@ -185,6 +201,12 @@ impl SubscriptionView {
             })
         });
         Ok(keys.collect())
+    }
+
+    /// Whether this is the current secret of a name. Says nothing about any other.
+    pub fn has_secret(&self, name: &SecretName, value: &str, now: Timestamp) -> bool {
+        let Ok(secrets) = self.secrets() else { return false };
+        secrets.current(name, now).is_some_and(|known| *known == Secret::from(value))
     }
 
     /// Its secrets, opened.

@@ -9,10 +9,11 @@ use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
-use super::{AttemptLookup, BuildError, header_name, header_value};
+use super::{AttemptLookup, BuildError, Told, header_name, header_value};
 use crate::catalog::{Secrets, SubscriptionView};
 
-/// Adds the headers of every way of authentication a policy asks for.
+/// Adds the headers of every way of authentication a policy asks for. Returns what a receiver could
+/// repeat of them that nobody else may know; signatures are not secret.
 pub(super) fn add(
     ways: &[Auth],
     view: &SubscriptionView,
@@ -20,10 +21,11 @@ pub(super) fn add(
     body: &[u8],
     token: Option<&str>,
     headers: &mut HeaderMap,
-) -> Result<(), BuildError> {
+) -> Result<Told, BuildError> {
     let now = values.now;
+    let mut told = Told::default();
     if ways.is_empty() {
-        return Ok(());
+        return Ok(told);
     }
     let secrets = view.secrets().map_err(|e| BuildError::Auth(e.to_owned()))?;
     for way in ways {
@@ -38,22 +40,29 @@ pub(super) fn add(
             Auth::Oauth2(_) => {
                 let token = token
                     .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
+                told.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
+                told.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Basic { user, secret } => {
                 let password = text(current(secrets, secret, now)?)?;
                 let pair = STANDARD.encode(format!("{user}:{password}"));
+                told.add(pair.as_bytes());
+                told.add(password.as_bytes());
                 authorize(headers, &format!("Basic {pair}"))?;
             }
             Auth::SecretHeader { header, secret } => {
-                set(headers, header, text(current(secrets, secret, now)?)?)?;
+                let value = text(current(secrets, secret, now)?)?;
+                told.add(value.as_bytes());
+                set(headers, header, value)?;
             }
             Auth::Otp(scheme) => {
                 let value = one_time_code(secrets, scheme, values, now)?;
+                told.add(bare_code(scheme, &value).as_bytes());
                 set(headers, &scheme.header, &value)?;
             }
             Auth::ZgwJwt(scheme) => {
@@ -62,13 +71,20 @@ pub(super) fn add(
                 let claims =
                     jwt::ZgwClaims::of_client(&scheme.client_id, now.as_seconds(), lifetime);
                 let token = jwt::sign(secret.expose(), &claims);
+                told.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             // Not secrets of the subscription; see `certify`.
             Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
         }
     }
-    Ok(())
+    Ok(told)
+}
+
+/// The code without the text around it.
+fn bare_code<'v>(scheme: &Otp, value: &'v str) -> &'v str {
+    let (before, after) = scheme.format.split_once("{otp}").unwrap_or_default();
+    value.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).unwrap_or(value)
 }
 
 fn current<'s>(

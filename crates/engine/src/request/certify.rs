@@ -9,7 +9,7 @@ use http::HeaderMap;
 use posthorn_domain::policy::{Auth, Policy};
 use posthorn_domain::{Thumbprint, Timestamp};
 
-use super::{BuildError, authenticate};
+use super::{BuildError, SubscriptionLookup, authenticate};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::catalog::{Catalog, SubscriptionView, TlsChoice};
 
@@ -23,6 +23,7 @@ pub(super) fn add(
 ) -> Result<Option<Arc<TlsChoice>>, BuildError> {
     let tenant = view.subscription.tenant;
     let parts = view.endpoint.parts();
+    let values = SubscriptionLookup::of(&view.subscription);
     let mut identity = None;
     for auth in &policy.auth {
         match auth {
@@ -31,8 +32,9 @@ pub(super) fn add(
                     let problem = "a client certificate can only be shown over https";
                     return Err(BuildError::Request(problem.to_owned()));
                 }
+                let (host, purpose) = (parts.host, Purpose::Show);
                 let found =
-                    catalog.client_certificate(tenant, choice, parts.host, Purpose::Show, now)?;
+                    catalog.client_certificate(tenant, choice, &values, host, purpose, now)?;
                 // A key that cannot be opened is found out here, not in the middle of a handshake.
                 let id = found.certificate.id;
                 found.identity().map_err(|problem| NoCertificate::Unusable { id, problem })?;
@@ -42,6 +44,7 @@ pub(super) fn add(
                 let found = catalog.client_certificate(
                     tenant,
                     &scheme.choice,
+                    &values,
                     parts.host,
                     Purpose::Name,
                     now,

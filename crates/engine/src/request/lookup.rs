@@ -1,28 +1,39 @@
 //! What templates may ask for.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
-use posthorn_domain::{Event, Lookup, Timestamp};
+use posthorn_domain::{Event, Labels, Lookup, Policy, Subscription, SubscriptionName, Timestamp};
 use posthorn_store::Work;
+use serde_json::Value;
 
 use crate::catalog::SubscriptionView;
 
 /// What is known of an event alone.
-pub(crate) struct EventLookup<'a>(pub(crate) &'a Event);
+pub(crate) struct EventLookup<'a> {
+    event: &'a Event,
+    /// The payload as JSON, read when a template first asks for a part of it.
+    payload: OnceLock<Option<Value>>,
+}
 
-impl Lookup for EventLookup<'_> {
-    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
-        let event = self.0;
+impl<'a> EventLookup<'a> {
+    pub(crate) fn new(event: &'a Event) -> Self {
+        Self { event, payload: OnceLock::new() }
+    }
+
+    fn find(&self, name: &str) -> Option<Cow<'_, str>> {
+        let event = self.event;
         if let Some(attribute) = name.strip_prefix("event.attributes.") {
             return event.attributes.get(attribute).map(|v| Cow::Borrowed(v.as_str()));
+        }
+        if let Some(path) = name.strip_prefix("event.payload.") {
+            let parse = || serde_json::from_slice(&event.payload).ok();
+            return member(self.payload.get_or_init(parse).as_ref()?, path);
         }
         Some(match name {
             "event.id" => Cow::Owned(event.id.to_string()),
             "event.type" => Cow::Borrowed(event.event_type.as_str()),
-            "event.family" => {
-                let text = event.event_type.as_str();
-                Cow::Borrowed(text.split_once('.').map_or(text, |(family, _)| family))
-            }
+            "event.family" => Cow::Borrowed(event.family()),
             "event.topic" => Cow::Borrowed(event.topic.as_str()),
             "event.key" => Cow::Borrowed(event.key.as_ref()?.as_str()),
             "event.accepted_at" => Cow::Owned(event.accepted_at.to_string()),
@@ -33,30 +44,88 @@ impl Lookup for EventLookup<'_> {
     }
 }
 
+impl Lookup for EventLookup<'_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.find(name)
+    }
+}
+
+/// What is known of a subscription before there is anything to deliver.
+pub(crate) struct SubscriptionLookup<'a> {
+    pub(crate) name: Option<&'a SubscriptionName>,
+    pub(crate) labels: &'a Labels,
+}
+
+impl<'a> SubscriptionLookup<'a> {
+    pub(crate) fn of(subscription: &'a Subscription) -> Self {
+        Self { name: subscription.name.as_ref(), labels: &subscription.labels }
+    }
+}
+
+impl Lookup for SubscriptionLookup<'_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        match name.strip_prefix("subscription.labels.") {
+            Some(label) => self.labels.get(label).map(Cow::Borrowed),
+            None if name == "subscription.name" => Some(Cow::Borrowed(self.name?.as_str())),
+            None => None,
+        }
+    }
+}
+
+/// The text at a dotted path of members: a string as it is, a number or a boolean as JSON has it.
+pub(crate) fn member<'v>(json: &'v Value, path: &str) -> Option<Cow<'v, str>> {
+    match path.split('.').try_fold(json, |value, name| value.as_object()?.get(name))? {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        value @ (Value::Number(_) | Value::Bool(_)) => Some(Cow::Owned(value.to_string())),
+        _ => None,
+    }
+}
+
 /// What is known when an attempt begins.
 pub(crate) struct AttemptLookup<'a> {
     pub(crate) view: &'a SubscriptionView,
+    pub(crate) policy: &'a Policy,
     pub(crate) work: &'a Work,
     pub(crate) now: Timestamp,
+    event: EventLookup<'a>,
+}
+
+impl<'a> AttemptLookup<'a> {
+    pub(crate) fn new(
+        view: &'a SubscriptionView,
+        policy: &'a Policy,
+        work: &'a Work,
+        now: Timestamp,
+    ) -> Self {
+        Self { view, policy, work, now, event: EventLookup::new(&work.event) }
+    }
+}
+
+/// An attempt's own facts, without the policy's values.
+struct Facts<'a, 'b>(&'b AttemptLookup<'a>);
+
+impl Lookup for Facts<'_, '_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        let AttemptLookup { view, work, now, event, .. } = self.0;
+        if let Some(label) = name.strip_prefix("subscription.labels.") {
+            return view.subscription.labels.get(label).map(Cow::Borrowed);
+        }
+        Some(match name {
+            "delivery.id" => Cow::Owned(work.delivery.id.to_string()),
+            "subscription.name" => Cow::Borrowed(view.subscription.name.as_ref()?.as_str()),
+            "subscription.id" => Cow::Owned(view.subscription.id.to_string()),
+            "attempt.number" => Cow::Owned((work.delivery.attempts + 1).to_string()),
+            "attempt.unix" => Cow::Owned(now.as_seconds().to_string()),
+            "attempt.at" => Cow::Owned(now.to_string()),
+            _ => return event.find(name),
+        })
+    }
 }
 
 impl Lookup for AttemptLookup<'_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
-        if let Some(label) = name.strip_prefix("subscription.labels.") {
-            return self.view.subscription.labels.get(label).map(Cow::Borrowed);
-        }
-        Some(match name {
-            "delivery.id" => Cow::Owned(self.work.delivery.id.to_string()),
-            "subscription.name" => Cow::Borrowed(self.view.subscription.name.as_ref()?.as_str()),
-            "subscription.id" => Cow::Owned(self.view.subscription.id.to_string()),
-            "attempt.number" => Cow::Owned((self.work.delivery.attempts + 1).to_string()),
-            "attempt.unix" => Cow::Owned(self.now.as_seconds().to_string()),
-            "attempt.at" => Cow::Owned(self.now.to_string()),
-            _ => {
-                // The event outlives this lookup, so its borrowed values are copied once here.
-                let value = EventLookup(&self.work.event).lookup(name)?.into_owned();
-                Cow::Owned(value)
-            }
-        })
+        let facts = Facts(self);
+        let value = self.policy.with_values(&facts).lookup(name)?.into_owned();
+        Some(Cow::Owned(value))
     }
 }

@@ -3,8 +3,8 @@
 use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
 use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
-    Attempt, AttemptOutcome, DeliveryState, FailureCode, Fence, Policy, SubscriptionId, TenantId,
-    Timestamp,
+    Attempt, AttemptOutcome, CancelReason, DeliveryState, FailureCode, Fence, Policy,
+    SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Record, Recorded, Work};
 use tracing::warn;
@@ -123,6 +123,26 @@ impl Scheduler {
         self.recording.insert((delivery.id, fence.epoch), work);
     }
 
+    /// Nothing is kept of a delivery that is dropped, so the log says what became of it.
+    fn log_dropped(&self, work: &Work, last: Option<&Attempt>) {
+        let delivery = &work.delivery;
+        let view = self.parts.catalog.view(delivery.subscription);
+        let name = view.as_ref().and_then(|view| view.subscription.name.as_ref());
+        let labels = view.as_ref().map(|view| &view.subscription.labels);
+        warn!(
+            delivery = %delivery.id,
+            subscription = %delivery.subscription,
+            name = name.map(|name| name.as_str()),
+            labels = ?labels,
+            event = %delivery.event,
+            attributes = ?work.event.attributes,
+            attempts = delivery.attempts + 1,
+            status = last.and_then(|last| last.status),
+            failure = last.and_then(|last| last.failure).map(FailureCode::as_str),
+            "a delivery was given up and dropped, as its policy says; the next one goes on",
+        );
+    }
+
     fn note_health(&mut self, done: &Done, now: Timestamp) {
         let policy = &done.job.policy;
         let (sign, label) = match &done.result {
@@ -183,6 +203,7 @@ impl Scheduler {
             let id = work.delivery.subscription;
             if matches!(answer, Recorded::Written { .. }) && record.step.state.is_terminal() {
                 tally.add(work.delivery.tenant, -1);
+                self.parts.outcomes.tell(&work, &record);
             }
             if !self.is_present(&record.fence) {
                 continue;
@@ -193,6 +214,9 @@ impl Scheduler {
             match answer {
                 Recorded::Written { promoted } => {
                     count_end(record.step.state);
+                    if record.step.state == DeliveryState::Cancelled(CancelReason::Dropped) {
+                        self.log_dropped(&work, record.attempt.as_ref());
+                    }
                     if !record.step.state.is_terminal() {
                         work.delivery.attempts += u32::from(record.step.charge);
                         work.delivery.state = record.step.state;
@@ -251,7 +275,8 @@ fn planted_step(
     next
 }
 
-fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
+/// The line an attempt leaves in the history.
+pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
     let mut attempt = Attempt {
         delivery: done.delivery(),
         number: done.job.work.delivery.attempts + 1,

@@ -10,6 +10,7 @@ use posthorn_domain::{
     Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
+use posthorn_sealing::vault::Vault;
 
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
@@ -60,6 +61,28 @@ impl Rotation {
     }
 }
 
+/// Seals a secret for its place.
+pub(crate) fn seal(
+    vault: &Vault,
+    tenant: TenantId,
+    id: SubscriptionId,
+    secret: &SecretInput,
+    now: Timestamp,
+) -> Result<SealedSecret> {
+    let problem = |problem: String| Error::Secret { name: secret.name.to_string(), problem };
+    if secret.value.is_empty() || secret.value.len() > 4_096 {
+        return Err(problem("must be 1 to 4096 bytes".to_owned()));
+    }
+    let context = secret_context(tenant, id, &secret.name);
+    let sealed = vault.seal(&context, secret.value.as_bytes());
+    Ok(SealedSecret {
+        name: secret.name.clone(),
+        sealed: Bytes::from(sealed),
+        created_at: now,
+        expires_at: None,
+    })
+}
+
 impl Engine {
     /// The secrets of a new subscription, and the one that was made up, if it has to be told.
     pub(super) fn first_secrets(
@@ -99,18 +122,7 @@ impl Engine {
         secret: &SecretInput,
         now: Timestamp,
     ) -> Result<SealedSecret> {
-        let problem = |problem: String| Error::Secret { name: secret.name.to_string(), problem };
-        if secret.value.is_empty() || secret.value.len() > 4_096 {
-            return Err(problem("must be 1 to 4096 bytes".to_owned()));
-        }
-        let context = secret_context(tenant, id, &secret.name);
-        let sealed = self.inner.vault.seal(&context, secret.value.as_bytes());
-        Ok(SealedSecret {
-            name: secret.name.clone(),
-            sealed: Bytes::from(sealed),
-            created_at: now,
-            expires_at: None,
-        })
+        seal(&self.inner.vault, tenant, id, secret, now)
     }
 
     /// A new secret; the old one goes on signing beside it for a while, where a message can carry

@@ -37,6 +37,9 @@ impl Clock for TokioClock {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) url: String,
+    /// Path and query, where they are not those of the URL.
+    pub(crate) path: Option<String>,
+    pub(crate) method: http::Method,
     pub(crate) body: Bytes,
     pub(crate) headers: http::HeaderMap,
     /// How long it may take in all.
@@ -100,6 +103,8 @@ impl Transport for Receivers {
     fn send(&self, request: Outbound) -> Sending {
         let seen = Seen {
             url: request.endpoint.url.clone(),
+            path: request.path_and_query,
+            method: request.method,
             body: request.body,
             headers: request.headers,
             total: request.deadlines.total,

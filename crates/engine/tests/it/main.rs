@@ -1,5 +1,6 @@
 //! The engine on the model store, with scripted receivers and a virtual clock.
 
+mod callbacks;
 mod certificates;
 mod delivery;
 mod headers;
@@ -8,6 +9,8 @@ mod limits;
 mod management;
 mod nodes;
 mod notificaties;
+mod pca_hub;
+mod pca_hub_locks;
 mod profiles;
 mod signing;
 mod tenants;

@@ -1,10 +1,11 @@
-//! Profiles of tenants, changed while everything runs; names and labels of subscriptions.
+//! Profiles of tenants, changed while everything runs; names and labels of subscriptions, and
+//! subscriptions that are kept as they were declared.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthorn_domain::{Labels, ProfileName, SubscriptionName};
-use posthorn_engine::{Error, NewSubscription, SubscriptionChange};
+use posthorn_domain::{Labels, ProfileName, SecretName, SubscriptionName};
+use posthorn_engine::{Error, NewSubscription, SecretInput, SubscriptionChange};
 use serde_json::{Value, json};
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
@@ -153,4 +154,47 @@ async fn templates_may_use_names_and_labels() {
     let seen = house.receivers.of("https://a/");
     assert_eq!(seen[0].headers["x-from"], "billing/NL");
     assert!(!seen[0].headers.contains_key("x-none"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_declared_subscription_is_made_once_and_written_only_when_it_differs() {
+    let house = House::new();
+    let (first, second) = (house.engine(7).await, house.engine(8).await);
+    topic(&first).await;
+    let declared = |url: &str, token: &str| NewSubscription {
+        name: Some(SubscriptionName::new("declared").expect("a name")),
+        url: url.to_owned(),
+        overrides: json!({"auth": [{"kind": "bearer", "secret": "token"}]}),
+        secrets: vec![SecretInput {
+            name: SecretName::new("token").expect("a name"),
+            value: token.to_owned(),
+        }],
+        ..NewSubscription::default()
+    };
+    let both = tokio::join!(
+        first.ensure_subscription(TENANT, declared("https://a/", "one")),
+        second.ensure_subscription(TENANT, declared("https://a/", "one")),
+    );
+    let (one, other) = (both.0.expect("made"), both.1.expect("made"));
+    assert_eq!(one.0.subscription.id, other.0.subscription.id);
+    assert_eq!(u8::from(one.1) + u8::from(other.1), 1, "one of them made it");
+    let version = one.0.subscription.version;
+    let (same, changed) =
+        first.ensure_subscription(TENANT, declared("https://a/", "one")).await.expect("there");
+    assert_eq!((changed, same.subscription.version), (false, version));
+
+    let (_, changed) =
+        second.ensure_subscription(TENANT, declared("https://a/", "two")).await.expect("changed");
+    assert!(changed, "another secret is a difference");
+    first.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    assert_eq!(house.receivers.of("https://a/")[0].headers["authorization"], "Bearer two");
+    let moved = first.ensure_subscription(TENANT, declared("https://b/", "two")).await;
+    assert!(moved.expect("changed").1);
+    first.pause_subscription(TENANT, one.0.subscription.id).await.expect("paused");
+    let (view, changed) =
+        first.ensure_subscription(TENANT, declared("https://b/", "two")).await.expect("there");
+    assert!(!changed && !view.subscription.status.is_active(), "people decide who takes part");
+    let bad = first.ensure_subscription(TENANT, declared("https://10.0.0.1/", "two")).await;
+    assert!(matches!(bad, Err(Error::Url(_))));
 }

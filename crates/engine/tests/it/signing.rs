@@ -256,7 +256,7 @@ async fn a_one_time_code_is_of_the_step_in_which_the_attempt_is_made() {
             {"kind": "secret_header", "secret": "internal", "header": "X-PCA-SHARED-INTERNAL-KEY"},
             {"kind": "secret_header", "secret": "key", "header": "X-PCA-Event-APIKey"},
         ],
-        "schedule": {"jitter": "none"},
+        "schedule": {"backoff": {"fixed": {"wait": "10s"}}, "jitter": "none"},
     });
     let secret = |name: &str, value: &str| SecretInput {
         name: SecretName::new(name).expect("a name"),
@@ -268,12 +268,7 @@ async fn a_one_time_code_is_of_the_step_in_which_the_attempt_is_made() {
         secret("internal", "open sesame"),
         secret("key", "k1"),
     ];
-    let new = NewSubscription {
-        profile: Some(ProfileName::new("pca-hub").expect("a name")),
-        overrides,
-        secrets,
-        ..new("https://a/")
-    };
+    let new = NewSubscription { overrides, secrets, ..new("https://a/") };
     engine.create_subscription(TENANT, new).await.expect("made");
     let mut event = publish("{}", Some("user-7"));
     event.attributes.insert("tenant".to_owned(), "tenant1".to_owned());

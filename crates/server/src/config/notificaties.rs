@@ -1,12 +1,14 @@
 //! `dialects.notificaties`: the Notificaties API, its clients and what they may do.
 
-use posthorn_dialects::notificaties::{Application, Credential, Options, Scope};
+use std::path::{Path, PathBuf};
+
+use posthorn_dialects::notificaties::{Application, Credential, Options, Scope, Setup};
 use posthorn_domain::{ProfileName, Span};
 use posthorn_sealing::vault::Secret;
 use serde::Deserialize;
 
-use super::Check;
-use super::values::SecretRef;
+use super::layers::parse_yaml;
+use super::{Check, values};
 
 const SECTION: &str = "dialects.notificaties";
 
@@ -25,6 +27,7 @@ pub(super) struct RawNotificaties {
     pub(super) leeway: Span,
     pub(super) credentials: Vec<RawCredential>,
     pub(super) applications: Vec<RawApplication>,
+    pub(super) setup_configuration: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -88,7 +91,13 @@ pub(super) fn build(
     }
     let profile = check.accept(&key("profile"), ProfileName::new(&raw.profile));
     let credentials = credentials(check, &raw.credentials);
-    let applications = applications(check, &raw.applications, &raw.credentials);
+    let setup = match raw.setup_configuration.as_deref().filter(|_| raw.enabled) {
+        Some(file) => read_setup(check, file),
+        None => Setup::default(),
+    };
+    let known = credentials.iter().chain(&setup.credentials);
+    let known: Vec<&str> = known.map(|credential| credential.identifier.as_str()).collect();
+    let applications = applications(check, &raw.applications, &known);
     let seconds = |span: Span| i64::try_from(span.as_millis() / 1_000).unwrap_or(i64::MAX);
     let options = Options {
         prefix,
@@ -103,8 +112,29 @@ pub(super) fn build(
         credentials,
         applications,
         body_bytes,
+        setup,
     };
     raw.enabled.then_some(options)
+}
+
+/// What is declared in a file of its own, as the original has it.
+fn read_setup(check: &mut Check<'_>, file: &Path) -> Setup {
+    let key = format!("{SECTION}.setup_configuration");
+    let document = match std::fs::read_to_string(file) {
+        Ok(text) => parse_yaml(&text),
+        Err(e) => Err(format!("the file cannot be read: {e}")),
+    };
+    let variables = check.env;
+    let env = |name: &str| variables.get(name).cloned();
+    match document.map_err(|e| vec![e]).and_then(|document| Setup::read(&document, &env)) {
+        Ok(setup) => setup,
+        Err(problems) => {
+            for problem in problems {
+                check.refuse(&key, format!("{}: {problem}", file.display()));
+            }
+            Setup::default()
+        }
+    }
 }
 
 fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> {
@@ -119,7 +149,7 @@ fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> 
             check.refuse(&key, format!("`{}` is there twice", credential.identifier));
             continue;
         }
-        let secret = match SecretRef::parse(&credential.secret) {
+        let secret = match values::SecretRef::parse(&credential.secret) {
             Some(place) => check.accept(&key, place.resolve(check.env)),
             None if credential.secret.is_empty() => {
                 check.refuse(&key, "secret must not be empty");
@@ -138,7 +168,7 @@ fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> 
 fn applications(
     check: &mut Check<'_>,
     raw: &[RawApplication],
-    credentials: &[RawCredential],
+    credentials: &[&str],
 ) -> Vec<Application> {
     let mut built = Vec::new();
     for (index, application) in raw.iter().enumerate() {
@@ -147,7 +177,7 @@ fn applications(
             check.refuse(&key, "with all there is no need for scopes; leave one of them out");
         }
         for id in &application.client_ids {
-            if !credentials.iter().any(|credential| credential.identifier == *id) {
+            if !credentials.contains(&id.as_str()) {
                 check.refuse(&key, format!("there are no credentials of client `{id}`"));
             }
         }

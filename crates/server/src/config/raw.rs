@@ -9,6 +9,7 @@ use posthorn_domain::Span;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::efgs::RawEfgs;
 use super::notificaties::RawNotificaties;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
@@ -137,6 +138,7 @@ pub(super) struct RawProfile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDialects {
+    pub(super) efgs: RawEfgs,
     pub(super) notificaties: RawNotificaties,
 }
 

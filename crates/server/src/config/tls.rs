@@ -16,7 +16,15 @@ use super::values::SecretRef;
 pub(super) struct RawTls {
     pub(super) certificate: Option<String>,
     pub(super) key: Option<String>,
-    pub(super) client_certificates: String,
+    pub(super) client_certificates: RawClients,
+}
+
+/// The word; `off` without quotes is a boolean in YAML.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RawClients {
+    Word(String),
+    Switch(bool),
 }
 
 /// TLS that is ready to use, and where it was read from.
@@ -76,7 +84,12 @@ pub fn at_fault(error: &TlsError) -> &'static str {
 
 /// `Some(None)` when the listener speaks plain HTTP.
 pub(super) fn build(check: &mut Check<'_>, raw: &RawTls) -> Option<Option<ServerTls>> {
-    let clients = match raw.client_certificates.as_str() {
+    let word = match &raw.client_certificates {
+        RawClients::Word(word) => word.as_str(),
+        RawClients::Switch(false) => "off",
+        RawClients::Switch(true) => "on",
+    };
+    let clients = match word {
         "off" => Ok(ClientCertificates::Off),
         "ask" => Ok(ClientCertificates::Ask),
         "require" => Ok(ClientCertificates::Require),

@@ -13,6 +13,8 @@ mod notificaties;
 mod notificaties_access;
 mod notificaties_delivery;
 mod notificaties_world;
+mod pca_hub;
+mod pca_hub_nodes;
 mod postgres;
 mod rotation;
 mod serving;

@@ -2,6 +2,8 @@
 //!
 //! CI runs many more with the release binary; see the `sim` binary's own help.
 
+mod fake_hub;
+
 use posthorn_testkit::sim;
 
 /// Seeds that run in every test run, also in debug builds.

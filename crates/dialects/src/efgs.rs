@@ -1,0 +1,305 @@
+//! The callback administration of the European Federation Gateway Service: national backends say
+//! where they want to be told of new batches of diagnosis keys.
+//!
+//! # Theory of operation
+//! A callback is a subscription of one tenant: its name is the callback's id (with the country before
+//! it, where every country has ids of its own), its labels say whose it is, its profile says
+//! everything about sending. That a name exists once is the store's promise, so that of two countries
+//! which take one id at the same moment on two nodes, one is refused. A batch is announced by
+//! publishing an event with the attributes `batchTag` and `date` on one topic.
+//!
+//! Who calls is known by a certificate, from a proxy's headers or from the handshake; its country
+//! comes from the certificate and never from what the caller writes.
+//!
+//! # What it must not know
+//! When and how often anything is sent.
+//!
+//! # Where to start
+//! [`router`]; `target.rs` for how callback URLs are read, `answer.rs` for the bodies clients expect.
+
+mod answer;
+mod caller;
+mod target;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{get, put};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use posthorn_domain::filter::Group;
+use posthorn_domain::{
+    Destination, Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId,
+    TopicName,
+};
+use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionChange, SubscriptionView};
+use posthorn_listener::{Failures, ProxyIdentity};
+use tracing::{info, warn};
+
+use answer::{Answer, Refusal, accepts_json};
+
+pub use target::target;
+
+/// The label with the country whose callback it is.
+const COUNTRY: &str = "country";
+/// The label with the id the country chose.
+const CALLBACK_ID: &str = "callbackId";
+/// The label with the URL as the country wrote it.
+const URL: &str = "url";
+/// How often a change is tried again when others interfere.
+const TRIES: usize = 5;
+
+/// In which scope ids are unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallbackIdScope {
+    /// Among all countries: another country's id is refused.
+    #[default]
+    Global,
+    /// In each country.
+    PerCountry,
+}
+
+/// Knobs of this dialect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose subscriptions callbacks are.
+    pub tenant: String,
+    /// The policy they have.
+    pub profile: ProfileName,
+    /// Where batches are announced; made at the start when it is not there.
+    pub topic: TopicName,
+    /// What stands before all its paths.
+    pub prefix: String,
+    /// The proxy that ends the callers' TLS; without one, certificates are shown in the handshake.
+    pub identity: Option<ProxyIdentity>,
+    /// In which scope ids are unique.
+    pub callback_id_scope: CallbackIdScope,
+    /// The longest id, in characters.
+    pub callback_id_length: usize,
+    /// The longest URL, in bytes.
+    pub url_length: usize,
+}
+
+/// What all requests share.
+struct Dialect {
+    engine: Engine,
+    tenant: TenantId,
+    options: Options,
+    failures: Arc<Failures>,
+}
+
+/// The routes, once tenant and topic exist. `failures` counts those who are not known, for all
+/// routers of the process.
+pub async fn router(
+    engine: Engine,
+    options: Options,
+    failures: Arc<Failures>,
+) -> Result<Router, Error> {
+    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
+    if engine.catalog().topic(tenant, &options.topic).is_err() {
+        let description = "New batches of diagnosis keys".to_owned();
+        let attributes = vec!["batchTag".to_owned(), "date".to_owned()];
+        let topic = options.topic.clone();
+        engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
+    }
+    let all = format!("{}/callback", options.prefix);
+    let dialect = Arc::new(Dialect { engine, tenant, options, failures });
+    let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
+    Ok(Router::new()
+        .route(&all, get(list).fallback(wrong_method))
+        .route(&format!("{all}/"), get(list).fallback(wrong_method))
+        .route(&format!("{all}/{{id}}"), one)
+        .with_state(dialect))
+}
+
+async fn wrong_method() -> Response {
+    answer::count(
+        "other",
+        Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed").into(),
+    )
+}
+
+async fn list(State(dialect): State<Arc<Dialect>>, request: Request<Body>) -> Response {
+    let (parts, _) = request.into_parts();
+    answer::count("list", dialect.list(&parts).unwrap_or_else(Refusal::into))
+}
+
+async fn subscribe(
+    State(dialect): State<Arc<Dialect>>,
+    id: Option<Path<String>>,
+    request: Request<Body>,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let answer = dialect.subscribe(&parts, id.map(|Path(id)| id)).await;
+    answer::count("subscribe", answer.unwrap_or_else(Refusal::into))
+}
+
+async fn unsubscribe(
+    State(dialect): State<Arc<Dialect>>,
+    id: Option<Path<String>>,
+    request: Request<Body>,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let answer = dialect.unsubscribe(&parts, id.map(|Path(id)| id)).await;
+    answer::count("unsubscribe", answer.unwrap_or_else(Refusal::into))
+}
+
+impl Dialect {
+    /// The callbacks of the caller's country, oldest first.
+    fn list(&self, parts: &Parts) -> Answer {
+        if !accepts_json(&parts.headers) {
+            let problem = "the answer is application/json, which Accept does not allow";
+            return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, problem));
+        }
+        let country = self.country(parts)?;
+        let mut views = self.engine.catalog().subscriptions(self.tenant);
+        views.sort_by_key(|view| view.subscription.id);
+        let items = views.iter().filter_map(|view| {
+            let labels = &view.subscription.labels;
+            let id = labels.get(CALLBACK_ID).filter(|_| belongs(view, &country))?;
+            Some(serde_json::json!({"callbackId": id, "url": shown_url(view)}))
+        });
+        Ok(answer::json(StatusCode::OK, &items.collect()))
+    }
+
+    async fn subscribe(&self, parts: &Parts, id: Option<String>) -> Answer {
+        let country = self.country(parts)?;
+        let id = self.callback_id(id)?;
+        let name = self.name(&country, &id)?;
+        let url = target(parts.uri.query().unwrap_or_default()).map_err(Refusal::from)?;
+        if url.len() > self.options.url_length {
+            return Err(Refusal::invalid_url("it is too long"));
+        }
+        let labels = BTreeMap::from([
+            (COUNTRY.to_owned(), country.clone()),
+            (CALLBACK_ID.to_owned(), id.clone()),
+            (URL.to_owned(), url.clone()),
+        ]);
+        let labels = Labels::new(labels).map_err(|e| Refusal::invalid_url(&e.to_string()))?;
+        for _ in 0..TRIES {
+            let found = self.engine.catalog().subscription_named(self.tenant, &name);
+            let done = match found {
+                Some(view) if !belongs(&view, &country) => {
+                    warn!(
+                        callback_id = id,
+                        country, "a callback id of another country was refused"
+                    );
+                    let problem = "the callback id belongs to another country";
+                    return Err(Refusal::new(StatusCode::FORBIDDEN, problem));
+                }
+                Some(view) => self.update(&view, url.clone(), labels.clone()).await,
+                None => self.create(name.clone(), url.clone(), labels.clone()).await,
+            };
+            match done {
+                Ok(()) => {
+                    info!(callback_id = id, country, url, "a callback was subscribed");
+                    return Ok(answer::empty());
+                }
+                // Somebody else was faster; what there is now decides.
+                Err(Error::NotFound("subscription") | Error::AlreadyExists("subscription")) => {}
+                Err(error) => return Err(Refusal::from_engine(&error)),
+            }
+        }
+        Err(Refusal::from_engine(&Error::Busy("the callback changes too fast")))
+    }
+
+    async fn create(
+        &self,
+        name: SubscriptionName,
+        url: String,
+        labels: Labels,
+    ) -> Result<(), Error> {
+        let group = Group { topics: vec![self.options.topic.clone()], ..Group::default() };
+        let new = NewSubscription {
+            name: Some(name),
+            labels,
+            url,
+            filter: Some(Filter { any_of: vec![group], ..Filter::default() }),
+            profile: Some(self.options.profile.clone()),
+            ..NewSubscription::default()
+        };
+        self.engine.create_subscription(self.tenant, new).await.map(drop)
+    }
+
+    async fn update(
+        &self,
+        view: &SubscriptionView,
+        url: String,
+        labels: Labels,
+    ) -> Result<(), Error> {
+        let id = view.subscription.id;
+        let change = SubscriptionChange {
+            url: Some(url),
+            labels: Some(labels),
+            ..SubscriptionChange::default()
+        };
+        self.engine.update_subscription(self.tenant, id, change).await?;
+        // What was wrong with the old URL need not be wrong with this one.
+        if let SubscriptionStatus::Disabled { .. } = view.subscription.status {
+            self.engine.resume_subscription(self.tenant, id).await?;
+        }
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, parts: &Parts, id: Option<String>) -> Answer {
+        let country = self.country(parts)?;
+        let unknown = || {
+            let problem = "there is no callback subscription with this id";
+            Refusal::new(StatusCode::NOT_FOUND, problem)
+        };
+        // What could never be subscribed is not there.
+        let id = self.callback_id(id).map_err(|_| unknown())?;
+        let name = self.name(&country, &id).map_err(|_| unknown())?;
+        let found = self.engine.catalog().subscription_named(self.tenant, &name);
+        let view = found.filter(|view| belongs(view, &country)).ok_or_else(unknown)?;
+        match self.engine.delete_subscription(self.tenant, view.subscription.id).await {
+            Ok(()) => {
+                info!(callback_id = id, country, "a callback was unsubscribed");
+                Ok(answer::empty())
+            }
+            Err(Error::NotFound(_)) => Err(unknown()),
+            Err(error) => Err(Refusal::from_engine(&error)),
+        }
+    }
+
+    /// An id as the country chose it.
+    fn callback_id(&self, id: Option<String>) -> Result<String, Refusal> {
+        let max = self.options.callback_id_length;
+        let fits = |id: &String| {
+            !id.is_empty() && id.chars().count() <= max && !id.chars().any(char::is_control)
+        };
+        id.filter(fits).ok_or_else(|| {
+            let problem = format!("the callback id must be 1 to {max} printable characters");
+            Refusal::new(StatusCode::BAD_REQUEST, problem)
+        })
+    }
+
+    /// The name of the subscription.
+    fn name(&self, country: &str, id: &str) -> Result<SubscriptionName, Refusal> {
+        let name = match self.options.callback_id_scope {
+            CallbackIdScope::Global => SubscriptionName::new(id),
+            CallbackIdScope::PerCountry => SubscriptionName::new(&format!("{country}/{id}")),
+        };
+        name.map_err(|e| Refusal::new(StatusCode::BAD_REQUEST, format!("the callback id: {e}")))
+    }
+}
+
+/// Whether a subscription is a callback of this country.
+fn belongs(view: &SubscriptionView, country: &str) -> bool {
+    view.subscription.labels.get(COUNTRY).is_some_and(|own| own.eq_ignore_ascii_case(country))
+}
+
+/// The URL as it was written, unless somebody changed it by another way since.
+fn shown_url(view: &SubscriptionView) -> &str {
+    let Destination::Webhook { url } = &view.subscription.destination;
+    let written = view
+        .subscription
+        .labels
+        .get(URL)
+        .filter(|written| url::Url::parse(written).is_ok_and(|parsed| parsed.as_str() == url));
+    written.unwrap_or(url)
+}

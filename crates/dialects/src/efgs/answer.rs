@@ -1,0 +1,146 @@
+//! Answers as the gateway's clients expect them: errors are `{"message": …}`, successes mostly empty.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use posthorn_engine::Error;
+use serde_json::{Value, json};
+use tracing::{error, info};
+
+/// Requests answered, by `dialect`, `operation` and `class`.
+const REQUESTS: &str = "posthorn_dialect_requests_total";
+/// What clients are told of every URL that may not be used, whatever the reason.
+const URL_INVALID: &str = "Callback URL is invalid";
+
+/// What a handler makes of a request.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// A request that was not granted.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: String,
+    wait: Option<Duration>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), wait: None }
+    }
+
+    /// Told to come back later.
+    pub(super) fn slow_down(message: &str, wait: Duration) -> Self {
+        let wait = Some(wait);
+        Self { wait, ..Self::new(StatusCode::TOO_MANY_REQUESTS, message) }
+    }
+
+    /// A URL that may not be used. Clients know one text for all reasons; the operator reads why.
+    pub(super) fn invalid_url(reason: &str) -> Self {
+        info!(reason, "a callback URL was refused");
+        Self::new(StatusCode::BAD_REQUEST, URL_INVALID)
+    }
+
+    pub(super) fn from_engine(error: &Error) -> Self {
+        match error {
+            Error::Url(_) | Error::Certificate { .. } => Self::invalid_url(&error.to_string()),
+            _ => {
+                error!(%error, "a callback could not be changed");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error.")
+            }
+        }
+    }
+}
+
+impl From<super::target::NoTarget> for Refusal {
+    fn from(problem: super::target::NoTarget) -> Self {
+        match problem {
+            super::target::NoTarget::Missing => {
+                Self::new(StatusCode::BAD_REQUEST, "the query parameter url is missing")
+            }
+            super::target::NoTarget::Invalid => Self::invalid_url("it is not text"),
+        }
+    }
+}
+
+impl From<Refusal> for Response {
+    fn from(refusal: Refusal) -> Self {
+        let mut response = json(refusal.status, &json!({"message": refusal.message}));
+        if let Some(wait) = refusal.wait {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
+        response
+    }
+}
+
+/// A JSON answer.
+pub(super) fn json(status: StatusCode, value: &Value) -> Response {
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A success that says no more.
+pub(super) fn empty() -> Response {
+    Response::new(Body::empty())
+}
+
+/// Counts an answer on its way out.
+pub(super) fn count(operation: &'static str, response: Response) -> Response {
+    let class = match response.status().as_u16() {
+        500.. => "5xx",
+        400.. => "4xx",
+        _ => "2xx",
+    };
+    metrics::counter!(
+        REQUESTS, "dialect" => "efgs", "operation" => operation, "class" => class
+    )
+    .increment(1);
+    response
+}
+
+/// Whether JSON is among what a client takes. Parameters, such as a version, do not matter.
+pub(super) fn accepts_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::ACCEPT).iter().peekable();
+    if values.peek().is_none() {
+        return true;
+    }
+    values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|range| {
+        let kind = range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        matches!(kind.as_str(), "*/*" | "application/*" | "application/json" | "")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_accepted_with_any_parameters_and_refused_only_when_it_is_not_named() {
+        let accepts = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::ACCEPT, value.parse().expect("a value"));
+            }
+            accepts_json(&headers)
+        };
+        for fine in [
+            &[][..],
+            &["application/json; version=1.0"],
+            &["application/json"],
+            &["text/html, application/JSON;q=0.8"],
+            &["*/*"],
+            &["application/*"],
+            &["text/plain", "application/json"],
+        ] {
+            assert!(accepts(fine), "{fine:?}");
+        }
+        assert!(!accepts(&["text/plain; version=1.0"]));
+        assert!(!accepts(&["text/html, application/protobuf"]));
+    }
+}

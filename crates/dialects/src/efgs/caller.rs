@@ -1,0 +1,61 @@
+//! Which country calls.
+
+use http::StatusCode;
+use http::request::Parts;
+use posthorn_domain::{CertificateId, Scope};
+use posthorn_listener::{Peer, shown};
+use tracing::warn;
+
+use super::Dialect;
+use super::answer::Refusal;
+
+impl Dialect {
+    /// The country of whoever calls, as its certificate and the registry say, in capitals.
+    pub(super) fn country(&self, parts: &Parts) -> Result<String, Refusal> {
+        let peer = parts.extensions.get::<Peer>();
+        let identity = self.options.identity.as_ref();
+        let Some(shown) = shown(identity, peer, &parts.headers) else {
+            return Err(self.unknown(peer, "no client certificate was shown"));
+        };
+        let country = shown.country.filter(|country| {
+            country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic())
+        });
+        let Some(country) = country else {
+            let problem = "the subject of the client certificate must contain a country (C)";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, problem));
+        };
+        let found = self.engine.authenticate_certificate(shown.thumbprint, Some(&country));
+        let known = found.filter(|principal| {
+            // A certificate is somebody's only when the registry says whose, whatever its subject says.
+            let id = CertificateId::from_bytes(*principal.key.id.as_bytes());
+            let view = self.engine.catalog().certificate(self.tenant, id);
+            view.is_some_and(|view| view.certificate.owner.eq_ignore_ascii_case(&country))
+        });
+        let Some(principal) = known else {
+            return Err(self.unknown(peer, "the client certificate is not known"));
+        };
+        if !principal.key.allows(Scope::Subscriptions) {
+            let problem = "the client certificate may not manage callbacks";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, problem));
+        }
+        principal
+            .key
+            .take(self.engine.admission())
+            .map_err(|wait| Refusal::slow_down("too many requests with this certificate", wait))?;
+        Ok(country.to_ascii_uppercase())
+    }
+
+    /// What somebody nobody knows is told: at first that, later to stop.
+    fn unknown(&self, peer: Option<&Peer>, problem: &'static str) -> Refusal {
+        match self.failures.count(peer) {
+            Ok(()) => {
+                warn!(address = ?peer.map(Peer::address), problem, "a caller was refused");
+                Refusal::new(StatusCode::FORBIDDEN, problem)
+            }
+            Err(wait) => {
+                let problem = "too many requests without a known client certificate";
+                Refusal::slow_down(problem, wait)
+            }
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Declarative configuration: the `setup_configuration` file of Open Notificaties, read as it is.
+//!
+//! A file has sections, each applied only when a flag beside it says so. Applying one again changes
+//! nothing; what was changed by hand since is put back. The whole file is checked before anything is
+//! applied, and sections of other parts of that software are passed over.
+
+use std::fmt;
+
+use posthorn_domain::TenantId;
+use posthorn_engine::Engine;
+use posthorn_sealing::vault::Secret;
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::abonnement::Abonnement;
+use super::access::{Application, Credential, Scope};
+use super::kanaal::Kanaal;
+use super::problem::Problem;
+use super::settings::{self, SettingsChange};
+use super::uuid::Uuid;
+use super::{Options, StartError};
+
+const KANALEN: &str = "notifications_kanalen_config";
+const ABONNEMENTEN: &str = "notifications_abonnementen_config";
+const SETTINGS: &str = "notifications_config";
+const CREDENTIALS: &str = "vng_api_common_credentials";
+const APPLICATIONS: &str = "vng_api_common_applicaties";
+
+/// Abonnementen that were declared belong to no client, so that no client can change them.
+const NOBODY: &str = "";
+
+/// What a file declares.
+#[derive(Default)]
+pub struct Setup {
+    kanalen: Vec<Value>,
+    abonnementen: Vec<(Uuid, Abonnement)>,
+    settings: SettingsChange,
+    /// Clients with their secrets.
+    pub credentials: Vec<Credential>,
+    /// What clients may do.
+    pub applications: Vec<Application>,
+    /// Sections that mean nothing here.
+    pub ignored: Vec<String>,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("kanalen", &self.kanalen.len())
+            .field("abonnementen", &self.abonnementen.len())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Setup {
+    /// Reads a file. `env` gives variables of the environment, for values that come from there.
+    /// `Err` lists everything that is wrong, each with its place.
+    pub fn read(
+        document: &Value,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<String>> {
+        let mut setup = Self::default();
+        let mut problems = Vec::new();
+        let Some(sections) = document.as_object() else {
+            return Err(vec!["the file must hold sections with keys".to_owned()]);
+        };
+        for (name, section) in sections {
+            if name.ends_with("_enable") || !is_enabled(sections, name) {
+                continue;
+            }
+            let section = match resolved(name, section, env) {
+                Ok(section) => section,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            match name.as_str() {
+                SETTINGS => match section.as_object().map(SettingsChange::read) {
+                    Some(Ok(change)) => setup.settings = change,
+                    Some(Err(problem)) => problems.push(format!("{name}: {problem}")),
+                    None => problems.push(format!("{name}: must be settings with values")),
+                },
+                KANALEN | ABONNEMENTEN | CREDENTIALS | APPLICATIONS => {
+                    match section.get("items").and_then(Value::as_array) {
+                        Some(items) => {
+                            for (index, item) in items.iter().enumerate() {
+                                if let Err(problem) = setup.add(name, item) {
+                                    problems.push(format!("{name}.items.{index}: {problem}"));
+                                }
+                            }
+                        }
+                        None => problems.push(format!("{name}: needs a list `items`")),
+                    }
+                }
+                _ => setup.ignored.push(name.clone()),
+            }
+        }
+        if problems.is_empty() { Ok(setup) } else { Err(problems) }
+    }
+
+    fn add(&mut self, section: &str, item: &Value) -> Result<(), String> {
+        let fields = item.as_object().ok_or("must be an object")?;
+        match section {
+            KANALEN => {
+                let known = ["naam", "documentatie_link", "filters"];
+                let kanaal = camel_cased(fields, &known)?;
+                // Once for what is wrong with it; again for its tenant when it is applied.
+                Kanaal::read(TenantId::DEFAULT, &kanaal, None, false).map_err(|p| said(&p))?;
+                self.kanalen.push(kanaal);
+            }
+            ABONNEMENTEN => self.abonnementen.push(abonnement(fields)?),
+            CREDENTIALS => {
+                only(fields, &["identifier", "secret"])?;
+                let identifier = text(fields, "identifier")?.to_owned();
+                let secret = Secret::from(text(fields, "secret")?);
+                self.credentials.push(Credential { identifier, secret });
+            }
+            _ => self.applications.push(application(fields)?),
+        }
+        Ok(())
+    }
+
+    /// Makes everything as it was declared.
+    pub(super) async fn apply(
+        &self,
+        engine: &Engine,
+        tenant: TenantId,
+        options: &Options,
+    ) -> Result<(), StartError> {
+        let failed = |what: String| {
+            move |e: &dyn fmt::Display| {
+                StartError::Setup(format!("{what} could not be applied: {e}"))
+            }
+        };
+        for document in &self.kanalen {
+            let kanaal = Kanaal::read(tenant, document, None, false)
+                .map_err(|p| StartError::Setup(said(&p)))?;
+            if Kanaal::named(engine, tenant, &kanaal.naam).as_ref() == Some(&kanaal) {
+                continue;
+            }
+            let put = kanaal.put(engine, tenant).await;
+            put.map_err(|e| failed(format!("kanaal {}", kanaal.naam))(&e))?;
+            info!(channel_name = kanaal.naam, "kanaal set up as configured");
+        }
+        settings::change(engine, tenant, &options.profile, &self.settings)
+            .await
+            .map_err(|e| failed(SETTINGS.to_owned())(&e))?;
+        for (uuid, abonnement) in &self.abonnementen {
+            let failed = failed(format!("abonnement {uuid}"));
+            abonnement.check_kanalen(engine, tenant).map_err(|p| failed(&said(&p)))?;
+            let ways = abonnement.auth.as_ref().map(|auth| auth.ways()).unwrap_or_default();
+            let wanted = abonnement
+                .subscription(tenant, &options.profile, *uuid, NOBODY, &ways)
+                .map_err(|e| failed(&e))?;
+            let (_, changed) =
+                engine.ensure_subscription(tenant, wanted).await.map_err(|e| failed(&e))?;
+            if changed {
+                info!(subscription = %uuid, "abonnement set up as configured");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a section is to be applied. The original calls some of its flags with `_config` and some
+/// without.
+fn is_enabled(sections: &Map<String, Value>, name: &str) -> bool {
+    let flags = [format!("{name}_enable"), format!("{name}_config_enable")];
+    flags.iter().any(|flag| sections.get(flag) == Some(&Value::Bool(true)))
+}
+
+/// A section with every `value_from` replaced by what it stands for.
+fn resolved(
+    place: &str,
+    value: &Value,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Value, String> {
+    match value {
+        Value::Object(fields) => {
+            if let Some(source) = fields.get("value_from") {
+                let Some(name) = source.get("env").and_then(Value::as_str) else {
+                    return Err(format!("{place}.value_from: needs `env`, the name of a variable"));
+                };
+                let found = env(name).map(Value::String);
+                return found.or_else(|| source.get("default").cloned()).ok_or_else(|| {
+                    format!(
+                        "{place}: the environment has no variable {name}, and no default is given"
+                    )
+                });
+            }
+            let inside = |(name, value): (&String, &Value)| {
+                Ok((name.clone(), resolved(&format!("{place}.{name}"), value, env)?))
+            };
+            fields.iter().map(inside).collect::<Result<Map<_, _>, String>>().map(Value::Object)
+        }
+        Value::Array(items) => {
+            let inside =
+                |(index, value): (usize, &Value)| resolved(&format!("{place}.{index}"), value, env);
+            items.iter().enumerate().map(inside).collect::<Result<_, _>>().map(Value::Array)
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+fn only(fields: &Map<String, Value>, known: &[&str]) -> Result<(), String> {
+    match fields.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(format!("`{name}` is not known; there are {}", known.join(", "))),
+        None => Ok(()),
+    }
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
+    let text = fields.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    text.ok_or_else(|| format!("needs `{name}`, a text"))
+}
+
+/// The fields by the names they have in the API.
+fn camel_cased(fields: &Map<String, Value>, known: &[&str]) -> Result<Value, String> {
+    only(fields, known)?;
+    let renamed = fields.iter().map(|(name, value)| {
+        let mut parts = name.split('_');
+        let mut camel = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            camel.push_str(&part[..1].to_ascii_uppercase());
+            camel.push_str(&part[1..]);
+        }
+        (camel, value.clone())
+    });
+    Ok(Value::Object(renamed.collect()))
+}
+
+fn abonnement(fields: &Map<String, Value>) -> Result<(Uuid, Abonnement), String> {
+    let known = [
+        "uuid",
+        "callback_url",
+        "auth_type",
+        "auth",
+        "auth_client_id",
+        "secret",
+        "oauth2_token_url",
+        "oauth2_scope",
+        "send_cloudevents",
+        "kanalen",
+        "cloudevent_filters",
+        "client_certificate",
+    ];
+    let uuid = text(fields, "uuid")?;
+    let uuid = uuid.parse().map_err(|_| format!("uuid: `{uuid}` is not a UUID"))?;
+    let mut document = camel_cased(fields, &known)?;
+    let groups = document.get_mut("cloudeventFilters").and_then(Value::as_array_mut);
+    for group in groups.into_iter().flatten() {
+        if let Some(fields) = group.as_object() {
+            *group = camel_cased(fields, &["type_substring", "filters"])?;
+        }
+    }
+    let read = Abonnement::read(&document, None, false).map_err(|p| said(&p))?;
+    if read.kanalen.is_empty() && read.cloudevent_filters.is_empty() {
+        return Err(
+            "needs kanalen or cloudevent_filters; without either it gets nothing".to_owned()
+        );
+    }
+    Ok((uuid, read))
+}
+
+fn application(fields: &Map<String, Value>) -> Result<Application, String> {
+    only(
+        fields,
+        &[
+            "uuid",
+            "client_ids",
+            "label",
+            "has_all_authorizations",
+            "heeft_alle_autorisaties",
+            "scopes",
+        ],
+    )?;
+    let texts = |name: &str| -> Result<Vec<String>, String> {
+        let Some(list) = fields.get(name) else { return Ok(Vec::new()) };
+        serde_json::from_value(list.clone()).map_err(|_| format!("{name}: must be a list of texts"))
+    };
+    let scope = |name: &String| {
+        let known = [Scope::Consume.as_str(), Scope::Publish.as_str()].join(", ");
+        Scope::parse(name).ok_or_else(|| format!("scopes: `{name}` is none of {known}"))
+    };
+    let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+    let client_ids = texts("client_ids")?;
+    if client_ids.is_empty() {
+        return Err("needs `client_ids`".to_owned());
+    }
+    Ok(Application {
+        client_ids,
+        all: flag("has_all_authorizations") || flag("heeft_alle_autorisaties"),
+        scopes: texts("scopes")?.iter().map(scope).collect::<Result<_, _>>()?,
+    })
+}
+
+/// What a problem says, for a log or a terminal.
+fn said(problem: &Problem) -> String {
+    let faults = problem.faults.iter().flatten();
+    let texts: Vec<String> =
+        faults.map(|fault| format!("{}: {}", fault.name, fault.reason)).collect();
+    if texts.is_empty() { problem.code.to_owned() } else { texts.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(document: &Value) -> Result<Setup, Vec<String>> {
+        let env = |name: &str| (name == "GEHEIM").then(|| "from the environment".to_owned());
+        Setup::read(document, &env)
+    }
+
+    fn whole() -> Value {
+        json!({
+            "notifications_kanalen_config_enable": true,
+            "notifications_kanalen_config": {"items": [
+                {"naam": "zaken", "documentatie_link": "https://docs.example/zaken",
+                 "filters": ["bronorganisatie", "zaaktype"]},
+            ]},
+            "notifications_abonnementen_config_enable": true,
+            "notifications_abonnementen_config": {"items": [{
+                "uuid": "0f616bfd-aacc-4d85-a140-2af17a56217b",
+                "callback_url": "https://example.com/callback",
+                "auth_type": "zgw", "auth_client_id": "client",
+                "secret": {"value_from": {"env": "GEHEIM"}},
+                "kanalen": [{"naam": "zaken", "filters": {"zaaktype": "*"}}],
+                "send_cloudevents": true,
+                "cloudevent_filters": [{"type_substring": "nl.overheid", "filters": {}}],
+            }]},
+            "notifications_config_enable": true,
+            "notifications_config": {
+                "notification_delivery_max_retries": 3,
+                "notification_delivery_retry_backoff": true,
+            },
+            "vng_api_common_credentials_config_enable": true,
+            "vng_api_common_credentials": {"items": [
+                {"identifier": "open-zaak", "secret": {"value_from": {"env": "GEHEIM"}}},
+            ]},
+            "vng_api_common_applicaties_config_enable": true,
+            "vng_api_common_applicaties": {"items": [
+                {"client_ids": ["open-zaak"], "label": "Open Zaak", "has_all_authorizations": true},
+                {"client_ids": ["lezer"], "scopes": ["notificaties.consumeren"]},
+            ]},
+            "zgw_consumers_config_enable": true,
+            "zgw_consumers": {"services": []},
+        })
+    }
+
+    #[test]
+    fn the_file_of_the_original_is_read_as_it_is() {
+        let setup = read(&whole()).expect("read");
+        assert_eq!((setup.kanalen.len(), setup.abonnementen.len()), (1, 1));
+        let (uuid, abonnement) = &setup.abonnementen[0];
+        assert_eq!(uuid.to_string(), "0f616bfd-aacc-4d85-a140-2af17a56217b");
+        assert!(abonnement.send_cloudevents);
+        assert_eq!(abonnement.cloudevent_filters[0].type_substring, "nl.overheid");
+        assert_eq!(abonnement.kanalen[0].filters["zaaktype"], "*");
+        assert_eq!(
+            (setup.settings.max_retries, setup.settings.retry_backoff),
+            (Some(3), Some(1.0))
+        );
+        assert_eq!(setup.credentials[0].secret.expose(), b"from the environment");
+        assert!(setup.applications[0].all && !setup.applications[1].all);
+        assert_eq!(setup.applications[1].scopes, [Scope::Consume]);
+        assert_eq!(setup.ignored, ["zgw_consumers"]);
+    }
+
+    #[test]
+    fn sections_without_their_flag_are_not_applied() {
+        let mut document = whole();
+        document["notifications_abonnementen_config_enable"] = json!(false);
+        document.as_object_mut().expect("sections").remove("notifications_config_enable");
+        let setup = read(&document).expect("read");
+        assert!(setup.abonnementen.is_empty() && setup.settings.is_empty());
+        assert_eq!(setup.kanalen.len(), 1);
+        assert!(read(&json!({})).expect("nothing is fine").kanalen.is_empty());
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_named_with_its_place() {
+        #[track_caller]
+        fn check(change: impl Fn(&mut Value), says: &[&str]) {
+            let mut document = whole();
+            change(&mut document);
+            let problems = read(&document).expect_err("refused").join("\n");
+            for part in says {
+                assert!(problems.contains(part), "`{part}` is not in {problems}");
+            }
+        }
+        let abonnement = |d: &mut Value, name: &str, value: Value| {
+            d["notifications_abonnementen_config"]["items"][0][name] = value;
+        };
+        check(|d| abonnement(d, "uuid", json!("1")), &["abonnementen_config.items.0", "UUID"]);
+        check(|d| abonnement(d, "callback", json!("x")), &["`callback` is not known"]);
+        check(|d| abonnement(d, "callback_url", json!("x")), &["callbackUrl"]);
+        check(|d| abonnement(d, "auth_type", json!("magic")), &["authType", "api_key"]);
+        check(
+            |d| {
+                abonnement(d, "kanalen", json!([]));
+                abonnement(d, "cloudevent_filters", json!([]));
+            },
+            &["needs kanalen or cloudevent_filters"],
+        );
+        check(
+            |d| abonnement(d, "secret", json!({"value_from": {"env": "NONE"}})),
+            &["items.0.secret", "NONE"],
+        );
+        check(
+            |d| d["notifications_kanalen_config"]["items"][0]["naam"] = json!("x".repeat(51)),
+            &["kanalen_config.items.0", "naam"],
+        );
+        check(|d| d["notifications_kanalen_config"] = json!([]), &["needs a list `items`"]);
+        check(|d| d["notifications_config"] = json!({"retries": 1}), &["no setting retries"]);
+        check(
+            |d| d["vng_api_common_applicaties"]["items"][1]["scopes"] = json!(["alles"]),
+            &["applicaties.items.1", "notificaties.publiceren"],
+        );
+        check(
+            |d| d["vng_api_common_credentials"]["items"][0] = json!({"identifier": "a"}),
+            &["credentials.items.0", "secret"],
+        );
+        assert!(read(&json!([])).is_err());
+    }
+}

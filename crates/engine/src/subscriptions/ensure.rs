@@ -1,0 +1,90 @@
+//! Keeping a subscription in step with a declaration of it, such as one in a configuration file.
+
+use std::sync::Arc;
+
+use posthorn_domain::policy::profiles;
+use posthorn_domain::{Destination, ProfileName, TenantId};
+use posthorn_sealing::vault::Secret;
+
+use super::{NewSubscription, SecretInput, SubscriptionChange, TRIES};
+use crate::catalog::SubscriptionView;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+
+impl Engine {
+    /// Makes the subscription of a name, or changes it where it differs. However often and on however
+    /// many nodes the same is asked for, there is one subscription, and nothing is written when it is
+    /// as it should be. Returns it, and whether anything was done.
+    ///
+    /// `paused` counts only when it is made: whether it takes part later is decided by people.
+    pub async fn ensure_subscription(
+        &self,
+        tenant: TenantId,
+        wanted: NewSubscription,
+    ) -> Result<(Arc<SubscriptionView>, bool)> {
+        let Some(name) = wanted.name.clone() else {
+            return Err(Error::NotFound("name to find the subscription by"));
+        };
+        for _ in 0..TRIES {
+            let Some(view) = self.catalog().subscription_named(tenant, &name) else {
+                match self.create_subscription(tenant, wanted.clone()).await {
+                    Ok((view, _)) => return Ok((view, true)),
+                    // Made on another node meanwhile; now it can be compared.
+                    Err(Error::AlreadyExists("subscription")) => continue,
+                    Err(e) => return Err(e),
+                }
+            };
+            let Some(change) = self.difference(&view, &wanted)? else {
+                return Ok((view, false));
+            };
+            match self.update_subscription(tenant, view.subscription.id, change).await {
+                Ok(view) => return Ok((view, true)),
+                Err(Error::Changed { .. } | Error::NotFound("subscription")) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Error::Busy("the subscription changes too fast"))
+    }
+
+    /// What has to be changed in a subscription so that it is as wanted.
+    fn difference(
+        &self,
+        view: &SubscriptionView,
+        wanted: &NewSubscription,
+    ) -> Result<Option<SubscriptionChange>> {
+        let present = &view.subscription;
+        let url = self.inner.around.transport.check_url(&wanted.url)?;
+        let filter = wanted.filter.clone().unwrap_or_default();
+        let profile = match &wanted.profile {
+            Some(profile) => profile.clone(),
+            None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
+        };
+        let secrets: Vec<SecretInput> =
+            wanted.secrets.iter().filter(|secret| !self.has(view, secret)).cloned().collect();
+        let same = present.description == wanted.description
+            && present.labels == wanted.labels
+            && present.destination == Destination::Webhook { url }
+            && present.filter == filter
+            && present.profile == profile
+            && present.overrides == wanted.overrides
+            && secrets.is_empty();
+        Ok((!same).then(|| SubscriptionChange {
+            name: None,
+            description: Some(wanted.description.clone()),
+            labels: Some(wanted.labels.clone()),
+            url: Some(wanted.url.clone()),
+            filter: Some(filter),
+            profile: Some(profile),
+            overrides: Some(wanted.overrides.clone()),
+            secrets,
+            expected: Some(present.version),
+        }))
+    }
+
+    /// Whether a subscription has this secret now. One that cannot be opened is not the same.
+    fn has(&self, view: &SubscriptionView, secret: &SecretInput) -> bool {
+        let opened = view.secrets().ok();
+        let current = opened.and_then(|opened| opened.current(&secret.name, self.now()));
+        current.is_some_and(|current| *current == Secret::from(secret.value.as_str()))
+    }
+}

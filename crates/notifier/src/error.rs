@@ -1,0 +1,45 @@
+//! What can go wrong when a notifier is set up or used directly.
+
+use posthorn_domain::NameError;
+
+use crate::config::ConfigError;
+use crate::dlq::DlqError;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The `callbacks:` block is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Callbacks are off: there is no URL to send to.
+    #[error("callbacks.payment_success_url is not set, so there is nowhere to send to")]
+    NoUrl,
+    /// The way out cannot be set up.
+    #[error("the way out to the network cannot be set up")]
+    Egress(#[source] posthorn_egress::Error),
+    /// The engine said no.
+    #[error(transparent)]
+    Engine(#[from] posthorn_engine::Error),
+    /// The database cannot be opened.
+    #[error("the database cannot be opened: {0}")]
+    Open(String),
+    /// The key that seals secrets is missing or unreadable.
+    #[error("{0}")]
+    SealKey(String),
+    /// Dead letters cannot be kept.
+    #[error(transparent)]
+    Dlq(#[from] DlqError),
+    /// An event's id or type cannot be used.
+    #[error("{field}: {source}")]
+    Event {
+        /// Which field.
+        field: &'static str,
+        /// Why.
+        #[source]
+        source: NameError,
+    },
+    /// The one attempt did not succeed.
+    #[error("the webhook was not taken: {0}")]
+    NotDelivered(String),
+}

@@ -1,0 +1,68 @@
+//! Ids of events: `evt_` and 24 hexadecimal digits.
+
+use posthorn_domain::Clock;
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+/// Bytes of chance in an id.
+const RANDOM_BYTES: usize = 12;
+
+/// A fresh id from the system's randomness. Should that fail, the time to the nanosecond stands in:
+/// an event with a poorer id is better than none.
+pub fn fresh_event_id(clock: &dyn Clock) -> String {
+    with_randomness(clock, |bytes| SysRng.try_fill_bytes(bytes).is_ok())
+}
+
+fn with_randomness(clock: &dyn Clock, fill: impl FnOnce(&mut [u8]) -> bool) -> String {
+    let mut bytes = [0; RANDOM_BYTES];
+    if !fill(&mut bytes) {
+        return format!("evt_{}", i128::from(clock.now().as_millis()) * 1_000_000);
+    }
+    let mut text = String::with_capacity(4 + 2 * RANDOM_BYTES);
+    text.push_str("evt_");
+    for byte in bytes {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use posthorn_domain::Timestamp;
+
+    use super::*;
+
+    struct Fixed;
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_millis(1_700_000_000_123)
+        }
+    }
+
+    #[test]
+    fn a_thousand_ids_have_the_form_and_differ() {
+        let ids: BTreeSet<String> = (0..1_000).map(|_| fresh_event_id(&Fixed)).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in &ids {
+            assert_eq!(id.len(), 28, "{id}");
+            let digits = id.strip_prefix("evt_").expect("the prefix");
+            assert!(digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{id}");
+        }
+    }
+
+    #[test]
+    fn all_bytes_of_chance_are_in_the_id() {
+        let id = with_randomness(&Fixed, |bytes| {
+            bytes.copy_from_slice(&[0, 1, 2, 0xfe, 0xff, 5, 6, 7, 8, 9, 10, 0xab]);
+            true
+        });
+        assert_eq!(id, "evt_000102feff05060708090aab");
+    }
+
+    #[test]
+    fn without_randomness_the_time_stands_in() {
+        assert_eq!(with_randomness(&Fixed, |_| false), "evt_1700000000123000000");
+    }
+}

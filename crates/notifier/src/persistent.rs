@@ -1,0 +1,244 @@
+//! The notifier on the engine: an event is committed before the call returns, tried again by the
+//! engine's schedule, and resumed after a restart.
+
+mod open;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use posthorn_domain::{Clock, EventType, Idempotency, IdempotencyKey};
+use posthorn_engine::{Engine, Publish, Transport};
+use posthorn_sealing::vault::VaultKey;
+use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
+use tracing::{Instrument, Span, error, warn};
+
+use crate::config::CallbacksConfig;
+use crate::error::Error;
+use crate::event::{PaymentEvent, Prepared, RefundEvent};
+use crate::notifier::Notifier;
+use crate::observe::{MetricsFacade, ObserveWebhook, observe_outcomes};
+use crate::retryable::Outside;
+use crate::standing::{Standing, keep_subscription};
+use open::Opened;
+
+/// Where a persistent notifier keeps its work.
+enum Backing {
+    Sqlite(PathBuf),
+    Postgres(String),
+    Engine(Engine),
+}
+
+/// How a persistent notifier is made.
+pub struct PersistentBuilder {
+    config: CallbacksConfig,
+    backing: Backing,
+    seal_key: Option<VaultKey>,
+    observer: Arc<dyn ObserveWebhook>,
+    span: Span,
+    outside: Outside,
+}
+
+impl PersistentBuilder {
+    /// The key that seals secrets in the database. With SQLite one is made beside the data when none
+    /// is given; every process on one PostgreSQL needs the same.
+    #[must_use]
+    pub fn seal_key(mut self, key: VaultKey) -> Self {
+        self.seal_key = Some(key);
+        self
+    }
+
+    /// Who counts; the `metrics` crate's recorder when nobody is named.
+    #[must_use]
+    pub fn metrics(mut self, observer: impl ObserveWebhook) -> Self {
+        self.observer = Arc::new(observer);
+        self
+    }
+
+    /// The span in which the notifier itself logs.
+    #[must_use]
+    pub fn span(mut self, span: Span) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// The rules of the way out, such as which private networks are open to receivers.
+    #[must_use]
+    pub fn egress(mut self, options: posthorn_egress::Options) -> Self {
+        self.outside.egress = options;
+        self
+    }
+
+    /// Another way out altogether.
+    #[must_use]
+    pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
+        self.outside.transport = Some(transport);
+        self
+    }
+
+    /// Another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.outside.clock = clock;
+        self
+    }
+
+    /// Starts it, and with it everything a former process left to be done. Fails with
+    /// [`Error::NoUrl`] when callbacks are off.
+    pub async fn start(self) -> Result<PersistentNotifier, Error> {
+        let callbacks = self.config.check()?.ok_or(Error::NoUrl)?;
+        for warning in &callbacks.warnings {
+            warn!("{warning}");
+        }
+        let (engine, opened) = match self.backing {
+            Backing::Engine(engine) => (engine, None),
+            Backing::Sqlite(folder) => {
+                let (engine, opened) =
+                    open::sqlite(&folder, self.seal_key, &callbacks, &self.outside).await?;
+                (engine, Some(opened))
+            }
+            Backing::Postgres(url) => {
+                let (engine, opened) =
+                    open::postgres(url, self.seal_key, &callbacks, &self.outside).await?;
+                (engine, Some(opened))
+            }
+        };
+        // Followed before anything can end.
+        let outcomes = engine.outcomes();
+        let standing = keep_subscription(&engine, &callbacks).await?;
+        let store = Arc::clone(engine.store());
+        let observing = observe_outcomes(store, outcomes, standing.clone(), self.observer);
+        let observing = tokio::spawn(observing.instrument(self.span.clone()));
+        Ok(PersistentNotifier {
+            clock: self.outside.clock,
+            engine,
+            opened,
+            standing,
+            span: self.span,
+            observing: Mutex::new(Some(observing)),
+        })
+    }
+}
+
+/// An event that was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The event's id, as receivers see it.
+    pub event_id: String,
+    /// Whether it had been enqueued before.
+    pub duplicate: bool,
+}
+
+/// The notifier on the engine.
+pub struct PersistentNotifier {
+    engine: Engine,
+    /// What this notifier opened itself, and has to close.
+    opened: Option<Opened>,
+    standing: Standing,
+    clock: Arc<dyn Clock>,
+    span: Span,
+    observing: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl PersistentNotifier {
+    fn builder(config: CallbacksConfig, backing: Backing) -> PersistentBuilder {
+        PersistentBuilder {
+            config,
+            backing,
+            seal_key: None,
+            observer: Arc::new(MetricsFacade),
+            span: Span::current(),
+            outside: Outside::default(),
+        }
+    }
+
+    /// One that keeps its work in an embedded database in this folder; one process at a time.
+    pub fn sqlite(config: CallbacksConfig, folder: impl Into<PathBuf>) -> PersistentBuilder {
+        Self::builder(config, Backing::Sqlite(folder.into()))
+    }
+
+    /// One that keeps its work in a PostgreSQL database, beside others that do.
+    pub fn postgres(config: CallbacksConfig, url: impl Into<String>) -> PersistentBuilder {
+        Self::builder(config, Backing::Postgres(url.into()))
+    }
+
+    /// One on an engine that runs already, and goes on running when the notifier is closed.
+    pub fn on(config: CallbacksConfig, engine: Engine) -> PersistentBuilder {
+        Self::builder(config, Backing::Engine(engine))
+    }
+
+    /// Commits a payment event. Repeating what was said under the same id is fine and changes
+    /// nothing; saying something else under it is refused.
+    pub async fn enqueue_payment(&self, event: PaymentEvent) -> Result<Enqueued, Error> {
+        self.enqueue(Prepared::payment(event, &*self.clock)).await
+    }
+
+    /// Commits a refund event, under the same rules.
+    pub async fn enqueue_refund(&self, event: RefundEvent) -> Result<Enqueued, Error> {
+        self.enqueue(Prepared::refund(event, &*self.clock)).await
+    }
+
+    async fn enqueue(&self, prepared: Prepared) -> Result<Enqueued, Error> {
+        let event_type = EventType::new(&prepared.event_type)
+            .map_err(|source| Error::Event { field: "eventType", source })?;
+        let key = IdempotencyKey::new(&prepared.event_id)
+            .map_err(|source| Error::Event { field: "eventId", source })?;
+        let fingerprint = Sha256::digest(&prepared.as_said).into();
+        let publish = Publish {
+            topic: self.standing.topic.clone(),
+            event_type,
+            attributes: std::collections::BTreeMap::new(),
+            key: None,
+            content_type: "application/json".to_owned(),
+            payload: prepared.payload,
+            idempotency: Some(Idempotency { key, fingerprint }),
+        };
+        let published = self.engine.publish(self.standing.tenant, publish).await?;
+        Ok(Enqueued { event_id: prepared.event_id, duplicate: published.duplicate })
+    }
+
+    /// The engine, for everything else one may want to ask or do.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Where its events are published.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Stops: an engine of its own finishes or hands back what is under way, and its database is
+    /// closed. What is not delivered by then is resumed at the next start.
+    pub async fn close(&self) {
+        if let Some(opened) = &self.opened {
+            self.engine.stop().await;
+            opened.close().await;
+        }
+        if let Some(observing) = self.observing.lock().take() {
+            observing.abort();
+        }
+    }
+
+    async fn take_over(&self, prepared: Prepared) {
+        let event = prepared.event_id.clone();
+        if let Err(problem) = self.enqueue(prepared).await {
+            // Nobody waits for an answer; whoever wants one enqueues.
+            error!(%event, %problem, "a webhook could not be committed and is lost");
+        }
+    }
+}
+
+#[async_trait]
+impl Notifier for PersistentNotifier {
+    async fn payment_succeeded(&self, event: PaymentEvent) {
+        let prepared = Prepared::payment(event, &*self.clock);
+        self.take_over(prepared).instrument(self.span.clone()).await;
+    }
+
+    async fn refund_succeeded(&self, event: RefundEvent) {
+        let prepared = Prepared::refund(event, &*self.clock);
+        self.take_over(prepared).instrument(self.span.clone()).await;
+    }
+}

@@ -1,0 +1,88 @@
+//! `posthorn notificaties`.
+
+use http::Method;
+use posthorn_dialects::notificaties::settings::{
+    BASE_FACTOR, MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, Settings, SettingsChange,
+};
+use posthorn_domain::Policy;
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use crate::client::{Call, segment};
+use crate::exit::{Code, Failure};
+
+/// What operators of the Notificaties API need
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Show the four settings of deliveries, or change those that are given, while everything runs
+    Settings {
+        /// Retries after the first send
+        #[arg(long, value_name = "NUMBER")]
+        max_retries: Option<u64>,
+        /// The factor of all waits in seconds; true for 1, false for no wait
+        #[arg(long, value_name = "SECONDS", value_parser = parse_backoff)]
+        retry_backoff: Option<Value>,
+        /// The longest wait, in seconds
+        #[arg(long, value_name = "SECONDS")]
+        retry_backoff_max: Option<f64>,
+        /// Each wait is this many times the one before
+        #[arg(long, value_name = "NUMBER")]
+        base_factor: Option<f64>,
+        /// The profile of the abonnementen (dialects.notificaties.profile)
+        #[arg(long, default_value = "notificaties")]
+        profile: String,
+    },
+}
+
+const FIELDS: [&str; 4] = [MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, BASE_FACTOR];
+
+fn parse_backoff(text: &str) -> Result<Value, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" => Ok(Value::Bool(true)),
+        "false" => Ok(Value::Bool(false)),
+        number => match number.parse::<f64>() {
+            Ok(number) => Ok(json!(number)),
+            Err(_) => Err("write a number of seconds, true or false".to_owned()),
+        },
+    }
+}
+
+/// Runs it.
+pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
+    let Command::Settings { max_retries, retry_backoff, retry_backoff_max, base_factor, profile } =
+        command;
+    let given = [
+        (MAX_RETRIES, max_retries.map(Value::from)),
+        (RETRY_BACKOFF, retry_backoff.clone()),
+        (RETRY_BACKOFF_MAX, retry_backoff_max.map(Value::from)),
+        (BASE_FACTOR, base_factor.map(Value::from)),
+    ];
+    let given: Map<String, Value> =
+        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let change = SettingsChange::read(&given).map_err(|e| Failure::new(Code::Usage, e))?;
+    let path = format!("/v1/profiles/{}", segment(profile));
+    let present = context.client.get(&*path).await?;
+    let settings = of(&present)?.with(&change);
+    if change.is_empty() {
+        return context.show_one(&settings.view(), &FIELDS);
+    }
+    let mut body = json!({"policy": settings.patch_over(present.get("changes"))});
+    if let Some(base) = present.get("base") {
+        body["base"] = base.clone();
+    }
+    let call = Call::new(Method::PUT, path).body(body.to_string());
+    let changed = context.client.call(call).await?.json()?;
+    context.show_one(&of(&changed)?.view(), &FIELDS)
+}
+
+/// The settings that a profile is made of.
+fn of(profile: &Value) -> anyhow::Result<Settings> {
+    let policy = profile.get("policy").cloned().unwrap_or_default();
+    let policy: Option<Policy> = serde_json::from_value(policy).ok();
+    policy.and_then(|policy| Settings::of(&policy.schedule)).ok_or_else(|| {
+        let message = "the waits of the profile are not those of the four settings";
+        Failure::new(Code::Failure, message)
+            .hint("look at it with `posthorn profiles show`; `posthorn profiles delete` takes changes back")
+            .into()
+    })
+}

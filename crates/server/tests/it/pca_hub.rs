@@ -1,0 +1,492 @@
+//! Calls of a PCA Hub by the real program, as its operators set it up.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use posthorn_testkit::fake_hub::{Agreement, Call, FakeHub, Reply, standard};
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, assert_exit, assert_says, eventually, run};
+
+/// Adds a profile to a home's configuration: a Hub on loopback, with waits that a test can wait for.
+/// `more` is added to its policy.
+pub(crate) fn profile(home: &Home, base: &str, hub: &FakeHub, more: &str) {
+    let gate = hub.gate("{values.tenant}");
+    let text = format!(
+        "
+  hub:
+    base: {base}
+    policy:
+      values: {{hub_domain: hub.example}}
+      gate: {{url: '{gate}', timeout: 2s}}
+      limits: {{connect: 1s, tls: 1s, response: 2s, total: 3s}}
+      lease: {{time: 6s}}
+      schedule: {{backoff: {{list: {{waits: [100ms, 100ms, 100ms, 100ms, 100ms]}}}}, jitter: none}}
+{more}
+"
+    );
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, format!("{}{text}", config.trim_end())).expect("written");
+}
+
+/// Subscribes the Hub under the profile `hub`.
+pub(crate) fn subscribe(server: &Server, hub: &FakeHub, agreement: &Agreement) -> String {
+    server.ask(&["topics", "put", "pca-id"]);
+    let secrets = [
+        format!("otp={}", agreement.otp_secret),
+        format!("otp-salt={}", agreement.otp_salt),
+        format!("shared-internal-key={}", agreement.shared_key),
+        format!("event-api-key={}", agreement.api_keys[0]),
+    ];
+    let url = hub.root();
+    let mut args = vec!["subscriptions", "create", &url, "--profile", "hub", "--topic", "pca-id"];
+    for secret in &secrets {
+        args.extend(["--secret", secret]);
+    }
+    server.ask(&args)["id"].as_str().expect("an id").to_owned()
+}
+
+/// Publishes as the identity service does; returns the event's id.
+pub(crate) fn send(server: &Server, kind: &str, tenant: &str, account: &str, n: u32) -> String {
+    let body = json!({"account_id": account, "login_name": "太郎", "n": n,
+        "organization_id": "org-9", "service_partition": format!("pca.hub.{tenant}")});
+    let partition = format!("service_partition=pca.hub.{tenant}");
+    let args = ["send", "pca-id", kind, &body.to_string(), "-a", &partition, "-a"];
+    let sent = server.ask(&[&args[..], &["eventSender=user"]].concat());
+    sent["id"].as_str().expect("an id").to_owned()
+}
+
+/// The only delivery of an event, once it is what is asked for.
+fn delivery(server: &Server, event: &str, state: &str) -> Value {
+    eventually(state, || {
+        let shown = server.ask(&["events", "show", event]);
+        let delivery = shown["deliveries"][0].clone();
+        (delivery["state"] == state).then_some(delivery)
+    })
+}
+
+pub(crate) fn number(call: &Call) -> u64 {
+    call.body["n"].as_u64().expect("a number")
+}
+
+/// The lines of a JSON log that a policy wrote.
+fn policy_lines(server: &Server) -> Vec<Value> {
+    let text = server.running.stderr();
+    let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    lines.filter(|line: &Value| line["mt"].is_string()).collect()
+}
+
+#[test]
+fn the_hub_finds_everything_it_asks_for_in_each_call() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    let user = send(&server, "user.created", "tenant1", "acc-1", 1);
+    let organization = send(&server, "organization.created", "tenant2", "acc-2", 2);
+    delivery(&server, &user, "delivered");
+    delivery(&server, &organization, "delivered");
+    assert_eq!(hub.complaints(), [""; 0]);
+    let mut calls = hub.calls();
+    calls.sort_by_key(number);
+    assert_eq!(calls[0].path, "/user-events");
+    assert_eq!(calls[1].path, "/organization-events");
+    for (name, value) in [
+        ("x-pca-issuer", "https://tenant1.hub.example/auth"),
+        ("x-pca-tenant", "tenant1"),
+        ("x-pca-service-partition", "pca.hub.tenant1"),
+        ("x-pca-organization-id", "org-9"),
+        ("x-pca-event-type", "user.created"),
+        ("x-pca-event-sender", "user"),
+        ("x-pca-event-apikey", "event key 1"),
+        ("x-pca-shared-internal-key", "the shared internal key"),
+    ] {
+        assert_eq!(calls[0].header(name), value, "{name}");
+    }
+    for name in ["x-pca-event-sourceclient", "x-pca-event-type-version"] {
+        assert!(!calls[0].headers.contains_key(name), "{name} is not known");
+    }
+    assert_eq!(calls[0].body["login_name"], "太郎");
+    let mut asked = hub.asked();
+    asked.sort();
+    assert_eq!(asked, ["tenant1", "tenant2"], "each tenant's own gate");
+    server.stop();
+}
+
+/// One-time codes by Python's standard library, for the steps around a moment.
+fn codes_of_python(program: &str, unix: i64) -> Option<Vec<String>> {
+    let program = format!(
+        "import base64, hashlib, hmac, struct\nfor step in range({unix} // 60 - 1, {unix} // 60 + 2):\n{program}"
+    );
+    let output = Command::new("python3").args(["-c", &program]).output().ok()?;
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(text.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn codes_of_other_schemes_are_those_of_another_language() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let totp = "
+        - {kind: otp, secret: otp, salt: otp-salt, salt_use: suffix, method: totp, hash: sha512,
+           digits: 8, step: 60s, format: 'Bearer {otp}'}";
+    let hmac = "
+        - {kind: otp, secret: otp, salt: otp-salt, method: hmac, hash: sha256, step: 60s,
+           message: '{tenant}:{issuer}:{step}:{shared_key}:{salt}', encode: base64url,
+           values: {tenant: '{values.tenant}', issuer: '{values.issuer}'},
+           secret_values: {shared_key: shared-internal-key}}";
+    let with_totp = "
+    tag = hmac.new(b'the one-time secretthe salt', struct.pack('>Q', step), 'sha512').digest()
+    at = tag[-1] & 15
+    code = (struct.unpack('>I', tag[at:at + 4])[0] & 0x7fffffff) % 100000000
+    print('Bearer %08d' % code)";
+    let with_hmac = "
+    said = 'tenant1:https://tenant1.hub.example/auth:%d:the shared internal key:the salt' % step
+    tag = hmac.new(b'the one-time secret', said.encode(), 'sha256').digest()
+    print(base64.urlsafe_b64encode(tag).decode().rstrip('='))";
+    for (auth, program) in [(totp, with_totp), (hmac, with_hmac)] {
+        let mut home = Home::new();
+        let keys = "
+        - {kind: secret_header, header: X-PCA-SHARED-INTERNAL-KEY, secret: shared-internal-key}
+        - {kind: secret_header, header: X-PCA-Event-APIKey, secret: event-api-key}";
+        profile(&home, "pca-hub", &hub, &format!("      auth:{auth}{keys}"));
+        let server = home.serve();
+        subscribe(&server, &hub, &agreement);
+        let before = hub.calls().len();
+        send(&server, "user.created", "tenant1", "acc-1", 1);
+        let call = eventually("the call", || hub.calls().get(before).cloned());
+        // The Hub expects its own scheme, so it refuses this one; what matters is the code.
+        let Some(codes) = codes_of_python(program, call.unix) else { return };
+        assert_eq!(codes.len(), 3);
+        let sent = call.header("authorization").trim_end_matches('=').to_owned();
+        assert!(codes.contains(&sent), "{sent} is none of {codes:?}");
+        server.stop();
+    }
+}
+
+#[test]
+fn interim_mode_is_another_base_and_nothing_else() {
+    let agreement = Agreement { interim: true, ..Agreement::default() };
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub-interim", &hub, "");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    let sent = send(&server, "user.created", "tenant1", "acc-1", 1);
+    delivery(&server, &sent, "delivered");
+    assert_eq!(hub.complaints(), [""; 0]);
+    let call = &hub.calls()[0];
+    for name in ["authorization", "x-pca-shared-internal-key", "x-pca-issuer"] {
+        assert!(!call.headers.contains_key(name), "{name}");
+    }
+    assert_eq!(call.header("x-pca-tenant"), "tenant1");
+    server.stop();
+}
+
+#[test]
+fn every_answer_has_the_end_it_should_have() {
+    let agreement = Agreement { gap: Duration::ZERO, ..Agreement::default() };
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "      spacing: 10ms");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    let again = [
+        Reply::Empty(204),
+        Reply::Empty(201),
+        Reply::Standard(409),
+        Reply::Standard(500),
+        Reply::Html(502),
+        Reply::Html(400),
+        Reply::Empty(503),
+        Reply::Reset,
+    ];
+    for (n, reply) in (0..).zip(again) {
+        hub.script([reply]);
+        let sent = send(&server, "user.updated", "tenant1", &format!("acc-{n}"), n);
+        let delivered = delivery(&server, &sent, "delivered");
+        assert_eq!(delivered["attempts_made"], 2, "{reply:?}: {delivered}");
+        let first = &delivered["attempts"][0];
+        match reply {
+            Reply::Reset => assert_eq!(first["failure"], "connection_closed", "{first}"),
+            _ => assert!(first["status"].is_number(), "{first}"),
+        }
+    }
+    for (n, status) in (100..).zip([400, 401, 403, 404, 503]) {
+        hub.script([Reply::Standard(status)]);
+        let sent = send(&server, "user.updated", "tenant1", &format!("acc-{n}"), n);
+        let dead = delivery(&server, &sent, "dead");
+        assert_eq!((&dead["reason"], &dead["attempts_made"]), (&json!("permanent"), &json!(1)));
+    }
+    hub.script([Reply::Html(502); 6]);
+    let sent = send(&server, "user.updated", "tenant1", "acc-200", 200);
+    let dead = delivery(&server, &sent, "dead");
+    assert_eq!((&dead["reason"], &dead["attempts_made"]), (&json!("exhausted"), &json!(6)));
+    assert_eq!(hub.complaints(), [""; 0]);
+    // A Hub that is slower than our patience is still at work when it is asked again, and says so.
+    hub.script([Reply::Slow(Duration::from_secs(4))]);
+    let sent = send(&server, "user.updated", "tenant1", "acc-300", 300);
+    let dead = delivery(&server, &sent, "dead");
+    assert_eq!(dead["attempts"][0]["failure"], "response_timeout", "{dead}");
+    assert_eq!(dead["attempts"][1]["status"], 409, "{dead}");
+    server.stop();
+}
+
+#[test]
+fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "");
+    let server = home.serve();
+    let id = subscribe(&server, &hub, &agreement);
+    let mut sent = Vec::new();
+    let closed = [(200, r#"{"Status": 1}"#), (200, r#"{"Status": "2"}"#), (503, ""), (200, "OK")];
+    for (n, (status, body)) in (0..).zip(closed) {
+        hub.set_gate(status, body);
+        sent.push(send(&server, "user.updated", "tenant1", &format!("acc-{n}"), n));
+        let dead = delivery(&server, &sent[sent.len() - 1], "dead");
+        assert_eq!((&dead["reason"], &dead["attempts_made"]), (&json!("gate"), &json!(0)));
+    }
+    assert!(hub.calls().is_empty());
+    assert_eq!(hub.asked().len(), 4);
+    hub.set_gate(200, r#"{"Status": 2, "more": true}"#);
+    let redrive = ["dead-letters", "redrive", "--subscription", &id, "--reason", "gate"];
+    let done = server.ask(&redrive);
+    assert_eq!((&done["state"], &done["moved"]), (&json!("done"), &json!(4)), "{done}");
+    for event in &sent {
+        delivery(&server, event, "delivered");
+    }
+    assert_eq!(hub.asked().len(), 8, "the gate was asked again");
+    assert_eq!(hub.complaints(), [""; 0]);
+    server.stop();
+}
+
+#[test]
+fn families_that_are_off_or_unknown_are_explained() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "      request: {families: {organization: off}}");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    let off = send(&server, "organization.created", "tenant1", "acc-1", 1);
+    let shown = server.ask(&["events", "show", &off]);
+    assert_eq!(shown["deliveries"], json!([]));
+    let reasons = shown["not_delivered"][0]["reasons"].to_string();
+    assert!(reasons.contains("switched the family `organization` off"), "{shown}");
+    let unknown = send(&server, "group.created", "tenant1", "acc-1", 2);
+    let dead = delivery(&server, &unknown, "dead");
+    assert_eq!(dead["reason"], "permanent");
+    assert_eq!(dead["attempts"][0]["failure"], "family_not_routed");
+    let detail = dead["attempts"][0]["detail"].to_string();
+    assert!(detail.contains("no path for the family `group`"), "{dead}");
+    assert!(hub.calls().is_empty() && hub.asked().is_empty());
+    server.stop();
+}
+
+#[test]
+fn log_lines_have_the_exact_text_and_no_secrets() {
+    let agreement = Agreement {
+        otp_secret: "canary-otp-secret-1".to_owned(),
+        otp_salt: "canary-otp-salt-2".to_owned(),
+        shared_key: "canary-shared-key-3".to_owned(),
+        api_keys: vec!["canary-event-key-4".to_owned()],
+        ..Agreement::default()
+    };
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "");
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, format!("{config}\nlog: {{level: trace, format: json}}\n"))
+        .expect("written");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    hub.script([Reply::Standard(409), Reply::Html(502), Reply::Echo(500), Reply::Empty(200)]);
+    let sent = send(&server, "user.email-verified", "tenant1", "acc-1", 1);
+    delivery(&server, &sent, "delivered");
+    let lines = eventually("the lines", || {
+        let lines = policy_lines(&server);
+        (lines.len() == 7).then_some(lines)
+    });
+    let call = "Call PCA Hub Webhook (tenantname:tenant1, accountid:acc-1)";
+    let error = |body: &str| {
+        format!("Error PCA Hub Webhook (tenantname:tenant1, accountid:acc-1, res:{body})")
+    };
+    assert_eq!(lines[0]["mt"], call);
+    assert_eq!(lines[0]["level"], "INFO");
+    assert_eq!(lines[1]["mt"], error(&standard(409)), "the full body");
+    assert_eq!(lines[1]["level"], "WARN");
+    assert_eq!(lines[2]["mt"], call);
+    assert_eq!(lines[3]["mt"], error("<html><h1>502</h1>\nnot the Hub</html>"));
+    assert_eq!((&lines[4]["mt"], &lines[6]["mt"]), (&json!(call), &json!(call)));
+    let echo = lines[5]["mt"].as_str().expect("text");
+    assert!(echo.contains("\"x-pca-tenant\": \"tenant1\""), "{echo}");
+    assert!(echo.contains("\"authorization\": \"[secret removed]\""), "{echo}");
+    for (name, value) in [
+        ("tenantname", "tenant1"),
+        ("accountid", "acc-1"),
+        ("event_type", "user.email-verified"),
+        ("attempt", "1"),
+        ("status", "409"),
+        ("trace", "trace-of-409"),
+    ] {
+        assert_eq!(lines[1][name], value, "{name}");
+    }
+    assert_eq!(lines[2]["attempt"], "2");
+    assert!(lines[2]["status"].is_null() && lines[3]["trace"].is_null(), "only what is known");
+    assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["message"].is_null()));
+
+    let mut canaries: Vec<String> = hub
+        .calls()
+        .iter()
+        .map(|call| format!("\\\"authorization\\\": \\\"{}", call.header("authorization")))
+        .collect();
+    canaries.extend([agreement.otp_secret, agreement.otp_salt, agreement.shared_key]);
+    canaries.extend(agreement.api_keys);
+    let log = server.running.stderr();
+    assert!(log.contains("an attempt did not succeed"), "the level is in effect");
+    assert_nowhere(&canaries, log.as_bytes(), "the log");
+    for entry in std::fs::read_dir(home.data()).expect("reads").flatten() {
+        if entry.path().is_file() {
+            let bytes = std::fs::read(entry.path()).expect("reads");
+            assert_nowhere(&canaries, &bytes, &entry.path().display().to_string());
+        }
+    }
+    server.stop();
+}
+
+fn assert_nowhere(canaries: &[String], bytes: &[u8], place: &str) {
+    for canary in canaries {
+        let found = bytes.windows(canary.len()).any(|window| window == canary.as_bytes());
+        assert!(!found, "{canary} is in {place}");
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_the_lock_and_calls_again_when_it_ends() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "");
+    let mut server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    hub.script([Reply::Slow(Duration::from_secs(1))]);
+    let first = send(&server, "user.updated", "tenant1", "acc-1", 1);
+    let second = send(&server, "user.updated", "tenant1", "acc-1", 2);
+    eventually("the call", || (!hub.calls().is_empty()).then_some(()));
+    server.running.signal("KILL");
+    server.running.wait();
+    let server = home.serve();
+    let shown = server.ask(&["events", "show", &first]);
+    assert_eq!(shown["deliveries"][0]["state"], "in_flight", "{shown}");
+    delivery(&server, &second, "delivered");
+    let calls = hub.calls();
+    assert_eq!(calls.iter().map(number).collect::<Vec<_>>(), [1, 1, 2]);
+    let waited = calls[1].begun.duration_since(calls[0].begun);
+    // The lock was taken before the gate was asked, a moment before the call.
+    assert!(waited > Duration::from_millis(5_000), "the lock of 6 s held for {waited:?}");
+    assert_eq!(hub.complaints(), [""; 0]);
+    server.stop();
+}
+
+#[test]
+fn a_restart_between_retries_keeps_the_number_and_the_time() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    let waits = "      schedule: {backoff: {list: {waits: [1h]}}}";
+    profile(&home, "pca-hub", &hub, "");
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let at = config.rfind("      schedule:").expect("there");
+    std::fs::write(&file, format!("{}{waits}\n", &config[..at])).expect("written");
+    let mut server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    hub.script([Reply::Html(502)]);
+    let sent = send(&server, "user.updated", "tenant1", "acc-1", 1);
+    let before = eventually("the first attempt", || {
+        let shown = server.ask(&["events", "show", &sent])["deliveries"][0].clone();
+        (shown["attempts_made"] == 1).then_some(shown)
+    });
+    assert_eq!(before["state"], "pending");
+    server.running.signal("KILL");
+    server.running.wait();
+    let server = home.serve();
+    let after = server.ask(&["events", "show", &sent])["deliveries"][0].clone();
+    assert_eq!((&after["attempts_made"], &after["due_at"]), (&json!(1), &before["due_at"]));
+    assert_eq!(hub.calls().len(), 1);
+    server.stop();
+}
+
+/// Checks a configuration with this profile.
+fn check(policy: &str) -> std::process::Output {
+    let home = Home::new();
+    let file = home.path().join("one.yaml");
+    let text = format!("profiles:\n  hub:\n    base: pca-hub\n    policy: {policy}\n");
+    std::fs::write(&file, text).expect("written");
+    run(home.path(), &["check", "--config", "one.yaml"])
+}
+
+#[test]
+fn what_can_never_work_is_refused_when_the_configuration_is_read() {
+    for (policy, place) in [
+        ("{lease: {time: 45s}}", "profiles.hub.policy.lease.time"),
+        ("{limits: {total: 180s}}", "profiles.hub.policy.lease.time"),
+        ("{gate: {timeout: 150s}}", "profiles.hub.policy.lease.time"),
+        ("{schedule: {backoff: {list: {waits: []}}}}", "policy.schedule.backoff.list.waits"),
+        ("{request: {families: {user: user-events}}}", "begins with `/`, or is `off`"),
+        ("{request: {path: /x}}", "policy.request.families"),
+        ("{values: {a: '{values.b}', b: '{values.a}'}}", "profiles.hub.policy.values.a"),
+        ("{values: {'a b': x}}", "profiles.hub.policy.values"),
+        ("{log: {field: level}}", "profiles.hub.policy.log.field"),
+        ("{log: {fields: {mt: x}}}", "profiles.hub.policy.log.fields"),
+        ("{spacing: 2s, order: {scope: none, key: null}}", "profiles.hub.policy.spacing"),
+    ] {
+        let output = check(policy);
+        assert_exit(&output, 78);
+        assert_says(&output, &[place]);
+    }
+    for policy in [
+        "{values: {hub_domain: hub.example}}",
+        "{request: {families: {organization: off}}}",
+        "{request: {families: {organization: 'off'}}}",
+        "{gate: {on_closed: {postpone: {wait: 1m}}}}",
+    ] {
+        assert_exit(&check(policy), 0);
+    }
+    let home = Home::new();
+    let shown = run(home.path(), &["check", "--profiles"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    for name in ["pca-hub", "pca-hub-interim"] {
+        let waits = &shown[name]["schedule"]["backoff"]["list"]["waits"];
+        assert_eq!(*waits, json!(["10s", "5m", "10m", "30m", "1h40m"]), "{name}");
+        assert_eq!(shown[name]["schedule"]["max_attempts"], 6);
+        assert_eq!(shown[name]["lease"], json!({"time": "3m", "durable": true}));
+    }
+}
+
+/// The configuration in the operators' page is one that the program takes.
+#[test]
+fn the_example_of_the_page_is_valid() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/systems/pca-hub.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let home = Home::new();
+    std::fs::write(home.path().join("page.yaml"), example.expect("an example")).expect("written");
+    let output = run(home.path(), &["check", "--config", "page.yaml", "--profiles"]);
+    assert_exit(&output, 0);
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for name in ["hub-production", "hub-staging"] {
+        assert!(shown[name]["values"]["hub_domain"].is_string(), "{name}");
+        assert_eq!(shown[name]["request"]["families"]["organization"], "off", "{name}");
+    }
+    assert_eq!(shown["hub-staging"]["auth"].as_array().map(Vec::len), Some(1), "interim");
+    assert_eq!(shown["hub-production"]["auth"].as_array().map(Vec::len), Some(3));
+}
