@@ -8,6 +8,7 @@ mod house;
 mod limits;
 mod management;
 mod nodes;
+mod outcomes;
 mod pca_hub;
 mod pca_hub_locks;
 mod profiles;
