@@ -523,6 +523,7 @@ impl Check<'_> {
     fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let names = raw.names.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
                 format!(
@@ -543,6 +544,7 @@ impl Check<'_> {
         Some(egress::Options {
             allow: self.accept("egress.allow", allow)?,
             deny: self.accept("egress.deny", deny)?,
+            names: self.accept("egress.names", names)?,
             ports: raw.ports.iter().map(|port| port.0).collect(),
             https_only: raw.https_only,
             allow_idn: raw.allow_idn,

@@ -72,6 +72,7 @@ pub(super) struct RawStore {
 pub(super) struct RawEgress {
     pub(super) allow: Vec<String>,
     pub(super) deny: Vec<String>,
+    pub(super) names: Vec<String>,
     pub(super) ports: Vec<Port>,
     pub(super) https_only: bool,
     pub(super) allow_idn: bool,

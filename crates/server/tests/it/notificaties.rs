@@ -275,7 +275,8 @@ fn a_callback_must_be_there_and_protected() {
         assert_eq!(open.all().len(), 1);
     }
     refused(make("http://127.0.0.1:1/"), "nonFieldErrors", "invalid-callback-url");
-    refused(make("http://no-such-host-here:8000/x"), "nonFieldErrors", "invalid-callback-url");
+    refused(make("http://openzaak:8000/x"), "callbackUrl", "invalid-callback-url");
+    refused(make("http://known.invalid:8000/x"), "callbackUrl", "invalid-callback-url");
     refused(make("http://10.0.0.1/"), "callbackUrl", "invalid-callback-url");
     refused(make("ftp://example.com/"), "callbackUrl", "invalid");
     refused(make(""), "callbackUrl", "blank");
