@@ -174,6 +174,9 @@ routes! {
         deliveries::retry, gives(200, "Delivery");
     POST "/v1/deliveries/{id}/cancel" MANAGE "cancelDelivery" "Cancel an unfinished delivery"
         deliveries::cancel, gives(200, "Delivery");
+    DELETE "/v1/deliveries/{id}" MANAGE "forgetDelivery"
+        "Remove a delivery with its attempts for good; an unfinished one is cancelled"
+        deliveries::forget, gives_nothing();
 
     GET "/v1/dead-letters" READ "listDeadLetters" "List dead letters, newest first"
         deliveries::list_dead, query(&["subscription", "cursor", "limit"]),

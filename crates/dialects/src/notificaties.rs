@@ -114,6 +114,9 @@ pub async fn router(
         engine.put_topic(tenant, cloudevent::topic(), description, Vec::new(), labels).await?;
     }
     let setup = std::mem::take(&mut options.setup);
+    for section in &setup.ignored {
+        tracing::warn!(section, "a section of the setup_configuration file means nothing here");
+    }
     setup.apply(&engine, tenant, &options).await?;
     options.credentials.extend(setup.credentials);
     options.applications.extend(setup.applications);

@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::dial::{Dialer, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
-use crate::guard::{AddressRule, Guard, Rules};
+use crate::guard::{AddressRule, Guard, NameRule, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::resolve::{Names, ResolverChoice};
@@ -33,6 +33,8 @@ pub struct Options {
     pub allow: Vec<AddressRule>,
     /// Networks closed in spite of the address policy; these win over `allow`.
     pub deny: Vec<AddressRule>,
+    /// Host names opened although they have no domain, or one that is not public.
+    pub names: Vec<NameRule>,
     /// The only ports open to receivers; when empty, those where receivers are expected.
     pub ports: Vec<u16>,
     /// Refuse plain http.
@@ -64,6 +66,7 @@ impl Default for Options {
         Self {
             allow: Vec::new(),
             deny: Vec::new(),
+            names: Vec::new(),
             ports: Vec::new(),
             https_only: false,
             allow_idn: false,
@@ -198,6 +201,7 @@ impl Egress {
         let guard = Guard::new(Rules {
             allow: options.allow,
             deny: options.deny,
+            names: options.names,
             ports: options.ports,
             https_only: options.https_only,
             allow_idn: options.allow_idn,

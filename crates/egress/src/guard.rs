@@ -25,6 +25,7 @@ use rustls_pki_types::ServerName;
 use tokio::time::Instant;
 use url::{Position, Url};
 
+pub use names::{NameRule, NameRuleError};
 pub use own::Own;
 pub use refusal::{AddressRefusal, UrlRefusal};
 pub use rule::{AddressRule, AddressRuleError};
@@ -42,6 +43,9 @@ pub struct Rules {
     pub allow: Vec<AddressRule>,
     /// Networks closed in spite of the address policy; these win over `allow`.
     pub deny: Vec<AddressRule>,
+    /// Host names opened although they have no domain, or one that does not lead to the public
+    /// internet. Their addresses are judged like all others.
+    pub names: Vec<NameRule>,
     /// The only ports open to receivers; when empty, those where receivers are expected.
     pub ports: Vec<u16>,
     /// Refuse plain http.
@@ -111,7 +115,11 @@ impl Guard {
             Some(url::Host::Domain(name)) => {
                 // One trailing dot is a spelling of the same name.
                 let name = name.strip_suffix('.').unwrap_or(name);
-                names::check(name)?;
+                match names::check(name) {
+                    Err(UrlRefusal::HostDenied | UrlRefusal::HostNotQualified)
+                        if self.rules.names.iter().any(|rule| rule.covers(name)) => {}
+                    other => other?,
+                }
                 if self.own.has_name(name) {
                     return Err(UrlRefusal::HostOwn);
                 }

@@ -34,7 +34,8 @@ pub use certificate::{
 };
 pub use client::{Deadlines, Egress, Error, Options, Request, Sent, Timings};
 pub use guard::{
-    AddressRefusal, AddressRule, AddressRuleError, Guard, Own, Rules, UrlRefusal, audit,
+    AddressRefusal, AddressRule, AddressRuleError, Guard, NameRule, NameRuleError, Own, Rules,
+    UrlRefusal, audit,
 };
 pub use pool::PoolKey;
 pub use resolve::ResolverChoice;

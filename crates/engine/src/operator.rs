@@ -1,4 +1,4 @@
-//! What operators do by hand: cancel, retry, redrive, republish.
+//! What operators do by hand: cancel, retry, forget, redrive, republish.
 
 use posthorn_domain::{
     Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
@@ -44,6 +44,16 @@ impl Engine {
             idempotency: None,
         };
         self.publish(tenant, again).await
+    }
+
+    /// Removes a delivery with its attempts for good; one that has not ended is cancelled by it. An
+    /// attempt under way may still arrive. Its event stays until it is pruned.
+    pub async fn forget_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+        let moved = self.store().forget_delivery(tenant, id, self.now()).await;
+        let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
+        let gone = Input::Cancelled(moved.delivery.subscription, id);
+        drop(self.inner.scheduler.send(gone).await);
+        Ok(self.hand_over(moved).await)
     }
 
     async fn hand_over(&self, moved: Moved) -> Delivery {

@@ -12,6 +12,7 @@
 
 mod efgs;
 pub mod layers;
+mod notificaties;
 mod profiles;
 mod raw;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
+use posthorn_notifier::{Callbacks, CallbacksConfig};
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store_postgres as postgres;
 use serde_json::Value;
@@ -66,6 +68,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Other systems' APIs.
     pub dialects: Dialects,
+    /// Where the webhooks of a payment server go.
+    pub callbacks: Option<Callbacks>,
 }
 
 /// Other systems' APIs; `None` for those that are off.
@@ -73,6 +77,10 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
+    /// The admin endpoints of Cedros webhooks.
+    pub cedros: bool,
+    /// The Notificaties API.
+    pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
 
 /// The listener.
@@ -378,9 +386,19 @@ impl Check<'_> {
         let log = self.log(&raw.log);
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
-        let profiles = &mut engine.profiles;
-        let dialects =
-            Dialects { efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), profiles) };
+        let body = raw.server.body.0;
+        let callbacks = self.callbacks(raw.callbacks);
+        let dialects = Dialects {
+            efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
+            cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+        };
+        if let Some(options) = &dialects.notificaties
+            && !engine.profiles.contains_key(&options.profile)
+        {
+            let text = format!("there is no profile `{}`", options.profile);
+            self.refuse("dialects.notificaties.profile", text);
+        }
         Some(Config {
             server: server?,
             store: store?,
@@ -393,7 +411,22 @@ impl Check<'_> {
             log: log?,
             telemetry,
             dialects,
+            callbacks,
         })
+    }
+
+    /// The block `callbacks` with what `CALLBACK_…` in the environment says over it.
+    fn callbacks(&mut self, raw: CallbacksConfig) -> Option<Callbacks> {
+        let env = self.env;
+        let lookup = |name: &str| env.get(name).cloned();
+        let checked = raw.with_env(env.clone()).and_then(|config| config.check_with(&lookup));
+        match checked {
+            Ok(callbacks) => callbacks,
+            Err(error) => {
+                self.refuse(&error.key, error.problem);
+                None
+            }
+        }
     }
 
     fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {
@@ -490,6 +523,7 @@ impl Check<'_> {
     fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
+        let names = raw.names.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let resolvers = raw.resolvers.iter().map(|address| {
             address.parse::<SocketAddr>().map_err(|_| {
                 format!(
@@ -510,6 +544,7 @@ impl Check<'_> {
         Some(egress::Options {
             allow: self.accept("egress.allow", allow)?,
             deny: self.accept("egress.deny", deny)?,
+            names: self.accept("egress.names", names)?,
             ports: raw.ports.iter().map(|port| port.0).collect(),
             https_only: raw.https_only,
             allow_idn: raw.allow_idn,

@@ -186,6 +186,15 @@ impl Store for PostgresStore {
         moves::retry(&self.session, tenant, delivery, at).await
     }
 
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        moves::forget(&self.session, tenant, delivery, at).await
+    }
+
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
         redrive::create(&self.session, redrive).await
     }

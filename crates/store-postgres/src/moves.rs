@@ -19,6 +19,7 @@ use crate::{lock, sql};
 
 const CANCEL: Operation = Operation::write("cancel_delivery", "cancel a delivery");
 const RETRY: Operation = Operation::write("retry_delivery", "bring a delivery back");
+const FORGET: Operation = Operation::write("forget_delivery", "remove a delivery");
 const SWEEP: Operation = Operation::write("sweep_cancelled", "cancel deliveries nobody wants");
 
 /// A delivery wherever it is.
@@ -155,6 +156,42 @@ async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Mo
     delivery.budget_began = Timestamp::from_millis(due(at));
     delivery.ended_at = None;
     let ready = if parked { None } else { work_of(client, &delivery).await? };
+    Ok(Moved { delivery, ready })
+}
+
+pub(crate) async fn forget(
+    session: &Session,
+    tenant: TenantId,
+    id: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved> {
+    session
+        .run(FORGET, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+                let found = enter_lane(client, tenant, id).await?;
+                let moved = forget_found(client, found, at).await?;
+                commit(client).await?;
+                Ok(moved)
+            })
+        })
+        .await
+}
+
+async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let (mut delivery, gone) = match found {
+        Found::Live { delivery, gone } | Found::Done { delivery, gone, .. } => (delivery, gone),
+    };
+    let (tenant, id) = (Uid::from(delivery.tenant), Uid::from(delivery.id));
+    execute(client, sql::FORGET, &[&tenant, &id, &Uid::from(delivery.event)]).await?;
+    if !delivery.state.is_terminal() {
+        let left = if gone { CancelReason::Unsubscribed } else { CancelReason::Operator };
+        delivery.state = DeliveryState::Cancelled(left);
+        delivery.ended_at = Some(at);
+        delivery.due_at = Timestamp::MAX;
+    }
+    let ready = if gone { None } else { promote(client, &delivery, at).await? };
     Ok(Moved { delivery, ready })
 }
 

@@ -36,6 +36,7 @@ statements! {
     EVENT_LIST = "event_list",
     EVENTS_KNOWN = "events_known",
     EVENTS_OF = "events_of",
+    FORGET = "forget",
     HEARTBEAT = "heartbeat",
     HOLDERS = "holders",
     KEY_CREATE = "key_create",

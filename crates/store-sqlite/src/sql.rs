@@ -233,10 +233,11 @@ pub(crate) const EVENTS: &str = concat!(
 
 // ---- maintenance -----------------------------------------------------------------------------
 
-/// Whether an event may go: a range of deliveries by primary key.
+/// Whether an event may go: a range of deliveries by primary key. Some of them may have been
+/// forgotten before.
 macro_rules! prunable {
     () => {
-        "iif(e.deliveries = 0, e.accepted_at < ?2, not exists ( \
+        "(e.accepted_at < ?2 and not exists ( \
          select 1 from delivery d where d.seq >= e.first_seq \
          and d.seq < e.first_seq + e.deliveries and (d.state < 2 or d.holds_lane = 1 \
          or d.ended_at >= iif(d.state >= 10 and d.state < 20, ?3, ?2))))"

@@ -276,6 +276,15 @@ impl Store for SqliteStore {
         self.write(LIGHT, move |writer| write::lanes::retry(writer, tenant, delivery, at)).await
     }
 
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        self.write(LIGHT, move |writer| write::lanes::forget(writer, tenant, delivery, at)).await
+    }
+
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
         self.write(LIGHT, move |writer| write::redrive::create(writer, &redrive)).await
     }

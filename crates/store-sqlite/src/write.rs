@@ -12,3 +12,16 @@ pub(crate) mod membership;
 mod profiles;
 pub(crate) mod record;
 pub(crate) mod redrive;
+
+use crate::error::Failure;
+use crate::writer::Writer;
+
+/// Before deliveries are removed: what is removed may be the newest, and its seq must not be given
+/// out again after a restart.
+fn keep_seqs(writer: &Writer) -> Result<(), Failure> {
+    writer
+        .conn
+        .prepare_cached("update store set seq_floor = ?1 where seq_floor < ?1")?
+        .execute([writer.last_seq])?;
+    Ok(())
+}

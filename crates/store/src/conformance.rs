@@ -18,6 +18,7 @@
 pub mod builders;
 pub mod catalog;
 pub mod certificates;
+pub mod forgetting;
 pub mod intake;
 pub mod lanes;
 pub mod maintenance;
@@ -164,6 +165,20 @@ macro_rules! conformance_suite {
                 retry_without_subscription_is_refused
                 foreign_deliveries_are_not_found
                 moves_survive_reopening
+            }
+            forgetting {
+                forgotten_delivery_is_gone_with_its_attempts
+                forgetting_ends_what_has_not_ended
+                late_result_for_a_forgotten_delivery_is_superseded
+                forgotten_head_promotes_the_next
+                forgotten_blocker_releases_the_lane
+                forgotten_parked_delivery_is_passed_over
+                forgotten_dead_letter_is_not_redriven
+                foreign_deliveries_cannot_be_forgotten
+                event_of_forgotten_deliveries_goes_by_its_age
+                rest_of_an_event_stays_and_ends
+                deliveries_of_deleted_subscriptions_can_be_forgotten
+                forgetting_survives_reopening
             }
             redrive {
                 redrive_moves_every_match_once

@@ -127,6 +127,17 @@ pub trait Store: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Moved>;
 
+    /// Removes one delivery with its attempts, for good, on behalf of an operator. One that has not
+    /// ended is cancelled by it; the lane it headed or blocked goes on. Its event stays until it is
+    /// pruned. Returns the delivery as it ended. Refused when it is not the tenant's; what an attempt
+    /// under way brings back later is superseded.
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved>;
+
     // ---- redrives ------------------------------------------------------------------------------
 
     /// Writes down a redrive and counts what it will move (`total`). Returns it as stored.

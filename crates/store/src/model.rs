@@ -327,6 +327,15 @@ impl Store for ModelStore {
         Ok(self.shared.state.lock().retry(tenant, delivery, at)?)
     }
 
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        Ok(self.shared.state.lock().forget(tenant, delivery, at)?)
+    }
+
     async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {
         let mut state = self.shared.state.lock();
         if state.redrives.contains_key(&redrive.id) {

@@ -1,5 +1,6 @@
 //! Deliveries, and those of them that are dead letters.
 
+use http::StatusCode;
 use posthorn_domain::{Delivery, DeliveryId, DeliveryState, TenantId};
 use posthorn_engine::Engine;
 use posthorn_store::{DeliveryFilter, StateKind};
@@ -88,6 +89,13 @@ pub(crate) async fn cancel(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
     let delivery = call.engine().cancel_delivery(call.tenant(), id).await?;
     respond::ok(&DeliveryView::from(&delivery))
+}
+
+/// `DELETE /v1/deliveries/{id}`.
+pub(crate) async fn forget(mut call: Call) -> Answer {
+    let id = call.named("delivery").await?;
+    call.engine().forget_delivery(call.tenant(), id).await?;
+    Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
 /// `GET /v1/dead-letters/{id}`.

@@ -170,6 +170,12 @@ async fn deliveries_are_listed_retried_and_cancelled() {
     let stats = server.as_acme("GET", "/v1/stats").send().await.expect(200);
     let wanted = json!({"events": 5, "pending": 5, "delivered": 0, "dead": 0, "cancelled": 0});
     assert_eq!(stats, wanted);
+    server.as_acme("DELETE", &path).send().await.expect(204);
+    server.as_acme("GET", &path).send().await.expect_problem(404, "not_found");
+    server.as_acme("DELETE", &path).send().await.expect_problem(404, "not_found");
+    act("retry").await.expect_problem(404, "not_found");
+    let stats = server.as_acme("GET", "/v1/stats").send().await.expect(200);
+    assert_eq!((&stats["events"], &stats["pending"]), (&json!(5), &json!(4)));
 }
 
 #[tokio::test]

@@ -30,6 +30,46 @@ const DENIED_DOMAINS: [&str; 18] = [
     "instance-data",
 ];
 
+/// A host name that the operator opens: the name itself, or with `*.` in front all names below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameRule {
+    name: String,
+    below: bool,
+}
+
+/// Not a name that can be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a name: write openzaak, or *.svc.cluster.local for all names below")]
+pub struct NameRuleError(String);
+
+impl std::str::FromStr for NameRule {
+    type Err = NameRuleError;
+
+    fn from_str(text: &str) -> Result<Self, NameRuleError> {
+        let (name, below) = match text.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        let name = name.to_ascii_lowercase();
+        let number = name.parse::<std::net::IpAddr>().is_ok();
+        if number || name.len() > NAME_BYTES_MAX || !name.split('.').all(label_is_valid) {
+            return Err(NameRuleError(text.to_owned()));
+        }
+        Ok(Self { name, below })
+    }
+}
+
+impl NameRule {
+    /// Whether it opens this name, which is lower case and without the trailing dot.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        if self.below {
+            name.strip_suffix(&self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        } else {
+            name == self.name
+        }
+    }
+}
+
 /// Ports from 1024 on where something other than an HTTP receiver listens: the browsers' list of
 /// bad ports, and data services that would take an HTTP request for commands.
 const CLOSED_PORTS: [u16; 63] = [

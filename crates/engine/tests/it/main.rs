@@ -8,6 +8,7 @@ mod house;
 mod limits;
 mod management;
 mod nodes;
+mod notificaties;
 mod pca_hub;
 mod pca_hub_locks;
 mod profiles;

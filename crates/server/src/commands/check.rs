@@ -9,6 +9,7 @@ use posthorn_egress::Egress;
 use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
+use crate::config::values::SecretRef;
 use crate::config::{self, Loaded};
 use crate::exit::{Code, Failure};
 use crate::serve::ConfigArgs;
@@ -115,12 +116,35 @@ fn show_text(loaded: &Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one.
+/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one, and
+/// payment servers' blocks have always held theirs.
 fn redacted(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
+        Value::Null => Value::Null,
+        value if key == "callbacks.hmac_secret" || key.starts_with("callbacks.headers.") => {
+            let kept_elsewhere =
+                |text: &&str| text.starts_with("env:") || text.starts_with("file:");
+            match value.as_str().filter(kept_elsewhere) {
+                Some(_) => value.clone(),
+                None => Value::String("(redacted)".to_owned()),
+            }
+        }
+        Value::Array(items) if key.ends_with(".credentials") => {
+            items.iter().cloned().map(without_secret).collect()
+        }
         other => other.clone(),
     }
+}
+
+/// A credential whose secret is written out does not show it.
+fn without_secret(mut item: Value) -> Value {
+    if let Some(Value::String(text)) = item.get_mut("secret")
+        && SecretRef::parse(text).is_none()
+    {
+        *text = "(redacted)".to_owned();
+    }
+    item
 }
 
 fn redact_url(text: &str) -> String {

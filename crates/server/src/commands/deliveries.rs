@@ -29,7 +29,7 @@ const FIELDS: [&str; 10] = [
 const REDRIVE_FIELDS: [&str; 8] =
     ["id", "state", "filter", "per_second", "total", "moved", "created_at", "finished_at"];
 
-/// List, show, retry and cancel deliveries
+/// List, show, retry, cancel and forget deliveries
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List deliveries, newest first
@@ -59,6 +59,11 @@ pub enum Command {
     },
     /// Give up a delivery that has not ended
     Cancel {
+        /// Its id
+        id: String,
+    },
+    /// Remove a delivery with its attempts for good; one that has not ended is cancelled
+    Forget {
         /// Its id
         id: String,
     },
@@ -140,6 +145,12 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Show { id } => show(context, "deliveries", id).await,
         Command::Retry { id } => act(context, "deliveries", id, "retry").await,
         Command::Cancel { id } => act(context, "deliveries", id, "cancel").await,
+        Command::Forget { id } => {
+            let call = Call::new(Method::DELETE, format!("/v1/deliveries/{}", segment(id)));
+            context.client.call(call).await?;
+            context.done(format_args!("forgot {id}"));
+            Ok(())
+        }
     }
 }
 

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::Span;
+use posthorn_notifier::CallbacksConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::efgs::RawEfgs;
+use super::notificaties::RawNotificaties;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
 
@@ -22,6 +24,7 @@ pub(super) struct RawConfig {
     pub(super) engine: RawEngine,
     pub(super) admission: RawAdmission,
     pub(super) profiles: BTreeMap<String, RawProfile>,
+    pub(super) callbacks: CallbacksConfig,
     pub(super) dialects: RawDialects,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
@@ -69,6 +72,7 @@ pub(super) struct RawStore {
 pub(super) struct RawEgress {
     pub(super) allow: Vec<String>,
     pub(super) deny: Vec<String>,
+    pub(super) names: Vec<String>,
     pub(super) ports: Vec<Port>,
     pub(super) https_only: bool,
     pub(super) allow_idn: bool,
@@ -137,6 +141,14 @@ pub(super) struct RawProfile {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDialects {
     pub(super) efgs: RawEfgs,
+    pub(super) cedros: RawCedros,
+    pub(super) notificaties: RawNotificaties,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCedros {
+    pub(super) enabled: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -16,13 +16,13 @@ use crate::harness::{Home, Server, eventually};
 use crate::postgres::configure;
 
 /// A receiver that lets in only those with a certificate of `clients`, and remembers them.
-struct Receiver {
-    address: SocketAddr,
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<CertificateDer<'static>>>>,
 }
 
 impl Receiver {
-    fn start(own: &Pair, clients: &Authority) -> Self {
+    pub(crate) fn start(own: &Pair, clients: &Authority) -> Self {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(der(&clients.pem)).expect("a root");
@@ -51,7 +51,7 @@ impl Receiver {
         Self { address, seen }
     }
 
-    fn seen(&self) -> Vec<CertificateDer<'static>> {
+    pub(crate) fn seen(&self) -> Vec<CertificateDer<'static>> {
         self.seen.lock().expect("not poisoned").clone()
     }
 }
@@ -81,7 +81,13 @@ fn answer(
     drop(tls.flush());
 }
 
-fn add(server: &Server, home: &Home, kind: &str, certificate: &str, key: Option<&str>) -> String {
+pub(crate) fn add(
+    server: &Server,
+    home: &Home,
+    kind: &str,
+    certificate: &str,
+    key: Option<&str>,
+) -> String {
     let (file, key_file) = (home.path().join("c.pem"), home.path().join("k.pem"));
     std::fs::write(&file, certificate).expect("written");
     let mut args = vec!["certificates", "add", "--kind", kind, "--certificate", "c.pem"];

@@ -9,7 +9,7 @@ use posthorn_testpg::{Error, TestPostgres};
 use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn};
 
 /// A database, or nothing on machines without PostgreSQL.
-fn database() -> Option<TestPostgres> {
+pub(crate) fn database() -> Option<TestPostgres> {
     match TestPostgres::start() {
         Ok(database) => Some(database),
         Err(Error::NotInstalled) => None,

@@ -63,6 +63,36 @@ pub(crate) fn cancel(
     Ok(Moved { delivery: rows::delivery_by_seq(conn, found.seq)?, ready })
 }
 
+/// Removes one delivery with its attempts.
+pub(crate) fn forget(
+    writer: &mut Writer,
+    tenant: TenantId,
+    delivery: DeliveryId,
+    at: Timestamp,
+) -> Result<Moved, Failure> {
+    let found = find(writer, tenant, delivery)?;
+    let deleted = writer.cache.unswept.contains(&found.subscription);
+    let conn = &writer.conn;
+    let mut delivery = rows::delivery_by_seq(conn, found.seq)?;
+    if !delivery.state.is_terminal() {
+        delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
+        delivery.ended_at = Some(at);
+        delivery.due_at = Timestamp::MAX;
+    }
+    super::keep_seqs(writer)?;
+    let conn = &writer.conn;
+    conn.prepare_cached("delete from attempt where delivery = ?1")?.execute([found.seq])?;
+    conn.prepare_cached("delete from delivery where seq = ?1")?.execute([found.seq])?;
+    let was_parked = found.state < 2 && found.due_at == NEVER;
+    let ready = match &found.lane {
+        Some(lane) if found.holds_lane && !was_parked && !deleted => {
+            promote(conn, found.subscription, lane, at)?
+        }
+        _ => None,
+    };
+    Ok(Moved { delivery, ready })
+}
+
 /// Brings an ended delivery back.
 pub(crate) fn retry(
     writer: &mut Writer,

@@ -38,12 +38,10 @@ pub(crate) fn prune(
     candidates: &[i64],
     prune: &Prune,
 ) -> Result<Pruned, Failure> {
-    let conn = &writer.conn;
     if !candidates.is_empty() {
-        // What is removed may be the newest: its seq must not be given out again after a restart.
-        conn.prepare_cached("update store set seq_floor = ?1 where seq_floor < ?1")?
-            .execute([writer.last_seq])?;
+        super::keep_seqs(writer)?;
     }
+    let conn = &writer.conn;
     let dead_before = prune.dead_before.min(prune.ended_before);
     let mut check = conn.prepare_cached(sql::PRUNE_CHECK)?;
     let mut attempts =

@@ -229,6 +229,34 @@ impl State {
         Ok(Moved { delivery, ready })
     }
 
+    pub(super) fn forget(
+        &mut self,
+        tenant: TenantId,
+        id: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved, Refusal> {
+        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
+        let mut delivery = self.seen(row.ok_or(Refusal::NotFound)?);
+        self.rows.remove(&id);
+        self.attempts.remove(&id);
+        if let Some(ids) = self.by_subscription.get_mut(&delivery.subscription) {
+            ids.remove(&id);
+        }
+        if let Some(ids) = self.by_event.get_mut(&delivery.event) {
+            ids.retain(|other| *other != id);
+        }
+        if !delivery.state.is_terminal() {
+            delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
+            delivery.ended_at = Some(at);
+            delivery.due_at = Timestamp::MAX;
+        }
+        let ready = match self.catalog.deleted_at(delivery.subscription) {
+            None => self.promote(delivery.subscription, delivery.lane.as_ref(), at),
+            Some(_) => None,
+        };
+        Ok(Moved { delivery, ready })
+    }
+
     /// Back to pending with a fresh budget; parked when somebody else heads the lane.
     fn revive(&mut self, id: DeliveryId, at: Timestamp) {
         let Some(row) = self.rows.get(&id) else { return };

@@ -284,6 +284,20 @@ impl Store for FaultStore {
         .await
     }
 
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        self.call(true, move |reach| {
+            let moved = at_once(reach.model.forget_delivery(tenant, delivery, at));
+            reach.moved("forget", tenant, delivery, &moved);
+            moved
+        })
+        .await
+    }
+
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
         self.call(true, move |reach| {
             let stored = at_once(reach.model.create_redrive(redrive))?;

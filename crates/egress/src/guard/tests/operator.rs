@@ -126,6 +126,37 @@ fn hosts_outside_ascii_are_kept_in_their_ascii_form() {
 }
 
 #[test]
+fn names_of_an_inner_network_can_be_opened_but_not_their_addresses() {
+    let names = ["openzaak", "*.svc.cluster.local", "Nrc.Internal"];
+    let names = names.iter().map(|rule| rule.parse().expect("a rule")).collect();
+    let guard = Guard::new(Rules { names, ..Rules::default() });
+    for text in [
+        "http://openzaak:8000/x",
+        "http://OPENZAAK./",
+        "http://a.b.svc.cluster.local/",
+        "http://nrc.internal/",
+    ] {
+        check(&guard, text, Allowed);
+        check(&Guard::default(), text, Policy);
+    }
+    for text in [
+        "http://openzaak2/",
+        "http://svc.cluster.local/",
+        "http://localhost/",
+        "http://other.internal/",
+        "http://metadata/",
+    ] {
+        check(&guard, text, Policy);
+    }
+    for text in ["http://127.0.0.1/", "http://10.0.0.1/", "http://169.254.169.254/"] {
+        check(&guard, text, Blocked);
+    }
+    for bad in ["", "*", "*.", "a b", "127.0.0.1", "http://a", "a..b", "*.*.a", "[::1]"] {
+        assert!(bad.parse::<super::super::NameRule>().is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn ports_can_be_narrowed_and_a_rule_can_add_one() {
     let guard = Guard::new(Rules {
         ports: vec![443, 9_443],

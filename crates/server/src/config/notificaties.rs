@@ -1,0 +1,202 @@
+//! `dialects.notificaties`: the Notificaties API, its clients and what they may do.
+
+use std::path::{Path, PathBuf};
+
+use posthorn_dialects::notificaties::{Application, Credential, Options, Scope, Setup};
+use posthorn_domain::{ProfileName, Span};
+use posthorn_sealing::vault::Secret;
+use serde::Deserialize;
+
+use super::layers::parse_yaml;
+use super::{Check, values};
+
+const SECTION: &str = "dialects.notificaties";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNotificaties {
+    pub(super) enabled: bool,
+    pub(super) prefix: String,
+    pub(super) tenant: String,
+    pub(super) profile: String,
+    pub(super) base_url: Option<String>,
+    pub(super) probe_callback: bool,
+    pub(super) test_callback_auth: bool,
+    pub(super) check_documentation: bool,
+    pub(super) jwt_expiry: Span,
+    pub(super) leeway: Span,
+    pub(super) credentials: Vec<RawCredential>,
+    pub(super) applications: Vec<RawApplication>,
+    pub(super) setup_configuration: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCredential {
+    identifier: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for RawCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawCredential")
+            .field("identifier", &self.identifier)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawApplication {
+    client_ids: Vec<String>,
+    #[serde(default)]
+    all: bool,
+    #[serde(default)]
+    scopes: Vec<String>,
+}
+
+/// The API's knobs; `None` when it is off. `body_bytes` is the largest body of the server.
+pub(super) fn build(
+    check: &mut Check<'_>,
+    raw: RawNotificaties,
+    body_bytes: usize,
+) -> Option<Options> {
+    let key = |name: &str| format!("{SECTION}.{name}");
+    let prefix = raw.prefix.trim_end_matches('/').to_owned();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
+    if !prefix.starts_with('/') || prefix.contains("//") || !prefix.bytes().all(plain) {
+        check.refuse(&key("prefix"), "must be a path such as /api/v1");
+    }
+    if prefix == "/v1" || prefix.starts_with("/v1/") {
+        check.refuse(&key("prefix"), "must not lie below /v1, where the native API is");
+    }
+    if raw.tenant.trim().is_empty() {
+        check.refuse(&key("tenant"), "must be the name of a tenant");
+    }
+    if let Some(url) = &raw.base_url {
+        let fine = ::url::Url::parse(url).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && url.has_host()
+                && url.path() == "/"
+                && url.query().is_none()
+        });
+        if !fine {
+            let text = "must be scheme and host such as https://notificaties.example.nl, without a \
+                        path: that is the prefix";
+            check.refuse(&key("base_url"), text);
+        }
+    }
+    if raw.jwt_expiry == Span::ZERO {
+        check.refuse(&key("jwt_expiry"), "must be more than zero");
+    }
+    let profile = check.accept(&key("profile"), ProfileName::new(&raw.profile));
+    let credentials = credentials(check, &raw.credentials);
+    let setup = match raw.setup_configuration.as_deref().filter(|_| raw.enabled) {
+        Some(file) => read_setup(check, file),
+        None => Setup::default(),
+    };
+    let known = credentials.iter().chain(&setup.credentials);
+    let known: Vec<&str> = known.map(|credential| credential.identifier.as_str()).collect();
+    let applications = applications(check, &raw.applications, &known);
+    let seconds = |span: Span| i64::try_from(span.as_millis() / 1_000).unwrap_or(i64::MAX);
+    let options = Options {
+        prefix,
+        tenant: raw.tenant,
+        profile: profile?,
+        base_url: raw.base_url,
+        test_callback_auth: raw.test_callback_auth,
+        probe_callback: raw.probe_callback,
+        check_documentation: raw.check_documentation,
+        jwt_expiry: seconds(raw.jwt_expiry),
+        leeway: seconds(raw.leeway),
+        credentials,
+        applications,
+        body_bytes,
+        setup,
+    };
+    raw.enabled.then_some(options)
+}
+
+/// What is declared in a file of its own, as the original has it.
+fn read_setup(check: &mut Check<'_>, file: &Path) -> Setup {
+    let key = format!("{SECTION}.setup_configuration");
+    let document = match std::fs::read_to_string(file) {
+        Ok(text) => parse_yaml(&text),
+        Err(e) => Err(format!("the file cannot be read: {e}")),
+    };
+    let variables = check.env;
+    let env = |name: &str| variables.get(name).cloned();
+    match document.map_err(|e| vec![e]).and_then(|document| Setup::read(&document, &env)) {
+        Ok(setup) => setup,
+        Err(problems) => {
+            for problem in problems {
+                check.refuse(&key, format!("{}: {problem}", file.display()));
+            }
+            Setup::default()
+        }
+    }
+}
+
+fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> {
+    let mut built: Vec<Credential> = Vec::new();
+    for (index, credential) in raw.iter().enumerate() {
+        let key = format!("{SECTION}.credentials.{index}");
+        if credential.identifier.is_empty() {
+            check.refuse(&key, "identifier must not be empty");
+            continue;
+        }
+        if built.iter().any(|other| other.identifier == credential.identifier) {
+            check.refuse(&key, format!("`{}` is there twice", credential.identifier));
+            continue;
+        }
+        let secret = match values::SecretRef::parse(&credential.secret) {
+            Some(place) => check.accept(&key, place.resolve(check.env)),
+            None if credential.secret.is_empty() => {
+                check.refuse(&key, "secret must not be empty");
+                None
+            }
+            None => Some(credential.secret.clone()),
+        };
+        built.extend(secret.map(|secret| Credential {
+            identifier: credential.identifier.clone(),
+            secret: Secret::from(secret.as_bytes()),
+        }));
+    }
+    built
+}
+
+fn applications(
+    check: &mut Check<'_>,
+    raw: &[RawApplication],
+    credentials: &[&str],
+) -> Vec<Application> {
+    let mut built = Vec::new();
+    for (index, application) in raw.iter().enumerate() {
+        let key = format!("{SECTION}.applications.{index}");
+        if application.all && !application.scopes.is_empty() {
+            check.refuse(&key, "with all there is no need for scopes; leave one of them out");
+        }
+        for id in &application.client_ids {
+            if !credentials.contains(&id.as_str()) {
+                check.refuse(&key, format!("there are no credentials of client `{id}`"));
+            }
+        }
+        let mut scopes = Vec::new();
+        for text in &application.scopes {
+            match Scope::parse(text) {
+                Some(scope) => scopes.push(scope),
+                None => check.refuse(
+                    &key,
+                    format!(
+                        "`{text}` is not a scope: write {} or {}",
+                        Scope::Consume.as_str(),
+                        Scope::Publish.as_str()
+                    ),
+                ),
+            }
+        }
+        let client_ids = application.client_ids.clone();
+        built.push(Application { client_ids, all: application.all, scopes });
+    }
+    built
+}

@@ -1,0 +1,321 @@
+//! Kanalen and abonnementen of the Notificaties API, as clients of Open Notificaties meet them.
+
+use serde_json::{Value, json};
+
+use crate::harness::eventually;
+use crate::notificaties_world::{
+    AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
+    refused, token,
+};
+
+#[test]
+fn a_kanaal_is_made_read_and_changed_but_never_renamed_or_deleted() {
+    let mut home = home();
+    let server = home.serve();
+    let body = json!({"naam": "zaken", "filters": ["bronorganisatie", "zaaktype"]});
+    let made = ask(&server, "publisher", "POST", "/kanaal", &body).expect(201);
+    assert_eq!(made.header("api-version"), Some("1.0.0"));
+    assert_eq!(made.header("content-type"), Some("application/json"));
+    let made_body = made.json();
+    assert_eq!(made.header("location"), made_body["url"].as_str());
+    let path = path_of(&made_body);
+    assert_eq!(
+        made_body,
+        json!({"url": made_body["url"], "naam": "zaken", "documentatieLink": "",
+            "filters": ["bronorganisatie", "zaaktype"]})
+    );
+    let twice = ask(&server, "publisher", "POST", "/kanaal", &body);
+    refused(twice, "naam", "unique");
+    assert_eq!(get(&server, &path).expect(200).json(), made_body);
+
+    kanaal(&server, "documenten", &[]);
+    let names = |query: &str| -> Vec<String> {
+        let list = get(&server, &format!("/kanaal{query}")).expect(200).json();
+        let list = list.as_array().expect("a bare list").clone();
+        list.iter().map(|kanaal| kanaal["naam"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(""), ["documenten", "zaken"]);
+    assert_eq!(names("?naam=zaken"), ["zaken"]);
+    assert!(names("?naam=andere").is_empty());
+    refused(get(&server, "/kanaal?foo=bar"), "nonFieldErrors", "unknown-parameters");
+
+    let change = |method: &str, body: &Value| ask(&server, "publisher", method, &path, body);
+    let patched = change("PATCH", &json!({"filters": ["zaaktype"]})).expect(200).json();
+    assert_eq!(patched["filters"], json!(["zaaktype"]));
+    let put = change("PUT", &json!({"naam": "zaken"})).expect(200).json();
+    assert_eq!(put["filters"], json!([]));
+    refused(change("PATCH", &json!({"naam": "x"})), "naam", "wijzigen-niet-toegelaten");
+    refused(change("PUT", &json!({"naam": "x"})), "naam", "wijzigen-niet-toegelaten");
+    refused(change("PUT", &json!({})), "naam", "required");
+    let deleted = change("DELETE", &Value::Null).expect(405);
+    assert_eq!(deleted.json()["code"], "method_not_allowed");
+    assert_eq!(deleted.header("allow"), Some("GET, PUT, PATCH"));
+    for missing in ["/kanaal/x", "/kanaal/0123abcd-0123-4123-8123-0123456789ab", "/kanaal/"] {
+        assert_eq!(get(&server, missing).expect(404).json()["code"], "not_found", "{missing}");
+    }
+    server.stop();
+
+    // Another start, the same URLs.
+    let server = home.serve();
+    assert_eq!(path_of(&get(&server, "/kanaal?naam=zaken").expect(200).json()[0]), path);
+}
+
+#[test]
+fn kanalen_may_be_called_anything() {
+    let mut home = home();
+    let server = home.serve();
+    let receiver = Receiver::new();
+    for naam in ["objecten van de gemeente", "été", "posthorn:cloudevents", "a/b:c.d"] {
+        let made = kanaal(&server, naam, &[]);
+        assert_eq!(made["naam"], naam);
+        assert_eq!(get(&server, &path_of(&made)).expect(200).json(), made);
+        let made = abonnement(&server, &receiver, &json!([{"naam": naam}]));
+        assert_eq!(made["kanalen"], json!([{"naam": naam, "filters": {}}]));
+        publish(&server, &message(naam, &json!({}))).expect(201);
+    }
+    let seen = receiver.wait(4);
+    assert_eq!(seen.len(), 4);
+}
+
+#[test]
+fn the_documentation_of_a_kanaal_must_be_there() {
+    let mut home = home();
+    let server = home.serve();
+    let pages = Receiver::scripted(|seen| if seen.path == "/docs" { 200 } else { 404 });
+    let make = |naam: &str, link: &str| {
+        let body = json!({"naam": naam, "documentatieLink": link});
+        ask(&server, "publisher", "POST", "/kanaal", &body)
+    };
+    let made = make("zaken", &pages.url("/docs")).expect(201).json();
+    assert_eq!(made["documentatieLink"], pages.url("/docs"));
+    assert!(pages.all()[0].head.starts_with("GET /docs "), "{}", pages.all()[0].head);
+    refused(make("b", &pages.url("/gone")), "documentatieLink", "bad-url");
+    refused(make("b", "http://127.0.0.1:1/"), "documentatieLink", "bad-url");
+    refused(make("b", "http://10.0.0.1/"), "documentatieLink", "bad-url");
+    refused(make("b", "nothing"), "documentatieLink", "invalid");
+    assert_eq!(get(&server, "/kanaal").expect(200).json().as_array().expect("a list").len(), 1);
+    server.stop();
+
+    let mut home = home_with("    check_documentation: false\n");
+    let server = home.serve();
+    let body = json!({"naam": "b", "documentatieLink": "http://127.0.0.1:1/"});
+    ask(&server, "publisher", "POST", "/kanaal", &body).expect(201);
+}
+
+#[test]
+fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &["bronorganisatie", "zaaktype"]);
+    kanaal(&server, "documenten", &[]);
+    let receiver = Receiver::new();
+    let kanalen = json!([
+        {"naam": "zaken", "filters": {"bronorganisatie": "082096752011", "zaaktype": "*"}},
+        {"naam": "documenten", "filters": {}},
+    ]);
+    let cloudevents = json!([{"typeSubstring": "nl.overheid.zaken", "filters": {"a": "b"}}]);
+    let body = json!({"callbackUrl": receiver.url("/cb?x=y"), "auth": AUTH, "kanalen": kanalen,
+        "sendCloudevents": true, "cloudeventFilters": cloudevents});
+    let reply = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+    let made = reply.json();
+    assert_eq!(reply.header("location"), made["url"].as_str());
+    let expected = json!({"url": made["url"], "callbackUrl": receiver.url("/cb?x=y"),
+        "kanalen": kanalen, "sendCloudevents": true, "cloudeventFilters": cloudevents});
+    assert_eq!(made, expected);
+    let path = path_of(&made);
+    assert_eq!(get(&server, &path).expect(200).json(), expected);
+    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([expected]));
+    refused(get(&server, "/abonnement?naam=x"), "nonFieldErrors", "unknown-parameters");
+
+    // The same callback may be registered twice; the callback was asked without and with auth.
+    ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+    let asked = receiver.all();
+    assert_eq!(asked.len(), 4);
+    assert_eq!(asked[0].header("authorization"), None);
+    assert_eq!(asked[1].header("authorization"), Some(AUTH));
+    assert_eq!(asked[0].header("content-type"), Some("application/json"));
+    let dummy = json!({"kanaal": "test", "hoofdObject": "http://some.hoofdobject.nl/",
+        "resource": "some_resource", "resourceUrl": "http://some.resource.nl/", "actie": "create",
+        "aanmaakdatum": "2019-01-01T12:00:00Z", "kenmerken": {}});
+    assert!(asked.iter().all(|seen| seen.json() == dummy && seen.path == "/cb?x=y"));
+
+    ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(204);
+    get(&server, &path).expect(404);
+    ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(404);
+    assert_eq!(get(&server, "/abonnement").expect(200).json().as_array().map(Vec::len), Some(1));
+    for line in ["channel_created", "subscription_created", "subscription_deleted"] {
+        eventually(line, || server.running.stderr().contains(line).then_some(()));
+    }
+    assert!(!server.running.stderr().contains("callback-secret"));
+}
+
+#[test]
+fn an_abonnement_must_fit_its_kanalen() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &["bron", "objectType"]);
+    let receiver = Receiver::new();
+    let make = |kanalen: Value| {
+        let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH, "kanalen": kanalen});
+        ask(&server, "consumer", "POST", "/abonnement", &body)
+    };
+    refused(make(json!([{"naam": "andere"}])), "naam", "kanaal_naam");
+    let inconsistent = json!([{"naam": "zaken", "filters": {"bron": "a", "andere": "b"}}]);
+    refused(make(inconsistent), "filters", "inconsistent-abonnement-filters");
+    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([]));
+    make(json!([{"naam": "zaken", "filters": {"object_type": "x"}}])).expect(201);
+    make(json!([{"naam": "zaken", "filters": {"bron": "x", "objectType": "y", "meer": "z"}}]))
+        .expect(201);
+    make(json!([{"naam": "zaken", "filters": {"#actie": "create", "bron": "x"}}])).expect(201);
+    refused(
+        make(json!([{"naam": "zaken", "filters": {"bron": ""}}])),
+        "kanalen.0.filters.bron",
+        "blank",
+    );
+    refused(make(json!([{"naam": "zaken"}, {"filters": {}}])), "kanalen.1.naam", "required");
+    refused(make(json!([5])), "kanalen.0.nonFieldErrors", "invalid");
+    refused(make(json!({"naam": "zaken"})), "kanalen", "not_a_list");
+    let many: Vec<Value> = (0..65).map(|_| json!({"naam": "zaken"})).collect();
+    refused(make(json!(many)), "kanalen", "max_length");
+}
+
+#[test]
+fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
+    let mut home = home();
+    let server = home.serve();
+    for naam in ["zaken", "documenten"] {
+        kanaal(&server, naam, &[]);
+    }
+    let receiver = Receiver::new();
+    let kanalen = json!([{"naam": "zaken", "filters": {"bron": "a"}}]);
+    let body = json!({"callbackUrl": receiver.url("/one"), "auth": AUTH, "kanalen": kanalen,
+        "cloudeventFilters": [{"typeSubstring": "x", "filters": {}}]});
+    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201).json();
+    let path = path_of(&made);
+    let change = |method: &str, body: &Value| ask(&server, "consumer", method, &path, body);
+
+    // Without auth: the callback is asked with the one that is there.
+    let patched = change("PATCH", &json!({"callbackUrl": receiver.url("/two")})).expect(200).json();
+    assert_eq!(patched["callbackUrl"], receiver.url("/two"));
+    assert_eq!(patched["kanalen"], kanalen);
+    assert_eq!(patched["cloudeventFilters"], made["cloudeventFilters"]);
+    assert_eq!(change("PATCH", &json!({})).expect(200).json(), patched);
+    publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
+    let delivered = &receiver.wait(1)[0];
+    assert_eq!((delivered.path.as_str(), delivered.header("authorization")), ("/two", Some(AUTH)));
+
+    refused(change("PUT", &json!({"callbackUrl": receiver.url("/")})), "auth", "required");
+    let others = json!([{"naam": "documenten", "filters": {}}]);
+    let put = json!({"callbackUrl": receiver.url("/three"), "auth": AUTH, "kanalen": others});
+    let put = change("PUT", &put).expect(200).json();
+    assert_eq!(put["kanalen"], others);
+    assert_eq!(put["cloudeventFilters"], json!([]));
+    // Nothing of a request that is refused is kept.
+    let bad = json!({"callbackUrl": receiver.url("/four"), "kanalen": [{"naam": "niets"}]});
+    refused(change("PATCH", &bad), "naam", "kanaal_naam");
+    let wrong = json!({"auth": "Bearer wrong", "kanalen": []});
+    refused(change("PATCH", &wrong), "nonFieldErrors", "invalid-callback-url");
+    assert_eq!(get(&server, &path).expect(200).json(), put);
+    publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
+    publish(&server, &message("documenten", &json!({}))).expect(201);
+    let seen = receiver.wait(2);
+    assert_eq!((seen.len(), seen[1].path.as_str()), (2, "/three"));
+}
+
+#[test]
+fn abonnementen_of_others_can_be_read_but_not_changed() {
+    let mut home = home();
+    let server = home.serve();
+    let receiver = Receiver::new();
+    let path = path_of(&abonnement(&server, &receiver, &json!([])));
+    get(&server, &path).expect(200);
+    let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH, "kanalen": []});
+    for (method, body) in [("PUT", &body), ("PATCH", &json!({})), ("DELETE", &Value::Null)] {
+        let reply = ask(&server, "both", method, &path, body).expect(403);
+        assert_eq!(reply.json()["code"], "permission_denied", "{method}");
+        // Who has only the other scope is told of that.
+        ask(&server, "publisher", method, &path, body).expect(403);
+    }
+    ask(&server, "publisher", "GET", &path, &Value::Null).expect(200);
+    ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(204);
+}
+
+#[test]
+fn a_callback_must_be_there_and_protected() {
+    let mut home = home();
+    let server = home.serve();
+    let make = |url: &str| {
+        let body = json!({"callbackUrl": url, "auth": AUTH, "kanalen": []});
+        ask(&server, "consumer", "POST", "/abonnement", &body)
+    };
+    for status in [200, 204, 209] {
+        let fine =
+            Receiver::scripted(
+                move |seen| {
+                    if seen.header("authorization").is_some() { status } else { 403 }
+                },
+            );
+        make(&fine.url("/")).expect(201);
+    }
+    for status in [210, 302, 401, 404, 500] {
+        let bad =
+            Receiver::scripted(
+                move |seen| {
+                    if seen.header("authorization").is_some() { status } else { 403 }
+                },
+            );
+        let reply = make(&bad.url("/"));
+        assert!(reply.body.contains(&status.to_string()), "{}", reply.body);
+        refused(reply, "nonFieldErrors", "invalid-callback-url");
+        assert_eq!(bad.all().len(), 2, "a redirect is not followed");
+    }
+    for status in [204, 302, 404] {
+        let open = Receiver::scripted(move |_| status);
+        refused(make(&open.url("/")), "callbackUrl", "no-auth-on-callback-url");
+        assert_eq!(open.all().len(), 1);
+    }
+    refused(make("http://127.0.0.1:1/"), "nonFieldErrors", "invalid-callback-url");
+    refused(make("http://openzaak:8000/x"), "callbackUrl", "invalid-callback-url");
+    refused(make("http://known.invalid:8000/x"), "callbackUrl", "invalid-callback-url");
+    refused(make("http://10.0.0.1/"), "callbackUrl", "invalid-callback-url");
+    refused(make("ftp://example.com/"), "callbackUrl", "invalid");
+    refused(make(""), "callbackUrl", "blank");
+    let count = get(&server, "/abonnement").expect(200).json().as_array().map(Vec::len);
+    assert_eq!(count, Some(3));
+    server.stop();
+
+    let mut home = home_with("    test_callback_auth: false\n");
+    let server = home.serve();
+    let open = Receiver::scripted(|_| 204);
+    let body = json!({"callbackUrl": open.url("/"), "auth": AUTH, "kanalen": []});
+    ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+    assert_eq!(open.all().len(), 1);
+    server.stop();
+
+    let mut home = home_with("    probe_callback: false\n");
+    let server = home.serve();
+    let body = json!({"callbackUrl": "http://127.0.0.1:1/", "auth": AUTH, "kanalen": []});
+    ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+}
+
+#[test]
+fn urls_are_those_the_operator_says() {
+    let mut home = home_with("    base_url: https://nrc.gemeente.nl\n    prefix: /nrc/api/v1\n");
+    let server = home.serve();
+    let token = token("both");
+    let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+    let send = |method: &str, path: &str, body: &[u8]| {
+        crate::notificaties_world::send(&server.url, method, path, &headers, body)
+    };
+    let made = send("POST", "/nrc/api/v1/kanaal", br#"{"naam":"zaken"}"#).expect(201);
+    let location = made.header("location").expect("a location").to_owned();
+    let begin = "https://nrc.gemeente.nl/nrc/api/v1/kanaal/";
+    assert!(location.starts_with(begin), "{location}");
+    send("GET", location.strip_prefix("https://nrc.gemeente.nl").expect("ours"), b"").expect(200);
+    let missing = send("GET", "/nrc/api/v1/x", b"").expect(404).json();
+    assert_eq!(missing["type"], "https://nrc.gemeente.nl/ref/fouten/NotFound/");
+    // The native API is where it was, and answers its own way.
+    eventually("health", || (send("GET", "/healthz", b"").status == 200).then_some(()));
+    let native = send("GET", "/api/v1/kanaal", b"").expect(404);
+    assert!(native.header("api-version").is_none());
+}

@@ -1,0 +1,481 @@
+//! What becomes of published notifications and CloudEvents, on the wire.
+
+use std::time::Duration;
+
+use posthorn_sealing::jwt;
+use serde_json::{Value, json};
+
+use crate::authority::Authority;
+use crate::harness::{Server, eventually};
+use crate::mutual_tls;
+use crate::notificaties_world::{
+    AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, now, path_of,
+    publish, refused, send, stats, token,
+};
+use crate::postgres::{configure, database};
+
+/// Waits until nothing is unfinished, then says how it ended.
+#[track_caller]
+fn settled(server: &Server) -> Value {
+    eventually("an end of all deliveries", || {
+        Some(stats(server)).filter(|stats| stats["pending"] == 0)
+    })
+}
+
+#[test]
+fn a_notification_arrives_as_it_was_published() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &["bron"]);
+    let receiver = Receiver::new();
+    abonnement(
+        &server,
+        &receiver,
+        &json!([{"naam": "zaken", "filters": {"bron": "082096752011"}}]),
+    );
+    // Odd white space, order, escapes and members nobody knows: none of it is ours to change.
+    let body = "{ \"kenmerken\":{\"bron\":\"082096752011\"},\n\t\"actie\":\"cre\\u0061te\", \
+                \"kanaal\":\"zaken\", \"extra\": [1.0, {}],\"resource\":\"zaak\",\
+                \"hoofdObject\":\"http://openzaak:8000/zaken/1\",\
+                \"resourceUrl\":\"http://openzaak:8000/zaken/1\",\
+                \"aanmaakdatum\":\"2018-01-01T17:00:00Z\"}\n";
+    let token = token("publisher");
+    let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+    let reply = send(&server.url, "POST", "/api/v1/notificaties", &headers, body.as_bytes());
+    let reply = reply.expect(201);
+    assert_eq!(reply.body, body);
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("api-version"), Some("1.0.0"));
+    let seen = &receiver.wait(1)[0];
+    assert_eq!(String::from_utf8_lossy(&seen.body), body);
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    assert_eq!(seen.header("authorization"), Some(AUTH));
+    assert!(seen.head.starts_with("POST /cb "), "{}", seen.head);
+    // Once it was taken, it is not sent again.
+    assert_eq!(settled(&server)["delivered"], 1);
+    assert_eq!(receiver.seen().len(), 1);
+    assert!(server.running.stderr().contains("notification_received"));
+}
+
+#[test]
+fn the_publisher_does_not_wait_for_subscribers() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    // Takes the test message, and never says anything about others.
+    let hung = Receiver::scripted(|seen| {
+        if seen.json()["kanaal"] != "test" {
+            std::thread::sleep(Duration::from_secs(3_600));
+        }
+        if seen.header("authorization").is_some() { 204 } else { 401 }
+    });
+    abonnement(&server, &hung, &json!([{"naam": "zaken"}]));
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let counted = stats(&server);
+    assert_eq!(counted["delivered"], 0, "{counted}");
+}
+
+#[test]
+fn whatever_is_not_a_2xx_is_tried_again_until_the_schedule_ends() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let (good, bad) = (Receiver::new(), Receiver::new());
+    abonnement(&server, &good, &json!([{"naam": "zaken"}]));
+    abonnement(&server, &bad, &json!([{"naam": "zaken"}]));
+    // Each once: redirects are not followed, and no status ends it for good.
+    for status in [302, 400, 410, 500] {
+        let before = bad.seen().len();
+        bad.answer(status);
+        publish(&server, &message("zaken", &json!({}))).expect(201);
+        bad.wait(before + 4);
+        let counted = settled(&server);
+        assert_eq!(bad.seen().len(), before + 4, "{status}: four attempts and no more");
+        assert_eq!(counted["dead"], before / 4 + 1, "{status}: {counted}");
+    }
+    assert_eq!(good.seen().len(), 4, "another's trouble is not ours");
+    for (index, status) in [200, 201, 202, 204, 226].into_iter().enumerate() {
+        bad.answer(status);
+        publish(&server, &message("zaken", &json!({}))).expect(201);
+        bad.wait(16 + index + 1);
+    }
+    settled(&server);
+    assert_eq!(bad.seen().len(), 21, "any 2xx is enough, once");
+}
+
+#[test]
+fn filters_choose_as_the_standard_says() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &["bron", "object_type"]);
+    kanaal(&server, "documenten", &[]);
+    let subscribe = |kanalen: Value| {
+        let receiver = Receiver::new();
+        abonnement(&server, &receiver, &kanalen);
+        receiver
+    };
+    let nothing = subscribe(json!([]));
+    let all = subscribe(json!([{"naam": "zaken"}]));
+    let star = subscribe(json!([{"naam": "zaken", "filters": {"bron": "*"}}]));
+    let one = subscribe(json!([{"naam": "zaken", "filters": {"bron": "a", "object_type": "x"}}]));
+    let two = subscribe(json!([{"naam": "zaken", "filters": {"bron": "a"}},
+        {"naam": "zaken", "filters": {"objectType": "x"}}, {"naam": "documenten"}]));
+    let created = subscribe(json!([{"naam": "zaken", "filters": {"#actie": "destroy"}}]));
+    let receivers = [&nothing, &all, &star, &one, &two, &created];
+    let mut expected = [0; 6];
+    let mut check = |message: &Value, more: [usize; 6]| {
+        publish(&server, message).expect(201);
+        for (count, more) in expected.iter_mut().zip(more) {
+            *count += more;
+        }
+        settled(&server);
+        let found: Vec<usize> = receivers.iter().map(|receiver| receiver.seen().len()).collect();
+        assert_eq!(found, expected, "{message}");
+    };
+    check(&message("zaken", &json!({"bron": "a", "objectType": "x"})), [0, 1, 1, 1, 1, 0]);
+    check(&message("zaken", &json!({"bron": "a", "object_type": "y"})), [0, 1, 1, 0, 1, 0]);
+    check(&message("zaken", &json!({"bron": "b", "object_type": "x"})), [0, 1, 1, 0, 1, 0]);
+    check(&message("zaken", &json!({"bron": "b", "objectType": ""})), [0, 1, 1, 0, 0, 0]);
+    // What a filter asks for that the message does not have does not count.
+    check(&message("zaken", &json!({"bron": "a"})), [0, 1, 1, 1, 1, 0]);
+    check(&message("zaken", &json!({})), [0, 1, 1, 1, 1, 0]);
+    check(&message("documenten", &json!({"any": "thing"})), [0, 0, 0, 0, 1, 0]);
+    let mut destroyed = message("zaken", &json!({"bron": "b", "objectType": "z"}));
+    destroyed["actie"] = json!("destroy");
+    check(&destroyed, [0, 1, 1, 0, 0, 1]);
+    let mut bare = message("zaken", &json!({}));
+    bare.as_object_mut().expect("an object").remove("kenmerken");
+    check(&bare, [0, 1, 1, 1, 1, 0]);
+}
+
+fn cloudevent_subscriber(server: &Server, kanalen: &Value, filters: &Value) -> Receiver {
+    let receiver = Receiver::new();
+    let body = json!({"callbackUrl": receiver.url("/ce"), "auth": AUTH, "kanalen": kanalen,
+        "sendCloudevents": true, "cloudeventFilters": filters});
+    ask(server, "consumer", "POST", "/abonnement", &body).expect(201);
+    receiver
+}
+
+#[test]
+fn who_wants_cloudevents_gets_notifications_as_such() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &["bron"]);
+    let plain = Receiver::new();
+    abonnement(&server, &plain, &json!([{"naam": "zaken"}]));
+    publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
+    let converted = cloudevent_subscriber(
+        &server,
+        // Two groups fit; still it is one delivery.
+        &json!([{"naam": "zaken", "filters": {"bron": "a"}}, {"naam": "zaken"}]),
+        &json!([]),
+    );
+    // Without a source there is no CloudEvent, and then nobody gets anything.
+    let stored = settled(&server)["events"].clone();
+    let reply = publish(&server, &message("zaken", &json!({"bron": "a"})));
+    refused(reply, "source", "invalid");
+    assert_eq!(settled(&server)["events"], stored);
+    let mut message = message("zaken", &json!({"bron": "a"}));
+    message["source"] = json!("urn:openzaak");
+    publish(&server, &message).expect(201);
+    let seen = &converted.wait(1)[0];
+    assert_eq!(seen.header("content-type"), Some("application/cloudevents+json"));
+    assert_eq!(seen.header("authorization"), Some(AUTH));
+    let event = seen.json();
+    let id = event["id"].as_str().expect("an id");
+    assert_eq!((id.len(), &id[14..15]), (36, "4"), "{id}");
+    let expected = json!({"id": id, "source": "urn:openzaak", "specversion": "1.0",
+        "type": "nl.overheid.zaken.status.create", "datacontenttype": "application/json",
+        "subject": "2", "time": "2024-05-06T11:59:59Z",
+        "data": {"bron": "a", "hoofdObject": "http://openzaak:8000/zaken/1"}});
+    assert_eq!(event, expected);
+    let seen = plain.wait(2);
+    assert_eq!(seen[1].json(), message);
+    assert_eq!(seen[1].header("content-type"), Some("application/json"));
+    assert_eq!(settled(&server)["delivered"], 3);
+    assert_eq!((plain.seen().len(), converted.seen().len()), (2, 1));
+}
+
+fn publish_cloudevent(server: &Server, event: &Value) -> crate::caller::Reply {
+    let token = token("publisher");
+    let headers =
+        [("authorization", token.as_str()), ("content-type", "application/cloudevents+json")];
+    let body = event.to_string();
+    send(&server.url, "POST", "/api/v1/cloudevents", &headers, body.as_bytes())
+}
+
+#[test]
+fn cloudevents_go_to_those_whose_filters_fit() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let none = json!([]);
+    let filtered = |filters: Value| cloudevent_subscriber(&server, &none, &filters);
+    let any = filtered(json!([{"typeSubstring": "overheid.zaken", "filters": {}}]));
+    let bron = filtered(json!([{"typeSubstring": "nl.", "filters": {"bronCode": "a"}},
+        {"typeSubstring": "overheid", "filters": {"bronCode": "a"}}]));
+    let other = filtered(json!([{"typeSubstring": "elsewhere", "filters": {}}]));
+    let kanalen = cloudevent_subscriber(&server, &json!([{"naam": "zaken"}]), &none);
+    let off = Receiver::new();
+    let body = json!({"callbackUrl": off.url("/"), "auth": AUTH,
+        "cloudeventFilters": [{"typeSubstring": "nl", "filters": {}}]});
+    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201).json();
+    assert_eq!(get(&server, &path_of(&made)).expect(200).json(), made);
+
+    let event = |id: &str, data: Value| {
+        json!({"id": id, "source": "urn:oz", "specversion": "1.0", "type": "nl.overheid.zaken.x",
+            "data": data})
+    };
+    let cases = [
+        (json!({"bronCode": "a"}), 1),
+        (json!({"bron_code": "a"}), 1),
+        (json!({"bronCode": "b"}), 0),
+        // What a filter asks for that is not there does not count.
+        (json!({}), 1),
+        (json!(null), 1),
+        (json!("<xml>bronCode</xml>"), 1),
+        (json!(5), 1),
+    ];
+    let mut wanted = 0;
+    for (index, (data, more)) in cases.iter().enumerate() {
+        let reply = publish_cloudevent(&server, &event(&index.to_string(), data.clone()));
+        let reply = reply.expect(201);
+        assert_eq!(reply.header("content-type"), Some("application/cloudevents+json"));
+        assert_eq!(reply.json(), event(&index.to_string(), data.clone()));
+        wanted += more;
+        settled(&server);
+        assert_eq!((any.seen().len(), bron.seen().len()), (index + 1, wanted), "{data}");
+    }
+    let seen = &any.seen()[0];
+    assert_eq!(seen.header("content-type"), Some("application/cloudevents+json"));
+    assert_eq!(seen.json(), event("0", json!({"bronCode": "a"})));
+    for receiver in [&other, &kanalen, &off] {
+        assert!(receiver.seen().is_empty());
+    }
+
+    // The same again is the same; another with its id and source is refused.
+    publish_cloudevent(&server, &event("0", json!({"bronCode": "a"}))).expect(201);
+    settled(&server);
+    assert_eq!(any.seen().len(), cases.len());
+    let reply = publish_cloudevent(&server, &event("0", json!({"bronCode": "c"})));
+    refused(reply, "nonFieldErrors", "unique");
+    let mut unknown = event("9", json!({}));
+    unknown["dataref"] = json!("https://x/");
+    let reply = publish_cloudevent(&server, &unknown).expect(201).json();
+    assert!(reply.get("dataref").is_none(), "{reply}");
+    let reply = publish_cloudevent(&server, &json!({"id": "1"})).expect(400).json();
+    assert_eq!(reply["invalidParams"].as_array().map(Vec::len), Some(3), "{reply}");
+    ask(&server, "publisher", "POST", "/cloudevents", &event("8", json!({}))).expect(415);
+}
+
+/// A token server that gives everybody the same token.
+fn token_server(seen: &Seen) -> bool {
+    String::from_utf8_lossy(&seen.body).contains("grant_type=client_credentials")
+}
+
+#[test]
+fn deliveries_are_authenticated_as_the_abonnement_says() {
+    let mut home = home();
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    std::fs::write(home.path().join("roots.pem"), &servers.pem).expect("written");
+    let file = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&file).expect("there");
+    let text = text.replace("allow: [127.0.0.0/8]", "allow: [127.0.0.0/8], extra_roots: roots.pem");
+    std::fs::write(&file, text).expect("written");
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let make = |body: &Value| ask(&server, "consumer", "POST", "/abonnement", body);
+
+    // A fresh token for each attempt.
+    let zgw = Receiver::scripted(|seen| {
+        let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+        let verified = token.map(|token| jwt::verify(token, b"its secret", now(), 5));
+        if matches!(verified, Some(Ok(_))) { 204 } else { 403 }
+    });
+    let body = json!({"callbackUrl": zgw.url("/"), "authType": "zgw", "authClientId": "nrc",
+        "secret": "its secret", "kanalen": [{"naam": "zaken"}]});
+    let made = make(&body).expect(201).json();
+    assert!(made.get("secret").is_none() && made.get("authClientId").is_none());
+    let wrong = json!({"callbackUrl": zgw.url("/"), "authType": "zgw", "authClientId": "nrc",
+        "secret": "another", "kanalen": []});
+    refused(make(&wrong), "nonFieldErrors", "invalid-callback-url");
+
+    // A token from a token server.
+    let tokens = mini_token_server();
+    let oauth2 = Receiver::scripted(|seen| {
+        if seen.header("authorization") == Some("Bearer from-the-token-server") { 204 } else { 401 }
+    });
+    let body = json!({"callbackUrl": oauth2.url("/"), "authType": "oauth2_client_credentials",
+        "authClientId": "nrc", "secret": "its secret", "oauth2TokenUrl": tokens,
+        "oauth2Scope": "notifications", "kanalen": [{"naam": "zaken"}]});
+    make(&body).expect(201);
+    let body = json!({"callbackUrl": oauth2.url("/"), "authType": "oauth2_client_credentials"});
+    let problem = make(&body).expect(400).json();
+    assert_eq!(problem["invalidParams"].as_array().map(Vec::len), Some(3), "{problem}");
+    refused(
+        make(&json!({"callbackUrl": "http://a/", "authType": "x"})),
+        "authType",
+        "invalid_choice",
+    );
+
+    // Nothing but the certificate.
+    let open = mutual_tls::Receiver::start(&servers.sign("127.0.0.1"), &clients);
+    let pair = clients.sign("nrc.gemeente.nl");
+    let args = certificate_args(&home, &pair);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let id = server.ask(&args)["id"].as_str().expect("an id").to_owned();
+    let body = json!({"callbackUrl": format!("https://{}/", open.address), "authType": "no_auth",
+        "clientCertificate": id, "kanalen": [{"naam": "zaken"}]});
+    make(&body).expect(201);
+    let mut without = body.clone();
+    without.as_object_mut().expect("an object").remove("clientCertificate");
+    refused(make(&without), "nonFieldErrors", "invalid-callback-url");
+
+    let probes = open.seen().len();
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let claims = |seen: &Seen| {
+        let value = seen.header("authorization").expect("a token").to_owned();
+        let claims =
+            jwt::verify(value.strip_prefix("Bearer ").expect("a token"), b"its secret", now(), 5);
+        claims.expect("a valid token")
+    };
+    let claims = claims(&zgw.wait(1)[0]);
+    assert_eq!((claims.client_id.as_str(), claims.iss.as_str()), ("nrc", "nrc"));
+    assert_eq!(claims.exp.zip(claims.iat).map(|(exp, iat)| exp - iat), Some(12 * 3_600));
+    let seen = &oauth2.wait(1)[0];
+    assert_eq!(seen.header("authorization"), Some("Bearer from-the-token-server"));
+    eventually("a delivery with the certificate", || (open.seen().len() > probes).then_some(()));
+    assert_eq!(settled(&server)["delivered"], 3);
+}
+
+fn certificate_args(home: &crate::harness::Home, pair: &crate::authority::Pair) -> Vec<String> {
+    std::fs::write(home.path().join("c.pem"), &pair.certificate).expect("written");
+    std::fs::write(home.path().join("k.pem"), &pair.key).expect("written");
+    let args = [
+        "certificates",
+        "add",
+        "--tenant",
+        "gemeente",
+        "--kind",
+        "client",
+        "--certificate",
+        "c.pem",
+        "--key-file",
+        "k.pem",
+    ];
+    args.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// Gives a token to whoever asks for client credentials with the right secret.
+fn mini_token_server() -> String {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut tcp in listener.incoming().flatten() {
+            let mut request = vec![0; 8_192];
+            let mut length = 0;
+            let seen = loop {
+                match tcp.read(&mut request[length..]) {
+                    Ok(0) | Err(_) => break None,
+                    Ok(more) => length += more,
+                }
+                let text = String::from_utf8_lossy(&request[..length]).into_owned();
+                if text.contains("grant_type") && text.contains("scope=notifications") {
+                    let body = text.clone().into_bytes();
+                    let at = std::time::Instant::now();
+                    break Some(Seen { path: String::new(), head: text, body, at });
+                }
+            };
+            let fine = seen.is_some_and(|seen| token_server(&seen));
+            let body = json!({"access_token": "from-the-token-server", "token_type": "Bearer",
+                "expires_in": 600});
+            let body = if fine { body.to_string() } else { "{}".to_owned() };
+            drop(write!(
+                tcp,
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+                 connection: close\r\n\r\n{body}",
+                body.len()
+            ));
+        }
+    });
+    format!("http://{address}/token")
+}
+
+#[test]
+fn retries_go_on_where_they_were_after_the_server_was_killed() {
+    let mut home = home_with("");
+    let file = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, text.replace("wait: 100ms", "wait: 3s")).expect("written");
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let receiver = Receiver::new();
+    let path = path_of(&abonnement(&server, &receiver, &json!([{"naam": "zaken"}])));
+    receiver.answer(500);
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    receiver.wait(1);
+    // The outcome is written down within moments; a kill before that repeats the attempt.
+    eventually("the record of the attempt", || {
+        let list = server.ask(&["deliveries", "list", "--tenant", "gemeente"]);
+        let text = list.to_string();
+        text.contains("\"attempts_made\":1").then_some(())
+    });
+    server.running.signal("KILL");
+    drop(server);
+    let server = home.serve();
+    assert_eq!(path_of(&get(&server, &path).expect(200).json()), path);
+    let seen = receiver.wait(4);
+    for pair in seen.windows(2) {
+        let gap = pair[1].at.duration_since(pair[0].at);
+        assert!(gap >= Duration::from_millis(2_900), "never early: {gap:?}");
+    }
+    let counted = settled(&server);
+    assert_eq!((&counted["dead"], receiver.seen().len()), (&json!(1), 4), "{counted}");
+}
+
+#[test]
+fn two_nodes_on_postgresql_give_the_same_answers_and_deliver_once() {
+    let Some(database) = database() else { return };
+    let (mut one, mut two) = (home(), home());
+    for home in [&one, &two] {
+        configure(home, &database.url());
+    }
+    let first = one.serve();
+    two.key.clone_from(&one.key);
+    std::fs::create_dir_all(two.data()).expect("made");
+    std::fs::copy(one.data().join("seal.key"), two.data().join("seal.key")).expect("copied");
+    let second = two.serve();
+    let made = kanaal(&first, "zaken", &["bron"]);
+    assert_eq!(get(&second, &path_of(&made)).expect(200).json(), made);
+    let twice = ask(&second, "publisher", "POST", "/kanaal", &json!({"naam": "zaken"}));
+    refused(twice, "naam", "unique");
+    let receiver = Receiver::new();
+    let made =
+        abonnement(&second, &receiver, &json!([{"naam": "zaken", "filters": {"bron": "a"}}]));
+    let path = path_of(&made);
+    assert_eq!(get(&first, &path).expect(200).json(), made);
+    let converted = cloudevent_subscriber(&first, &json!([{"naam": "zaken"}]), &json!([]));
+    let mut message = message("zaken", &json!({"bron": "a"}));
+    message["source"] = json!("urn:oz");
+    for server in [&first, &second, &first, &second] {
+        publish(server, &message).expect(201);
+    }
+    receiver.wait(4);
+    converted.wait(4);
+    assert_eq!(settled(&first)["delivered"], 8);
+    assert_eq!((receiver.seen().len(), converted.seen().len()), (4, 4));
+    // What fails is tried again here too.
+    receiver.answer(503);
+    publish(&first, &message).expect(201);
+    receiver.wait(6);
+    receiver.answer(0);
+    settled(&second);
+    ask(&first, "consumer", "DELETE", &path, &Value::Null).expect(204);
+    get(&second, &path).expect(404);
+    let before = receiver.seen().len();
+    publish(&second, &message).expect(201);
+    converted.wait(6);
+    settled(&second);
+    assert_eq!(receiver.seen().len(), before);
+}
