@@ -137,6 +137,11 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
+    /// A URL as a subscription would keep it, when the guard has nothing against it.
+    pub fn check_url(&self, url: &str) -> Result<String> {
+        Ok(self.inner.around.transport.check_url(url)?)
+    }
+
     /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
     /// URLs, names that resolve, and certificates that exist.
     async fn check_destination(
