@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, put};
@@ -130,21 +131,21 @@ async fn list(State(dialect): State<Arc<Dialect>>, request: Request<Body>) -> Re
 
 async fn subscribe(
     State(dialect): State<Arc<Dialect>>,
-    id: Option<Path<String>>,
+    id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.subscribe(&parts, id.map(|Path(id)| id)).await;
+    let answer = dialect.subscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("subscribe", answer.unwrap_or_else(Refusal::into))
 }
 
 async fn unsubscribe(
     State(dialect): State<Arc<Dialect>>,
-    id: Option<Path<String>>,
+    id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.unsubscribe(&parts, id.map(|Path(id)| id)).await;
+    let answer = dialect.unsubscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("unsubscribe", answer.unwrap_or_else(Refusal::into))
 }
 
@@ -161,7 +162,7 @@ impl Dialect {
         let items = views.iter().filter_map(|view| {
             let labels = &view.subscription.labels;
             let id = labels.get(CALLBACK_ID).filter(|_| belongs(view, &country))?;
-            Some(serde_json::json!({"callbackId": id, "url": shown_url(view)}))
+            Some(serde_json::json!({"callbackId": id, "url": self.shown_url(view)}))
         });
         Ok(answer::json(StatusCode::OK, &items.collect()))
     }
@@ -266,6 +267,13 @@ impl Dialect {
         }
     }
 
+    /// The URL as it was written, unless somebody changed it by another way since.
+    fn shown_url<'v>(&self, view: &'v SubscriptionView) -> &'v str {
+        let Destination::Webhook { url } = &view.subscription.destination;
+        let is_same = |written: &&str| self.engine.check_url(written).is_ok_and(|now| now == *url);
+        view.subscription.labels.get(URL).filter(is_same).unwrap_or(url)
+    }
+
     /// An id as the country chose it.
     fn callback_id(&self, id: Option<String>) -> Result<String, Refusal> {
         let max = self.options.callback_id_length;
@@ -291,15 +299,4 @@ impl Dialect {
 /// Whether a subscription is a callback of this country.
 fn belongs(view: &SubscriptionView, country: &str) -> bool {
     view.subscription.labels.get(COUNTRY).is_some_and(|own| own.eq_ignore_ascii_case(country))
-}
-
-/// The URL as it was written, unless somebody changed it by another way since.
-fn shown_url(view: &SubscriptionView) -> &str {
-    let Destination::Webhook { url } = &view.subscription.destination;
-    let written = view
-        .subscription
-        .labels
-        .get(URL)
-        .filter(|written| url::Url::parse(written).is_ok_and(|parsed| parsed.as_str() == url));
-    written.unwrap_or(url)
 }

@@ -1,6 +1,7 @@
 //! The targets: one reader each, and what must be true of what it reads.
 
 mod address;
+mod dialects;
 mod documents;
 mod keys;
 mod publish;
@@ -23,7 +24,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -89,6 +90,12 @@ pub const TARGETS: [Target; 17] = [
         what: "a published event, or a batch of them",
         run: publish::check,
         words: publish::WORDS,
+    },
+    Target {
+        name: "callback-target",
+        what: "the query of an EFGS callback",
+        run: dialects::callback_target,
+        words: dialects::WORDS,
     },
     Target {
         name: "response",

@@ -45,8 +45,8 @@ pub struct CallbacksConfig {
     pub dlq_path: Option<PathBuf>,
     /// Signs every request when set; may be `env:NAME` or `file:PATH`.
     pub hmac_secret: Option<SecretText>,
-    /// Whether events outlive the process.
-    pub backend: Backend,
+    /// Whether events outlive the process; in memory when absent.
+    pub backend: Option<Backend>,
     /// How often the database is asked for work nobody told of; 5 s. Due work is never late by it.
     pub poll_interval: Option<Interval>,
     /// The tenant in Posthorn; its own default tenant when absent.
@@ -195,7 +195,7 @@ impl CallbacksConfig {
             tenant: self.tenant.clone().filter(|name| !name.is_empty()),
             topic,
             dlq_path: self.dlq_enabled.then(dlq_path),
-            backend: self.backend,
+            backend: self.backend.unwrap_or_default(),
             poll_interval,
             warnings,
         }))

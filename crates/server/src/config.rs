@@ -30,6 +30,7 @@ use posthorn_domain::Span;
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
+use posthorn_notifier::{Callbacks, CallbacksConfig};
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store_postgres as postgres;
 use serde_json::Value;
@@ -67,6 +68,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Other systems' APIs.
     pub dialects: Dialects,
+    /// Where the webhooks of a payment server go.
+    pub callbacks: Option<Callbacks>,
 }
 
 /// Other systems' APIs; `None` for those that are off.
@@ -74,6 +77,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
+    /// The admin endpoints of Cedros webhooks.
+    pub cedros: bool,
     /// The Notificaties API.
     pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
@@ -382,8 +387,10 @@ impl Check<'_> {
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let body = raw.server.body.0;
+        let callbacks = self.callbacks(raw.callbacks);
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
+            cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
             notificaties: notificaties::build(self, raw.dialects.notificaties, body),
         };
         if let Some(options) = &dialects.notificaties
@@ -404,7 +411,22 @@ impl Check<'_> {
             log: log?,
             telemetry,
             dialects,
+            callbacks,
         })
+    }
+
+    /// The block `callbacks` with what `CALLBACK_…` in the environment says over it.
+    fn callbacks(&mut self, raw: CallbacksConfig) -> Option<Callbacks> {
+        let env = self.env;
+        let lookup = |name: &str| env.get(name).cloned();
+        let checked = raw.with_env(env.clone()).and_then(|config| config.check_with(&lookup));
+        match checked {
+            Ok(callbacks) => callbacks,
+            Err(error) => {
+                self.refuse(&error.key, error.problem);
+                None
+            }
+        }
     }
 
     fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {

@@ -18,6 +18,7 @@
     reason = "the load speaks to the server that it has just started itself"
 )]
 pub mod bench;
+pub mod callbacks;
 pub mod cli;
 pub mod client;
 pub mod clock;

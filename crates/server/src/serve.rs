@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posthorn_dialects::{efgs, notificaties};
-use posthorn_domain::{CatalogVersion, Clock};
+use posthorn_dialects::{cedros, efgs, notificaties};
+use posthorn_domain::{CatalogVersion, Clock, TenantId};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
 use posthorn_listener::{Failures, ServeLimits};
@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::callbacks;
 use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
@@ -125,6 +126,7 @@ async fn start(
     let loopback_open = allows_loopback(&config.egress);
     let Config { server, store, egress, engine: options, disk, seal, telemetry, dialects, .. } =
         config;
+    let callbacks = config.callbacks;
 
     let opened = storage::open(&store).await?;
     let egress = way_out(egress)?;
@@ -132,6 +134,7 @@ async fn start(
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
     let engine = start_engine(egress, options, seal, &store, &opened).await?;
+    let callbacks = callbacks::keep(&engine, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
     let address = listener.local_addr()?;
@@ -149,6 +152,11 @@ async fn start(
     if let Some(options) = dialects.efgs {
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
+    }
+    if dialects.cedros {
+        let tenant = callbacks.map_or(TenantId::DEFAULT, |standing| standing.tenant);
+        let options = cedros::Options { tenant };
+        router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }
     if let Some(options) = dialects.notificaties {
         let routes = notificaties::router(engine.clone(), options, Arc::clone(&failures)).await;

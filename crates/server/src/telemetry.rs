@@ -70,6 +70,11 @@ impl Recorder {
             .and_then(|b| {
                 b.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)
             })
+            .and_then(|b| {
+                let name = posthorn_notifier::observe::DURATION.to_owned();
+                let bounds = &posthorn_notifier::observe::DURATION_BUCKETS;
+                b.set_buckets_for_metric(Matcher::Full(name), bounds)
+            })
             .and_then(PrometheusBuilder::install_recorder)
             .map_err(failed)?;
         posthorn_engine::metrics::describe();

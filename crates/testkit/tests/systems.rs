@@ -48,7 +48,11 @@ fn tests(folder: &Path, into: &mut BTreeSet<String>) {
 /// The requirements of a page, each with the tests that prove it.
 fn requirements(page: &str) -> BTreeMap<usize, Vec<String>> {
     let mut all = BTreeMap::new();
-    for line in page.lines().filter(|line| line.starts_with("| R")) {
+    let is_row = |line: &&str| {
+        // The head of the table begins with an R as well.
+        line.strip_prefix("| R").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    for line in page.lines().filter(is_row) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let number = cells[0].trim_start_matches('R').parse().expect(line);
         assert_eq!(cells.len(), 3, "three columns: {line}");

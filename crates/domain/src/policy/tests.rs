@@ -1,6 +1,7 @@
 //! What policies mean, in tables.
 
 mod auth;
+mod knobs;
 
 use bytes::Bytes;
 use serde_json::json;

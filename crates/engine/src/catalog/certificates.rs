@@ -10,7 +10,7 @@ use posthorn_domain::{
     ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Lookup, TenantId,
     Thumbprint, Timestamp,
 };
-use posthorn_egress::{ClientTls, Identity};
+use posthorn_egress::{ClientTls, Identity, certificate_facts};
 use posthorn_sealing::vault::Vault;
 
 use super::{Catalog, KnownKey, Map};
@@ -21,6 +21,9 @@ pub struct CertificateView {
     pub certificate: Certificate,
     vault: Arc<Vault>,
     identity: OnceLock<Result<Arc<Identity>, String>>,
+    /// Whether the record is about the certificate in it. Somebody who can write into the database
+    /// could otherwise put a thumbprint there and be let in, or be named to receivers, as another.
+    intact: OnceLock<bool>,
     /// `caller`: what its bearer may do, in the shape of a key.
     bearer: Arc<KnownKey>,
 }
@@ -46,7 +49,26 @@ impl CertificateView {
             revoked_at: certificate.revoked_at,
             rate_limit: None,
         });
-        Self { certificate, vault, identity: OnceLock::new(), bearer: Arc::new(bearer) }
+        Self {
+            certificate,
+            vault,
+            identity: OnceLock::new(),
+            intact: OnceLock::new(),
+            bearer: Arc::new(bearer),
+        }
+    }
+
+    /// Whether it may be used at `now`; otherwise why not.
+    fn usable(&self, now: Timestamp) -> Result<(), &'static str> {
+        let certificate = &self.certificate;
+        certificate.usable(now)?;
+        let facts = || certificate_facts(certificate.pem.as_bytes());
+        let is_same = || facts().is_ok_and(|facts| facts.thumbprint == certificate.thumbprint.0);
+        if *self.intact.get_or_init(is_same) {
+            Ok(())
+        } else {
+            Err("does not have the thumbprint that its record says")
+        }
     }
 
     /// The certificate with its key, ready to be shown.
@@ -179,7 +201,7 @@ impl Catalog {
                 // Usable ones first, then the one that lasts longest; the id decides ties.
                 .max_by_key(|view| {
                     let certificate = &view.certificate;
-                    let usable = certificate.usable(now).is_ok();
+                    let usable = view.usable(now).is_ok();
                     (usable, certificate.not_after, certificate.id)
                 }),
         };
@@ -250,15 +272,13 @@ impl Catalog {
         let view = state.certificates.get(state.callers.get(&thumbprint)?)?;
         let owner = &view.certificate.owner;
         let owned = owner.is_empty() || country.is_some_and(|c| c.eq_ignore_ascii_case(owner));
-        (owned && view.certificate.usable(now).is_ok()).then(|| Arc::clone(&view.bearer))
+        (owned && view.usable(now).is_ok()).then(|| Arc::clone(&view.bearer))
     }
 }
 
 fn usable(view: &CertificateView, now: Timestamp) -> Result<(), NoCertificate> {
     let id = view.certificate.id;
-    view.certificate
-        .usable(now)
-        .map_err(|problem| NoCertificate::Unusable { id, problem: problem.to_owned() })
+    view.usable(now).map_err(|problem| NoCertificate::Unusable { id, problem: problem.to_owned() })
 }
 
 impl super::State {

@@ -203,12 +203,6 @@ impl SubscriptionView {
         Ok(keys.collect())
     }
 
-    /// Whether this is the current secret of a name. Says nothing about any other.
-    pub fn has_secret(&self, name: &SecretName, value: &str, now: Timestamp) -> bool {
-        let Ok(secrets) = self.secrets() else { return false };
-        secrets.current(name, now).is_some_and(|known| *known == Secret::from(value))
-    }
-
     /// Its secrets, opened.
     pub(crate) fn secrets(&self) -> Result<&Secrets, &str> {
         let opened = self.secrets.get_or_init(|| {

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    AttemptOutcome, CertificateId, CertificateKind, FailureCode, Scope, TenantId, Thumbprint,
+    AttemptOutcome, Certificate, CertificateId, CertificateKind, FailureCode, Scope, TenantId,
+    Thumbprint,
 };
 use posthorn_engine::{
     CertificateContents, CertificateState, CertificateView, Engine, Error, NewCertificate,
     NewSubscription,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::{DeliveryFilter, Store};
+use posthorn_store::{CatalogChange, DeliveryFilter, Store};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, date_time_ymd,
 };
@@ -405,4 +406,48 @@ async fn one_that_can_only_be_named_does_not_displace_one_that_can_be_shown() {
     assert_eq!(house.receivers.bodies("https://a/shown"), ["1"]);
     let seen = house.receivers.of("https://a/named");
     assert_eq!(seen[0].headers["x-named"], keyless.certificate.thumbprint.to_string());
+}
+
+/// A record that somebody wrote into the database past the engine.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_not_about_its_certificate_is_as_good_as_none() {
+    let house = House::new();
+    let engine = house.engine(9).await;
+    let (client, caller) = (plain(), plain());
+    let client =
+        NewCertificate { host: "a.example".to_owned(), ..new(CertificateKind::Client, &client) };
+    let client = add(&engine, client).await.certificate.clone();
+    let caller = add(&engine, new(CertificateKind::Caller, &caller)).await.certificate.clone();
+    let other = plain();
+    let tampered = [
+        // Another thumbprint, another certificate, or one that cannot be read.
+        Certificate { thumbprint: Thumbprint([7; 32]), ..caller.clone() },
+        Certificate { pem: other.certificate.clone(), ..caller.clone() },
+        Certificate { pem: "nonsense".to_owned(), ..caller.clone() },
+        Certificate { thumbprint: Thumbprint([7; 32]), ..client.clone() },
+        Certificate { pem: other.certificate, ..client.clone() },
+    ];
+    let auth =
+        json!({"auth": [{"kind": "certificate_thumbprint", "header": "X-SSL-Client-SHA256"}]});
+    let subscribe = || {
+        let url = "https://a.example/".to_owned();
+        let new = NewSubscription { url, overrides: auth.clone(), ..NewSubscription::default() };
+        engine.create_subscription(TENANT, new)
+    };
+    assert!(engine.authenticate_certificate(caller.thumbprint, None).is_some());
+    subscribe().await.expect("it is well");
+    for certificate in tampered {
+        let (kind, thumbprint) = (certificate.kind, certificate.thumbprint);
+        let current = engine.catalog().certificate(TENANT, certificate.id).expect("there");
+        let expected = current.certificate.version;
+        let certificate = Box::new(certificate);
+        let change = CatalogChange::UpdateCertificate { certificate, expected };
+        house.store.change_catalog(change).await.expect("written");
+        rest(5).await;
+        if kind == CertificateKind::Caller {
+            assert!(engine.authenticate_certificate(thumbprint, None).is_none());
+        } else {
+            refused(subscribe().await, "policy.auth", "thumbprint");
+        }
+    }
 }

@@ -9,7 +9,9 @@ use posthorn_domain::{
     Answer, AttemptOutcome, DeadReason, Delivery, DeliveryState, EventType, FailureCode,
     ProfileName, RedriveFilter, SecretName,
 };
-use posthorn_engine::{Engine, NewSubscription, Publish, SecretInput, SubscriptionView};
+use posthorn_engine::{
+    Engine, NewSubscription, Publish, SecretInput, SubscriptionChange, SubscriptionView,
+};
 use posthorn_sealing::otp;
 use posthorn_sealing::vault::Secret;
 use posthorn_store::{DeliveryFilter, Store};
@@ -266,6 +268,25 @@ async fn a_family_that_is_off_leads_to_no_delivery_and_says_so() {
         assert_eq!(seen.path.as_deref(), Some(USERS), "joined cleanly from {root}");
         assert_eq!(house.receivers.of(GATE).len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_when_its_family_is_switched_off_is_kept_and_not_sent() {
+    let (house, engine) = hub(26).await;
+    let id = engine.catalog().subscriptions(TENANT)[0].subscription.id;
+    engine.pause_subscription(TENANT, id).await.expect("paused");
+    engine.publish(TENANT, user("acc-1", 1)).await.expect("accepted");
+    let off =
+        json!({"values": {"hub_domain": "hub.example"}, "request": {"families": {"user": "off"}}});
+    let change = SubscriptionChange { overrides: Some(off), ..SubscriptionChange::default() };
+    engine.update_subscription(TENANT, id, change).await.expect("changed");
+    engine.resume_subscription(TENANT, id).await.expect("resumed");
+    rest(5).await;
+    assert!(house.receivers.seen.lock().is_empty());
+    let dead = only(&house).await;
+    assert_eq!(dead.state, DeliveryState::Dead(DeadReason::Permanent));
+    let attempts = house.store.attempts(TENANT, dead.id).await.expect("answers");
+    assert!(attempts[0].detail.contains("switches the family `user` off"), "{attempts:?}");
 }
 
 #[tokio::test(start_paused = true)]

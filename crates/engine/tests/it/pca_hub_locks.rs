@@ -154,7 +154,7 @@ async fn two_seconds_and_order_for_each_user_on_all_nodes() {
     // In the middle of it a node dies, and another one takes over.
     first.kill();
     rest(400).await;
-    let calls = calls.lock();
+    let calls = calls.lock().clone();
     for key in ["tenant1/a", "tenant1/b", "tenant2/a"] {
         let own: Vec<_> = calls.iter().filter(|(k, ..)| k == key).collect();
         assert!(own.len() >= 6, "{key}");

@@ -121,10 +121,13 @@ fn filled(text: &str) -> Option<String> {
         }
         let (name, after) = rest.split_once('}')?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if name.is_empty() || !name.bytes().all(plain) {
+        let names: Vec<&str> = name.split('|').collect();
+        if names.iter().any(|name| name.is_empty() || !name.bytes().all(plain)) {
             return None;
         }
-        out.push_str(&format!("<{name}{{x}}>"));
+        // Of several, the first that is known counts.
+        let known = names.iter().find(|name| **name != "missing").unwrap_or(&names[0]);
+        out.push_str(&format!("<{known}{{x}}>"));
         rest = after;
     }
     Some(out + rest)

@@ -54,6 +54,7 @@ targets! {
     sealed_secrets_hold "vault";
     filters_and_policies_hold "documents";
     published_events_hold "publish";
+    callback_targets_hold "callback-target";
     answers_hold "response";
 }
 

@@ -15,8 +15,9 @@ pub(super) const HMAC_SECRET: &str = "hmac";
 pub(crate) const SIGNATURE_HEADER: &str = "X-Cedros-Signature";
 /// For a connection, whatever the whole attempt may take.
 const CONNECT: Span = Span::from_secs(5);
-/// How much longer than an attempt its lease must be.
-const LEASE_MARGIN: Span = Span::from_secs(60);
+/// How much longer than an attempt its lease is. It is written down before each attempt, which is what
+/// makes a webhook `processing`; after a crash nobody repeats it before the lease has ended.
+const LEASE_MARGIN: Span = Span::from_secs(10);
 
 type Built = (Value, Policy, Vec<SecretInput>);
 
@@ -72,7 +73,7 @@ pub(super) fn build(
         "auth": auth,
         "schedule": schedule(config)?,
         "limits": limits,
-        "lease": {"time": lease},
+        "lease": {"time": lease, "durable": true},
     });
     let policy =
         base.patched(&overrides).map_err(|e| ConfigError::new(key_of(&e.path), e.problem))?;
@@ -112,7 +113,7 @@ fn limits(config: &CallbacksConfig) -> Result<(Value, Span), ConfigError> {
         return Err(ConfigError::new("callbacks.timeout", "must be more than zero"));
     }
     let lease = total.as_millis().saturating_add(LEASE_MARGIN.as_millis());
-    let lease = Span::from_millis(lease).max(base.lease.time);
+    let lease = Span::from_millis(lease);
     Ok((json!({"connect": CONNECT, "response": total, "total": total}), lease))
 }
 

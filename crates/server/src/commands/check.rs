@@ -116,10 +116,20 @@ fn show_text(loaded: &Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one.
+/// Without passwords. Secrets are references, which may be shown; a database's URL may hold one, and
+/// payment servers' blocks have always held theirs.
 fn redacted(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if key == "store.url" => Value::String(redact_url(text)),
+        Value::Null => Value::Null,
+        value if key == "callbacks.hmac_secret" || key.starts_with("callbacks.headers.") => {
+            let kept_elsewhere =
+                |text: &&str| text.starts_with("env:") || text.starts_with("file:");
+            match value.as_str().filter(kept_elsewhere) {
+                Some(_) => value.clone(),
+                None => Value::String("(redacted)".to_owned()),
+            }
+        }
         Value::Array(items) if key.ends_with(".credentials") => {
             items.iter().cloned().map(without_secret).collect()
         }

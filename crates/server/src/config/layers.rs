@@ -15,7 +15,7 @@ pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yam
 /// What the names of overriding environment variables begin with.
 pub const ENV_PREFIX: &str = "POSTHORN__";
 /// The section whose keys are chosen by the operator.
-const FREE_SECTION: &str = "profiles";
+const FREE_SECTIONS: [&[&str]; 2] = [&["profiles"], &["callbacks", "headers"]];
 
 /// Which layer said something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Layers {
                 Some(key) => order.push(vec![section.clone(), key.to_owned()]),
                 None => {
                     section = name.to_owned();
-                    if section == FREE_SECTION {
+                    if FREE_SECTIONS.contains(&[name].as_slice()) {
                         order.push(vec![section.clone()]);
                     }
                 }
@@ -232,7 +232,10 @@ impl Overlay<'_> {
     }
 
     fn is_free(&self) -> bool {
-        self.path.first().is_some_and(|name| name == FREE_SECTION)
+        let below = |section: &&[&str]| {
+            section.len() < self.path.len() && section.iter().zip(&self.path).all(|(a, b)| a == b)
+        };
+        FREE_SECTIONS.iter().any(below)
     }
 
     fn unknown(&mut self) {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::Span;
+use posthorn_notifier::CallbacksConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,6 +24,7 @@ pub(super) struct RawConfig {
     pub(super) engine: RawEngine,
     pub(super) admission: RawAdmission,
     pub(super) profiles: BTreeMap<String, RawProfile>,
+    pub(super) callbacks: CallbacksConfig,
     pub(super) dialects: RawDialects,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
@@ -139,7 +141,14 @@ pub(super) struct RawProfile {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawDialects {
     pub(super) efgs: RawEfgs,
+    pub(super) cedros: RawCedros,
     pub(super) notificaties: RawNotificaties,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCedros {
+    pub(super) enabled: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -150,6 +150,8 @@ impl Drop for Running {
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
     pub(crate) key: Option<String>,
+    /// Variables its servers have in their environment.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 /// What servers of tests are like: any port, local receivers, short waits, and any disk will do.
@@ -170,7 +172,7 @@ impl Home {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("posthorn.yaml"), CONFIG).expect("written");
-        Self { dir, key: None }
+        Self { dir, key: None, env: Vec::new() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -187,7 +189,7 @@ impl Home {
         let address = self.path().join("address");
         drop(std::fs::remove_file(&address));
         let mut command = posthorn(self.path());
-        command.args(["serve", "--address-file"]).arg(&address);
+        command.args(["serve", "--address-file"]).arg(&address).envs(self.env.iter().cloned());
         let mut running = Running::start(&mut command);
         let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
         if self.key.is_none() {

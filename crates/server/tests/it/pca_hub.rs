@@ -249,7 +249,7 @@ fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
     let closed = [(200, r#"{"Status": 1}"#), (200, r#"{"Status": "2"}"#), (503, ""), (200, "OK")];
     for (n, (status, body)) in (0..).zip(closed) {
         hub.set_gate(status, body);
-        sent.push(send(&server, "user.updated", "tenant1", &format!("acc-{n}"), n));
+        sent.push(send(&server, "user.updated", "tenant1", &format!("acc-{}", n % 2), n));
         let dead = delivery(&server, &sent[sent.len() - 1], "dead");
         assert_eq!((&dead["reason"], &dead["attempts_made"]), (&json!("gate"), &json!(0)));
     }
@@ -263,6 +263,11 @@ fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
         delivery(&server, event, "delivered");
     }
     assert_eq!(hub.asked().len(), 8, "the gate was asked again");
+    for account in [0, 1] {
+        let calls = hub.calls();
+        let own = calls.iter().filter(|call| call.body["account_id"] == format!("acc-{account}"));
+        assert_eq!(own.map(number).collect::<Vec<_>>(), [account, account + 2], "in their order");
+    }
     assert_eq!(hub.complaints(), [""; 0]);
     server.stop();
 }

@@ -1,0 +1,104 @@
+//! The admin endpoints of Cedros Pay's webhooks, below `/admin/webhooks`.
+//!
+//! # Theory of operation
+//! A *webhook* is a delivery of the caller's tenant, under the delivery's own id, which receivers know
+//! from `X-Cedros-Delivery-ID`. Nothing is kept beside it: what the endpoints tell is read from the
+//! store, and what they change goes through the engine, so that every node gives the same answers. A
+//! dead letter is a webhook that failed; it is shown both as such and below `/dlq`.
+//!
+//! Callers show a key of this server, as a bearer token or in `X-API-Key`. Payloads and headers are
+//! not shown: the admin of a queue does not need what the customer paid, or what opens the receiver.
+//!
+//! # What it must not know
+//! SQL, sockets, schedules.
+//!
+//! # Where to start
+//! [`router`]; `webhook.rs` for how a delivery becomes a webhook.
+
+mod access;
+mod failure;
+mod handlers;
+mod webhook;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, delete, get, post};
+use http::{Method, Request};
+use posthorn_domain::{Scope, TenantId};
+use posthorn_engine::Engine;
+use posthorn_listener::Failures;
+
+use access::Caller;
+use failure::Failure;
+
+/// Knobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The tenant of operators that name none.
+    pub tenant: TenantId,
+}
+
+/// What all requests share.
+struct Service {
+    engine: Engine,
+    failures: Arc<Failures>,
+    options: Options,
+}
+
+/// The endpoints as a router.
+pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum::Router {
+    let service = Arc::new(Service { engine, failures, options });
+    let wrap = |scope: Scope, act: Act| {
+        let service = Arc::clone(&service);
+        move |request: Request<Body>| serve(service, scope, act, request)
+    };
+    let (read, manage) = (Scope::Read, Scope::Subscriptions);
+    let only = |router: MethodRouter| router.fallback(wrong_method);
+    // The word `dlq` stands before ids: they all begin with `dlv_`.
+    axum::Router::new()
+        .route("/admin/webhooks", only(get(wrap(read, Act::List))))
+        .route("/admin/webhooks/dlq", only(get(wrap(read, Act::ListDead))))
+        .route("/admin/webhooks/dlq/{id}", only(delete(wrap(manage, Act::DeleteDead))))
+        .route("/admin/webhooks/dlq/{id}/retry", only(post(wrap(manage, Act::RetryDead))))
+        .route(
+            "/admin/webhooks/{id}",
+            only(get(wrap(read, Act::Get)).delete(wrap(manage, Act::Delete))),
+        )
+        .route("/admin/webhooks/{id}/retry", only(post(wrap(manage, Act::Retry))))
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    List,
+    Get,
+    Retry,
+    Delete,
+    ListDead,
+    RetryDead,
+    DeleteDead,
+}
+
+async fn serve(service: Arc<Service>, scope: Scope, act: Act, request: Request<Body>) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let caller = match Caller::of(&service, scope, &parts) {
+        Ok(caller) => caller,
+        Err(failure) => return failure.into_response(),
+    };
+    let answer = match act {
+        Act::List => handlers::list(&service, &caller, &parts).await,
+        Act::ListDead => handlers::list_dead(&service, &caller, &parts).await,
+        Act::Get => handlers::get(&service, &caller, &mut parts).await,
+        Act::Retry => handlers::retry(&service, &caller, &mut parts, false).await,
+        Act::RetryDead => handlers::retry(&service, &caller, &mut parts, true).await,
+        Act::Delete => handlers::delete(&service, &caller, &mut parts, false).await,
+        Act::DeleteDead => handlers::delete(&service, &caller, &mut parts, true).await,
+    };
+    answer.unwrap_or_else(Failure::into_response)
+}
+
+async fn wrong_method(method: Method) -> Response {
+    Failure::WrongMethod(method).into_response()
+}

@@ -1,0 +1,168 @@
+//! How a delivery becomes a webhook.
+
+use std::sync::Arc;
+
+use posthorn_domain::{
+    Attempt, CancelReason, Delivery, DeliveryId, DeliveryState, EventType, TenantId, Timestamp,
+};
+use posthorn_engine::{Engine, SubscriptionView};
+use posthorn_store::Store;
+use serde::Serialize;
+
+use super::failure::Failure;
+
+/// Where a webhook stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    /// Waits for its time.
+    Pending,
+    /// An attempt is under way.
+    Processing,
+    /// It was given up: a dead letter, or cancelled.
+    Failed,
+    /// The receiver has it.
+    Success,
+}
+
+impl Status {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "pending" => Self::Pending,
+            "processing" => Self::Processing,
+            "failed" => Self::Failed,
+            "success" => Self::Success,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of(state: DeliveryState) -> Self {
+        match state {
+            DeliveryState::Pending => Self::Pending,
+            DeliveryState::InFlight => Self::Processing,
+            DeliveryState::Delivered => Self::Success,
+            DeliveryState::Dead(_) | DeliveryState::Cancelled(_) => Self::Failed,
+        }
+    }
+}
+
+/// A webhook, without payload and headers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Webhook {
+    id: DeliveryId,
+    tenant_id: TenantId,
+    url: String,
+    event_type: String,
+    status: Status,
+    attempts: u32,
+    max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_attempt_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<Timestamp>,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<Timestamp>,
+}
+
+/// A dead letter, without payload and headers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeadWebhook {
+    id: DeliveryId,
+    tenant_id: TenantId,
+    original_webhook_id: DeliveryId,
+    url: String,
+    event_type: String,
+    final_error: String,
+    total_attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_attempt_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_attempt_at: Option<Timestamp>,
+    moved_to_dlq_at: Timestamp,
+}
+
+/// A delivery with all that is told of it.
+pub(super) struct Told {
+    delivery: Delivery,
+    event_type: Option<EventType>,
+    attempts: Vec<Attempt>,
+    view: Option<Arc<SubscriptionView>>,
+}
+
+impl Told {
+    /// Reads what a delivery itself does not say.
+    pub(super) async fn read(engine: &Engine, delivery: Delivery) -> Result<Self, Failure> {
+        let store: &Arc<dyn Store> = engine.store();
+        let (tenant, id) = (delivery.tenant, delivery.id);
+        let event = store.event(tenant, delivery.event).await?;
+        let attempts = match delivery.attempts {
+            0 => Vec::new(),
+            _ => store.attempts(tenant, id).await?,
+        };
+        let view = engine.catalog().subscription(tenant, delivery.subscription).ok();
+        Ok(Self { delivery, event_type: event.map(|event| event.event_type), attempts, view })
+    }
+
+    fn url(&self) -> String {
+        self.view.as_ref().map(|view| view.endpoint.url.clone()).unwrap_or_default()
+    }
+
+    fn event_type(&self) -> String {
+        self.event_type.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// What the last attempt came to, unless it was success.
+    fn last_error(&self) -> Option<String> {
+        match self.delivery.state {
+            DeliveryState::Delivered => None,
+            DeliveryState::Cancelled(CancelReason::Operator) => Some("cancelled".to_owned()),
+            DeliveryState::Cancelled(CancelReason::Unsubscribed) => {
+                Some("the subscription was deleted".to_owned())
+            }
+            _ => self.attempts.last().map(Attempt::summary),
+        }
+    }
+
+    pub(super) fn webhook(&self) -> Webhook {
+        let delivery = &self.delivery;
+        let status = Status::of(delivery.state);
+        let policy = self.view.as_ref().and_then(|view| view.policy.as_ref().ok());
+        let waits = status == Status::Pending && !delivery.is_parked();
+        Webhook {
+            id: delivery.id,
+            tenant_id: delivery.tenant,
+            url: self.url(),
+            event_type: self.event_type(),
+            status,
+            // An attempt counts from its beginning.
+            attempts: delivery.spent() + u32::from(status == Status::Processing),
+            max_attempts: policy.and_then(|policy| policy.schedule.max_attempts),
+            last_error: self.last_error(),
+            last_attempt_at: self.attempts.last().map(|attempt| attempt.started_at),
+            next_attempt_at: waits.then_some(delivery.due_at),
+            created_at: delivery.created_at,
+            completed_at: delivery.ended_at,
+        }
+    }
+
+    pub(super) fn dead(&self) -> DeadWebhook {
+        let delivery = &self.delivery;
+        DeadWebhook {
+            id: delivery.id,
+            tenant_id: delivery.tenant,
+            original_webhook_id: delivery.id,
+            url: self.url(),
+            event_type: self.event_type(),
+            final_error: self.last_error().unwrap_or_default(),
+            total_attempts: delivery.attempts,
+            first_attempt_at: self.attempts.first().map(|attempt| attempt.started_at),
+            last_attempt_at: self.attempts.last().map(|attempt| attempt.started_at),
+            moved_to_dlq_at: delivery.ended_at.unwrap_or(delivery.created_at),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The block `callbacks`: a standing subscription that is kept in step with the configuration.
+
+use std::sync::Arc;
+
+use posthorn_engine::Engine;
+use posthorn_notifier::{
+    Callbacks, Error, MetricsFacade, Standing, describe_metrics, keep_subscription,
+    observe_outcomes,
+};
+use tracing::{info, warn};
+
+use crate::exit::{Code, Failure};
+use crate::storage::chain;
+
+/// Makes what the block asks for, or brings it in step, and begins to count its webhooks.
+pub async fn keep(
+    engine: &Engine,
+    callbacks: Option<&Callbacks>,
+) -> anyhow::Result<Option<Standing>> {
+    let Some(callbacks) = callbacks else { return Ok(None) };
+    for warning in &callbacks.warnings {
+        warn!("{warning}");
+    }
+    // Followed before anything can end.
+    let outcomes = engine.outcomes();
+    let standing = keep_subscription(engine, callbacks).await.map_err(|error| explain(&error))?;
+    describe_metrics();
+    let store = Arc::clone(engine.store());
+    tokio::spawn(observe_outcomes(store, outcomes, standing.clone(), Arc::new(MetricsFacade)));
+    info!(
+        topic = %standing.topic,
+        subscription = %standing.subscription,
+        "events of this topic go to callbacks.payment_success_url"
+    );
+    Ok(Some(standing))
+}
+
+fn explain(error: &Error) -> Failure {
+    match error {
+        Error::Engine(posthorn_engine::Error::Store(_) | posthorn_engine::Error::Busy(_)) => {
+            Failure::new(Code::Io, format!("callbacks cannot be set up: {}", chain(error)))
+                .hint("look whether the disk is full or the database is well, then start again")
+        }
+        _ => Failure::new(Code::Config, format!("callbacks cannot be set up: {}", chain(error)))
+            .hint(
+                "correct the block `callbacks`; receivers on private networks must be opened with \
+                 egress.allow",
+            ),
+    }
+}

@@ -1,0 +1,232 @@
+//! The four settings and the setup file of the Notificaties API, in the real program.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Server, assert_exit, assert_says, err, eventually, posthorn};
+use crate::notificaties_world::{
+    AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, publish, send,
+};
+use crate::postgres::{configure, database};
+
+const UUID: &str = "0f616bfd-aacc-4d85-a140-2af17a56217b";
+
+/// A setup file for one kanaal and one abonnement, and two settings.
+fn write_setup(home: &Home, receiver: &Receiver, kanaal: &str, retries: u32) {
+    let text = format!(
+        "
+notifications_kanalen_config_enable: true
+notifications_kanalen_config:
+  items:
+    - {{naam: zaken, filters: [bronorganisatie]}}
+notifications_abonnementen_config_enable: true
+notifications_abonnementen_config:
+  items:
+    - uuid: {UUID}
+      callback_url: {}
+      auth: {{value_from: {{env: CALLBACK_AUTH}}}}
+      kanalen:
+        - {{naam: {kanaal}, filters: {{bronorganisatie: '*'}}}}
+notifications_config_enable: true
+notifications_config:
+  notification_delivery_max_retries: {retries}
+  notification_delivery_retry_backoff: 0.1
+vng_api_common_credentials_config_enable: true
+vng_api_common_credentials:
+  items:
+    - {{identifier: extra, secret: secret-of-extra}}
+vng_api_common_applicaties_config_enable: true
+vng_api_common_applicaties:
+  items:
+    - {{client_ids: [extra], has_all_authorizations: true}}
+zgw_consumers_config_enable: true
+zgw_consumers: {{services: []}}
+",
+        receiver.url("/cb")
+    );
+    std::fs::write(home.path().join("setup.yaml"), text).expect("written");
+}
+
+/// A server with the setup file; `profile: notificaties` so that its settings are the shipped ones.
+fn declared(receiver: &Receiver, retries: u32) -> Home {
+    let mut home = home_with("    setup_configuration: setup.yaml\n");
+    let config = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&config).expect("there");
+    std::fs::write(&config, text.replace("profile: nrc", "profile: notificaties"))
+        .expect("written");
+    write_setup(&home, receiver, "zaken", retries);
+    home.env.push(("CALLBACK_AUTH".to_owned(), AUTH.to_owned()));
+    home
+}
+
+fn subscription(server: &Server) -> Value {
+    let list = server.ask(&["subscriptions", "list", "--tenant", "gemeente"]);
+    let items = list["items"].as_array().expect("a list");
+    assert_eq!(items.len(), 1, "{list}");
+    items[0].clone()
+}
+
+fn settings(server: &Server, args: &[&str]) -> Value {
+    let mut all = vec!["notificaties", "settings", "--tenant", "gemeente"];
+    all.extend(args);
+    server.ask(&all)
+}
+
+#[track_caller]
+fn applied(home: &mut Home, receiver: &Receiver) {
+    let server = home.serve();
+    assert!(server.running.stderr().contains("zgw_consumers"), "{}", server.running.stderr());
+    let listed = get(&server, "/abonnement").expect(200).json();
+    assert_eq!(listed[0]["url"], format!("http://nrc.test/api/v1/abonnement/{UUID}"));
+    assert_eq!(
+        listed[0]["kanalen"],
+        json!([{"naam": "zaken", "filters": {"bronorganisatie": "*"}}])
+    );
+    let shown = settings(&server, &[]);
+    assert_eq!(shown["notification_delivery_max_retries"], 2);
+    assert_eq!(shown["notification_delivery_retry_backoff"], 0.1);
+    assert_eq!(shown["notification_delivery_retry_backoff_max"], 52_000.0);
+    assert_eq!(shown["notification_delivery_base_factor"], 4.0);
+
+    // The client of the file may publish, and deliveries carry what came from the environment.
+    let sent = ask(
+        &server,
+        "extra",
+        "POST",
+        "/notificaties",
+        &message("zaken", &json!({"bronorganisatie": "1"})),
+    );
+    sent.expect(201);
+    assert_eq!(receiver.wait(1)[0].header("authorization"), Some(AUTH));
+    // Nobody owns what the file declares.
+    ask(&server, "extra", "DELETE", &format!("/abonnement/{UUID}"), &Value::Null).expect(403);
+    ask(&server, "both", "PATCH", &format!("/abonnement/{UUID}"), &json!({"kanalen": []}))
+        .expect(403);
+
+    // The same file again changes nothing; another one is put into effect.
+    let before = subscription(&server);
+    server.stop();
+    let server = home.serve();
+    assert_eq!(subscription(&server), before);
+    let retries = settings(&server, &["--max-retries", "5"]);
+    assert_eq!(retries["notification_delivery_max_retries"], 5);
+    server.stop();
+    write_setup(home, receiver, "zaken", 4);
+    let server = home.serve();
+    assert_eq!(settings(&server, &[])["notification_delivery_max_retries"], 4, "the file counts");
+    assert_eq!(subscription(&server), before);
+    server.stop();
+}
+
+#[test]
+fn a_setup_file_is_in_effect_after_each_start() {
+    let receiver = Receiver::new();
+    applied(&mut declared(&receiver, 2), &receiver);
+}
+
+#[test]
+fn a_setup_file_is_in_effect_on_postgresql_too() {
+    let Some(database) = database() else { return };
+    let receiver = Receiver::new();
+    let mut home = declared(&receiver, 2);
+    configure(&home, &database.url());
+    applied(&mut home, &receiver);
+}
+
+#[track_caller]
+fn start_fails(home: &Home, auth: Option<&str>, says: &[&str]) {
+    let mut command = posthorn(home.path());
+    command.args(["serve", "--listen", "127.0.0.1:0"]);
+    if let Some(auth) = auth {
+        command.env("CALLBACK_AUTH", auth);
+    }
+    let output = command.output().expect("runs");
+    assert!(!output.status.success(), "{}", err(&output));
+    assert_says(&output, says);
+}
+
+#[test]
+fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
+    let receiver = Receiver::new();
+    let home = declared(&receiver, 2);
+    start_fails(&home, None, &["setup.yaml", "items.0.auth", "CALLBACK_AUTH"]);
+    write_setup(&home, &receiver, "unknown", 2);
+    start_fails(&home, Some(AUTH), &[UUID, "no kanaal with the name unknown"]);
+    write_setup(&home, &receiver, "zaken", 1_000);
+    start_fails(&home, Some(AUTH), &["notification_delivery_max_retries", "up to 999"]);
+    std::fs::write(home.path().join("setup.yaml"), "a: [").expect("written");
+    start_fails(&home, Some(AUTH), &["dialects.notificaties.setup_configuration", "setup.yaml"]);
+    std::fs::remove_file(home.path().join("setup.yaml")).expect("removed");
+    start_fails(&home, Some(AUTH), &["setup.yaml", "cannot be read"]);
+}
+
+#[test]
+fn settings_change_at_run_time_for_abonnementen_that_are_there() {
+    let mut home = home();
+    let config = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&config).expect("there");
+    std::fs::write(&config, text.replace("profile: nrc", "profile: notificaties"))
+        .expect("written");
+    let server = home.serve();
+    let receiver = Receiver::new();
+    kanaal(&server, "zaken", &[]);
+    abonnement(&server, &receiver, &json!([{"naam": "zaken", "filters": {}}]));
+    let shown = settings(&server, &[]);
+    assert_eq!(shown["notification_delivery_max_retries"], 7);
+    assert_eq!(shown["notification_delivery_retry_backoff"], 25.0);
+
+    // No wait and two retries: three sends, at once, and then a dead letter.
+    let changed = settings(&server, &["--max-retries", "2", "--retry-backoff", "false"]);
+    assert_eq!(changed["notification_delivery_retry_backoff"], 0.0);
+    receiver.answer(500);
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let dead = eventually("the end", || {
+        let list = server.ask(&["dead-letters", "list", "--tenant", "gemeente"]);
+        list["items"].as_array().and_then(|items| items.first().cloned())
+    });
+    assert_eq!(dead["attempts_made"], 3);
+    assert_eq!(receiver.seen().len(), 3);
+
+    // True is a factor of one second; what is not given stays.
+    let changed = settings(&server, &["--retry-backoff", "true", "--base-factor", "2"]);
+    assert_eq!(changed["notification_delivery_retry_backoff"], 1.0);
+    assert_eq!(changed["notification_delivery_max_retries"], 2);
+    server.stop();
+    let server = home.serve();
+    assert_eq!(settings(&server, &[]), changed, "settings outlive a restart");
+
+    for (args, says) in [
+        (&["--max-retries", "1000"][..], "up to 999"),
+        (&["--retry-backoff", "often"][..], "true or false"),
+        (&["--base-factor", "0.5"][..], "from 1"),
+    ] {
+        let output = server
+            .command()
+            .args(["notificaties", "settings", "--tenant", "gemeente"])
+            .args(args)
+            .output()
+            .expect("runs");
+        assert_exit(&output, 2);
+        assert_says(&output, &[says]);
+    }
+    assert_eq!(settings(&server, &[]), changed);
+    server.stop();
+}
+
+#[test]
+fn a_notification_can_be_sent_again_to_all_who_match_now() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let receiver = Receiver::new();
+    abonnement(&server, &receiver, &json!([{"naam": "zaken", "filters": {}}]));
+    let list = server.ask(&["events", "list", "--tenant", "gemeente"]);
+    let id = list["items"][0]["id"].as_str().expect("an id").to_owned();
+    let again = server.ask(&["events", "republish", &id, "--tenant", "gemeente"]);
+    assert_eq!(again["deliveries"], 1);
+    assert_eq!(receiver.wait(1)[0].json(), message("zaken", &json!({})));
+    // Whoever has no key cannot.
+    let path = format!("/v1/events/{id}/republish");
+    assert_eq!(send(&server.url, "POST", &path, &[], b"").status, 401);
+    server.stop();
+}
