@@ -350,7 +350,8 @@ fn log_lines_have_the_exact_text_and_no_secrets() {
     assert_eq!((&lines[4]["mt"], &lines[6]["mt"]), (&json!(call), &json!(call)));
     let echo = lines[5]["mt"].as_str().expect("text");
     assert!(echo.contains("\"x-pca-tenant\": \"tenant1\""), "{echo}");
-    assert!(echo.contains("\"authorization\": \"[secret removed]\""), "{echo}");
+    assert!(echo.contains("\"x-pca-event-apikey\": \"[secret removed]\""), "{echo}");
+    assert!(echo.contains("\"authorization\": \"111111\""), "{echo}");
     for (name, value) in [
         ("tenantname", "tenant1"),
         ("accountid", "acc-1"),
@@ -364,6 +365,14 @@ fn log_lines_have_the_exact_text_and_no_secrets() {
     assert_eq!(lines[2]["attempt"], "2");
     assert!(lines[2]["status"].is_null() && lines[3]["trace"].is_null(), "only what is known");
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["message"].is_null()));
+
+    // What an event does not have is empty in the text, and there is a line all the same.
+    let organization = r#"{"organization_id": "org-9"}"#;
+    let of = ["-a", "service_partition=pca.hub.tenant1", "-a", "eventSender=service"];
+    server.ask(&[&["send", "pca-id", "organization.created", organization], &of[..]].concat());
+    let line = eventually("the line", || policy_lines(&server).get(7).cloned());
+    assert_eq!(line["mt"], "Call PCA Hub Webhook (tenantname:tenant1, accountid:)");
+    assert!(line["accountid"].is_null(), "{line}");
 
     let mut canaries: Vec<String> = hub
         .calls()
