@@ -111,8 +111,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(key: impl Into<String>, problem: impl ToString) -> Self {
-        Self { key: key.into(), problem: problem.to_string() }
+    fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { key: key.into(), problem: problem.into() }
     }
 }
 
@@ -167,7 +167,7 @@ impl CallbacksConfig {
         let (overrides, policy, secrets) = policy::build(self, env)?;
         let url = self.payment_success_url.as_deref().map(str::trim).unwrap_or_default();
         let topic = TopicName::new(self.topic.as_deref().unwrap_or(TOPIC_DEFAULT))
-            .map_err(|e| ConfigError::new("callbacks.topic", e))?;
+            .map_err(|e| ConfigError::new("callbacks.topic", e.to_string()))?;
         let mut warnings = Vec::new();
         if let Some(secret) = secrets.iter().find(|s| s.name.as_str() == policy::HMAC_SECRET)
             && secret.value.chars().count() < SECRET_CHARACTERS
