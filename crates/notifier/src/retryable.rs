@@ -17,7 +17,7 @@ use posthorn_egress::Egress;
 use posthorn_engine::{Courier, CourierParts, EgressTransport, Transport};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tracing::{Instrument, Span, error, warn};
+use tracing::{Instrument, Span, warn};
 
 use crate::clock::SystemClock;
 use crate::config::{Callbacks, CallbacksConfig, RetryConfig};
@@ -254,8 +254,8 @@ impl RetryableNotifier {
         let event_type = match EventType::new(&prepared.event_type) {
             Ok(event_type) => event_type,
             Err(problem) => {
-                error!(event = %prepared.event_id, %problem, "a webhook with such a type cannot be sent");
-                return;
+                let (reason, now) = (problem.to_string(), self.clock.now());
+                return self.ending.give_up_unsent(prepared, &reason, now).await;
             }
         };
         let media_type = "application/json".to_owned();

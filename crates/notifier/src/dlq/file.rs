@@ -1,7 +1,8 @@
 //! Dead letters in a JSON file: one object, keyed by id.
 //!
 //! The file is small by nature and written whole each time: to a file beside it, synced, and then
-//! put in its place, so that a crash leaves either the old contents or the new.
+//! put in its place, so that a crash leaves either the old contents or the new. Changes that come while
+//! it is written are written together next: a receiver that is gone takes many webhooks with it at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::{DlqError, DlqStore, FailedWebhook, Letters, latest};
 
@@ -21,6 +23,31 @@ pub struct FileDlqStore(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     letters: Mutex<Letters>,
+    waiting: Mutex<Vec<Waiting>>,
+    /// Held by the one that writes.
+    pen: Mutex<()>,
+}
+
+/// A change that is not written yet, and who waits for it.
+#[derive(Debug)]
+struct Waiting {
+    edit: Edit,
+    done: oneshot::Sender<Result<(), Arc<io::Error>>>,
+}
+
+#[derive(Debug)]
+enum Edit {
+    Save(Box<FailedWebhook>),
+    Delete(String),
+}
+
+impl Edit {
+    fn apply(&self, letters: &mut Letters) {
+        match self {
+            Self::Save(webhook) => drop(letters.insert(webhook.id.clone(), (**webhook).clone())),
+            Self::Delete(id) => drop(letters.remove(id)),
+        }
+    }
 }
 
 impl FileDlqStore {
@@ -37,28 +64,53 @@ impl FileDlqStore {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Letters::new(),
             Err(source) => return Err(failed(&path, "read", source)),
         };
-        Ok(Self(Arc::new(Inner { path, letters: Mutex::new(letters) })))
+        let inner = Inner {
+            path,
+            letters: Mutex::new(letters),
+            waiting: Mutex::default(),
+            pen: Mutex::default(),
+        };
+        Ok(Self(Arc::new(inner)))
     }
 
-    /// Changes the letters and writes the file. On failure nothing has changed.
-    async fn change(
-        &self,
-        edit: impl FnOnce(&mut Letters) + Send + 'static,
-    ) -> Result<(), DlqError> {
+    /// Makes a change and has it written, with all others that wait. On failure nothing has changed.
+    async fn change(&self, edit: Edit) -> Result<(), DlqError> {
+        let (done, written) = oneshot::channel();
+        self.0.waiting.lock().push(Waiting { edit, done });
         let inner = Arc::clone(&self.0);
-        let write = move || {
-            // Held while the file is written: the file never goes back to an older state.
-            let mut letters = inner.letters.lock();
-            let mut changed = letters.clone();
-            edit(&mut changed);
-            write_whole(&inner.path, &changed)
-                .map_err(|source| failed(&inner.path, "written", source))?;
-            *letters = changed;
-            Ok(())
-        };
-        match tokio::task::spawn_blocking(write).await {
-            Ok(result) => result,
-            Err(crash) => Err(failed(&self.0.path, "written", io::Error::other(crash))),
+        // It goes on when the caller gives up: a change that was begun is written.
+        let writing = tokio::task::spawn_blocking(move || inner.write());
+        if let Err(crash) = writing.await {
+            return Err(failed(&self.0.path, "written", io::Error::other(crash)));
+        }
+        let result = written.await.unwrap_or_else(|e| Err(Arc::new(io::Error::other(e))));
+        result.map_err(|source| {
+            let source = io::Error::new(source.kind(), source.to_string());
+            failed(&self.0.path, "written", source)
+        })
+    }
+}
+
+impl Inner {
+    /// Writes all changes that wait, and answers those who made them. Whoever held the pen before may
+    /// have done so already.
+    fn write(&self) {
+        let _held = self.pen.lock();
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        if waiting.is_empty() {
+            return;
+        }
+        let mut changed = self.letters.lock().clone();
+        for change in &waiting {
+            change.edit.apply(&mut changed);
+        }
+        let result = write_whole(&self.path, &changed).map_err(Arc::new);
+        if result.is_ok() {
+            *self.letters.lock() = changed;
+        }
+        for change in waiting {
+            // Who no longer waits does not need to know.
+            let _ = change.done.send(result.clone());
         }
     }
 }
@@ -98,7 +150,7 @@ fn write_whole(path: &Path, letters: &Letters) -> io::Result<()> {
 #[async_trait]
 impl DlqStore for FileDlqStore {
     async fn save(&self, webhook: FailedWebhook) -> Result<bool, DlqError> {
-        self.change(move |letters| drop(letters.insert(webhook.id.clone(), webhook))).await?;
+        self.change(Edit::Save(Box::new(webhook))).await?;
         Ok(true)
     }
 
@@ -107,7 +159,6 @@ impl DlqStore for FileDlqStore {
     }
 
     async fn delete(&self, id: &str) -> Result<(), DlqError> {
-        let id = id.to_owned();
-        self.change(move |letters| drop(letters.remove(&id))).await
+        self.change(Edit::Delete(id.to_owned())).await
     }
 }

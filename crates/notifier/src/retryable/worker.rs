@@ -10,12 +10,12 @@ use posthorn_engine::Courier;
 use posthorn_store::Work;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use crate::dlq::{DlqStore, FailedWebhook, REDACTED};
-use crate::event::family;
+use crate::event::{Prepared, family};
 use crate::observe::{ObserveWebhook, WebhookObservation, WebhookStatus, family_label};
 
 /// What the notifier tells its worker.
@@ -81,7 +81,7 @@ impl Ending {
         let webhook = FailedWebhook {
             id: delivery.id.to_string(),
             url: self.url.clone(),
-            payload: raw(&item.work),
+            payload: raw(&item.work.event.payload),
             headers: self.headers_of(&item),
             event_type: family(item.event_type()).to_owned(),
             attempts: delivery.spent(),
@@ -89,17 +89,46 @@ impl Ending {
             last_attempt: item.last.as_ref().map_or(now, |last| last.started_at),
             created_at: delivery.created_at,
         };
-        let kept = match self.dlq.save(webhook).await {
-            Ok(kept) => kept,
-            Err(problem) => {
-                let cause = std::error::Error::source(&problem).map(ToString::to_string);
-                error!(%problem, cause, event = %item.event_id, "a dead letter could not be kept");
-                false
-            }
-        };
+        let kept = self.keep(webhook, &item.event_id).await;
         error!(event = %item.event_id, delivery = %delivery.id, attempts = delivery.spent(), reason,
             kept, "a webhook was given up");
         self.observe(&item, if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed });
+    }
+
+    /// The same for an event that cannot even be sent.
+    pub(super) async fn give_up_unsent(&self, prepared: Prepared, reason: &str, now: Timestamp) {
+        let webhook = FailedWebhook {
+            id: prepared.event_id.clone(),
+            url: self.url.clone(),
+            payload: raw(&prepared.payload),
+            headers: BTreeMap::new(),
+            event_type: family(&prepared.event_type).to_owned(),
+            attempts: 0,
+            last_error: reason.to_owned(),
+            last_attempt: now,
+            created_at: now,
+        };
+        let kept = self.keep(webhook, &prepared.event_id).await;
+        error!(event = %prepared.event_id, reason, kept, "a webhook cannot be sent");
+        self.observer.observe_webhook(&WebhookObservation {
+            event_type: family_label(&prepared.event_type),
+            status: if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed },
+            duration: Duration::ZERO,
+            attempt: 0,
+            dlq: kept,
+        });
+    }
+
+    /// Keeps a dead letter; whether it is kept.
+    async fn keep(&self, webhook: FailedWebhook, event_id: &str) -> bool {
+        match self.dlq.save(webhook).await {
+            Ok(kept) => kept,
+            Err(problem) => {
+                let cause = std::error::Error::source(&problem).map(ToString::to_string);
+                error!(%problem, cause, event = event_id, "a dead letter could not be kept");
+                false
+            }
+        }
     }
 
     fn headers_of(&self, item: &Item) -> BTreeMap<String, String> {
@@ -125,8 +154,8 @@ impl Ending {
 }
 
 /// The payload as it is: it is JSON, since it was made from an event.
-fn raw(work: &Work) -> Box<RawValue> {
-    let text = String::from_utf8_lossy(&work.event.payload).into_owned();
+fn raw(payload: &[u8]) -> Box<RawValue> {
+    let text = String::from_utf8_lossy(payload).into_owned();
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
@@ -141,6 +170,8 @@ pub(super) struct Worker {
     waiting: HashMap<u64, Item>,
     next: u64,
     under_way: JoinSet<Item>,
+    /// Webhooks that are being written down as dead letters.
+    ending_now: JoinSet<()>,
     /// Copies of what is under way, should an attempt have to be given up.
     sent: HashMap<Id, Item>,
 }
@@ -161,6 +192,7 @@ impl Worker {
             waiting: HashMap::new(),
             next: 0,
             under_way: JoinSet::new(),
+            ending_now: JoinSet::new(),
             sent: HashMap::new(),
         }
     }
@@ -173,11 +205,13 @@ impl Worker {
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut open = true;
         while open || !self.waiting.is_empty() || !self.sent.is_empty() {
-            let room = self.under_way.len() < self.courier.policy().limits.concurrency as usize;
+            let busy = self.under_way.len() + self.ending_now.len();
+            let room = busy < self.courier.policy().limits.concurrency as usize;
             let next = self.due.peek().filter(|_| room).map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
-                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended).await,
+                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
+                Some(_) = self.ending_now.join_next() => {}
                 command = commands.recv(), if open => match command {
                     Some(Command::Take(item)) => self.wait(*item, Instant::now()),
                     Some(Command::Close(done)) => {
@@ -196,6 +230,7 @@ impl Worker {
                 () = until(next) => self.begin(),
             }
         }
+        while self.ending_now.join_next().await.is_some() {}
     }
 
     fn wait(&mut self, item: Item, due: Instant) {
@@ -226,7 +261,7 @@ impl Worker {
     }
 
     /// An attempt is over: what becomes of its webhook is in the delivery's state.
-    async fn returned(&mut self, ended: Result<(Id, Item), tokio::task::JoinError>) {
+    fn returned(&mut self, ended: Result<(Id, Item), JoinError>) {
         let item = match ended {
             Ok((id, item)) => {
                 self.sent.remove(&id);
@@ -236,7 +271,7 @@ impl Worker {
                 error!(%crash, "an attempt crashed; this is a defect");
                 let Some(mut item) = self.sent.remove(&crash.id()) else { return };
                 item.work.delivery.attempts += 1;
-                self.ending.give_up(item, "the attempt crashed", self.clock.now()).await;
+                self.give_up(item, "the attempt crashed".to_owned());
                 return;
             }
         };
@@ -251,9 +286,15 @@ impl Worker {
             }
             DeliveryState::Dead(_) | DeliveryState::Cancelled(_) => {
                 let reason = summary(&item);
-                self.ending.give_up(item, &reason, self.clock.now()).await;
+                self.give_up(item, reason);
             }
         }
+    }
+
+    /// Gives a webhook up in a task of its own: a slow disk does not hold up the others.
+    fn give_up(&mut self, item: Item, reason: String) {
+        let (ending, now) = (Arc::clone(&self.ending), self.clock.now());
+        self.ending_now.spawn(async move { ending.give_up(item, &reason, now).await });
     }
 
     /// Lets attempts under way end, as long as there is time, and gives up the rest.
@@ -261,7 +302,7 @@ impl Worker {
         let deadline = Instant::now() + self.drain;
         while !self.sent.is_empty() {
             tokio::select! {
-                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended).await,
+                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
                 () = tokio::time::sleep_until(deadline) => break,
             }
         }
@@ -276,8 +317,9 @@ impl Worker {
                 Some(last) => format!("stopped before it was delivered; last: {}", last.summary()),
                 None => "stopped before it was delivered".to_owned(),
             };
-            self.ending.give_up(item, &reason, self.clock.now()).await;
+            self.give_up(item, reason);
         }
+        while self.ending_now.join_next().await.is_some() {}
     }
 }
 

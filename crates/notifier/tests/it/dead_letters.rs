@@ -99,6 +99,33 @@ async fn in_a_file_that_is_read_at_the_start() {
     assert_eq!(left, ["webhook-dlq.json"], "nothing lies about");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_are_all_there_and_a_caller_that_gives_up_breaks_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("dlq.json");
+    let store = FileDlqStore::open(&path).expect("opens");
+    let mut saves = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let store = store.clone();
+        saves.spawn(async move { store.save(letter(&format!("l{n:03}"), n)).await });
+    }
+    // Dropped before it has begun, in the middle, or when it is over.
+    for n in 0..20 {
+        let given_up = store.save(letter(&format!("g{n:03}"), n));
+        let _ =
+            tokio::time::timeout(std::time::Duration::from_micros(n as u64 * 50), given_up).await;
+    }
+    while let Some(saved) = saves.join_next().await {
+        assert!(saved.expect("runs").expect("saves"));
+    }
+    drop(store);
+    let store = FileDlqStore::open(&path).expect("opens again");
+    let there = ids(&store, 1_000).await;
+    for n in 0..200 {
+        assert!(there.contains(&format!("l{n:03}")), "l{n:03} is there");
+    }
+}
+
 #[tokio::test]
 async fn a_file_with_something_else_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -247,6 +247,21 @@ async fn a_dropped_notifier_delivers_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_sent_is_kept_as_well() {
+    let house = House::new();
+    let notifier = house.builder(config("")).start().expect("starts");
+    let mut event = payment("a");
+    event.event_type = "payment succeeded".to_owned();
+    notifier.payment_succeeded(event).await;
+    rest(60).await;
+    assert!(house.receiver.all().is_empty());
+    let letters = house.letters.list(10).await.expect("lists");
+    assert_eq!((letters.len(), letters[0].attempts), (1, 0));
+    assert!(letters[0].payload.get().contains("payment succeeded"));
+    assert_eq!(house.observed.lock()[0].status, WebhookStatus::Dlq);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_builders_retry_wins_over_the_block() {
     let house = House::new();
     house.receiver.script(|_| answered(500));
