@@ -162,6 +162,7 @@ mod tests {
     }
 
     #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better without borrows")]
     fn check(changes: Value, expected: &[(&str, &str)]) {
         let mut document = event();
         for (name, value) in changes.as_object().unwrap() {

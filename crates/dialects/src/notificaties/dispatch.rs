@@ -96,7 +96,7 @@ async fn route(service: Arc<Service>, site: &str, request: Request<Body>) -> Ans
         }
         (["kanaal"], _) => wrong("GET, POST"),
         (["kanaal", uuid], &Method::GET) => {
-            handlers::read_kanaal(&enter(request, EITHER, JSON)?, named(uuid)?)
+            handlers::read_kanaal(enter(request, EITHER, JSON)?, named(uuid)?).await
         }
         (["kanaal", uuid], &Method::PUT | &Method::PATCH) => {
             let patch = method == Method::PATCH;
@@ -112,7 +112,7 @@ async fn route(service: Arc<Service>, site: &str, request: Request<Body>) -> Ans
         }
         (["abonnement"], _) => wrong("GET, POST"),
         (["abonnement", uuid], &Method::GET) => {
-            handlers::read_abonnement(&enter(request, EITHER, JSON)?, named(uuid)?)
+            handlers::read_abonnement(enter(request, EITHER, JSON)?, named(uuid)?).await
         }
         (["abonnement", uuid], &Method::PUT | &Method::PATCH) => {
             let patch = method == Method::PATCH;
@@ -171,7 +171,7 @@ fn enter(
                 Ok(()) => problem,
                 Err(wait) => Problem::throttled(
                     "Too many requests without a valid token came from this address.",
-                    wait.as_secs() + 1,
+                    u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX),
                 ),
             }
         })?;

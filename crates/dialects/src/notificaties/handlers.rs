@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::Service;
 use super::abonnement::{Abonnement, filtered_names, subscription_name};
+use super::access::Client;
 use super::authentication::ways_of;
 use super::cloudevent::CloudEvent;
 use super::dispatch::{Answer, Call, created, json};
@@ -42,22 +43,26 @@ pub(super) fn list_kanalen(call: &Call) -> Answer {
     ok(&fitting.map(|kanaal| kanaal.view(&call.base)).collect())
 }
 
-pub(super) fn read_kanaal(call: &Call, uuid: Uuid) -> Answer {
-    ok(&found_kanaal(&call.service, uuid)?.view(&call.base))
+pub(super) async fn read_kanaal(call: Call, uuid: Uuid) -> Answer {
+    ok(&found_kanaal(&call.service, uuid).await?.view(&call.base))
 }
 
-fn found_kanaal(service: &Service, uuid: Uuid) -> Result<Kanaal, Problem> {
-    Kanaal::found(&service.engine, service.tenant, uuid).ok_or_else(Problem::not_found)
-}
-
-/// The kanaal of a name. What this node does not know may have been made on another.
-async fn named_kanaal(service: &Service, naam: &str) -> Result<Option<Kanaal>, Problem> {
-    let known = || Kanaal::named(&service.engine, service.tenant, naam);
-    if let Some(kanaal) = known() {
-        return Ok(Some(kanaal));
+/// What is there. What this node does not know may have been made on another a moment ago.
+async fn known<T>(service: &Service, find: impl Fn() -> Option<T>) -> Result<Option<T>, Problem> {
+    if let Some(found) = find() {
+        return Ok(Some(found));
     }
     service.engine.refresh_catalog().await?;
-    Ok(known())
+    Ok(find())
+}
+
+async fn found_kanaal(service: &Service, uuid: Uuid) -> Result<Kanaal, Problem> {
+    let find = || Kanaal::found(&service.engine, service.tenant, uuid);
+    known(service, find).await?.ok_or_else(Problem::not_found)
+}
+
+async fn named_kanaal(service: &Service, naam: &str) -> Result<Option<Kanaal>, Problem> {
+    known(service, || Kanaal::named(&service.engine, service.tenant, naam)).await
 }
 
 pub(super) async fn create_kanaal(mut call: Call) -> Answer {
@@ -77,7 +82,7 @@ pub(super) async fn create_kanaal(mut call: Call) -> Answer {
 }
 
 pub(super) async fn update_kanaal(mut call: Call, uuid: Uuid, patch: bool) -> Answer {
-    let present = found_kanaal(&call.service, uuid)?;
+    let present = found_kanaal(&call.service, uuid).await?;
     let (_, document) = call.document(JSON).await?;
     let service = &call.service;
     let (engine, tenant) = (&service.engine, service.tenant);
@@ -100,18 +105,18 @@ pub(super) fn list_abonnementen(call: &Call) -> Answer {
     ok(&all.map(|(uuid, _, abonnement)| abonnement.view(&call.base, uuid)).collect())
 }
 
-pub(super) fn read_abonnement(call: &Call, uuid: Uuid) -> Answer {
-    let (_, _, abonnement) = found_abonnement(&call.service, uuid)?;
+pub(super) async fn read_abonnement(call: Call, uuid: Uuid) -> Answer {
+    let (_, _, abonnement) = found_abonnement(&call.service, uuid).await?;
     ok(&abonnement.view(&call.base, uuid))
 }
 
 /// An abonnement, whose it is, and its subscription.
-fn found_abonnement(
+async fn found_abonnement(
     service: &Service,
     uuid: Uuid,
 ) -> Result<(Arc<SubscriptionView>, String, Abonnement), Problem> {
-    let view = subscription_of(&service.engine, service.tenant, uuid);
-    let view = view.ok_or_else(Problem::not_found)?;
+    let find = || subscription_of(&service.engine, service.tenant, uuid);
+    let view = known(service, find).await?.ok_or_else(Problem::not_found)?;
     let (_, client, abonnement) =
         Abonnement::of(&service.engine, &view).ok_or_else(Problem::not_found)?;
     Ok((view, client, abonnement))
@@ -122,9 +127,13 @@ fn subscription_of(engine: &Engine, tenant: TenantId, uuid: Uuid) -> Option<Arc<
 }
 
 /// The same, when the caller may change it: only who made it may.
-fn own_abonnement(call: &Call, uuid: Uuid) -> Result<(Arc<SubscriptionView>, Abonnement), Problem> {
-    let (view, client, abonnement) = found_abonnement(&call.service, uuid)?;
-    if client != call.client.id {
+async fn own_abonnement(
+    service: &Service,
+    caller: &Client,
+    uuid: Uuid,
+) -> Result<(Arc<SubscriptionView>, Abonnement), Problem> {
+    let (view, client, abonnement) = found_abonnement(service, uuid).await?;
+    if client != caller.id {
         return Err(Problem::forbidden(
             "permission_denied",
             "The abonnement was made by another client; only that one may change it.",
@@ -149,9 +158,9 @@ pub(super) async fn create_abonnement(mut call: Call) -> Answer {
 }
 
 pub(super) async fn update_abonnement(mut call: Call, uuid: Uuid, patch: bool) -> Answer {
-    own_abonnement(&call, uuid)?;
+    own_abonnement(&call.service, &call.client, uuid).await?;
     let (_, document) = call.document(JSON).await?;
-    let (view, present) = own_abonnement(&call, uuid)?;
+    let (view, present) = own_abonnement(&call.service, &call.client, uuid).await?;
     let service = &call.service;
     let (engine, tenant) = (&service.engine, service.tenant);
     let abonnement = Abonnement::read(&document, Some(&present), patch)?;
@@ -164,7 +173,7 @@ pub(super) async fn update_abonnement(mut call: Call, uuid: Uuid, patch: bool) -
 }
 
 pub(super) async fn delete_abonnement(call: Call, uuid: Uuid) -> Answer {
-    let (view, _) = own_abonnement(&call, uuid)?;
+    let (view, _) = own_abonnement(&call.service, &call.client, uuid).await?;
     let service = &call.service;
     service.engine.delete_subscription(service.tenant, view.subscription.id).await?;
     info!(subscription = %uuid, client_id = call.client.id, "subscription_deleted");

@@ -167,6 +167,7 @@ mod tests {
     }
 
     #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better without borrows")]
     fn check(document: Value, patch: bool, expected: &[(&str, &str)]) {
         let present = Kanaal::new(TENANT, "zaken", "http://docs/", vec!["bron".to_owned()]);
         let present = Some(&present).filter(|_| patch);

@@ -61,7 +61,7 @@ fn document(base: &str) -> Value {
             "/cloudevents": {
                 "post": operation("cloudevent_create", "Publish a CloudEvent (experimental)",
                     Some((CLOUDEVENT, "CloudEvent")),
-                    Some(content(CLOUDEVENT, reference("CloudEvent"))), 201),
+                    Some(content(CLOUDEVENT, &reference("CloudEvent"))), 201),
             },
         },
         "components": {
@@ -90,16 +90,16 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
-fn content(kind: &str, schema: Value) -> Value {
+fn content(kind: &str, schema: &Value) -> Value {
     json!({kind: {"schema": schema}})
 }
 
 fn one(schema: &str) -> Value {
-    content(JSON, reference(schema))
+    content(JSON, &reference(schema))
 }
 
 fn list(schema: &str) -> Option<Value> {
-    Some(content(JSON, json!({"type": "array", "items": reference(schema)})))
+    Some(content(JSON, &json!({"type": "array", "items": reference(schema)})))
 }
 
 fn uuid() -> Value {
@@ -142,7 +142,7 @@ fn operation(
         if status == 415 && body.is_none() {
             continue;
         }
-        let content = content(PROBLEM, reference(schema));
+        let content = content(PROBLEM, &reference(schema));
         responses.insert(
             status.to_string(),
             json!({"description": description, "content": content, "headers": version}),
@@ -152,7 +152,7 @@ fn operation(
     let mut operation =
         json!({"operationId": id, "summary": summary, "tags": [tag], "responses": responses});
     if let Some((kind, schema)) = body {
-        let content = content(kind, reference(schema));
+        let content = content(kind, &reference(schema));
         operation = operation.with("requestBody", json!({"required": true, "content": content}));
     }
     operation

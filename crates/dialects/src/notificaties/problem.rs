@@ -12,7 +12,7 @@ use super::uuid::Uuid;
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
 /// How long those are asked to wait who are not served for a passing reason.
-const WAIT_SECONDS: u64 = 5;
+const WAIT_SECONDS: u32 = 5;
 
 /// What is wrong with one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +48,8 @@ pub(crate) struct Problem {
     detail: String,
     pub(crate) faults: Option<Vec<Fault>>,
     allow: Option<&'static str>,
-    retry_after: Option<u64>,
+    /// In seconds; zero for problems that waiting does not help against.
+    retry_after: u32,
 }
 
 impl Problem {
@@ -67,7 +68,7 @@ impl Problem {
             detail: detail.into(),
             faults: None,
             allow: None,
-            retry_after: None,
+            retry_after: 0,
         }
     }
 
@@ -137,18 +138,18 @@ impl Problem {
         Self::new(status, "RequestTimeout", "request_timeout", "Request timed out.", detail)
     }
 
-    pub(crate) fn throttled(detail: impl Into<String>, wait_seconds: u64) -> Self {
+    pub(crate) fn throttled(detail: impl Into<String>, wait_seconds: u32) -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
         let title = "Request was throttled.";
         let problem = Self::new(status, "Throttled", "throttled", title, detail);
-        Self { retry_after: Some(wait_seconds.max(1)), ..problem }
+        Self { retry_after: wait_seconds.max(1), ..problem }
     }
 
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let title = "Service temporarily unavailable.";
         let problem = Self::new(status, "ServiceUnavailable", "service_unavailable", title, detail);
-        Self { retry_after: Some(WAIT_SECONDS), ..problem }
+        Self { retry_after: WAIT_SECONDS, ..problem }
     }
 
     fn defect(detail: &Error) -> Self {
@@ -187,8 +188,8 @@ impl Problem {
         if let Some(methods) = self.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
-        if let Some(seconds) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        if self.retry_after > 0 {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
         }
         response
     }

@@ -173,13 +173,17 @@ impl Default for Settings {
     }
 }
 
-/// Changes the settings of a tenant. Nothing is written when they are so already.
+/// Changes the settings of a tenant. Nothing is written when they are so already, or when nothing is to
+/// be changed: a profile may have waits that no settings mean.
 pub(super) async fn change(
     engine: &Engine,
     tenant: TenantId,
     profile: &ProfileName,
     change: &SettingsChange,
 ) -> posthorn_engine::Result<()> {
+    if change.is_empty() {
+        return Ok(());
+    }
     let present = engine.one_profile(tenant, profile)?;
     let schedule = present.policy.as_ref().ok().map(|policy| &policy.schedule);
     let old = schedule.and_then(Settings::of);

@@ -9,6 +9,8 @@ use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
 use posthorn_egress::Target;
+use posthorn_sealing::encoding::Encoding;
+use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
@@ -163,17 +165,16 @@ impl SubscriptionView {
     }
 
     /// The lane of an event's delivery, when the policy orders.
-    pub(crate) fn lane(&self, event: &Event) -> Option<Lane> {
+    pub(crate) fn lane(&self, event: &EventLookup<'_>) -> Option<Lane> {
         let policy = self.policy.as_ref().ok()?;
         match policy.order.scope {
             OrderScope::None => None,
             OrderScope::Subscription => Some(Lane::Subscription),
             OrderScope::Key => match &policy.order.key {
-                None => event.key.clone().map(Lane::Key),
+                None => event.event.key.clone().map(Lane::Key),
                 Some(template) => {
-                    let values = EventLookup::new(event);
-                    let text = template.render(&policy.with_values(&values), str::to_owned).ok()?;
-                    LaneKey::new(&text).ok().map(Lane::Key)
+                    let text = template.render(&policy.with_values(event), str::to_owned).ok()?;
+                    lane_key(&text).map(Lane::Key)
                 }
             },
         }
@@ -232,6 +233,15 @@ impl SubscriptionView {
         });
         opened.as_ref().map_err(String::as_str)
     }
+}
+
+/// The key of a lane. What is too long or too odd for one keeps its order by its fingerprint.
+fn lane_key(text: &str) -> Option<LaneKey> {
+    if text.is_empty() {
+        return None;
+    }
+    let digest = || Encoding::Hex.encode(&fingerprint(&[text.as_bytes()]));
+    LaneKey::new(text).or_else(|_| LaneKey::new(&format!("sha256:{}", digest()))).ok()
 }
 
 impl Secrets {

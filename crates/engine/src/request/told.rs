@@ -7,6 +7,9 @@ use posthorn_sealing::vault::Secret;
 
 /// What stands for a secret in an answer. Without quotes and backslashes: JSON stays JSON.
 const REMOVED: &[u8] = b"[secret removed]";
+/// What stands for each digit of a secret that is a number, such as a one-time code. It may be found
+/// inside a number of the answer by chance, and the answer must still mean what it meant.
+const DIGIT: u8 = b'0';
 /// Shorter texts are found anywhere, and removing them would spoil answers without hiding much.
 const BYTES_MIN: usize = 6;
 
@@ -34,23 +37,33 @@ impl Told {
     }
 }
 
-/// The body without a secret; `None` when it is not in there.
+/// The body without a secret; `None` when it is not in there. Bodies are cut at a limit, so the
+/// beginning of a secret at the end counts as well.
 fn without(body: &[u8], secret: &[u8]) -> Option<Bytes> {
     let found = |from: usize| {
         body[from..].windows(secret.len()).position(|window| window == secret).map(|at| from + at)
     };
-    let mut next = found(0)?;
-    let (mut clean, mut from) = (BytesMut::with_capacity(body.len()), 0);
-    loop {
-        clean.extend_from_slice(&body[from..next]);
-        clean.extend_from_slice(REMOVED);
-        from = next + secret.len();
-        match found(from) {
-            Some(at) => next = at,
-            None => break,
-        }
+    let is_number = secret.iter().all(u8::is_ascii_digit);
+    let remove = |clean: &mut BytesMut, length: usize| match is_number {
+        true => clean.resize(clean.len() + length, DIGIT),
+        false => clean.extend_from_slice(REMOVED),
+    };
+    let mut clean = BytesMut::new();
+    let mut from = 0;
+    while let Some(at) = found(from) {
+        clean.extend_from_slice(&body[from..at]);
+        remove(&mut clean, secret.len());
+        from = at + secret.len();
     }
-    clean.extend_from_slice(&body[from..]);
+    let rest = &body[from..];
+    let cut = (BYTES_MIN..secret.len()).rev().find(|length| rest.ends_with(&secret[..*length]));
+    if from == 0 && cut.is_none() {
+        return None;
+    }
+    clean.extend_from_slice(&rest[..rest.len() - cut.unwrap_or_default()]);
+    if let Some(length) = cut {
+        remove(&mut clean, length);
+    }
     Some(clean.freeze())
 }
 
@@ -66,5 +79,22 @@ mod tests {
         assert_eq!(clean("abcabc").as_deref(), Some(REMOVED));
         let expected = b"x [secret removed]abc,[secret removed] y";
         assert_eq!(clean("x abcabcabc,abcabc y").as_deref(), Some(&expected[..]));
+    }
+
+    #[test]
+    fn a_secret_that_was_cut_off_at_the_end_is_removed_too() {
+        let clean = |body: &str| without(body.as_bytes(), b"a123456789");
+        assert_eq!(clean("x a1234567").as_deref(), Some(&b"x [secret removed]"[..]));
+        let both = clean("a123456789 a12345");
+        assert_eq!(both.as_deref(), Some(&b"[secret removed] [secret removed]"[..]));
+        assert_eq!(clean("x a1234"), None, "so little tells nothing");
+        assert_eq!(clean("a12345678 x"), None);
+    }
+
+    #[test]
+    fn a_code_of_digits_leaves_numbers_numbers() {
+        let clean = |body: &str| without(body.as_bytes(), b"123456");
+        assert_eq!(clean("{\"at\":9123456789}").as_deref(), Some(&b"{\"at\":9000000789}"[..]));
+        assert_eq!(clean("x 12345"), None);
     }
 }

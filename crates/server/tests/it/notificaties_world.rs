@@ -161,6 +161,7 @@ pub(crate) fn fault(reply: &Reply) -> (String, String) {
 }
 
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "checks read better without borrows")]
 pub(crate) fn refused(reply: Reply, name: &str, code: &str) {
     assert_eq!(reply.status, 400, "{}", reply.body);
     assert_eq!(fault(&reply), (name.to_owned(), code.to_owned()), "{}", reply.body);
@@ -217,7 +218,7 @@ impl Receiver {
             for tcp in listener.incoming().flatten() {
                 let (into, own, script) =
                     (Arc::clone(&into), Arc::clone(&own), Arc::clone(&script));
-                thread::spawn(move || serve(tcp, &into, &own, &script));
+                thread::spawn(move || serve(&tcp, &into, &own, &script));
             }
         });
         Self { address, seen, status }
@@ -249,8 +250,8 @@ impl Receiver {
     }
 }
 
-fn serve(tcp: TcpStream, into: &Mutex<Vec<Seen>>, status: &AtomicU16, script: &Script) {
-    let Some(seen) = read(&tcp) else { return };
+fn serve(tcp: &TcpStream, into: &Mutex<Vec<Seen>>, status: &AtomicU16, script: &Script) {
+    let Some(seen) = read(tcp) else { return };
     // Its script decides about test messages, whatever it was told about others.
     let told = status.load(Ordering::SeqCst);
     let answer = if told != 0 && !seen.is_probe() { told } else { script(&seen) };
@@ -260,7 +261,7 @@ fn serve(tcp: TcpStream, into: &Mutex<Vec<Seen>>, status: &AtomicU16, script: &S
         let text = format!(
             "HTTP/1.1 {answer} X\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n"
         );
-        drop((&tcp).write_all(text.as_bytes()));
+        drop((&mut &*tcp).write_all(text.as_bytes()));
     }
 }
 
