@@ -34,6 +34,7 @@ pub struct CallbacksConfig {
     /// Where webhooks go. Without it there are none.
     pub payment_success_url: Option<String>,
     /// Headers added to every request; values may be `env:NAME` or `file:PATH`.
+    #[serde(deserialize_with = "header_map")]
     pub headers: BTreeMap<String, SecretText>,
     /// For one attempt; 10 s.
     pub timeout: Option<Interval>,
@@ -149,7 +150,9 @@ impl CallbacksConfig {
             #[serde(default)]
             callbacks: Option<CallbacksConfig>,
         }
-        let document: Document = serde_saphyr::from_str(text)
+        // Without the lines around a mistake: they may hold secrets, and this goes to logs.
+        let options = serde_saphyr::options! { with_snippet: false };
+        let document: Document = serde_saphyr::from_str_with_options(text, options)
             .map_err(|e| ConfigError::new("callbacks", e.to_string()))?;
         Ok(document.callbacks.unwrap_or_default())
     }
@@ -199,6 +202,24 @@ impl CallbacksConfig {
             poll_interval,
             warnings,
         }))
+    }
+}
+
+/// Names and texts. What stands there instead is not repeated: it may be a secret.
+fn header_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, SecretText>, D::Error> {
+    let problem = || de::Error::custom("headers must be names with texts");
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => Ok(BTreeMap::new()),
+        serde_json::Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| {
+                let text = SecretText::deserialize(value).map_err(|_| problem())?;
+                Ok((name, text))
+            })
+            .collect(),
+        _ => Err(problem()),
     }
 }
 

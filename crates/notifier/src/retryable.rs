@@ -148,14 +148,9 @@ impl RetryableBuilder {
             (None, None) => Arc::new(NoopDlqStore),
         };
         let courier = courier(&callbacks, &self.outside)?;
-        let ending = Ending {
-            headers: header_names(&callbacks),
-            url: courier.url().to_owned(),
-            dlq,
-            observer: self.observer,
-        };
+        let url = courier.url().to_owned();
+        let ending = Ending::new(url, header_names(&callbacks), dlq, self.observer);
         let (queue, commands) = mpsc::channel(self.capacity + 1);
-        let ending = Arc::new(ending);
         let worker = Worker::new(
             Arc::new(courier),
             Arc::clone(&ending),
@@ -255,7 +250,7 @@ impl RetryableNotifier {
             Ok(event_type) => event_type,
             Err(problem) => {
                 let (reason, now) = (problem.to_string(), self.clock.now());
-                return self.ending.give_up_unsent(prepared, &reason, now).await;
+                return self.ending.give_up_unsent(prepared, reason, now);
             }
         };
         let media_type = "application/json".to_owned();
@@ -264,11 +259,11 @@ impl RetryableNotifier {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let closed = self.places.is_closed();
             let reason = if closed { "the notifier is closed" } else { "too many are waiting" };
-            return self.ending.give_up(item, reason, self.clock.now()).await;
+            return self.ending.give_up_aside(item, reason, self.clock.now());
         };
         let command = Command::Take(Box::new(item.holding(place)));
         if let Err(mpsc::error::SendError(Command::Take(item))) = self.queue.send(command).await {
-            self.ending.give_up(*item, "the notifier has ended", self.clock.now()).await;
+            self.ending.give_up_aside(*item, "the notifier has ended", self.clock.now());
         }
     }
 }

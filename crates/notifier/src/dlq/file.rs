@@ -4,7 +4,7 @@
 //! put in its place, so that a crash leaves either the old contents or the new. Changes that come while
 //! it is written are written together next: a receiver that is gone takes many webhooks with it at once.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +15,19 @@ use tokio::sync::oneshot;
 
 use super::{DlqError, DlqStore, FailedWebhook, Letters, latest};
 
-/// Keeps dead letters in a JSON file. One process at a time.
+/// Dead letters kept at most. The file is written whole, so it must stay small.
+const LETTERS_MAX: usize = 10_000;
+
+/// Keeps dead letters in a JSON file. One process at a time, which a lock on a file beside it makes sure
+/// of. It keeps ten thousand; more are refused until some are deleted.
 #[derive(Clone, Debug)]
 pub struct FileDlqStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     path: PathBuf,
+    /// Held as long as the store lives.
+    _lock: File,
     letters: Mutex<Letters>,
     waiting: Mutex<Vec<Waiting>>,
     /// Held by the one that writes.
@@ -32,7 +38,14 @@ struct Inner {
 #[derive(Debug)]
 struct Waiting {
     edit: Edit,
-    done: oneshot::Sender<Result<(), Arc<io::Error>>>,
+    done: oneshot::Sender<Result<(), Refused>>,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug)]
+enum Refused {
+    Full,
+    Write(Arc<io::Error>),
 }
 
 #[derive(Debug)]
@@ -42,11 +55,18 @@ enum Edit {
 }
 
 impl Edit {
-    fn apply(&self, letters: &mut Letters) {
+    /// Makes the change, if there is room for it.
+    fn apply(&self, letters: &mut Letters) -> Result<(), Refused> {
         match self {
-            Self::Save(webhook) => drop(letters.insert(webhook.id.clone(), (**webhook).clone())),
+            Self::Save(webhook) => {
+                if letters.len() >= LETTERS_MAX && !letters.contains_key(&webhook.id) {
+                    return Err(Refused::Full);
+                }
+                letters.insert(webhook.id.clone(), (**webhook).clone());
+            }
             Self::Delete(id) => drop(letters.remove(id)),
         }
+        Ok(())
     }
 }
 
@@ -55,6 +75,7 @@ impl FileDlqStore {
     /// error: writing over it would lose what somebody may still want.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DlqError> {
         let path = path.into();
+        let lock = lock(&path)?;
         let letters = match std::fs::read(&path) {
             Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => Letters::new(),
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| DlqError::Contents {
@@ -66,6 +87,7 @@ impl FileDlqStore {
         };
         let inner = Inner {
             path,
+            _lock: lock,
             letters: Mutex::new(letters),
             waiting: Mutex::default(),
             pen: Mutex::default(),
@@ -83,11 +105,15 @@ impl FileDlqStore {
         if let Err(crash) = writing.await {
             return Err(failed(&self.0.path, "written", io::Error::other(crash)));
         }
-        let result = written.await.unwrap_or_else(|e| Err(Arc::new(io::Error::other(e))));
-        result.map_err(|source| {
-            let source = io::Error::new(source.kind(), source.to_string());
-            failed(&self.0.path, "written", source)
-        })
+        match written.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Refused::Full)) => Err(DlqError::Full { max: LETTERS_MAX }),
+            Ok(Err(Refused::Write(source))) => {
+                let source = io::Error::new(source.kind(), source.to_string());
+                Err(failed(&self.0.path, "written", source))
+            }
+            Err(lost) => Err(failed(&self.0.path, "written", io::Error::other(lost))),
+        }
     }
 }
 
@@ -101,18 +127,58 @@ impl Inner {
             return;
         }
         let mut changed = self.letters.lock().clone();
-        for change in &waiting {
-            change.edit.apply(&mut changed);
-        }
-        let result = write_whole(&self.path, &changed).map_err(Arc::new);
-        if result.is_ok() {
+        let made: Vec<Result<(), Refused>> =
+            waiting.iter().map(|change| change.edit.apply(&mut changed)).collect();
+        let written = match made.iter().any(Result::is_ok) {
+            true => write_whole(&self.path, &changed).map_err(|e| Refused::Write(Arc::new(e))),
+            false => Ok(()),
+        };
+        if written.is_ok() {
             *self.letters.lock() = changed;
         }
-        for change in waiting {
+        for (change, made) in waiting.into_iter().zip(made) {
             // Who no longer waits does not need to know.
-            let _ = change.done.send(result.clone());
+            let _ = change.done.send(made.and_then(|()| written.clone()));
         }
     }
+}
+
+/// Takes the file for this process; it is free again when the lock is dropped, or the process ends.
+fn lock(path: &Path) -> Result<File, DlqError> {
+    let unusable = |source| failed(path, "locked", source);
+    make_folder(path).map_err(unusable)?;
+    let file = beside(path, ".lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(file).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DlqError::InUse { path: path.display().to_string() }),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder(path))
 }
 
 fn failed(path: &Path, what: &'static str, source: io::Error) -> DlqError {
@@ -120,18 +186,8 @@ fn failed(path: &Path, what: &'static str, source: io::Error) -> DlqError {
 }
 
 fn write_whole(path: &Path, letters: &Letters) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
+    make_folder(path)?;
+    let beside = beside(path, ".new");
     // Left over from a write that was cut short; it never counted.
     drop(std::fs::remove_file(&beside));
     let mut options = OpenOptions::new();
@@ -144,7 +200,7 @@ fn write_whole(path: &Path, letters: &Letters) -> io::Result<()> {
     out.write_all(&text)?;
     out.sync_all()?;
     std::fs::rename(&beside, path)?;
-    File::open(folder)?.sync_all()
+    File::open(folder(path))?.sync_all()
 }
 
 #[async_trait]

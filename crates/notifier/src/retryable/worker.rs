@@ -9,10 +9,10 @@ use posthorn_domain::{Attempt, Clock, DeliveryState, Timestamp};
 use posthorn_engine::Courier;
 use posthorn_store::Work;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{Instrument as _, debug, error, warn};
 
 use crate::dlq::{DlqStore, FailedWebhook, REDACTED};
 use crate::event::{Prepared, family};
@@ -60,15 +60,56 @@ impl Item {
     }
 }
 
+/// Webhooks that may be on their way to the dead letters at once.
+const GIVEN_UP_MAX: u32 = 4_096;
+
 /// What happens to webhooks in the end.
 pub(super) struct Ending {
-    pub(super) url: String,
-    pub(super) headers: Vec<String>,
-    pub(super) dlq: Arc<dyn DlqStore>,
-    pub(super) observer: Arc<dyn ObserveWebhook>,
+    url: String,
+    headers: Vec<String>,
+    dlq: Arc<dyn DlqStore>,
+    observer: Arc<dyn ObserveWebhook>,
+    /// Places on the way to the dead letters.
+    places: Arc<Semaphore>,
 }
 
 impl Ending {
+    pub(super) fn new(
+        url: String,
+        headers: Vec<String>,
+        dlq: Arc<dyn DlqStore>,
+        observer: Arc<dyn ObserveWebhook>,
+    ) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(GIVEN_UP_MAX as usize));
+        Arc::new(Self { url, headers, dlq, observer, places })
+    }
+
+    /// Gives a webhook up without keeping anybody waiting for the dead letters. When far too many are
+    /// on their way there already, it is only logged and counted.
+    pub(super) fn give_up_aside(self: &Arc<Self>, item: Item, reason: &str, now: Timestamp) {
+        let (ending, reason) = (Arc::clone(self), reason.to_owned());
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => {
+                let keep = async move {
+                    ending.give_up(item, &reason, now).await;
+                    drop(place);
+                };
+                tokio::spawn(keep.in_current_span());
+            }
+            Err(_) => {
+                error!(event = %item.event_id, delivery = %item.work.delivery.id, reason,
+                    "a webhook was given up and is lost: too many are being given up at once");
+                self.observe(&item, WebhookStatus::Failed);
+            }
+        }
+    }
+
+    /// Waits until all that were given up are where they belong.
+    pub(super) async fn settle(&self) {
+        // Never closed, so this cannot fail.
+        drop(self.places.acquire_many(GIVEN_UP_MAX).await);
+    }
+
     fn delivered(&self, item: &Item) {
         debug!(event = %item.event_id, delivery = %item.work.delivery.id,
             attempt = item.work.delivery.spent(), "a webhook was delivered");
@@ -76,7 +117,7 @@ impl Ending {
     }
 
     /// Gives a webhook up and keeps it, if dead letters are kept.
-    pub(super) async fn give_up(&self, item: Item, reason: &str, now: Timestamp) {
+    async fn give_up(&self, item: Item, reason: &str, now: Timestamp) {
         let delivery = &item.work.delivery;
         let webhook = FailedWebhook {
             id: delivery.id.to_string(),
@@ -95,8 +136,23 @@ impl Ending {
         self.observe(&item, if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed });
     }
 
-    /// The same for an event that cannot even be sent.
-    pub(super) async fn give_up_unsent(&self, prepared: Prepared, reason: &str, now: Timestamp) {
+    /// The same, aside, for an event that cannot even be sent.
+    pub(super) fn give_up_unsent(
+        self: &Arc<Self>,
+        prepared: Prepared,
+        reason: String,
+        now: Timestamp,
+    ) {
+        let ending = Arc::clone(self);
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let keep = async move {
+            ending.unsent(prepared, &reason, now).await;
+            drop(place);
+        };
+        tokio::spawn(keep.in_current_span());
+    }
+
+    async fn unsent(&self, prepared: Prepared, reason: &str, now: Timestamp) {
         let webhook = FailedWebhook {
             id: prepared.event_id.clone(),
             url: self.url.clone(),
@@ -170,8 +226,6 @@ pub(super) struct Worker {
     waiting: HashMap<u64, Item>,
     next: u64,
     under_way: JoinSet<Item>,
-    /// Webhooks that are being written down as dead letters.
-    ending_now: JoinSet<()>,
     /// Copies of what is under way, should an attempt have to be given up.
     sent: HashMap<Id, Item>,
 }
@@ -192,7 +246,6 @@ impl Worker {
             waiting: HashMap::new(),
             next: 0,
             under_way: JoinSet::new(),
-            ending_now: JoinSet::new(),
             sent: HashMap::new(),
         }
     }
@@ -205,18 +258,17 @@ impl Worker {
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut open = true;
         while open || !self.waiting.is_empty() || !self.sent.is_empty() {
-            let busy = self.under_way.len() + self.ending_now.len();
-            let room = busy < self.courier.policy().limits.concurrency as usize;
+            let room = self.under_way.len() < self.courier.policy().limits.concurrency as usize;
             let next = self.due.peek().filter(|_| room).map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
                 Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
-                Some(_) = self.ending_now.join_next() => {}
                 command = commands.recv(), if open => match command {
                     Some(Command::Take(item)) => self.wait(*item, Instant::now()),
                     Some(Command::Close(done)) => {
                         commands.close();
-                        while let Ok(command) = commands.try_recv() {
+                        // Those who were about to hand something over are waited for.
+                        while let Some(command) = commands.recv().await {
                             if let Command::Take(item) = command {
                                 self.wait(*item, Instant::now());
                             }
@@ -230,7 +282,7 @@ impl Worker {
                 () = until(next) => self.begin(),
             }
         }
-        while self.ending_now.join_next().await.is_some() {}
+        self.ending.settle().await;
     }
 
     fn wait(&mut self, item: Item, due: Instant) {
@@ -271,7 +323,7 @@ impl Worker {
                 error!(%crash, "an attempt crashed; this is a defect");
                 let Some(mut item) = self.sent.remove(&crash.id()) else { return };
                 item.work.delivery.attempts += 1;
-                self.give_up(item, "the attempt crashed".to_owned());
+                self.give_up(item, "the attempt crashed");
                 return;
             }
         };
@@ -286,40 +338,43 @@ impl Worker {
             }
             DeliveryState::Dead(_) | DeliveryState::Cancelled(_) => {
                 let reason = summary(&item);
-                self.give_up(item, reason);
+                self.give_up(item, &reason);
             }
         }
     }
 
-    /// Gives a webhook up in a task of its own: a slow disk does not hold up the others.
-    fn give_up(&mut self, item: Item, reason: String) {
-        let (ending, now) = (Arc::clone(&self.ending), self.clock.now());
-        self.ending_now.spawn(async move { ending.give_up(item, &reason, now).await });
+    /// Gives a webhook up aside: a slow disk does not hold up the others.
+    fn give_up(&self, item: Item, reason: &str) {
+        self.ending.give_up_aside(item, reason, self.clock.now());
     }
 
     /// Lets attempts under way end, as long as there is time, and gives up the rest.
     async fn close(mut self) {
         let deadline = Instant::now() + self.drain;
-        while !self.sent.is_empty() {
+        while !self.under_way.is_empty() {
             tokio::select! {
                 Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
                 () = tokio::time::sleep_until(deadline) => break,
             }
         }
-        let rest: Vec<Item> = self
-            .sent
-            .drain()
-            .map(|(_, item)| item)
-            .chain(self.waiting.drain().map(|(_, i)| i))
-            .collect();
-        for item in rest {
+        // What is written down as given up must not arrive afterwards; what did end meanwhile did.
+        self.under_way.abort_all();
+        while let Some(ended) = self.under_way.join_next_with_id().await {
+            match ended {
+                Err(stopped) if stopped.is_cancelled() => {}
+                ended => self.returned(ended),
+            }
+        }
+        let sent = std::mem::take(&mut self.sent).into_values();
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        for item in sent.chain(waiting) {
             let reason = match &item.last {
                 Some(last) => format!("stopped before it was delivered; last: {}", last.summary()),
                 None => "stopped before it was delivered".to_owned(),
             };
-            self.give_up(item, reason);
+            self.give_up(item, &reason);
         }
-        while self.ending_now.join_next().await.is_some() {}
+        self.ending.settle().await;
     }
 }
 

@@ -184,6 +184,7 @@ async fn the_caller_never_waits_for_a_receiver_and_the_queue_is_bounded() {
         notifier.payment_succeeded(payment(&n.to_string())).await;
     }
     assert_eq!(before.elapsed(), Duration::ZERO);
+    tokio::task::yield_now().await;
     let letters = house.letters.list(10).await.expect("lists");
     assert_eq!(letters.len(), 2, "what does not fit is kept, not lost");
     assert!(letters.iter().all(|l| l.attempts == 0 && l.last_error == "too many are waiting"));
@@ -229,9 +230,9 @@ async fn closing_keeps_what_could_not_be_delivered() {
     assert_eq!(letters[0].last_error, "stopped before it was delivered; last: HTTP 500");
     assert_eq!(letters[0].attempts, 2);
     notifier.payment_succeeded(payment("b")).await;
+    rest(60).await;
     let letters = house.letters.list(10).await.expect("lists");
     assert_eq!(letters.len(), 2, "what comes too late is kept as well");
-    rest(60).await;
     assert_eq!(house.receiver.all().len(), 2, "nothing is sent after a close");
 }
 

@@ -380,7 +380,9 @@ fn the_subscription_is_kept_in_step_with_the_block() {
 
     world.configure("");
     let server = world.home.serve();
-    assert_eq!(named(&server), second, "without the block it is left as it is");
+    let off = named(&server);
+    assert_eq!(off["id"], second["id"]);
+    assert_eq!(off["status"], "paused", "without the block nothing is sent: {off}");
     let reply = admin(&server, &server.key, "GET", "");
     assert_eq!(reply.status, 404, "and there are no admin endpoints");
     server.stop();
@@ -388,6 +390,20 @@ fn the_subscription_is_kept_in_step_with_the_block() {
     world.configure("dialects: {cedros: {enabled: true}}\n");
     let server = world.home.serve();
     assert_eq!(listed(&server, "").len(), 2, "unless they are asked for");
+    pay(&server, "evt_3");
+    server.stop();
+    assert_eq!(world.receiver.seen.lock().expect("fine").len(), 2, "it waits");
+
+    world.callbacks("");
+    let server = world.home.serve();
+    assert_eq!(named(&server)["status"], "active", "and goes on with the block");
+    world.receiver.wait_for(3);
+    server.stop();
+
+    // In another tenant, the one in the former tenant no longer sends.
+    world.callbacks("  tenant: shop\n");
+    let server = world.home.serve();
+    assert_eq!(named(&server)["status"], "paused");
     server.stop();
 }
 
@@ -428,6 +444,14 @@ fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
         .expect("runs");
     assert_exit(&output, 78);
     assert_says(&output, &["CALLBACK_TIMEOUT", "is not a duration"]);
+    for lines in ["  timeout: [\n", " bad\n", "  retry: 3\n", "  unknown: 1\n"] {
+        world.callbacks(lines);
+        let output = run(world.home.path(), &["check"]);
+        assert_exit(&output, 78);
+        let said = format!("{}{}", out(&output), crate::harness::err(&output));
+        assert!(!said.contains(SECRET) && !said.contains("hush"), "{said}");
+    }
+    world.callbacks("");
     let output = run(world.home.path(), &["check"]);
     assert_exit(&output, 0);
     let shown = out(&output);
