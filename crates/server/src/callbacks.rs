@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use posthorn_engine::{Engine, OutcomeStream};
 use posthorn_notifier::{
-    Callbacks, Error, MetricsFacade, Standing, describe_metrics, keep_subscription,
-    observe_outcomes, retire_subscriptions,
+    Callbacks, Error, MetricsFacade, describe_metrics, keep_subscription, observe_outcomes,
+    retire_subscriptions,
 };
 use tracing::{info, warn};
 
@@ -20,10 +20,10 @@ pub async fn keep(
     engine: &Engine,
     outcomes: OutcomeStream,
     callbacks: Option<&Callbacks>,
-) -> anyhow::Result<Option<Standing>> {
+) -> anyhow::Result<()> {
     let Some(callbacks) = callbacks else {
         retire_subscriptions(engine, None).await.map_err(|error| explain(&error))?;
-        return Ok(None);
+        return Ok(());
     };
     for warning in &callbacks.warnings {
         warn!("{warning}");
@@ -42,7 +42,7 @@ pub async fn keep(
         subscription = %standing.subscription,
         "events of this topic go to callbacks.payment_success_url"
     );
-    Ok(Some(standing))
+    Ok(())
 }
 
 fn explain(error: &Error) -> Failure {

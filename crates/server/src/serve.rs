@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posthorn_dialects::{cedros, efgs, notificaties};
-use posthorn_domain::{CatalogVersion, Clock, TenantId};
+use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
 use posthorn_listener::{Failures, ServeLimits};
@@ -134,7 +134,7 @@ async fn start(
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
     let (engine, outcomes) = start_engine(egress, options, seal, &store, &opened).await?;
-    let callbacks = callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
+    callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
     let address = listener.local_addr()?;
@@ -153,8 +153,8 @@ async fn start(
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
     }
-    if dialects.cedros {
-        let tenant = callbacks.map_or(TenantId::DEFAULT, |standing| standing.tenant);
+    if let Some(tenant) = dialects.cedros {
+        let tenant = engine.ensure_tenant(&tenant).await.map_err(|e| explain_engine(&e))?.id;
         let options = cedros::Options { tenant };
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }

@@ -8,7 +8,7 @@ use posthorn_sealing::encoding::Encoding;
 use serde_json::Value;
 
 use crate::caller::call;
-use crate::cedros_world::{On, SECRET, World, admin, becomes, listed, pay, refused};
+use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused};
 use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
 
 const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
@@ -159,9 +159,13 @@ fn admins_look_retry_and_delete(on: On) {
     {
         refused(&admin(&server, &server.key, method, &path), 404, "resource_not_found", false);
     }
-    let native = server.command().args(["deliveries", "show", &id]).output().expect("runs");
+    let native = server
+        .command()
+        .args(["deliveries", "show", &id, "--tenant", TENANT])
+        .output()
+        .expect("runs");
     assert!(!native.status.success(), "the native API does not have it either");
-    let stats = server.ask(&["stats"]);
+    let stats = server.ask(&["stats", "--tenant", TENANT]);
     assert_eq!((&stats["events"], &stats["delivered"]), (&1.into(), &0.into()));
 
     world.receiver.answers(500);
@@ -349,7 +353,7 @@ fn the_subscription_is_kept_in_step_with_the_block() {
     let mut world = World::new(On::Sqlite).expect("SQLite is always there");
     let server = world.home.serve();
     let named = |server: &Server| {
-        let list = server.ask(&["subscriptions", "list"]);
+        let list = server.ask(&["subscriptions", "list", "--tenant", TENANT]);
         let all = list["items"].as_array().unwrap_or_else(|| panic!("{list}")).clone();
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().expect("one")
