@@ -23,6 +23,8 @@ mod authentication;
 mod cloudevent;
 mod dispatch;
 mod fields;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
 mod kanaal;
 mod notificatie;
