@@ -137,7 +137,7 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
-    /// Checks a URL as it would be for a subscription, and normalises it.
+    /// A URL as a subscription would keep it, when the guard has nothing against it.
     pub fn check_url(&self, url: &str) -> Result<String> {
         Ok(self.inner.around.transport.check_url(url)?)
     }

@@ -18,7 +18,8 @@
 //! No HTTP routes.
 //!
 //! # Where to start
-//! `examples/payment_server.rs`; [`RetryableNotifier::builder`], [`PersistentNotifier::builder`].
+//! `examples/payment_server.rs`; [`start`] for the notifier a block asks for,
+//! [`RetryableNotifier::builder`] and [`PersistentNotifier::sqlite`] for more choice.
 
 mod clock;
 pub mod config;
@@ -37,7 +38,7 @@ pub use config::{Backend, Callbacks, CallbacksConfig, ConfigError, RetryConfig};
 pub use dlq::{DlqError, DlqStore, FailedWebhook, FileDlqStore, MemoryDlqStore, NoopDlqStore};
 pub use error::Error;
 pub use event::{EventTime, PaymentEvent, RefundEvent, prepare_payment, prepare_refund};
-pub use notifier::{NoopNotifier, Notifier};
+pub use notifier::{NoopNotifier, Notifier, start};
 pub use observe::{
     MetricsFacade, ObserveWebhook, WebhookObservation, WebhookStatus, describe_metrics,
     observe_outcomes,

@@ -2,7 +2,11 @@
 
 use async_trait::async_trait;
 
+use crate::config::{Backend, CallbacksConfig};
+use crate::error::Error;
 use crate::event::{PaymentEvent, RefundEvent};
+use crate::persistent::PersistentNotifier;
+use crate::retryable::RetryableNotifier;
 
 /// Tells the world about payments. Nothing a receiver does ever comes back to the caller: the calls
 /// return as soon as the notifier has taken the event over, which for the persistent one means that
@@ -14,6 +18,31 @@ pub trait Notifier: Send + Sync + 'static {
 
     /// Somebody got their money back.
     async fn refund_succeeded(&self, event: RefundEvent);
+
+    /// Stops in good order. To be called before the process ends, and only once.
+    async fn close(&self);
+}
+
+/// Starts the notifier a block asks for: none of any effect without a URL, else the one of its
+/// `backend`. `place` is where a backend that outlives the process keeps its work: the URL of a
+/// PostgreSQL database, or a folder.
+pub async fn start(
+    config: CallbacksConfig,
+    place: Option<&str>,
+) -> Result<Box<dyn Notifier>, Error> {
+    let Some(callbacks) = config.check()? else { return Ok(Box::new(NoopNotifier)) };
+    let needs = |what: &str| Error::Open(format!("callbacks.backend needs {what}"));
+    Ok(match callbacks.backend {
+        Backend::Memory => Box::new(RetryableNotifier::builder(config).start()?),
+        Backend::Postgres => {
+            let url = place.ok_or_else(|| needs("the URL of a database"))?;
+            Box::new(PersistentNotifier::postgres(config, url).start().await?)
+        }
+        Backend::Sqlite => {
+            let folder = place.ok_or_else(|| needs("a folder for its database"))?;
+            Box::new(PersistentNotifier::sqlite(config, folder).start().await?)
+        }
+    })
 }
 
 /// Discards everything: callbacks are off.
@@ -25,4 +54,6 @@ impl Notifier for NoopNotifier {
     async fn payment_succeeded(&self, _event: PaymentEvent) {}
 
     async fn refund_succeeded(&self, _event: RefundEvent) {}
+
+    async fn close(&self) {}
 }

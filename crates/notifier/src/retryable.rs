@@ -284,4 +284,8 @@ impl Notifier for RetryableNotifier {
         let prepared = Prepared::refund(event, &*self.clock);
         self.take_over(prepared).instrument(self.span.clone()).await;
     }
+
+    async fn close(&self) {
+        self.close().await;
+    }
 }

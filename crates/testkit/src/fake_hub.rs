@@ -81,6 +81,8 @@ pub enum Reply {
     Html(u16),
     /// This status with a page that repeats the headers of the request.
     Echo(u16),
+    /// This status with a page of 100,000 bytes.
+    Long(u16),
     /// 200, but only after this time.
     Slow(Duration),
     /// The connection is reset.
@@ -315,6 +317,7 @@ fn respond(stream: &mut TcpStream, head: &Request, reply: Reply) -> u16 {
             (status, "text/html", format!("<html><h1>{status}</h1>\nnot the Hub</html>"))
         }
         Reply::Echo(status) => (status, "text/html", format!("<pre>{:?}</pre>", head.headers)),
+        Reply::Long(status) => (status, "text/html", "<p>Hub".repeat(20_000)[..100_000].to_owned()),
         Reply::Slow(wait) => {
             thread::sleep(wait);
             (200, "application/json", String::new())

@@ -9,6 +9,8 @@ use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
 use posthorn_egress::Target;
+use posthorn_sealing::encoding::Encoding;
+use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
@@ -173,7 +175,7 @@ impl SubscriptionView {
                 Some(template) => {
                     let values = EventLookup::new(event);
                     let text = template.render(&policy.with_values(&values), str::to_owned).ok()?;
-                    LaneKey::new(&text).ok().map(Lane::Key)
+                    lane_key(&text).map(Lane::Key)
                 }
             },
         }
@@ -232,6 +234,15 @@ impl SubscriptionView {
         });
         opened.as_ref().map_err(String::as_str)
     }
+}
+
+/// The key of a lane. What is too long or too odd for one keeps its order by its fingerprint.
+fn lane_key(text: &str) -> Option<LaneKey> {
+    if text.is_empty() {
+        return None;
+    }
+    let digest = || Encoding::Hex.encode(&fingerprint(&[text.as_bytes()]));
+    LaneKey::new(text).or_else(|_| LaneKey::new(&format!("sha256:{}", digest()))).ok()
 }
 
 impl Secrets {

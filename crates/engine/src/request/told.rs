@@ -34,23 +34,28 @@ impl Told {
     }
 }
 
-/// The body without a secret; `None` when it is not in there.
+/// The body without a secret; `None` when it is not in there. Bodies are cut at a limit, so the
+/// beginning of a secret at the end counts as well.
 fn without(body: &[u8], secret: &[u8]) -> Option<Bytes> {
     let found = |from: usize| {
         body[from..].windows(secret.len()).position(|window| window == secret).map(|at| from + at)
     };
-    let mut next = found(0)?;
-    let (mut clean, mut from) = (BytesMut::with_capacity(body.len()), 0);
-    loop {
-        clean.extend_from_slice(&body[from..next]);
+    let mut clean = BytesMut::new();
+    let mut from = 0;
+    while let Some(at) = found(from) {
+        clean.extend_from_slice(&body[from..at]);
         clean.extend_from_slice(REMOVED);
-        from = next + secret.len();
-        match found(from) {
-            Some(at) => next = at,
-            None => break,
-        }
+        from = at + secret.len();
     }
-    clean.extend_from_slice(&body[from..]);
+    let rest = &body[from..];
+    let cut = (BYTES_MIN..secret.len()).rev().find(|length| rest.ends_with(&secret[..*length]));
+    if from == 0 && cut.is_none() {
+        return None;
+    }
+    clean.extend_from_slice(&rest[..rest.len() - cut.unwrap_or_default()]);
+    if cut.is_some() {
+        clean.extend_from_slice(REMOVED);
+    }
     Some(clean.freeze())
 }
 
@@ -66,5 +71,15 @@ mod tests {
         assert_eq!(clean("abcabc").as_deref(), Some(REMOVED));
         let expected = b"x [secret removed]abc,[secret removed] y";
         assert_eq!(clean("x abcabcabc,abcabc y").as_deref(), Some(&expected[..]));
+    }
+
+    #[test]
+    fn a_secret_that_was_cut_off_at_the_end_is_removed_too() {
+        let clean = |body: &str| without(body.as_bytes(), b"0123456789");
+        assert_eq!(clean("x 01234567").as_deref(), Some(&b"x [secret removed]"[..]));
+        let both = clean("0123456789 012345");
+        assert_eq!(both.as_deref(), Some(&b"[secret removed] [secret removed]"[..]));
+        assert_eq!(clean("x 01234"), None, "so little tells nothing");
+        assert_eq!(clean("012345678 x"), None);
     }
 }

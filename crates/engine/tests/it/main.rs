@@ -9,6 +9,7 @@ mod limits;
 mod management;
 mod nodes;
 mod notificaties;
+mod outcomes;
 mod pca_hub;
 mod pca_hub_locks;
 mod profiles;

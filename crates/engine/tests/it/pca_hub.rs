@@ -438,6 +438,41 @@ async fn a_closed_gate_may_be_waited_at_instead() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_gate_may_take_the_text_of_its_value() {
+    let (house, engine) = hub(27).await;
+    house.receivers.script(GATE, |_, _| (Duration::ZERO, said(200, r#"{"Status": "2"}"#)));
+    let id = engine.catalog().subscriptions(TENANT)[0].subscription.id;
+    let overrides = json!({"values": {"hub_domain": "hub.example"},
+        "gate": {"expect": {"text_is_fine": true}}});
+    let change = SubscriptionChange { overrides: Some(overrides), ..SubscriptionChange::default() };
+    engine.update_subscription(TENANT, id, change).await.expect("changed");
+    engine.publish(TENANT, user("acc-1", 1)).await.expect("accepted");
+    rest(5).await;
+    assert_eq!(only(&house).await.state, DeliveryState::Delivered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn plain_http_is_refused_for_root_and_gate() {
+    let house = House::new();
+    let engine = house.engine(28).await;
+    let gate = "http://{values.tenant}.hub.example/g/api/pca119";
+    for (url, overrides) in [
+        ("http://alb.example/", json!({"values": {"hub_domain": "hub.example"}})),
+        (ROOT, json!({"values": {"hub_domain": "hub.example"}, "gate": {"url": gate}})),
+    ] {
+        let new = NewSubscription {
+            url: url.to_owned(),
+            profile: Some(ProfileName::new("pca-hub").expect("a name")),
+            overrides,
+            secrets: secrets(),
+            ..NewSubscription::default()
+        };
+        let problem = engine.create_subscription(TENANT, new).await.err().expect("refused");
+        assert!(problem.to_string().contains("https only"), "{problem}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_publisher_says_cannot_lead_the_gate_elsewhere() {
     for tenant in ["evil.example/x?", "evil.example#", "a@evil.example:80/", "..%2f", "a b"] {
         let (house, engine) = hub(23).await;

@@ -179,6 +179,33 @@ async fn two_seconds_and_order_for_each_user_on_all_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_account_with_an_absurd_name_keeps_its_order_too() {
+    let (house, engine) = hub(12).await;
+    let names = ["x".repeat(400), "line\nbreak".to_owned()];
+    for n in 0..3 {
+        for name in &names {
+            engine.publish(TENANT, user(name, n)).await.expect("accepted");
+        }
+    }
+    rest(60).await;
+    for name in &names {
+        let own: Vec<Seen> = house
+            .receivers
+            .of(ROOT)
+            .into_iter()
+            .filter(|seen| {
+                let body: Value = serde_json::from_slice(&seen.body).expect("JSON");
+                body["account_id"] == *name
+            })
+            .collect();
+        assert_eq!(own.iter().map(number).collect::<Vec<_>>(), [0, 1, 2]);
+        for pair in own.windows(2) {
+            assert!(pair[1].at.since(pair[0].at).as_millis() >= 2_000);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_between_retries_keeps_number_and_time() {
     let (house, first) = hub(10).await;
     house.receivers.script(ROOT, |_, _| (Duration::ZERO, answered(500)));

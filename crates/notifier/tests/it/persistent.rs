@@ -7,6 +7,8 @@ use posthorn_engine::Error as EngineError;
 use posthorn_notifier::{
     CallbacksConfig, Error, Notifier, PersistentNotifier, RefundEvent, WebhookStatus,
 };
+use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
+use posthorn_sealing::encoding::Encoding;
 use posthorn_store::{DeliveryFilter, Store};
 
 use crate::house::{House, answered, config, payment, refused, rest};
@@ -145,6 +147,15 @@ async fn a_start_with_the_same_block_changes_nothing_and_with_another_brings_it_
     rest(1).await;
     let seen = house.receiver.all();
     assert_eq!(seen[0].header("x-a"), "two");
+    let scheme = Scheme {
+        hash: "sha256".parse().expect("a hash"),
+        encoding: Encoding::Hex,
+        content: Content::Body,
+        format: "sha256={signature}".to_owned(),
+    };
+    let key = format!("x{secret}");
+    let rotated = BodyHmac::new(key.as_bytes(), scheme).expect("a key");
+    assert_eq!(seen[0].header("x-cedros-signature"), rotated.sign(0, &seen[0].body));
     let tenant = third.standing().tenant;
     let all = third.engine().catalog().subscriptions(tenant);
     assert_eq!(all.len(), 1);

@@ -120,6 +120,15 @@ fn admins_look_retry_and_delete(on: On) {
         assert!(!text(&dead[0], name).is_empty());
     }
 
+    eventually("the figures", || {
+        let metrics = call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").body;
+        let wanted = [
+            r#"cedros_webhooks_total{event_type="payment",status="dlq"} 1"#,
+            r#"cedros_webhook_dlq_total{event_type="payment"} 1"#,
+        ];
+        wanted.iter().all(|line| metrics.contains(line)).then_some(())
+    });
+
     // A fresh budget: three more attempts, and the count begins again.
     let reply = admin(&server, &server.key, "POST", &format!("/{id}/retry")).expect(200).json();
     assert_eq!((&reply["status"], &reply["webhookId"]), (&"queued".into(), &id.as_str().into()));

@@ -19,6 +19,7 @@ pub(crate) fn profile(home: &Home, base: &str, hub: &FakeHub, more: &str) {
     base: {base}
     policy:
       values: {{hub_domain: hub.example}}
+      url: {{https_only: false}}
       gate: {{url: '{gate}', timeout: 2s}}
       limits: {{connect: 1s, tls: 1s, response: 2s, total: 3s}}
       lease: {{time: 6s}}
@@ -85,7 +86,7 @@ fn the_hub_finds_everything_it_asks_for_in_each_call() {
     let mut home = Home::new();
     profile(&home, "pca-hub", &hub, "");
     let server = home.serve();
-    subscribe(&server, &hub, &agreement);
+    let id = subscribe(&server, &hub, &agreement);
     let user = send(&server, "user.created", "tenant1", "acc-1", 1);
     let organization = send(&server, "organization.created", "tenant2", "acc-2", 2);
     delivery(&server, &user, "delivered");
@@ -114,6 +115,16 @@ fn the_hub_finds_everything_it_asks_for_in_each_call() {
     let mut asked = hub.asked();
     asked.sort();
     assert_eq!(asked, ["tenant1", "tenant2"], "each tenant's own gate");
+    // The Hub knows two generations of the event key, so that it can be changed while calls go on.
+    let key = &agreement.api_keys[1];
+    let rotate =
+        ["subscriptions", "rotate-secret", &id, "--name", "event-api-key", "--secret", key];
+    server.ask(&rotate);
+    let user = send(&server, "user.updated", "tenant1", "acc-3", 3);
+    delivery(&server, &user, "delivered");
+    let calls = hub.calls();
+    assert_eq!(calls[2].header("x-pca-event-apikey"), key);
+    assert_eq!(hub.complaints(), [""; 0]);
     server.stop();
 }
 
@@ -364,6 +375,28 @@ fn log_lines_have_the_exact_text_and_no_secrets() {
             assert_nowhere(&canaries, &bytes, &entry.path().display().to_string());
         }
     }
+    server.stop();
+}
+
+#[test]
+fn a_long_answer_is_logged_up_to_16_kib() {
+    let agreement = Agreement::default();
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    profile(&home, "pca-hub", &hub, "");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    hub.script([Reply::Long(502)]);
+    let sent = send(&server, "user.updated", "tenant1", "acc-1", 1);
+    delivery(&server, &sent, "delivered");
+    let text = eventually("the line", || {
+        policy_lines(&server).into_iter().find(|line| line["level"] == "WARN")
+    });
+    let text = text["mt"].as_str().expect("text").to_owned();
+    let body = text.split_once("res:").and_then(|(_, rest)| rest.strip_suffix(')'));
+    let body = body.expect("a whole line");
+    assert_eq!(body.len(), 16 << 10);
+    assert!(body.starts_with("<p>Hub<p>Hub"));
     server.stop();
 }
 

@@ -9,7 +9,7 @@ use super::{default_profile, post, seconds, secret, template};
 use crate::policy::{
     Auth, Backoff, BodyRule, DeadHead, FamilyPath, FieldType, Gate, GateExpect, Gone, Jitter,
     Lease, Limits, LogTemplates, NamedValue, OnClosed, Order, OrderScope, Otp, Permanent, Policy,
-    RequestPolicy, RetryAfter, Schedule, StatusSet,
+    RequestPolicy, RetryAfter, Schedule, StatusSet, UrlPolicy,
 };
 use crate::{Span, Template};
 
@@ -66,6 +66,8 @@ pub fn pca_hub_interim() -> Policy {
     values.insert("tenant".to_owned(), tenant);
     Policy {
         values,
+        // Every call carries secrets that all services share.
+        url: UrlPolicy { https_only: true, ..UrlPolicy::default() },
         request: RequestPolicy {
             families: named(
                 &[("user", "/user-events"), ("organization", "/organization-events")],

@@ -1,0 +1,173 @@
+//! Who follows how deliveries end, what couriers do without a store, and what is forgotten.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use posthorn_domain::policy::profiles;
+use posthorn_domain::{Clock, DeadReason, DeliveryState, EventType, SecretName, Span, TopicName};
+use posthorn_engine::{Courier, CourierParts, Error, SecretInput};
+use posthorn_store::Store;
+use serde_json::json;
+
+use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe, topic};
+
+#[tokio::test(start_paused = true)]
+async fn every_end_is_told_once_with_how_it_came_about() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    topic(&engine).await;
+    let short = json!({"schedule": {"backoff": {"fixed": {"wait": "3s"}}, "jitter": "none",
+        "max_attempts": 2}});
+    let good = subscribe(&engine, "https://good/", json!({})).await;
+    let bad = subscribe(&engine, "https://bad/", short).await;
+    house.receivers.script("https://bad/", |_, _| (Duration::from_millis(40), refused()));
+    let mut outcomes = engine.outcomes();
+    let began = house.clock.now();
+    let event = engine.publish(TENANT, publish("1", None)).await.expect("accepted").id;
+    let first = outcomes.next().await.expect("an end");
+    assert_eq!((first.subscription, first.state), (good.subscription.id, DeliveryState::Delivered));
+    assert_eq!((first.spent, first.took, first.event), (1, Some(Span::from_millis(5)), event));
+    assert_eq!((first.tenant, first.event_type.as_str()), (TENANT, "order.created"));
+    let second = outcomes.next().await.expect("another");
+    assert_eq!(second.subscription, bad.subscription.id);
+    assert_eq!(second.state, DeliveryState::Dead(DeadReason::Exhausted));
+    assert_eq!((second.spent, second.began_at), (2, began));
+    assert!(second.ended_at.since(began) >= Span::from_millis(3_080));
+
+    // A retry has a budget of its own, and ends again.
+    engine.retry_delivery(TENANT, second.delivery).await.expect("retried");
+    let third = outcomes.next().await.expect("a third");
+    assert_eq!((third.delivery, third.spent), (second.delivery, 2));
+    assert!(third.began_at > began);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_follower_misses_some_and_never_holds_anybody_up() {
+    let house = House::new();
+    let engine = house.engine(2).await;
+    topic(&engine).await;
+    subscribe(&engine, "https://a/", json!({})).await;
+    let mut slow = engine.outcomes();
+    for _ in 0..30 {
+        let batch = (0..50).map(|n| publish(&n.to_string(), None)).collect();
+        for answer in engine.publish_batch(TENANT, batch).await.expect("taken") {
+            answer.expect("accepted");
+        }
+    }
+    rest(60).await;
+    assert_eq!(house.counts().await.delivered, 1_500);
+    engine.kill();
+    drop(engine);
+    let mut heard = 0;
+    while slow.next().await.is_some() {
+        heard += 1;
+    }
+    assert_eq!(heard, 1_024, "as many as are kept, and then the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forgotten_is_not_attempted_and_its_lane_goes_on() {
+    let house = House::new();
+    let engine = house.engine(3).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_millis(5), if nth == 0 { refused() } else { answered(200) })
+    });
+    let overrides = json!({"order": {"scope": "subscription"},
+        "schedule": {"backoff": {"fixed": {"wait": "60s"}}, "jitter": "none"}});
+    subscribe(&engine, "https://a/", overrides).await;
+    for n in 0..3 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(1).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["0"], "its head waits for a minute");
+    let all = house.store.all_deliveries();
+    let head = all.into_iter().min_by_key(|delivery| delivery.seq).expect("three");
+    let forgotten = engine.forget_delivery(TENANT, head.id).await.expect("forgotten");
+    assert_eq!(forgotten.id, head.id);
+    rest(1).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["0", "1", "2"]);
+    rest(600).await;
+    assert_eq!(house.receivers.bodies("https://a/").len(), 3, "and it never comes back");
+    assert_eq!(house.store.delivery(TENANT, head.id).await.expect("answers"), None);
+    let counts = house.counts().await;
+    assert_eq!((counts.events, counts.delivered, counts.pending), (3, 2, 0));
+    let again = engine.forget_delivery(TENANT, head.id).await;
+    assert!(matches!(again, Err(Error::NotFound("delivery"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_attempt_under_way_leaves_nothing_behind() {
+    let house = House::new();
+    let engine = house.engine(4).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(500)));
+    subscribe(&engine, "https://a/", json!({})).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    let busy = house.store.all_deliveries()[0].clone();
+    engine.forget_delivery(TENANT, busy.id).await.expect("forgotten");
+    rest(3_600).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 1);
+    assert!(house.store.all_deliveries().is_empty());
+    assert!(house.store.all_attempts().is_empty());
+}
+
+fn courier(house: &House, policy: posthorn_domain::Policy) -> posthorn_engine::Result<Courier> {
+    let parts = CourierParts {
+        transport: house.receivers.clone(),
+        clock: house.clock.clone(),
+        seed: [5; 32],
+    };
+    let name = SecretName::new("signing").expect("a name");
+    let secret = SecretInput { name, value: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3".to_owned() };
+    Courier::new(parts, "https://a/", policy, &[secret])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_courier_sends_what_the_scheduler_would_and_moves_the_delivery_on() {
+    let house = House::new();
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_millis(7), if nth == 0 { answered(503) } else { answered(204) })
+    });
+    let courier = courier(&house, profiles::default_profile()).expect("a courier");
+    let mut work = courier.work(
+        TopicName::new("orders").expect("a name"),
+        EventType::new("order.created").expect("a type"),
+        "application/json".to_owned(),
+        Bytes::from_static(b"{}"),
+    );
+    let first = courier.attempt(&mut work).await.expect("tried").expect("an attempt");
+    assert_eq!((first.number, first.status), (1, Some(503)));
+    assert_eq!((work.delivery.state, work.delivery.spent()), (DeliveryState::Pending, 1));
+    assert!(work.delivery.due_at > house.clock.now(), "when to try again");
+    let second = courier.attempt(&mut work).await.expect("tried").expect("an attempt");
+    assert_eq!((second.number, second.status), (2, Some(204)));
+    assert_eq!(work.delivery.state, DeliveryState::Delivered);
+    assert!(matches!(courier.attempt(&mut work).await, Err(Error::Ended)), "it has ended");
+    let seen = house.receivers.of("https://a/");
+    assert_eq!(seen[0].headers["webhook-id"], seen[1].headers["webhook-id"]);
+    assert!(seen[0].headers["webhook-signature"].to_str().expect("text").starts_with("v1,"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_courier_is_refused_what_a_subscription_would_be() {
+    let house = House::new();
+    let mut policy = profiles::default_profile();
+    policy.url.https_only = true;
+    let parts = || CourierParts {
+        transport: house.receivers.clone(),
+        clock: house.clock.clone(),
+        seed: [6; 32],
+    };
+    let no_secret = Courier::new(parts(), "https://a/", policy.clone(), &[]);
+    assert!(matches!(no_secret, Err(Error::Secret { .. })));
+    policy.auth.clear();
+    let plain = Courier::new(parts(), "http://a/", policy.clone(), &[]);
+    assert!(matches!(plain, Err(Error::Url(_))));
+    let closed = Courier::new(parts(), "https://10.0.0.1/", policy.clone(), &[]);
+    assert!(matches!(closed, Err(Error::Url(_))));
+    policy.schedule.max_attempts = Some(0);
+    let never = Courier::new(parts(), "https://a/", policy, &[]);
+    assert!(matches!(never, Err(Error::Policy(_))));
+}
