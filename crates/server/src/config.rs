@@ -387,11 +387,12 @@ impl Check<'_> {
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let body = raw.server.body.0;
+        let https = raw.server.tls.certificate.is_some();
         let callbacks = self.callbacks(raw.callbacks);
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
             cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
-            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
