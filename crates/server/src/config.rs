@@ -388,12 +388,13 @@ impl Check<'_> {
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let body = raw.server.body.0;
         let tenant = raw.callbacks.tenant.clone().unwrap_or_else(|| "default".to_owned());
+        let https = raw.server.tls.certificate.is_some();
         let callbacks = self.callbacks(raw.callbacks);
         let admin = raw.dialects.cedros.enabled || callbacks.is_some();
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
             cedros: admin.then_some(tenant),
-            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
