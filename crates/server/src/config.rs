@@ -402,6 +402,23 @@ impl Check<'_> {
             let text = format!("there is no profile `{}`", options.profile);
             self.refuse("dialects.notificaties.profile", text);
         }
+        let tenants = [
+            ("dialects.efgs.tenant", dialects.efgs.as_ref().map(|o| o.tenant.as_str())),
+            (
+                "dialects.notificaties.tenant",
+                dialects.notificaties.as_ref().map(|o| o.tenant.as_str()),
+            ),
+            ("callbacks.tenant", callbacks.as_ref().and(dialects.cedros.as_deref())),
+        ];
+        let mut taken: Vec<&str> = Vec::new();
+        for (key, tenant) in tenants {
+            let Some(tenant) = tenant else { continue };
+            // Each of them takes the topics and subscriptions of its tenant for its own.
+            if taken.contains(&tenant) {
+                self.refuse(key, format!("the tenant `{tenant}` is another system's already"));
+            }
+            taken.push(tenant);
+        }
         Some(Config {
             server: server?,
             store: store?,
