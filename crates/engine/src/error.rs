@@ -93,8 +93,8 @@ pub enum Error {
     /// The delivery has ended.
     #[error("the delivery has ended already")]
     Ended,
-    /// The delivery has not ended.
-    #[error("the delivery has not ended yet")]
+    /// An attempt of the delivery is under way.
+    #[error("an attempt of the delivery is under way")]
     NotEnded,
     /// The engine is stopping or overloaded; nothing was done.
     #[error("the server is not taking this now: {0}")]
