@@ -89,6 +89,7 @@ statements! {
     TENANT_CREATE = "tenant_create",
     TENANT_EXISTS = "tenant_exists",
     TENANT_VERSION = "tenant_version",
+    TOPIC_CREATE = "topic_create",
     TOPIC_PUT = "topic_put",
     TOPIC_REMOVE = "topic_remove",
 }

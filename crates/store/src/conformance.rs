@@ -65,6 +65,7 @@ macro_rules! conformance_suite {
                 deltas_add_up_to_the_whole
                 tenants_are_unique_by_id_and_name
                 topics_are_put_again_and_keep_their_birth
+                topics_are_created_once
                 subscription_ids_are_never_used_again
                 updates_check_the_version
                 foreign_subscriptions_are_not_found
