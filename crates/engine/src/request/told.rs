@@ -8,8 +8,9 @@ use posthorn_sealing::vault::Secret;
 /// What stands for a secret in an answer. Without quotes and backslashes: JSON stays JSON.
 const REMOVED: &[u8] = b"[secret removed]";
 /// What stands for each digit of a secret that is a number, such as a one-time code. It may be found
-/// inside a number of the answer by chance, and the answer must still mean what it meant.
-const DIGIT: u8 = b'0';
+/// inside a number of the answer by chance, and the answer must still be read as it was: not `0`,
+/// with which no number of JSON may begin. The second is for a secret that is made of the first.
+const DIGITS: [u8; 2] = *b"12";
 /// Shorter texts are found anywhere, and removing them would spoil answers without hiding much.
 const BYTES_MIN: usize = 6;
 
@@ -44,8 +45,9 @@ fn without(body: &[u8], secret: &[u8]) -> Option<Bytes> {
         body[from..].windows(secret.len()).position(|window| window == secret).map(|at| from + at)
     };
     let is_number = secret.iter().all(u8::is_ascii_digit);
+    let digit = DIGITS[usize::from(secret.iter().all(|byte| *byte == DIGITS[0]))];
     let remove = |clean: &mut BytesMut, length: usize| match is_number {
-        true => clean.resize(clean.len() + length, DIGIT),
+        true => clean.resize(clean.len() + length, digit),
         false => clean.extend_from_slice(REMOVED),
     };
     let mut clean = BytesMut::new();
@@ -94,7 +96,9 @@ mod tests {
     #[test]
     fn a_code_of_digits_leaves_numbers_numbers() {
         let clean = |body: &str| without(body.as_bytes(), b"123456");
-        assert_eq!(clean("{\"at\":9123456789}").as_deref(), Some(&b"{\"at\":9000000789}"[..]));
+        assert_eq!(clean("{\"at\":9123456789}").as_deref(), Some(&b"{\"at\":9111111789}"[..]));
+        assert_eq!(clean("{\"at\":1234567}").as_deref(), Some(&b"{\"at\":1111117}"[..]));
         assert_eq!(clean("x 12345"), None);
+        assert_eq!(without(b"x 111111", b"111111").as_deref(), Some(&b"x 222222"[..]));
     }
 }
