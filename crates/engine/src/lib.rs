@@ -60,6 +60,7 @@ mod seal;
 mod subscriptions;
 mod tokens;
 pub mod transport;
+mod trials;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};

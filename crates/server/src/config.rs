@@ -325,7 +325,6 @@ fn read_file(
 
 fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
     posthorn_api::LimitOptions {
-        tests: raw.tests,
         redrives: raw.redrives,
         refusal_hold: raw.refusal_hold.to_duration(),
     }
@@ -623,6 +622,7 @@ impl Check<'_> {
             pending_quota: raw.pending_quota,
             pending_refresh: self.some_time("admission.pending_refresh", raw.pending_refresh),
             key_rate: raw.key_rate,
+            tests: raw.tests,
         }
     }
 
