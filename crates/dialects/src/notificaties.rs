@@ -99,8 +99,8 @@ pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) clients: Clients,
     pub(crate) failures: Arc<Failures>,
-    /// One kanaal at a time is made, so that two of the same name on this node are not.
-    pub(crate) making: Mutex<()>,
+    /// One kanaal at a time is changed, so that what two changes do not name both stay.
+    pub(crate) changing: Mutex<()>,
 }
 
 /// The API as a router for everything below its prefix. Makes its tenant and its own topic when they
@@ -127,6 +127,6 @@ pub async fn router(
     let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
     let credentials = std::mem::take(&mut options.credentials);
     let clients = Clients::new(credentials, &options.applications, terms);
-    let service = Service { engine, tenant, options, clients, failures, making: Mutex::new(()) };
+    let service = Service { engine, tenant, options, clients, failures, changing: Mutex::new(()) };
     Ok(dispatch::router(Arc::new(service)))
 }

@@ -107,8 +107,47 @@ impl Abonnement {
                 .or_else(|| kept.map(|k| k.send_cloudevents))
                 .unwrap_or_default(),
             cloudevent_filters,
-            client_certificate: certificate.or_else(|| kept.and_then(|k| k.client_certificate)),
+            client_certificate: certificate
+                .unwrap_or_else(|| kept.and_then(|k| k.client_certificate)),
         })
+    }
+
+    /// Where it is called, for logs: the rest of the URL may hold what nobody should read there.
+    pub(crate) fn callback_host(&self) -> String {
+        let url = url::Url::parse(&self.callback_url).ok();
+        url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned()
+    }
+
+    /// Whether this node knows everything that it names.
+    pub(crate) fn is_known(&self, engine: &Engine, tenant: TenantId) -> bool {
+        let certificate = self.client_certificate;
+        certificate.is_none_or(|id| engine.catalog().certificate(tenant, id).is_some())
+            && self.kanalen.iter().all(|group| Kanaal::named(engine, tenant, &group.naam).is_some())
+    }
+
+    /// Checks that the certificate is the client's own: who shows one is who it names.
+    pub(crate) fn check_certificate(
+        &self,
+        engine: &Engine,
+        tenant: TenantId,
+        client: &str,
+    ) -> Result<(), Problem> {
+        let Some(id) = self.client_certificate else { return Ok(()) };
+        let found = engine.catalog().certificate(tenant, id);
+        if found.is_some_and(|view| view.certificate.owner == client) {
+            return Ok(());
+        }
+        let reason = format!(
+            "There is no certificate {id} of client {client}; the operator registers it with that \
+             owner."
+        );
+        Err(Problem::field("clientCertificate", "invalid", reason))
+    }
+
+    /// How its certificate stands in a policy.
+    pub(crate) fn certificate_way(&self) -> Option<Value> {
+        let id = self.client_certificate?;
+        Some(json!({"kind": "client_certificate", "certificate": id}))
     }
 
     /// Checks that the kanalen are there and that their filters fit.
@@ -160,9 +199,7 @@ impl Abonnement {
     /// What its subscription changes in the policy.
     pub(crate) fn overrides(&self, auth: &[Value]) -> Value {
         let mut ways = auth.to_vec();
-        if let Some(certificate) = &self.client_certificate {
-            ways.push(json!({"kind": "client_certificate", "certificate": certificate}));
-        }
+        ways.extend(self.certificate_way());
         let mut overrides = json!({"auth": ways});
         if self.send_cloudevents {
             overrides["request"] = json!({"alternative": CLOUDEVENT});
@@ -267,17 +304,18 @@ fn certificate_of(overrides: &Value) -> Option<CertificateId> {
     way.get("certificate")?.as_str()?.parse().ok()
 }
 
-fn read_certificate(fields: &mut Fields<'_>) -> Option<CertificateId> {
+/// The certificate that is asked for; `Some(None)`: none, even where there is one.
+fn read_certificate(fields: &mut Fields<'_>) -> Option<Option<CertificateId>> {
     let text = fields.text("clientCertificate", Text::optional(100))?;
     if text.is_empty() {
-        return None;
+        return Some(None);
     }
     let id = text.parse().ok();
     if id.is_none() {
         let reason = "Must be the id of a registered certificate, such as crt_….";
         fields.fault("clientCertificate", "invalid", reason);
     }
-    id
+    Some(id)
 }
 
 /// The names of data that CloudEvents are filtered on.

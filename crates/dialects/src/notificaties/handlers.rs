@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::StatusCode;
-use posthorn_domain::{Event, EventId, ProfileName, TenantId, TopicName};
+use posthorn_domain::{Event, EventId, TenantId, TopicName};
 use posthorn_engine::{Engine, Error, Published, SubscriptionChange, SubscriptionView};
 use serde_json::Value;
 use tracing::info;
@@ -22,6 +22,9 @@ use super::notificatie::{CLOUDEVENT, JSON, Notificatie, event_type, unknown_kana
 use super::probe::{Callback, check_documentation};
 use super::problem::{Problem, bare, plain};
 use super::uuid::Uuid;
+
+/// How often a change is merged anew when others change the same thing at the same time.
+const TRIES: usize = 5;
 
 fn ok(value: &Value) -> Answer {
     Ok(json(StatusCode::OK, value))
@@ -70,13 +73,18 @@ pub(super) async fn create_kanaal(mut call: Call) -> Answer {
     let service = &call.service;
     let (engine, tenant) = (&service.engine, service.tenant);
     let kanaal = Kanaal::read(tenant, &document, None, false)?;
-    let _making = service.making.lock().await;
-    if named_kanaal(service, &kanaal.naam).await?.is_some() {
-        let reason = format!("There is a kanaal with the name {} already.", kanaal.naam);
-        return Err(Problem::field("naam", "unique", reason));
+    let taken = || {
+        let reason = format!("There is a kanaal or topic with the name {} already.", kanaal.naam);
+        Problem::field("naam", "unique", reason)
+    };
+    if Kanaal::named(engine, tenant, &kanaal.naam).is_some() {
+        return Err(taken());
     }
     check_documentation(engine, tenant, &service.options, &kanaal.documentatie_link).await?;
-    kanaal.put(engine, tenant).await?;
+    match kanaal.create(engine, tenant).await {
+        Err(Error::AlreadyExists(_)) => return Err(taken()),
+        made => made?,
+    }
     info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_created");
     Ok(created(&kanaal.view(&call.base), &kanaal.url(&call.base)))
 }
@@ -90,6 +98,10 @@ pub(super) async fn update_kanaal(mut call: Call, uuid: Uuid, patch: bool) -> An
     if kanaal.documentatie_link != present.documentatie_link {
         check_documentation(engine, tenant, &service.options, &kanaal.documentatie_link).await?;
     }
+    let _changing = service.changing.lock().await;
+    // What others changed meanwhile stays as they made it, where this request does not name it.
+    let present = Kanaal::found(engine, tenant, uuid).ok_or_else(Problem::not_found)?;
+    let kanaal = Kanaal::read(tenant, &document, Some(&present), patch)?;
     kanaal.put(engine, tenant).await?;
     info!(channel_name = kanaal.naam, client_id = call.client.id, "channel_updated");
     ok(&kanaal.view(&call.base))
@@ -147,11 +159,13 @@ pub(super) async fn create_abonnement(mut call: Call) -> Answer {
     let service = &call.service;
     let (engine, tenant) = (&service.engine, service.tenant);
     let abonnement = Abonnement::read(&document, None, false)?;
-    check(service, &abonnement, None).await?;
+    check(service, &call.client, &abonnement, None).await?;
     let uuid = Uuid::random(|| engine.dice());
+    let ways = ways(&abonnement, None);
     let profile = &service.options.profile;
-    put_abonnement(engine, tenant, profile, uuid, &call.client.id, &abonnement).await?;
-    info!(subscription = %uuid, subscription_callback = abonnement.callback_url,
+    let new = abonnement.subscription(tenant, profile, uuid, &call.client.id, &ways)?;
+    engine.create_subscription(tenant, new).await?;
+    info!(subscription = %uuid, subscription_callback = abonnement.callback_host(),
         client_id = call.client.id, "subscription_created");
     let url = format!("{}/abonnement/{uuid}", call.base);
     Ok(created(&abonnement.view(&call.base, uuid), &url))
@@ -160,16 +174,23 @@ pub(super) async fn create_abonnement(mut call: Call) -> Answer {
 pub(super) async fn update_abonnement(mut call: Call, uuid: Uuid, patch: bool) -> Answer {
     own_abonnement(&call.service, &call.client, uuid).await?;
     let (_, document) = call.document(JSON).await?;
-    let (view, present) = own_abonnement(&call.service, &call.client, uuid).await?;
     let service = &call.service;
-    let (engine, tenant) = (&service.engine, service.tenant);
-    let abonnement = Abonnement::read(&document, Some(&present), patch)?;
-    check(service, &abonnement, Some(&view)).await?;
-    let profile = &service.options.profile;
-    put_abonnement(engine, tenant, profile, uuid, &call.client.id, &abonnement).await?;
-    info!(subscription = %uuid, subscription_callback = abonnement.callback_url,
-        client_id = call.client.id, "subscription_updated");
-    ok(&abonnement.view(&call.base, uuid))
+    for _ in 0..TRIES {
+        let (view, present) = own_abonnement(service, &call.client, uuid).await?;
+        let abonnement = Abonnement::read(&document, Some(&present), patch)?;
+        check(service, &call.client, &abonnement, Some(&view)).await?;
+        match replace(service, &view, uuid, &call.client.id, &abonnement).await {
+            Ok(()) => {
+                info!(subscription = %uuid, subscription_callback = abonnement.callback_host(),
+                    client_id = call.client.id, "subscription_updated");
+                return ok(&abonnement.view(&call.base, uuid));
+            }
+            // Somebody else was faster; this request is for what is there now.
+            Err(Error::Changed { .. }) => service.engine.refresh_catalog().await?,
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Err(Problem::conflict())
 }
 
 pub(super) async fn delete_abonnement(call: Call, uuid: Uuid) -> Answer {
@@ -180,69 +201,64 @@ pub(super) async fn delete_abonnement(call: Call, uuid: Uuid) -> Answer {
     nothing()
 }
 
-/// Asks the callback, then looks for the kanalen.
+/// How deliveries are authenticated: as the request says, or else as before.
+fn ways(abonnement: &Abonnement, present: Option<&SubscriptionView>) -> Vec<Value> {
+    match (&abonnement.auth, present) {
+        (Some(auth), _) => auth.ways(),
+        (None, Some(view)) => ways_of(&view.subscription.overrides),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Whether the client may use the certificate; then asks the callback, then looks at the kanalen.
 async fn check(
     service: &Service,
+    client: &Client,
     abonnement: &Abonnement,
     present: Option<&SubscriptionView>,
 ) -> Result<(), Problem> {
-    let overrides = present.map(|view| &view.subscription.overrides);
-    let ways = match &abonnement.auth {
-        Some(auth) => auth.ways(),
-        None => overrides.map(ways_of).unwrap_or_default(),
-    };
-    let all = abonnement.overrides(&ways);
-    let certificate = all.get("auth").and_then(Value::as_array).and_then(|all| all.get(ways.len()));
+    let (engine, tenant) = (&service.engine, service.tenant);
+    // What this node does not know may have been made on another a moment ago. One look is enough
+    // for everything that the request names.
+    if !abonnement.is_known(engine, tenant) {
+        engine.refresh_catalog().await?;
+    }
+    abonnement.check_certificate(engine, tenant, &client.id)?;
+    let ways = ways(abonnement, present);
     let callback = Callback {
         url: &abonnement.callback_url,
         ways: &ways,
-        certificate: certificate.cloned(),
+        certificate: abonnement.certificate_way(),
         secrets: abonnement.auth.as_ref().map(|auth| auth.secrets()).unwrap_or_default(),
         like: present.map(|view| view.subscription.id),
     };
-    callback.check(&service.engine, service.tenant, &service.options).await?;
-    for group in &abonnement.kanalen {
-        named_kanaal(service, &group.naam).await?;
-    }
-    abonnement.check_kanalen(&service.engine, service.tenant)
+    callback.check(engine, tenant, &service.options).await?;
+    abonnement.check_kanalen(engine, tenant)
 }
 
-/// Makes the abonnement of a UUID, or replaces it. Nothing of it is checked here but what the engine
-/// checks. Without `auth`, what is there authenticates as before.
-pub(crate) async fn put_abonnement(
-    engine: &Engine,
-    tenant: TenantId,
-    profile: &ProfileName,
+/// Replaces the abonnement that `view` shows. What was read and merged must still be there: nothing
+/// is made again that was deleted meanwhile.
+async fn replace(
+    service: &Service,
+    view: &SubscriptionView,
     uuid: Uuid,
     client: &str,
     abonnement: &Abonnement,
 ) -> posthorn_engine::Result<()> {
-    let present = subscription_of(engine, tenant, uuid);
-    let ways = match (&abonnement.auth, &present) {
-        (Some(auth), _) => auth.ways(),
-        (None, Some(view)) => ways_of(&view.subscription.overrides),
-        (None, None) => Vec::new(),
-    };
+    let (tenant, profile) = (service.tenant, &service.options.profile);
+    let ways = ways(abonnement, Some(view));
     let new = abonnement.subscription(tenant, profile, uuid, client, &ways)?;
-    match present {
-        Some(view) => {
-            let change = SubscriptionChange {
-                labels: Some(new.labels),
-                url: Some(new.url),
-                filter: new.filter,
-                profile: new.profile,
-                overrides: Some(new.overrides),
-                secrets: new.secrets,
-                // What was read and merged must still be there.
-                expected: Some(view.subscription.version),
-                ..SubscriptionChange::default()
-            };
-            engine.update_subscription(tenant, view.subscription.id, change).await?;
-        }
-        None => {
-            engine.create_subscription(tenant, new).await?;
-        }
-    }
+    let change = SubscriptionChange {
+        labels: Some(new.labels),
+        url: Some(new.url),
+        filter: new.filter,
+        profile: new.profile,
+        overrides: Some(new.overrides),
+        secrets: new.secrets,
+        expected: Some(view.subscription.version),
+        ..SubscriptionChange::default()
+    };
+    service.engine.update_subscription(tenant, view.subscription.id, change).await?;
     Ok(())
 }
 

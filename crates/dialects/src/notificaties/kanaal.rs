@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use posthorn_domain::limits::ATTRIBUTES_MAX;
 use posthorn_domain::{Labels, TenantId, Topic, TopicName};
-use posthorn_engine::Engine;
+use posthorn_engine::{Engine, Error};
 use serde_json::{Value, json};
 
 use super::fields::{Fields, Text};
 use super::problem::Problem;
 use super::uuid::Uuid;
 
-/// The label of a topic with the name of its kanaal, when the topic cannot be called so.
-const NAAM: &str = "naam";
+/// The label of a topic with the name of its kanaal. Topics without are not kanalen.
+const NAAM: &str = "kanaal";
 /// The label of a topic with the link to its documentation.
 const DOCUMENTATION: &str = "documentatie_link";
-/// Topics that begin so are ours, not somebody's kanaal.
+/// Topics that begin so are never called as somebody asks.
 const OWN: &str = "posthorn:";
 /// Topics of kanalen with names that topics cannot have.
 const HASHED: &str = "kanaal:";
@@ -55,17 +55,12 @@ impl Kanaal {
         }
     }
 
-    /// The kanaal that a topic is; topics that were made with the native API are kanalen too.
+    /// The kanaal that a topic is; `None` for topics that were made for something else.
     pub(super) fn of(topic: &Topic) -> Option<Self> {
-        if topic.name.as_str().starts_with(OWN) {
-            return None;
-        }
-        let label = |name: &str| topic.labels.get(name);
-        let naam = label(NAAM).unwrap_or(topic.name.as_str());
-        let link = label(DOCUMENTATION).unwrap_or_default();
-        let mut kanaal = Self::new(topic.tenant, naam, link, topic.attributes.clone());
-        kanaal.topic = topic.name.clone();
-        Some(kanaal)
+        let naam = topic.labels.get(NAAM)?;
+        let link = topic.labels.get(DOCUMENTATION).unwrap_or_default();
+        let kanaal = Self::new(topic.tenant, naam, link, topic.attributes.clone());
+        (kanaal.topic == topic.name).then_some(kanaal)
     }
 
     /// The kanaal of a name.
@@ -127,23 +122,39 @@ impl Kanaal {
         Ok(read)
     }
 
-    /// Makes it, or replaces what there is by that name.
+    /// Makes it. [`Error::AlreadyExists`] when there is a topic of that name, on whatever node.
+    pub(crate) async fn create(
+        &self,
+        engine: &Engine,
+        tenant: TenantId,
+    ) -> posthorn_engine::Result<()> {
+        let (topic, filters) = (self.topic.clone(), self.filters.clone());
+        engine.create_topic(tenant, topic, String::new(), filters, self.labels()).await?;
+        Ok(())
+    }
+
+    /// Makes it, or replaces the kanaal of that name. A topic that is not a kanaal is left alone:
+    /// [`Error::AlreadyExists`].
     pub(crate) async fn put(
         &self,
         engine: &Engine,
         tenant: TenantId,
     ) -> posthorn_engine::Result<()> {
-        let mut labels = BTreeMap::new();
-        if self.topic.as_str() != self.naam {
-            labels.insert(NAAM.to_owned(), self.naam.clone());
+        let present = engine.catalog().topic(tenant, &self.topic).ok();
+        if present.is_some_and(|topic| Self::of(&topic).is_none()) {
+            return Err(Error::AlreadyExists("topic that is not a kanaal"));
         }
+        let (topic, filters) = (self.topic.clone(), self.filters.clone());
+        engine.put_topic(tenant, topic, String::new(), filters, self.labels()).await?;
+        Ok(())
+    }
+
+    fn labels(&self) -> Labels {
+        let mut labels = BTreeMap::from([(NAAM.to_owned(), self.naam.clone())]);
         if !self.documentatie_link.is_empty() {
             labels.insert(DOCUMENTATION.to_owned(), self.documentatie_link.clone());
         }
-        let labels = Labels::new(labels).expect("two short texts");
-        let (topic, filters) = (self.topic.clone(), self.filters.clone());
-        engine.put_topic(tenant, topic, String::new(), filters, labels).await?;
-        Ok(())
+        Labels::new(labels).expect("two short texts")
     }
 }
 

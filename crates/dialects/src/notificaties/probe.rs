@@ -9,6 +9,8 @@ use super::Options;
 use super::notificatie::JSON;
 use super::problem::{Fault, NO_FIELD, Problem};
 
+/// The code for a callback that is not known to refuse strangers.
+const UNPROTECTED: &str = "no-auth-on-callback-url";
 /// A receiver that has no authentication and that everybody tries out first.
 const EXEMPT_HOST: &str = "webhook.site";
 
@@ -17,7 +19,7 @@ pub(crate) struct Callback<'a> {
     pub(crate) url: &'a str,
     /// How messages are authenticated.
     pub(crate) ways: &'a [Value],
-    /// The client certificate, which is shown also without authentication.
+    /// The client certificate.
     pub(crate) certificate: Option<Value>,
     pub(crate) secrets: Vec<SecretInput>,
     /// The abonnement whose secrets it keeps.
@@ -45,20 +47,33 @@ impl Callback<'_> {
         tenant: TenantId,
         options: &Options,
     ) -> Result<(), Problem> {
+        let protected = options.test_callback_auth && !is_exempt(self.url);
+        let by_certificate = self.ways.is_empty();
+        if protected && by_certificate && self.certificate.is_none() {
+            let reason = "Callbacks must be protected here: choose another authType, or give a \
+                          clientCertificate that the callback asks for.";
+            return Err(Problem::field("authType", UNPROTECTED, reason));
+        }
         if !options.probe_callback {
             return Ok(());
         }
-        // Without any authentication there is nothing whose absence could be noticed.
-        if options.test_callback_auth && !is_exempt(self.url) && !self.ways.is_empty() {
-            let outcome = self.ask(engine, tenant, &options.profile, &[]).await?;
-            if let Some(reason) = lets_everybody_in(&outcome) {
-                return Err(Problem::field("callbackUrl", "no-auth-on-callback-url", reason));
+        let (profile, shown) = (&options.profile, self.certificate.as_ref());
+        let mut unprotected = None;
+        if protected {
+            // The certificate is shown unless it is all that protects the callback.
+            let shown = shown.filter(|_| !by_certificate);
+            let outcome = self.ask(engine, tenant, profile, &[], shown).await?;
+            unprotected = lets_everybody_in(&outcome, by_certificate);
+            if let (Some(reason), AttemptOutcome::Answered(_)) = (&unprotected, &outcome) {
+                return Err(Problem::field("callbackUrl", UNPROTECTED, reason));
             }
         }
-        let outcome = self.ask(engine, tenant, &options.profile, self.ways).await?;
-        match does_not_take(&outcome) {
-            None => Ok(()),
-            Some(reason) => Err(Problem::field(NO_FIELD, "invalid-callback-url", reason)),
+        let outcome = self.ask(engine, tenant, profile, self.ways, shown).await?;
+        match (does_not_take(&outcome), unprotected) {
+            // Who is not there at all is told so, rather than that strangers are not refused.
+            (Some(reason), _) => Err(Problem::field(NO_FIELD, "invalid-callback-url", reason)),
+            (None, Some(reason)) => Err(Problem::field("callbackUrl", UNPROTECTED, reason)),
+            (None, None) => Ok(()),
         }
     }
 
@@ -68,8 +83,9 @@ impl Callback<'_> {
         tenant: TenantId,
         profile: &ProfileName,
         ways: &[Value],
+        certificate: Option<&Value>,
     ) -> Result<AttemptOutcome, Problem> {
-        let ways: Vec<&Value> = ways.iter().chain(&self.certificate).collect();
+        let ways: Vec<&Value> = ways.iter().chain(certificate).collect();
         let rehearsal = Rehearsal {
             url: self.url.to_owned(),
             profile: Some(profile.clone()),
@@ -115,18 +131,25 @@ fn is_exempt(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| url.host_str() == Some(EXEMPT_HOST))
 }
 
-/// Why a callback that was asked without authentication is not protected.
-fn lets_everybody_in(outcome: &AttemptOutcome) -> Option<String> {
-    match outcome {
-        AttemptOutcome::Answered(answer) if matches!(answer.status, 401 | 403) => None,
-        // Nobody is let in by somebody who is not there; the second question says so.
-        AttemptOutcome::Failed { .. } => None,
-        AttemptOutcome::Answered(answer) => Some(format!(
-            "The callback must be protected: a message without the header Authorization must be \
-             refused with 401 or 403, but it was answered with {}.",
-            answer.status
-        )),
-    }
+/// Why a callback that was asked without authentication is not known to be protected. One that asks
+/// for a certificate may also end the conversation.
+fn lets_everybody_in(outcome: &AttemptOutcome, by_certificate: bool) -> Option<String> {
+    let what = match outcome {
+        AttemptOutcome::Answered(answer) if matches!(answer.status, 401 | 403) => return None,
+        AttemptOutcome::Failed {
+            code:
+                FailureCode::TlsFailed | FailureCode::ConnectionClosed | FailureCode::ProtocolError,
+            ..
+        } if by_certificate => return None,
+        AttemptOutcome::Answered(answer) => format!("it was answered with {}", answer.status),
+        failed @ AttemptOutcome::Failed { .. } => words(failed),
+    };
+    let without =
+        if by_certificate { "the client certificate" } else { "the header Authorization" };
+    Some(format!(
+        "The callback must be protected: a message without {without} must be refused with 401 or \
+         403, but {what}."
+    ))
 }
 
 /// Why a callback that was asked with authentication cannot be used.
@@ -223,11 +246,17 @@ mod tests {
     #[test]
     fn only_401_and_403_protect_a_callback() {
         for status in [401, 403] {
-            assert_eq!(lets_everybody_in(&answered(status)), None, "{status}");
+            assert_eq!(lets_everybody_in(&answered(status), false), None, "{status}");
         }
         for status in [200, 204, 302, 400, 404, 500] {
-            assert!(lets_everybody_in(&answered(status)).is_some(), "{status}");
+            assert!(lets_everybody_in(&answered(status), false).is_some(), "{status}");
+            assert!(lets_everybody_in(&answered(status), true).is_some(), "{status}");
         }
-        assert_eq!(lets_everybody_in(&failed(FailureCode::ConnectFailed)), None);
+        for code in FailureCode::ALL {
+            let reason = lets_everybody_in(&failed(code), false).expect("not known");
+            assert!(!reason.contains("10.0.0.1"), "{reason}");
+        }
+        assert_eq!(lets_everybody_in(&failed(FailureCode::TlsFailed), true), None);
+        assert!(lets_everybody_in(&failed(FailureCode::ResponseTimeout), true).is_some());
     }
 }

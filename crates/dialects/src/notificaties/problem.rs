@@ -106,6 +106,12 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "not_found", text, text)
     }
 
+    /// Others changed the same thing, again and again.
+    pub(crate) fn conflict() -> Self {
+        let detail = "It was changed by others at the same time. Nothing was done; try again.";
+        Self::new(StatusCode::CONFLICT, "Conflict", "conflict", "Conflict.", detail)
+    }
+
     pub(crate) fn method(method: &http::Method, allow: &'static str) -> Self {
         let detail = format!("Method \"{method}\" not allowed.");
         let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -263,7 +269,7 @@ impl From<Error> for Problem {
                 tracing::warn!(%error, "a request could not be served");
                 Self::unavailable("The server cannot do this right now; try again.")
             }
-            Error::Changed { .. } => Self::unavailable("It was changed by somebody else just now."),
+            Error::Changed { .. } => Self::conflict(),
             Error::PayloadTooLarge { limit, .. } => Self::too_large(limit),
             Error::Url(problem) => {
                 Self::field("callbackUrl", "invalid-callback-url", problem.message)

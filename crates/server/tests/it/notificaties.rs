@@ -1,7 +1,12 @@
 //! Kanalen and abonnementen of the Notificaties API, as clients of Open Notificaties meet them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
+use crate::caller::Reply;
 use crate::harness::eventually;
 use crate::notificaties_world::{
     AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
@@ -292,6 +297,13 @@ fn a_callback_must_be_there_and_protected() {
         refused(make(&open.url("/")), "callbackUrl", "no-auth-on-callback-url");
         assert_eq!(open.all().len(), 1);
     }
+    // Who does not answer strangers at all is not known to refuse them.
+    let silent =
+        Receiver::scripted(|seen| if seen.header("authorization").is_some() { 204 } else { 0 });
+    refused(make(&silent.url("/")), "callbackUrl", "no-auth-on-callback-url");
+    let no_auth = json!({"callbackUrl": silent.url("/"), "authType": "no_auth", "kanalen": []});
+    let reply = ask(&server, "consumer", "POST", "/abonnement", &no_auth);
+    refused(reply, "authType", "no-auth-on-callback-url");
     refused(make("http://127.0.0.1:1/"), "nonFieldErrors", "invalid-callback-url");
     refused(make("http://openzaak:8000/x"), "callbackUrl", "invalid-callback-url");
     refused(make("http://known.invalid:8000/x"), "callbackUrl", "invalid-callback-url");
@@ -308,6 +320,8 @@ fn a_callback_must_be_there_and_protected() {
     let body = json!({"callbackUrl": open.url("/"), "auth": AUTH, "kanalen": []});
     ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     assert_eq!(open.all().len(), 1);
+    let body = json!({"callbackUrl": open.url("/"), "authType": "no_auth", "kanalen": []});
+    ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     server.stop();
 
     let mut home = home_with("    probe_callback: false\n");
@@ -336,4 +350,105 @@ fn urls_are_those_the_operator_says() {
     eventually("health", || (send("GET", "/healthz", b"").status == 200).then_some(()));
     let native = send("GET", "/api/v1/kanaal", b"").expect(404);
     assert!(native.header("api-version").is_none());
+}
+
+/// A receiver that, once it is told to, keeps each authenticated test message until `go` says so.
+struct Slow {
+    receiver: Receiver,
+    hold: Arc<AtomicBool>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Slow {
+    fn new() -> Self {
+        let (hold, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (held, told) = (Arc::clone(&hold), Arc::clone(&asked));
+        let receiver = Receiver::scripted(move |seen| {
+            if seen.header("authorization") != Some(AUTH) {
+                return 401;
+            }
+            let begin = Instant::now();
+            while held.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(8) {
+                told.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            204
+        });
+        Self { receiver, hold, asked }
+    }
+
+    /// Runs `change`, and `meanwhile` while the callback is being asked about it.
+    fn while_asked(
+        &self,
+        change: impl FnOnce() -> Reply + Send,
+        meanwhile: impl FnOnce(),
+    ) -> Reply {
+        self.hold.store(true, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let change = scope.spawn(change);
+            eventually("a test message", || self.asked.load(Ordering::SeqCst).then_some(()));
+            meanwhile();
+            self.hold.store(false, Ordering::SeqCst);
+            change.join().expect("no panic")
+        })
+    }
+}
+
+#[test]
+fn what_is_deleted_while_its_callback_is_asked_stays_gone() {
+    let mut home = home();
+    let server = home.serve();
+    let slow = Slow::new();
+    let path = path_of(&abonnement(&server, &slow.receiver, &json!([])));
+    let reply = slow.while_asked(
+        || ask(&server, "consumer", "PATCH", &path, &json!({"sendCloudevents": true})),
+        || drop(ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(204)),
+    );
+    assert_eq!(reply.expect(404).json()["code"], "not_found");
+    get(&server, &path).expect(404);
+    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([]));
+}
+
+#[test]
+fn two_changes_at_once_are_both_in_effect() {
+    let mut home = home_with("    test_callback_auth: false\n");
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let (slow, quick) = (Slow::new(), Receiver::new());
+    let path = path_of(&abonnement(&server, &slow.receiver, &json!([])));
+    let patch = |body: &Value| ask(&server, "consumer", "PATCH", &path, body);
+    // The second change moves the callback, so that nothing holds it up.
+    let url = quick.url("/cb");
+    let reply = slow.while_asked(
+        || patch(&json!({"kanalen": [{"naam": "zaken"}]})),
+        || drop(patch(&json!({"callbackUrl": url, "sendCloudevents": true})).expect(200)),
+    );
+    let shown = reply.expect(200).json();
+    assert_eq!(shown["kanalen"], json!([{"naam": "zaken", "filters": {}}]));
+    assert_eq!((&shown["sendCloudevents"], &shown["callbackUrl"]), (&json!(true), &json!(url)));
+    assert_eq!(get(&server, &path).expect(200).json(), shown);
+    let mut message = message("zaken", &json!({}));
+    message["source"] = json!("oz");
+    publish(&server, &message).expect(201);
+    assert_eq!(quick.wait(1)[0].header("authorization"), Some(AUTH));
+}
+
+#[test]
+fn topics_of_others_are_not_kanalen() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let topic =
+        |args: &[&str]| server.ask(&[&["topics", "put", "--tenant", "gemeente"], args].concat());
+    topic(&["orders", "--description", "of a shop"]);
+    let all = get(&server, "/kanaal").expect(200).json();
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "{all}");
+    assert_eq!(get(&server, "/kanaal?naam=orders").expect(200).json(), json!([]));
+    publish(&server, &message("orders", &json!({}))).expect(400);
+    let taken = ask(&server, "publisher", "POST", "/kanaal", &json!({"naam": "orders"}));
+    refused(taken, "naam", "unique");
+    let receiver = Receiver::new();
+    let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH,
+        "kanalen": [{"naam": "orders"}]});
+    refused(ask(&server, "consumer", "POST", "/abonnement", &body), "naam", "kanaal_naam");
 }

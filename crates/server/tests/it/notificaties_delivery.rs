@@ -365,15 +365,28 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
     // Nothing but the certificate.
     let open = mutual_tls::Receiver::start(&servers.sign("127.0.0.1"), &clients);
     let pair = clients.sign("nrc.gemeente.nl");
-    let args = certificate_args(&home, &pair);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let id = server.ask(&args)["id"].as_str().expect("an id").to_owned();
+    let add = |owner: &str| {
+        let args = certificate_args(&home, &pair, owner);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        server.ask(&args)["id"].as_str().expect("an id").to_owned()
+    };
+    let id = add("consumer");
     let body = json!({"callbackUrl": format!("https://{}/", open.address), "authType": "no_auth",
         "clientCertificate": id, "kanalen": [{"naam": "zaken"}]});
-    make(&body).expect(201);
+    let path = path_of(&make(&body).expect(201).json());
+    // Nobody may show the certificate of another.
+    let theirs = ask(&server, "both", "POST", "/abonnement", &body);
+    refused(theirs, "clientCertificate", "invalid");
+    // Nor be called without any protection, from the start or later.
     let mut without = body.clone();
     without.as_object_mut().expect("an object").remove("clientCertificate");
-    refused(make(&without), "nonFieldErrors", "invalid-callback-url");
+    refused(make(&without), "authType", "no-auth-on-callback-url");
+    let removed = json!({"clientCertificate": ""});
+    refused(
+        ask(&server, "consumer", "PATCH", &path, &removed),
+        "authType",
+        "no-auth-on-callback-url",
+    );
 
     let probes = open.seen().len();
     publish(&server, &message("zaken", &json!({}))).expect(201);
@@ -392,7 +405,11 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
     assert_eq!(settled(&server)["delivered"], 3);
 }
 
-fn certificate_args(home: &crate::harness::Home, pair: &crate::authority::Pair) -> Vec<String> {
+fn certificate_args(
+    home: &crate::harness::Home,
+    pair: &crate::authority::Pair,
+    owner: &str,
+) -> Vec<String> {
     std::fs::write(home.path().join("c.pem"), &pair.certificate).expect("written");
     std::fs::write(home.path().join("k.pem"), &pair.key).expect("written");
     let args = [
@@ -406,6 +423,8 @@ fn certificate_args(home: &crate::harness::Home, pair: &crate::authority::Pair) 
         "c.pem",
         "--key-file",
         "k.pem",
+        "--owner",
+        owner,
     ];
     args.iter().map(|text| (*text).to_owned()).collect()
 }
