@@ -36,10 +36,11 @@ mod setup;
 mod uuid;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use posthorn_domain::{Labels, ProfileName, TenantId};
+use posthorn_domain::{Labels, ProfileName, Rate, TenantId};
 use posthorn_engine::Engine;
-use posthorn_listener::Failures;
+use posthorn_listener::{Failures, Table};
 use posthorn_sealing::jwt::Terms;
 use tokio::sync::Mutex;
 
@@ -99,6 +100,8 @@ pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) clients: Clients,
     pub(crate) failures: Arc<Failures>,
+    /// How much each client used of the rate that keys have too (`admission.key_rate`).
+    pub(crate) rates: Table<String>,
     /// One kanaal at a time is changed, so that what two changes do not name both stay.
     pub(crate) changing: Mutex<()>,
 }
@@ -110,13 +113,10 @@ pub async fn router(
     mut options: Options,
     failures: Arc<Failures>,
 ) -> Result<axum::Router, StartError> {
+    dispatch::describe();
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
     engine.catalog().profile(tenant, &options.profile)?;
-    if engine.catalog().topic(tenant, &cloudevent::topic()).is_err() {
-        let description = "CloudEvents that were published as such".to_owned();
-        let labels = Labels::default();
-        engine.put_topic(tenant, cloudevent::topic(), description, Vec::new(), labels).await?;
-    }
+    ensure_cloudevents(&engine, tenant).await?;
     let setup = std::mem::take(&mut options.setup);
     for section in &setup.ignored {
         tracing::warn!(section, "a section of the setup_configuration file means nothing here");
@@ -127,6 +127,22 @@ pub async fn router(
     let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
     let credentials = std::mem::take(&mut options.credentials);
     let clients = Clients::new(credentials, &options.applications, terms);
-    let service = Service { engine, tenant, options, clients, failures, changing: Mutex::new(()) };
+    let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
+    let rates = Table::new(rate, clients.count());
+    let changing = Mutex::new(());
+    let service = Service { engine, tenant, options, clients, failures, rates, changing };
     Ok(dispatch::router(Arc::new(service)))
+}
+
+/// Makes the topic of CloudEvents that are published as such, when it is not there.
+pub(crate) async fn ensure_cloudevents(
+    engine: &Engine,
+    tenant: TenantId,
+) -> posthorn_engine::Result<()> {
+    if engine.catalog().topic(tenant, &cloudevent::topic()).is_err() {
+        let description = "CloudEvents that were published as such".to_owned();
+        let labels = Labels::default();
+        engine.put_topic(tenant, cloudevent::topic(), description, Vec::new(), labels).await?;
+    }
+    Ok(())
 }

@@ -79,6 +79,13 @@ pub fn choose(payload: &Bytes, wanted: Option<&str>) -> Result<Option<(String, B
     }))
 }
 
+/// The size of the largest form.
+pub fn largest(payload: &Bytes) -> Result<usize, NoForms> {
+    let text = std::str::from_utf8(payload).map_err(|_| NoForms)?;
+    let forms: Forms<'_> = serde_json::from_str(text).map_err(|_| NoForms)?;
+    forms.alternatives.iter().map(|form| form.body.get().len()).max().ok_or(NoForms)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,12 +99,14 @@ mod tests {
         let (kind, body) = choose(&payload, Some("text/x")).expect("reads").expect("the second");
         assert_eq!((kind.as_str(), &body[..]), ("text/x", &b"[1]"[..]));
         assert_eq!(choose(&payload, Some("text/y")), Ok(None));
+        assert_eq!(largest(&payload), Ok(plain.len()));
     }
 
     #[test]
     fn what_is_not_a_list_of_forms_is_refused() {
         for text in ["", "{}", "[]", r#"{"alternatives":[]}"#, r#"{"alternatives":[{"body":1}]}"#] {
             assert_eq!(choose(&Bytes::from(text), None), Err(NoForms), "{text}");
+            assert_eq!(largest(&Bytes::from(text)), Err(NoForms), "{text}");
         }
         assert_eq!(choose(&Bytes::from_static(b"\xff"), None), Err(NoForms));
         assert_eq!(encode(&[]), Err(NoForms));

@@ -99,18 +99,17 @@ impl Handle {
     }
 
     fn check(&self, publish: &Publish) -> Result<()> {
-        if publish.payload.len() > self.payload_bytes {
-            return Err(Error::PayloadTooLarge {
-                size: publish.payload.len(),
-                limit: self.payload_bytes,
-            });
+        // A receiver gets one form, so each of them may be as large as a payload.
+        let size = match publish.content_type.as_str() {
+            alternatives::MEDIA_TYPE => alternatives::largest(&publish.payload)
+                .map_err(|e| Error::Event { field: "payload", problem: e.to_string() })?,
+            _ => publish.payload.len(),
+        };
+        if size > self.payload_bytes {
+            return Err(Error::PayloadTooLarge { size, limit: self.payload_bytes });
         }
         check_value(&publish.content_type)
             .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
-        if publish.content_type == alternatives::MEDIA_TYPE {
-            alternatives::choose(&publish.payload, None)
-                .map_err(|e| Error::Event { field: "payload", problem: e.to_string() })?;
-        }
         Event::check_attributes(&publish.attributes)
             .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
     }

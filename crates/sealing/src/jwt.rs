@@ -219,6 +219,9 @@ impl<'a> Parts<'a> {
         #[derive(Deserialize)]
         struct Header {
             alg: String,
+            /// Extensions that must be understood; there is none that we do.
+            #[serde(default, deserialize_with = "present")]
+            crit: bool,
         }
         if token.len() > TOKEN_BYTES_MAX {
             return Err(JwtError::Malformed);
@@ -229,6 +232,9 @@ impl<'a> Parts<'a> {
         if header.alg != "HS256" {
             return Err(JwtError::Algorithm);
         }
+        if header.crit {
+            return Err(JwtError::Malformed);
+        }
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| JwtError::Malformed)?;
         Ok(Self { signed, claims, signature })
     }
@@ -236,6 +242,10 @@ impl<'a> Parts<'a> {
     fn claims(&self) -> Result<ZgwClaims, JwtError> {
         decode(self.claims)
     }
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    serde::de::IgnoredAny::deserialize(deserializer).map(|_| true)
 }
 
 fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, JwtError> {
@@ -291,6 +301,11 @@ mod tests {
         {
             let token = token_of(header, r#"{"client_id":"c"}"#, b"s");
             assert_eq!(verify(&token, b"s", NOW, 0), Err(JwtError::Algorithm), "{header}");
+        }
+        for crit in [r#"["exp"]"#, "[]", "null"] {
+            let header = format!(r#"{{"alg":"HS256","crit":{crit}}}"#);
+            let token = token_of(&header, r#"{"client_id":"c"}"#, b"s");
+            assert_eq!(verify(&token, b"s", NOW, 0), Err(JwtError::Malformed), "{header}");
         }
         let good = sign(b"s", &ZgwClaims::of_client("c", NOW, 60));
         for bad in ["", ".", "..", "a.b.c", &good[1..], &format!("{good}="), &"a".repeat(9_000)] {

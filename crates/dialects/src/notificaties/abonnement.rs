@@ -444,6 +444,13 @@ mod tests {
         assert_eq!(read(json!({}), true), present);
         let changed = read(json!({"kanalen": [], "auth": "Bearer y"}), true);
         assert!(changed.kanalen.is_empty() && changed.auth.is_some() && changed.send_cloudevents);
+        let certificate = CertificateId::from_bytes([7; 16]);
+        let shows = Abonnement { client_certificate: Some(certificate), ..present.clone() };
+        let patched = |document: &Value| {
+            Abonnement::read(document, Some(&shows), true).expect("fine").client_certificate
+        };
+        assert_eq!(patched(&json!({})), Some(certificate));
+        assert_eq!(patched(&json!({"clientCertificate": ""})), None);
         let replaced = read(document(), false);
         assert!(!replaced.send_cloudevents && replaced.cloudevent_filters.is_empty());
     }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use http::{HeaderMap, header};
 use posthorn_domain::Timestamp;
+use posthorn_listener::only;
 use posthorn_sealing::jwt::{self, Refusal, Terms};
 use posthorn_sealing::vault::Secret;
 
@@ -100,21 +101,25 @@ impl Clients {
         Self { secrets, rights, terms }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.secrets.len()
+    }
+
     /// Who asks. Without a valid token, that is an answer of 403 with a code that says why.
     pub(crate) fn authenticate(
         &self,
         headers: &HeaderMap,
         now: Timestamp,
     ) -> Result<Client, Problem> {
-        let mut values = headers.get_all(header::AUTHORIZATION).iter();
-        let value = values.next().and_then(|value| value.to_str().ok());
-        let (Some(value), None) = (value, values.next()) else {
+        let Some(value) = only(headers, &header::AUTHORIZATION) else {
             return Err(Problem::forbidden(
                 "permission_denied",
                 "Send one header Authorization: Bearer with a JWT.",
             ));
         };
-        let Some(token) = value.strip_prefix("Bearer ") else {
+        let scheme = value.split_once(' ').filter(|(name, _)| name.eq_ignore_ascii_case("bearer"));
+        let Some((_, token)) = scheme else {
             return Err(Problem::forbidden(
                 "permission_denied",
                 "The header Authorization must begin with Bearer.",
@@ -213,6 +218,7 @@ mod tests {
             format!("Bearer {}", sign(secret.as_bytes(), &claims))
         };
         let all = ask(&token("all", "s1")).expect("let in");
+        assert!(ask(&token("all", "s1").replace("Bearer", "bearer")).is_ok());
         assert!(all.may(&[Scope::Consume]) && all.may(&[Scope::Publish]));
         let some = ask(&token("some", "s2")).expect("let in");
         assert!(some.may(&[Scope::Publish, Scope::Consume]) && !some.may(&[Scope::Publish]));

@@ -80,36 +80,47 @@ impl CloudEvent {
 
     /// The event. `filtered` are the names that subscriptions filter on: of data with more members
     /// than an event may have attributes, these come first.
-    pub(crate) fn publish(&self, body: &Bytes, filtered: &BTreeSet<String>) -> Publish {
+    pub(crate) fn publish(
+        &self,
+        body: &Bytes,
+        filtered: &BTreeSet<String>,
+    ) -> Result<Publish, Problem> {
+        let attributes = self.attributes(filtered)?;
         let payload = known_members(body);
         let names = fingerprint(&[self.source.as_bytes(), self.id.as_bytes()]);
         let key = format!("cloudevent:{}", Encoding::Hex.encode(&names));
         let key = IdempotencyKey::new(&key).expect("hexadecimal digits are printable");
         let contents = fingerprint(&[&payload]);
-        Publish {
+        Ok(Publish {
             topic: topic(),
             event_type: event_type(&self.kind),
-            attributes: self.attributes(filtered),
+            attributes,
             key: None,
             content_type: CLOUDEVENT.to_owned(),
             payload,
             idempotency: Some(Idempotency { key, fingerprint: contents }),
-        }
+        })
     }
 
     /// The members of its data as attributes. Data that is not an object has none, and what a filter
-    /// asks for that is not there does not count.
-    fn attributes(&self, filtered: &BTreeSet<String>) -> BTreeMap<String, String> {
-        let Some(Value::Object(members)) = &self.data else { return BTreeMap::new() };
+    /// asks for that is not there does not count; so what one asks for and is there must be among them.
+    fn attributes(&self, filtered: &BTreeSet<String>) -> Result<BTreeMap<String, String>, Problem> {
+        let Some(Value::Object(members)) = &self.data else { return Ok(BTreeMap::new()) };
         let fits = |name: &&String| {
             !name.is_empty()
                 && name.len() <= ATTRIBUTE_NAME_BYTES_MAX
                 && !name.chars().any(char::is_control)
         };
         let mut names: Vec<&String> = members.keys().filter(fits).collect();
-        names.sort_by_key(|name| !filtered.contains(&snake(name)));
+        names.sort_by_cached_key(|name| !filtered.contains(&snake(name)));
+        if names.get(ATTRIBUTES_MAX).is_some_and(|name| filtered.contains(&snake(name))) {
+            let reason = format!(
+                "Abonnementen filter on more than {ATTRIBUTES_MAX} of its members; send fewer."
+            );
+            return Err(Problem::field("data", "max_length", reason));
+        }
         names.truncate(ATTRIBUTES_MAX);
-        names.into_iter().map(|name| (name.clone(), attribute(&members[name]))).collect()
+        Ok(names.into_iter().map(|name| (name.clone(), attribute(&members[name]))).collect())
     }
 }
 
@@ -204,7 +215,7 @@ mod tests {
     fn published(document: &Value, filtered: &[&str]) -> Publish {
         let filtered = filtered.iter().map(|name| (*name).to_owned()).collect();
         let event = CloudEvent::read(document).expect("fine");
-        event.publish(&Bytes::from(document.to_string()), &filtered)
+        event.publish(&Bytes::from(document.to_string()), &filtered).expect("not too many")
     }
 
     #[test]
@@ -231,6 +242,12 @@ mod tests {
         let event = published(&document, &["k199"]);
         assert_eq!(event.attributes.len(), ATTRIBUTES_MAX);
         assert!(event.attributes.contains_key("k199"));
+        let names = |count: usize| (0..count).map(|n| format!("k{n:03}")).collect();
+        let event = CloudEvent::read(&document).expect("fine");
+        assert!(event.attributes(&names(ATTRIBUTES_MAX)).is_ok());
+        let problem = event.attributes(&names(ATTRIBUTES_MAX + 1)).expect_err("one is left out");
+        assert_eq!(problem.faults.expect("one")[0].name, "data");
+        let event = published(&document, &["k199"]);
         assert!(posthorn_domain::Event::check_attributes(&event.attributes).is_ok());
     }
 

@@ -1,6 +1,7 @@
 //! From a request to its handler, and from what the handler says to a response.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -8,7 +9,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use posthorn_listener::{BodyError, Peer, body};
+use posthorn_listener::{BodyError, Peer, body, only};
 use serde_json::Value;
 
 use super::access::{Client, Scope, missing};
@@ -23,6 +24,9 @@ pub(crate) type Answer = Result<Response, Problem>;
 const EITHER: &[Scope] = &[Scope::Publish, Scope::Consume];
 const PUBLISH: &[Scope] = &[Scope::Publish];
 const CONSUME: &[Scope] = &[Scope::Consume];
+
+/// Requests answered, by `dialect`, `operation` and `class`.
+const REQUESTS: &str = "posthorn_dialect_requests_total";
 
 /// The version of the API, in every response.
 const VERSION: (&str, &str) = ("api-version", "1.0.0");
@@ -50,6 +54,7 @@ async fn serve(service: Arc<Service>, request: Request<Body>) -> Response {
     let site = site(&service, &request);
     let instance = Uuid::random(|| service.engine.dice());
     let head = request.method() == Method::HEAD;
+    let operation = operation(&service, &request);
     let answer = route(Arc::clone(&service), &site, request).await;
     let mut response = answer.unwrap_or_else(|problem| {
         tracing::debug!(%instance, status = problem.status.as_u16(), code = problem.code,
@@ -60,7 +65,36 @@ async fn serve(service: Arc<Service>, request: Request<Body>) -> Response {
     if head {
         *response.body_mut() = Body::empty();
     }
+    count(operation, response.status());
     response
+}
+
+/// What is asked for, for those who count: a few fixed names, whatever clients send.
+fn operation(service: &Service, request: &Request<Body>) -> &'static str {
+    let path = request.uri().path().get(service.options.prefix.len()..).unwrap_or_default();
+    let names = ["kanaal", "abonnement", "notificaties", "cloudevents", "callbacks"];
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    names.into_iter().find(|name| *name == first).unwrap_or("other")
+}
+
+/// Tells the recorder what is counted here.
+pub(super) fn describe() {
+    metrics::describe_counter!(
+        REQUESTS,
+        "Requests in other systems' dialects, by dialect, operation and class"
+    );
+}
+
+fn count(operation: &'static str, status: StatusCode) {
+    let class = match status.as_u16() {
+        500.. => "5xx",
+        400.. => "4xx",
+        _ => "2xx",
+    };
+    metrics::counter!(
+        REQUESTS, "dialect" => "notificaties", "operation" => operation, "class" => class
+    )
+    .increment(1);
 }
 
 /// Scheme and authority by which the client knows us.
@@ -172,10 +206,14 @@ fn enter(
                 Ok(()) => problem,
                 Err(wait) => Problem::throttled(
                     "Too many requests without a valid token came from this address.",
-                    u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX),
+                    seconds(wait),
                 ),
             }
         })?;
+    service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
+        let detail = "This client sends more requests than it may (admission.key_rate).";
+        Problem::throttled(detail, seconds(wait))
+    })?;
     if !client.may(scopes) {
         return Err(missing(scopes));
     }
@@ -183,6 +221,10 @@ fn enter(
         return Err(Problem::not_acceptable(answers));
     }
     Ok(Call { service: Arc::clone(service), client, base, parts, body })
+}
+
+fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)
 }
 
 /// Whether the client takes an answer of this type.
@@ -237,7 +279,7 @@ impl Call {
 
     async fn bytes(&mut self, kind: &str) -> Result<Bytes, Problem> {
         let headers = &self.parts.headers;
-        let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let said = only(headers, &header::CONTENT_TYPE);
         if !is_kind(said.unwrap_or_default(), kind) {
             let said = said.unwrap_or_default();
             let detail =

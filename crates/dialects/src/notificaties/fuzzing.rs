@@ -37,7 +37,7 @@ pub fn message(body: &[u8]) -> Option<Publish> {
 pub fn cloudevent(body: &[u8]) -> Option<Publish> {
     let document = document::read(body).ok()?;
     let event = CloudEvent::read(&document).ok()?;
-    Some(event.publish(&Bytes::copy_from_slice(body), &BTreeSet::new()))
+    event.publish(&Bytes::copy_from_slice(body), &BTreeSet::new()).ok()
 }
 
 /// What an abonnement wants, what it changes in its policy, and how it is shown.

@@ -270,6 +270,10 @@ pub(super) async fn publish(mut call: Call) -> Answer {
     let service = &call.service;
     let now = service.engine.now();
     let refuse = |faults| Ok(json(StatusCode::BAD_REQUEST, &bare(faults)));
+    let limit = service.engine.payload_bytes();
+    if body.len() > limit {
+        return Err(Problem::too_large(limit));
+    }
     let message = match Notificatie::read(&document, now, service.options.leeway) {
         Ok(message) => message,
         Err(faults) => return refuse(&faults),
@@ -296,6 +300,9 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         Ok(published) => log_received(&message, &call, &published),
         // Deleted since we looked.
         Err(Error::UnknownTopic(_)) => return refuse(&[unknown_kanaal(&message.kanaal)]),
+        Err(Error::PayloadTooLarge { size, limit }) => {
+            return Err(Problem::too_large_as_cloudevent(size, limit));
+        }
         Err(other) => return Err(other.into()),
     }
     Ok(plain(StatusCode::CREATED, JSON, body))
@@ -338,8 +345,10 @@ pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
     let service = &call.service;
     let event = CloudEvent::read(&document)?;
     let filtered = filtered_names(&service.engine, service.tenant);
-    let publish = event.publish(&body, &filtered);
+    let publish = event.publish(&body, &filtered)?;
     let echo = publish.payload.clone();
+    // Somebody may have deleted the topic natively.
+    super::ensure_cloudevents(&service.engine, service.tenant).await?;
     match service.engine.publish(service.tenant, publish).await {
         Ok(published) => info!(event = %published.id, deliveries = published.deliveries,
             repeated = published.duplicate, client_id = call.client.id, "cloudevent_received"),

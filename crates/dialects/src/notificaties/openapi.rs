@@ -127,11 +127,15 @@ fn operation(
         (403, "Fout", "Not allowed."),
         (404, "Fout", "Not there."),
         (406, "Fout", "Not in the type that was asked for."),
+        (409, "Fout", "Changed by others at the same time."),
         (415, "Fout", "The body is of the wrong type."),
         (429, "Fout", "Too many requests."),
         (503, "Fout", "Not now."),
     ];
     for (status, schema, description) in problems {
+        if status == 409 && !id.ends_with("update") {
+            continue;
+        }
         if status == 404
             && !id.ends_with("read")
             && !id.ends_with("update")

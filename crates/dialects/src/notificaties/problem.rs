@@ -138,6 +138,15 @@ impl Problem {
         Self::new(status, "RequestTooLarge", "request_too_large", "Request too large.", detail)
     }
 
+    /// The body is not too large, but what it becomes beside it is.
+    pub(crate) fn too_large_as_cloudevent(size: usize, limit: usize) -> Self {
+        let detail = format!(
+            "As a CloudEvent the message has {size} bytes, and at most {limit} are allowed; make it \
+             smaller, or leave out its source."
+        );
+        Self { detail, ..Self::too_large(limit) }
+    }
+
     pub(crate) fn too_slow() -> Self {
         let detail = "The body did not arrive in time.";
         let status = StatusCode::REQUEST_TIMEOUT;

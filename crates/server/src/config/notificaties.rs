@@ -103,6 +103,17 @@ pub(super) fn build(
         Some(file) => read_setup(check, file),
         None => Setup::default(),
     };
+    for credential in &setup.credentials {
+        let twice = |other: &Credential| other.identifier == credential.identifier;
+        let count = setup.credentials.iter().filter(|other| twice(other)).count();
+        if credentials.iter().any(twice) || count > 1 {
+            let text = format!(
+                "`{}` has credentials twice, here or in {SECTION}.credentials; keep one of them",
+                credential.identifier
+            );
+            check.refuse(&key("setup_configuration"), text);
+        }
+    }
     let known = credentials.iter().chain(&setup.credentials);
     let known: Vec<&str> = known.map(|credential| credential.identifier.as_str()).collect();
     let applications = applications(check, &raw.applications, &known);

@@ -5,7 +5,7 @@ use std::process::Command;
 use posthorn_sealing::jwt::{ZgwClaims, sign};
 use serde_json::{Value, json};
 
-use crate::harness::{assert_exit, assert_says, posthorn};
+use crate::harness::{assert_exit, assert_says, eventually, posthorn};
 use crate::notificaties_world::{
     AUTH, Receiver, ask, get, home, home_with, kanaal, message, now, publish, send, stats, token,
 };
@@ -271,4 +271,54 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
     assert_exit(&output, 0);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("secret-of-both") && text.contains("file:consumer.txt"), "{text}");
+}
+
+#[test]
+fn a_client_may_send_so_many_requests_a_second_and_requests_are_counted() {
+    let mut home = home();
+    let file = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&file).expect("there");
+    let slow = text.replace("disk_refuse: 100}", "disk_refuse: 100, key_rate: 1}");
+    assert_ne!(text, slow);
+    std::fs::write(&file, slow).expect("written");
+    let server = home.serve();
+    let told = eventually("a refusal", || {
+        Some(get(&server, "/kanaal")).filter(|reply| reply.status == 429)
+    });
+    assert_eq!(told.header("content-type"), Some("application/problem+json"));
+    assert!(told.header("retry-after").is_some() && told.json()["code"] == "throttled");
+    // Others have a rate of their own.
+    ask(&server, "publisher", "GET", "/kanaal", &Value::Null).expect(200);
+    let metrics = send(&server.url, "GET", "/metrics", &[], b"").expect(200).body;
+    let counted = |class: &str| {
+        let mut lines =
+            metrics.lines().filter(|l| l.starts_with("posthorn_dialect_requests_total"));
+        lines.any(|line| {
+            ["notificaties", "kanaal", class]
+                .iter()
+                .all(|text| line.contains(&format!("\"{text}\"")))
+        })
+    };
+    assert!(counted("2xx") && counted("4xx"), "{metrics}");
+}
+
+#[test]
+fn the_largest_message_may_have_a_source_too() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let mut sent = message("zaken", &json!({}));
+    for n in 0..10 {
+        sent["kenmerken"][format!("k{n}")] = json!("v".repeat(1_000));
+    }
+    sent["source"] = json!("oz");
+    // With its CloudEvent it is larger than a payload may be; each of the two is not.
+    sent["extra"] = json!("x".repeat(250_000));
+    assert!(sent.to_string().len() < 256 * 1_024);
+    publish(&server, &sent).expect(201);
+    sent["extra"] = json!("x".repeat(255_000));
+    assert!(sent.to_string().len() > 256 * 1_024);
+    let reply = publish(&server, &sent).expect(413);
+    assert!(reply.body.contains("262144"), "{}", reply.body);
+    assert_eq!(stats(&server)["events"], 1);
 }

@@ -152,6 +152,11 @@ fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
     start_fails(&home, None, &["setup.yaml", "items.0.auth", "CALLBACK_AUTH"]);
     write_setup(&home, &receiver, "unknown", 2);
     start_fails(&home, Some(AUTH), &[UUID, "no kanaal with the name unknown"]);
+    let file = home.path().join("setup.yaml");
+    write_setup(&home, &receiver, "zaken", 2);
+    let text = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, text.replace("identifier: extra", "identifier: both")).expect("written");
+    start_fails(&home, Some(AUTH), &["setup_configuration", "`both` has credentials twice"]);
     write_setup(&home, &receiver, "zaken", 1_000);
     start_fails(&home, Some(AUTH), &["notification_delivery_max_retries", "up to 999"]);
     // Waits that come from no settings are not overwritten.

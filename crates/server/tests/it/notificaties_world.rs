@@ -20,7 +20,7 @@ pub(crate) const AUTH: &str = "Bearer callback-secret";
 const CONFIG: &str = "
 server: {listen: '127.0.0.1:0', body: 300KiB}
 egress: {allow: [127.0.0.0/8]}
-admission: {disk_warn: 100, disk_refuse: 100}
+admission: {tests: 1000, disk_warn: 100, disk_refuse: 100}
 engine: {drain: 2s}
 profiles:
   nrc:
