@@ -1,7 +1,6 @@
 //! From a request to its handler, and from what the handler says to a response.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use super::access::{Client, Scope, missing};
 use super::notificatie::{CLOUDEVENT, JSON};
-use super::problem::{PROBLEM, Problem, plain};
+use super::problem::{PROBLEM, Problem, plain, seconds};
 use super::uuid::Uuid;
 use super::{Service, handlers, openapi};
 use crate::document;
@@ -221,10 +220,6 @@ fn enter(
         return Err(Problem::not_acceptable(answers));
     }
     Ok(Call { service: Arc::clone(service), client, base, parts, body })
-}
-
-fn seconds(wait: Duration) -> u32 {
-    u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)
 }
 
 /// Whether the client takes an answer of this type.

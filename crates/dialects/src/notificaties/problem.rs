@@ -1,5 +1,7 @@
 //! What is said when something is wrong: the problem documents that clients of the ZGW APIs read.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -210,6 +212,11 @@ impl Problem {
     }
 }
 
+/// A wait in whole seconds, as `Retry-After` says it; never too short.
+pub(crate) fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1)
+}
+
 /// A response with a body.
 pub(crate) fn plain(
     status: StatusCode,
@@ -270,10 +277,7 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
             Error::NotFound(_) => Self::not_found(),
-            Error::TooMany { what, wait } => {
-                let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
-                Self::throttled(what, seconds)
-            }
+            Error::TooMany { what, wait } => Self::throttled(what, seconds(wait)),
             Error::Busy(_) | Error::Store(_) => {
                 tracing::warn!(%error, "a request could not be served");
                 Self::unavailable("The server cannot do this right now; try again.")
