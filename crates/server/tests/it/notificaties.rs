@@ -1,7 +1,7 @@
 //! Kanalen and abonnementen of the Notificaties API, as clients of Open Notificaties meet them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::caller::Reply;
 use crate::harness::eventually;
 use crate::notificaties_world::{
     AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
-    refused, token,
+    refused, send, token,
 };
 
 #[test]
@@ -452,4 +452,40 @@ fn topics_of_others_are_not_kanalen() {
     let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH,
         "kanalen": [{"naam": "orders"}]});
     refused(ask(&server, "consumer", "POST", "/abonnement", &body), "naam", "kanaal_naam");
+}
+
+#[test]
+fn a_change_that_always_finds_others_in_its_way_is_a_conflict() {
+    let mut home = home();
+    let server = home.serve();
+    // Whenever the callback is asked, the subscription is changed natively before it answers.
+    let target: Arc<OnceLock<(String, String, String)>> = Arc::default();
+    let (known, asked) = (Arc::clone(&target), AtomicUsize::new(0));
+    let receiver = Receiver::scripted(move |seen| {
+        if seen.header("authorization") != Some(AUTH) {
+            return 401;
+        }
+        let Some((url, key, path)) = known.get() else { return 204 };
+        let headers = [
+            ("authorization", key.as_str()),
+            ("posthorn-tenant", "gemeente"),
+            ("content-type", "application/json"),
+        ];
+        let body = json!({"description": asked.fetch_add(1, Ordering::SeqCst).to_string()});
+        let reply = send(url, "PATCH", path, &headers, body.to_string().as_bytes());
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        204
+    });
+    let path = path_of(&abonnement(&server, &receiver, &json!([])));
+    let before = get(&server, &path).expect(200).json();
+    let list = server.ask(&["subscriptions", "list", "--tenant", "gemeente"]);
+    let id = list["items"][0]["id"].as_str().expect("an id").to_owned();
+    let native = format!("/v1/subscriptions/{id}");
+    let key = format!("Bearer {}", server.key);
+    target.set((server.url.clone(), key, native)).expect("only once");
+    let reply = ask(&server, "consumer", "PATCH", &path, &json!({"sendCloudevents": true}));
+    let problem = reply.expect(409);
+    assert_eq!(problem.header("content-type"), Some("application/problem+json"));
+    assert_eq!(problem.json()["code"], "conflict");
+    assert_eq!(get(&server, &path).expect(200).json(), before);
 }
