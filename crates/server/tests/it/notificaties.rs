@@ -337,9 +337,8 @@ fn urls_are_those_the_operator_says() {
     let server = home.serve();
     let token = token("both");
     let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
-    let send = |method: &str, path: &str, body: &[u8]| {
-        crate::notificaties_world::send(&server.url, method, path, &headers, body)
-    };
+    let send =
+        |method: &str, path: &str, body: &[u8]| send(&server.url, method, path, &headers, body);
     let made = send("POST", "/nrc/api/v1/kanaal", br#"{"naam":"zaken"}"#).expect(201);
     let location = made.header("location").expect("a location").to_owned();
     let begin = "https://nrc.gemeente.nl/nrc/api/v1/kanaal/";
