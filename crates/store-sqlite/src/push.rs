@@ -42,10 +42,6 @@ impl PushStore for SqliteStore {
         self.write(rows(batch.len()), move |writer| write::clear(&writer.conn, &batch)).await
     }
 
-    async fn touch_agents(&self, seen: Vec<(AgentId, Timestamp)>) -> Result<()> {
-        self.write(rows(seen.len()), move |writer| write::touch(&writer.conn, &seen)).await
-    }
-
     async fn drop_agents(&self, agents: Vec<AgentId>) -> Result<Vec<bool>> {
         self.write(rows(agents.len()), move |writer| write::drop_all(&writer.conn, &agents)).await
     }

@@ -43,18 +43,16 @@ pub trait PushStore: Send + Sync + 'static {
     async fn agents(&self, asks: Vec<AgentId>) -> Result<Vec<Option<Agent>>>;
 
     /// Writes down that agents are connected to a node, each only when `at` is later than the
-    /// `connected_at` on record; the one that was there before is told in the reply. The same node
-    /// with the same `at` again is a repeat and succeeds. An agent that does not exist is not made.
+    /// `connected_at` on record; the node that was there before is told in the reply. With an equal
+    /// `at` it is the same connection once more, a repeat or a renewal, and succeeds when the record
+    /// has the same node or none: so a node that was taken off by mistake is put back. `seen_at` moves
+    /// to `seen`, never back. An agent that does not exist is not made.
     async fn connect_agents(&self, batch: Vec<Connect>) -> Result<Vec<Connected>>;
 
     /// Takes the node off the record, only where it is still this node with this `connected_at`.
     /// `connected_at` stays, so that an older connection cannot come back. Replies whether there was
     /// something to take off.
     async fn clear_nodes(&self, batch: Vec<ClearNode>) -> Result<Vec<bool>>;
-
-    /// Says that agents are still connected, so that they do not count as stale. `seen_at` only ever
-    /// moves forward; agents that do not exist are passed over.
-    async fn touch_agents(&self, seen: Vec<(AgentId, Timestamp)>) -> Result<()>;
 
     /// Removes agents with their channels and messages. Replies whether there was one. An id may come
     /// back to life by [`PushStore::register_channels`], without anything of its former life.
@@ -127,7 +125,7 @@ pub struct Router {
     pub connected_at: Timestamp,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it connected last, or was last said to be connected.
+    /// When it was last known to be connected. Who is not seen for long is stale.
     pub seen_at: Timestamp,
 }
 
@@ -176,8 +174,10 @@ pub struct Connect {
     pub agent: AgentId,
     /// To which node.
     pub node: String,
-    /// When.
+    /// When the connection was made.
     pub at: Timestamp,
+    /// When it was last known to be there: the same moment, or later for a renewal.
+    pub seen: Timestamp,
 }
 
 /// What became of a connection.

@@ -35,12 +35,10 @@ pub(crate) const COUNT: &str = concat!(
 );
 
 pub(crate) const CONNECT: &str = "update push_agent set node = ?2, connected_at = ?3, \
-    seen_at = max(seen_at, ?3) where no = ?1";
+    seen_at = max(seen_at, ?4) where no = ?1";
 
 pub(crate) const CLEAR: &str =
     "update push_agent set node = null where id = ?1 and node = ?2 and connected_at = ?3";
-
-pub(crate) const TOUCH: &str = "update push_agent set seen_at = ?2 where id = ?1 and seen_at < ?2";
 
 pub(crate) const BIRTH: &str = "insert into push_agent (id, node, connected_at, created_at, \
     seen_at) values (?1, ?2, ?3, ?4, max(?3, ?4)) on conflict (id) do nothing";
@@ -107,7 +105,7 @@ mod tests {
     #[test]
     fn agents_and_channels_are_searched_by_key() {
         let conn = database();
-        for sql in [AGENT, CLEAR, TOUCH] {
+        for sql in [AGENT, CLEAR] {
             check(&conn, sql, &["push_agent USING INDEX sqlite_autoindex_push_agent_1 (id=?)"]);
         }
         check(&conn, CHANNEL, &["push_channel USING PRIMARY KEY (agent=? AND id=?)"]);

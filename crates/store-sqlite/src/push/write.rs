@@ -17,14 +17,15 @@ pub(super) fn connect(conn: &Connection, batch: &[Connect]) -> Result<Vec<Connec
         let Some((no, mut router)) = read::find(conn, item.agent)? else {
             return Ok(Connected::Unknown);
         };
-        let repeat = router.connected_at == item.at && router.node.as_ref() == Some(&item.node);
-        if router.connected_at >= item.at && !repeat {
+        let free = router.node.as_ref().is_none_or(|node| *node == item.node);
+        if router.connected_at > item.at || (router.connected_at == item.at && !free) {
             return Ok(Connected::Superseded { router });
         }
-        update.execute(params![no, item.node, item.at.as_millis()])?;
+        let (at, seen) = (item.at.as_millis(), item.seen.as_millis());
+        update.execute(params![no, item.node, at, seen])?;
         let before = router.node.replace(item.node.clone());
         router.connected_at = item.at;
-        router.seen_at = router.seen_at.max(item.at);
+        router.seen_at = router.seen_at.max(item.seen);
         let channels = read::channels(conn, no)?;
         Ok(Connected::Here { agent: Agent { id: item.agent, router, channels }, before })
     };
@@ -38,14 +39,6 @@ pub(super) fn clear(conn: &Connection, batch: &[ClearNode]) -> Result<Vec<bool>,
         Ok(update.execute(params![item.agent.as_bytes(), item.node, connected_at])? > 0)
     };
     batch.iter().map(&mut one).collect()
-}
-
-pub(super) fn touch(conn: &Connection, seen: &[(AgentId, Timestamp)]) -> Result<(), Failure> {
-    let mut update = conn.prepare_cached(sql::TOUCH)?;
-    for (agent, at) in seen {
-        update.execute(params![agent.as_bytes(), at.as_millis()])?;
-    }
-    Ok(())
 }
 
 pub(super) fn drop_all(conn: &Connection, agents: &[AgentId]) -> Result<Vec<bool>, Failure> {

@@ -147,7 +147,18 @@ pub fn further(agent: AgentId, channel: ChannelId) -> Register {
 
 /// Connects one agent.
 pub async fn connect(store: &dyn PushStore, agent: AgentId, node: &str, millis: i64) -> Connected {
-    let batch = vec![Connect { agent, node: node.to_owned(), at: at(millis) }];
+    renew(store, agent, node, millis, millis).await
+}
+
+/// Connects one agent, or says that it is still connected.
+pub async fn renew(
+    store: &dyn PushStore,
+    agent: AgentId,
+    node: &str,
+    millis: i64,
+    seen: i64,
+) -> Connected {
+    let batch = vec![Connect { agent, node: node.to_owned(), at: at(millis), seen: at(seen) }];
     store.connect_agents(batch).await.expect("connect").remove(0)
 }
 
@@ -200,6 +211,7 @@ macro_rules! push_conformance_suite {
                 unknown_agents_are_not_made_by_connecting
                 clearing_needs_node_and_time
                 cleared_agent_keeps_its_time
+                renewed_connection_is_put_back
                 seen_only_moves_forward
                 dropped_agent_is_gone_with_everything
                 batches_answer_in_order

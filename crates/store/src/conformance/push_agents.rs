@@ -5,7 +5,7 @@ use posthorn_domain::ChannelId;
 use super::builders::at;
 use super::push::{
     NODE, OTHER, PushFixture, Scene, agent_id, channel_id, clear, connect, further, look, newcomer,
-    register, store_all, stored,
+    register, renew, store_all, stored,
 };
 use crate::push::{
     Agent, Birth, Channel, Connect, Connected, Kept, Register, Registered, RouteAsk, Router,
@@ -22,8 +22,6 @@ pub async fn unknown_agents_are_not_there(fixture: &dyn PushFixture) {
     assert_eq!(scene.store.count_messages(vec![agent], at(0)).await.expect("count"), [0]);
     assert!(!clear(&*scene.store, agent, NODE, 0).await);
     assert_eq!(scene.store.drop_agents(vec![agent]).await.expect("drop"), [false]);
-    scene.store.touch_agents(vec![(agent, at(5))]).await.expect("touch");
-    assert_eq!(look(&*scene.store, agent).await, None);
 }
 
 /// The first channel makes the agent, with its connection.
@@ -131,26 +129,43 @@ pub async fn cleared_agent_keeps_its_time(fixture: &dyn PushFixture) {
     assert!(clear(&*scene.store, scene.agent, NODE, 10).await);
     let router = scene.look().await.router;
     assert_eq!((router.connected_at, router.seen_at), (at(10), at(10)));
-    for millis in [9, 10] {
-        let reply = connect(&*scene.store, scene.agent, OTHER, millis).await;
-        assert!(matches!(reply, Connected::Superseded { .. }), "{reply:?}");
-    }
+    let reply = connect(&*scene.store, scene.agent, OTHER, 9).await;
+    assert_eq!(reply, Connected::Superseded { router });
+    assert_eq!(scene.look().await.router.node, None);
     let reply = connect(&*scene.store, scene.agent, OTHER, 11).await;
     assert!(matches!(reply, Connected::Here { before: None, .. }), "{reply:?}");
 }
 
-/// `seen_at` moves forward, by touching and by connecting, and never back.
+/// A living connection whose node was taken off comes back with its renewal, unless there is a later
+/// one.
+pub async fn renewed_connection_is_put_back(fixture: &dyn PushFixture) {
+    let scene = Scene::new(fixture).await;
+    connect(&*scene.store, scene.agent, NODE, 10).await;
+    assert!(clear(&*scene.store, scene.agent, NODE, 10).await);
+    let reply = renew(&*scene.store, scene.agent, NODE, 10, 70).await;
+    let Connected::Here { agent, before: None } = reply else { panic!("here, not {reply:?}") };
+    let router = scene.look().await.router;
+    assert_eq!(agent.router, router);
+    assert_eq!((router.node.as_deref(), router.connected_at), (Some(NODE), at(10)));
+    assert_eq!(router.seen_at, at(70));
+
+    connect(&*scene.store, scene.agent, OTHER, 80).await;
+    assert!(clear(&*scene.store, scene.agent, OTHER, 80).await);
+    let before = scene.look().await.router;
+    let reply = renew(&*scene.store, scene.agent, NODE, 10, 90).await;
+    assert_eq!(reply, Connected::Superseded { router: before.clone() });
+    assert_eq!(scene.look().await.router, before, "not even seen");
+}
+
+/// `seen_at` moves forward, with every connection and renewal, and never back.
 pub async fn seen_only_moves_forward(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
-    let touches = vec![(scene.agent, at(30)), (agent_id(), at(99)), (scene.agent, at(20))];
-    scene.store.touch_agents(touches).await.expect("touch");
-    assert_eq!(scene.look().await.router.seen_at, at(30));
-    assert_eq!(scene.look().await.router.connected_at, at(0));
-    connect(&*scene.store, scene.agent, NODE, 10).await;
-    assert_eq!(scene.look().await.router.seen_at, at(30));
-    connect(&*scene.store, scene.agent, NODE, 40).await;
-    scene.store.touch_agents(vec![(scene.agent, at(35))]).await.expect("touch");
-    assert_eq!(scene.look().await.router.seen_at, at(40));
+    for (made, seen, expected) in [(10, 30, 30), (10, 20, 30), (15, 15, 30), (40, 40, 40)] {
+        let reply = renew(&*scene.store, scene.agent, NODE, made, seen).await;
+        let Connected::Here { agent, .. } = reply else { panic!("here, not {reply:?}") };
+        assert_eq!(agent.router, scene.look().await.router);
+        assert_eq!((agent.router.connected_at, agent.router.seen_at), (at(made), at(expected)));
+    }
 }
 
 /// A dropped agent leaves nothing, even when its id is used again.
@@ -186,6 +201,7 @@ pub async fn batches_answer_in_order(fixture: &dyn PushFixture) {
         agent,
         node: OTHER.to_owned(),
         at: at(millis),
+        seen: at(millis),
     });
     let replies = store.connect_agents(connects.to_vec()).await.expect("connect");
     let Connected::Superseded { router } = &replies[0] else { panic!("{replies:?}") };
@@ -207,6 +223,7 @@ pub async fn one_agent_twice_in_a_batch(fixture: &dyn PushFixture) {
         agent: scene.agent,
         node: node.to_owned(),
         at: at(millis),
+        seen: at(millis),
     });
     let replies = scene.store.connect_agents(batch.to_vec()).await.expect("connect");
     assert!(matches!(replies[0], Connected::Here { .. }), "{replies:?}");
@@ -232,7 +249,6 @@ pub async fn empty_batches_are_fine(fixture: &dyn PushFixture) {
     assert!(store.agents(vec![]).await.expect("agents").is_empty());
     assert!(store.connect_agents(vec![]).await.expect("connect").is_empty());
     assert!(store.clear_nodes(vec![]).await.expect("clear").is_empty());
-    store.touch_agents(vec![]).await.expect("touch");
     assert!(store.drop_agents(vec![]).await.expect("drop").is_empty());
     assert!(store.register_channels(vec![]).await.expect("register").is_empty());
     assert!(store.unregister_channels(vec![]).await.expect("unregister").is_empty());

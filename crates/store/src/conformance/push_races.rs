@@ -11,7 +11,7 @@ use super::push::{
     NODE, OTHER, PushFixture, Scene, channel_id, clear, connect, further, look, message, newcomer,
     read, register, store_all, stored,
 };
-use crate::push::{Birth, Connected, Kept, PushStore, Register, Registered};
+use crate::push::{Birth, Connect, Connected, Kept, PushStore, Register, Registered};
 
 /// How many senders.
 const SENDERS: usize = 250;
@@ -106,8 +106,13 @@ pub async fn batches_over_the_same_agents_do_not_block_each_other(fixture: &dyn 
                     let acked = store.ack_messages(acks).await.expect("ack");
                     assert!(acked.iter().all(|acked| *acked));
                 }
-                let seen = agents.iter().map(|(agent, _)| (*agent, at(1))).collect();
-                store.touch_agents(seen).await.expect("touch");
+                let connects = agents.iter().map(|(agent, _)| Connect {
+                    agent: *agent,
+                    node: NODE.to_owned(),
+                    at: at(0),
+                    seen: at(1),
+                });
+                store.connect_agents(connects.collect()).await.expect("connect");
             }
         }));
     }

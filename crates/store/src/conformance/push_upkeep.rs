@@ -3,7 +3,9 @@
 use posthorn_domain::{AgentId, MessageId, PushMessage};
 
 use super::builders::at;
-use super::push::{NODE, PushFixture, Scene, connect, look, message, newcomer, store_all, stored};
+use super::push::{
+    NODE, PushFixture, Scene, connect, look, message, newcomer, renew, store_all, stored,
+};
 use crate::push::Bite;
 
 /// Expired messages go, a few at a time; others stay.
@@ -63,16 +65,16 @@ pub async fn stale_agents_go_in_bites(fixture: &dyn PushFixture) {
     assert!(look(&*store, agents[4].0).await.is_some(), "seen at the limit");
 }
 
-/// Who connected or was said to be connected is not stale.
+/// Who connected or renewed its connection is not stale.
 pub async fn seen_agents_stay(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
-    let (touched, _) = newcomer(&*scene.store, at(0)).await;
+    let (renewed, _) = newcomer(&*scene.store, at(0)).await;
     let (stale, _) = newcomer(&*scene.store, at(0)).await;
     connect(&*scene.store, scene.agent, NODE, 100).await;
-    scene.store.touch_agents(vec![(touched, at(100))]).await.expect("touch");
+    renew(&*scene.store, renewed, NODE, 0, 100).await;
     let bite = scene.store.expire_agents(at(100), 10).await.expect("expire");
     assert_eq!(bite, Bite { removed: 1, more: false });
-    let found = scene.store.agents(vec![scene.agent, touched, stale]).await.expect("agents");
+    let found = scene.store.agents(vec![scene.agent, renewed, stale]).await.expect("agents");
     let there: Vec<bool> = found.iter().map(Option::is_some).collect();
     assert_eq!(there, [true, true, false]);
 }

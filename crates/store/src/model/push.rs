@@ -44,13 +44,13 @@ impl State {
         let Some(stored) = self.agents.get_mut(&connect.agent) else { return Connected::Unknown };
         let router = &mut stored.router;
         let before = router.node.clone();
-        let repeat = router.connected_at == connect.at && before.as_ref() == Some(&connect.node);
-        if router.connected_at >= connect.at && !repeat {
+        let free = before.as_ref().is_none_or(|node| *node == connect.node);
+        if router.connected_at > connect.at || (router.connected_at == connect.at && !free) {
             return Connected::Superseded { router: router.clone() };
         }
         router.node = Some(connect.node);
         router.connected_at = connect.at;
-        router.seen_at = router.seen_at.max(connect.at);
+        router.seen_at = router.seen_at.max(connect.seen);
         Connected::Here { agent: stored.agent(connect.agent), before }
     }
 
@@ -195,16 +195,6 @@ impl PushStore for ModelStore {
     async fn clear_nodes(&self, batch: Vec<ClearNode>) -> Result<Vec<bool>> {
         let mut state = self.shared.push.lock();
         Ok(batch.iter().map(|clear| state.clear(clear)).collect())
-    }
-
-    async fn touch_agents(&self, seen: Vec<(AgentId, Timestamp)>) -> Result<()> {
-        let mut state = self.shared.push.lock();
-        for (agent, at) in seen {
-            if let Some(stored) = state.agents.get_mut(&agent) {
-                stored.router.seen_at = stored.router.seen_at.max(at);
-            }
-        }
-        Ok(())
     }
 
     async fn drop_agents(&self, agents: Vec<AgentId>) -> Result<Vec<bool>> {
