@@ -4,6 +4,7 @@ mod address;
 mod dialects;
 mod documents;
 mod keys;
+mod notificaties;
 mod publish;
 mod response;
 mod signatures;
@@ -24,7 +25,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -96,6 +97,12 @@ pub const TARGETS: [Target; 18] = [
         what: "the query of an EFGS callback",
         run: dialects::callback_target,
         words: dialects::WORDS,
+    },
+    Target {
+        name: "notificaties",
+        what: "a body of the Notificaties API",
+        run: notificaties::check,
+        words: notificaties::WORDS,
     },
     Target {
         name: "response",

@@ -55,6 +55,7 @@ targets! {
     filters_and_policies_hold "documents";
     published_events_hold "publish";
     callback_targets_hold "callback-target";
+    notifications_and_subscriptions_hold "notificaties";
     answers_hold "response";
 }
 
