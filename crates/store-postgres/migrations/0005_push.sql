@@ -25,7 +25,7 @@ create table push_channel (
 -- Never gives a number twice; readers go on after the last one they saw.
 create sequence push_seq as bigint;
 
--- One table, not one for each month or day: see docs/adr/0012-messages-of-web-push.md.
+-- One table, not one for each month or day: see docs/adr/0015-messages-of-web-push.md.
 create table push_message (
     agent uuid not null,
     seq bigint not null,

@@ -1,10 +1,11 @@
 //! Web Push: agents, channels and messages for several nodes.
 //!
 //! # Theory of operation
-//! The row of an agent is its lock. A write is one round trip: take hold of all agents of the batch,
-//! in order of id (`push_lock.sql`), then the statements that judge and change, then the commit. The
-//! lock is a statement of its own because a statement sees what was committed when it began: those
-//! behind it see everything the former holders did. Items that depend on earlier items of the same
+//! The row of an agent is its lock. A write is two round trips: the first takes hold of all agents of
+//! the batch that exist, in order of id (`push_lock.sql`); the second judges and changes what belongs
+//! to those, and commits. They are two because a statement sees what was committed when it began, so
+//! that those behind the lock see everything the former holders did, and because an agent that is made
+//! in between is not held and must count as absent. Items that depend on earlier items of the same
 //! batch go into a statement of their own behind those ([`rounds`]), which is rare.
 //!
 //! Expiry takes what nobody holds and waits for nobody, so it is in no circle of waiting.
@@ -15,9 +16,11 @@ mod messages;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use deadpool_postgres::Object;
+use futures_util::future::{join, join_all};
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
@@ -27,10 +30,11 @@ use posthorn_store::push::{
 };
 use posthorn_store::{PushStore, Result};
 use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql};
 
 use crate::codec::{Reader, Uid};
-use crate::failure::Outcome;
-use crate::session::{Param, pipeline, step};
+use crate::failure::{Failure, Outcome};
+use crate::session::{Operation, Param, Session};
 use crate::{PostgresStore, sql};
 
 /// Items of one statement. Some statements search an array of them for each of them.
@@ -39,15 +43,38 @@ const PIECE_MAX: usize = 512;
 /// A statement with its parameters.
 type Part<'a> = (&'static str, &'a [Param<'a>]);
 
-/// Runs statements in one transaction, holding all these agents. Returns the rows of each part.
-async fn holding(client: &Object, agents: &[Uid], parts: &[Part<'_>]) -> Outcome<Vec<Vec<Row>>> {
-    let lock: [Param<'_>; 1] = [&agents];
-    let mut steps = vec![step(client, sql::PUSH_LOCK, &lock).await?];
+/// Begins a transaction and takes hold of those of these agents that exist.
+async fn hold(client: &Object, agents: &[Uid]) -> Outcome<HashSet<Uid>> {
+    let statement = client.prepare_cached(sql::PUSH_LOCK).await?;
+    let params: [Param<'_>; 1] = [&agents];
+    // Requests are sent in the order in which the futures are first polled, which is this one.
+    let (began, rows) =
+        join(client.batch_execute("begin"), client.query(&statement, &params)).await;
+    began?;
+    ids(&rows?)
+}
+
+/// The agents that the lock returned.
+fn ids(rows: &[Row]) -> Outcome<HashSet<Uid>> {
+    let ids = rows.iter().map(|row| row.try_get::<_, Uid>("id"));
+    Ok(ids.collect::<Result<_, _>>()?)
+}
+
+/// The places of those items of a batch whose agents are held.
+fn places(agents: &[Uid], held: &HashSet<Uid>) -> Vec<usize> {
+    (0..agents.len()).filter(|place| held.contains(&agents[*place])).collect()
+}
+
+/// Runs the statements of a transaction that has begun, and commits. Returns the rows of each part.
+async fn settle(client: &Object, parts: &[Part<'_>]) -> Outcome<Vec<Vec<Row>>> {
+    let mut statements = Vec::with_capacity(parts.len());
     for (statement, params) in parts {
-        steps.push(step(client, statement, params).await?);
+        statements.push((client.prepare_cached(statement).await?, *params));
     }
-    let mut rows = pipeline(client, &steps).await?;
-    rows.remove(0);
+    let queries = statements.iter().map(|(statement, params)| client.query(statement, params));
+    let (rows, committed) = join(join_all(queries), client.batch_execute("commit")).await;
+    let rows = rows.into_iter().collect::<Result<_, _>>().map_err(Failure::Committing)?;
+    committed.map_err(Failure::Committing)?;
     Ok(rows)
 }
 
@@ -78,6 +105,42 @@ fn rounds<'b, T, K: Hash + Eq>(
 /// Which of these were hit: each hit counts for the first who asked.
 fn hits<K: Hash + Eq>(asked: impl Iterator<Item = K>, mut hit: HashSet<K>) -> Vec<bool> {
     asked.map(|key| hit.remove(&key)).collect()
+}
+
+/// Removes what has these keys, each of an agent and one more column, and tells which were there. An
+/// agent that is not held has nothing that could be removed.
+async fn remove<K>(
+    session: &Session,
+    operation: Operation,
+    statement: &'static str,
+    column: &'static str,
+    batch: Vec<(Uid, K)>,
+) -> Result<Vec<bool>>
+where
+    K: ToSql + for<'a> FromSql<'a> + Copy + Hash + Eq + Send + Sync + 'static,
+{
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    let batch = Arc::new(batch);
+    session
+        .run(operation, move |client| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move {
+                let agents: Vec<Uid> = batch.iter().map(|(agent, _)| *agent).collect();
+                let held = hold(client, &agents).await?;
+                let mine = batch.iter().filter(|(agent, _)| held.contains(agent)).copied();
+                let (agents, keys): (Vec<Uid>, Vec<K>) = mine.unzip();
+                let params: [Param<'_>; 2] = [&agents, &keys];
+                let rows = settle(client, &[(statement, &params)]).await?;
+                let mut hit: HashSet<(Uid, K)> = HashSet::new();
+                for row in rows.iter().flatten() {
+                    hit.insert((row.try_get("agent")?, row.try_get(column)?));
+                }
+                Ok(hits(batch.iter().copied(), hit))
+            })
+        })
+        .await
 }
 
 /// The place of a row's item in its batch.

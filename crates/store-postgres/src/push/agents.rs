@@ -1,9 +1,10 @@
 //! Agents and their channels.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use deadpool_postgres::Object;
 use posthorn_domain::{AgentId, ChannelId, Timestamp};
 use posthorn_store::Result;
 use posthorn_store::push::{
@@ -12,10 +13,10 @@ use posthorn_store::push::{
 };
 use tokio_postgres::Row;
 
-use super::{Part, hits, holding, place, rounds};
+use super::{Part, hits, hold, ids, place, places, remove, rounds, settle};
 use crate::codec::{Reader, Uid, limit, text};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Param, Session, begin, commit, pipeline, query, step};
+use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::{metrics, sql};
 
 const ROUTES: Operation = Operation::read("push_routes", "find the way to agents");
@@ -142,12 +143,14 @@ pub(super) async fn connect(session: &Session, batch: Vec<Connect>) -> Result<Ve
         .run(CONNECT, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move {
-                let held: Vec<Uid> = batch.iter().map(|item| item.agent.into()).collect();
-                let pieces = rounds(&batch, |item| vec![item.agent]);
+                let agents: Vec<Uid> = batch.iter().map(|item| item.agent.into()).collect();
+                let places = places(&agents, &hold(client, &agents).await?);
+                let wanted: Vec<&Connect> = places.iter().map(|at| &batch[*at]).collect();
+                let pieces = rounds(&wanted, |item| vec![item.agent]);
                 let columns: Vec<(Connections<'_>, Vec<i64>)> = pieces
                     .iter()
                     .map(|piece| {
-                        let items = &batch[piece.clone()];
+                        let items = &wanted[piece.clone()];
                         let made = items.iter().map(|item| (item.agent, &*item.node, item.at));
                         let seen = items.iter().map(|item| item.seen.as_millis()).collect();
                         (Connections::of(made), seen)
@@ -162,14 +165,14 @@ pub(super) async fn connect(session: &Session, batch: Vec<Connect>) -> Result<Ve
                     .collect();
                 let parts: Vec<Part<'_>> =
                     params.iter().map(|params| (sql::PUSH_CONNECT, &params[..])).collect();
-                let rows = holding(client, &held, &parts).await?;
-                let mut replies = Vec::with_capacity(batch.len());
+                let rows = settle(client, &parts).await?;
+                let mut replies = vec![Connected::Unknown; batch.len()];
                 for (piece, rows) in pieces.into_iter().zip(rows) {
                     let found = placed(piece.len(), &rows, |reader| {
                         Ok((agent(reader)?, reader.get::<bool>("wins")?))
                     })?;
-                    for (item, found) in batch[piece].iter().zip(found) {
-                        replies.push(connected(item, found));
+                    for (at, found) in places[piece].iter().zip(found) {
+                        replies[*at] = connected(&batch[*at], found);
                     }
                 }
                 Ok(replies)
@@ -201,16 +204,17 @@ pub(super) async fn clear(session: &Session, batch: Vec<ClearNode>) -> Result<Ve
         .run(CLEAR, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move {
-                let items = batch.iter().map(|item| (item.agent, &*item.node, item.connected_at));
-                let columns = Connections::of(items);
+                let agents: Vec<Uid> = batch.iter().map(|item| item.agent.into()).collect();
+                let places = places(&agents, &hold(client, &agents).await?);
+                let items = places.iter().filter_map(|at| batch.get(*at));
+                let columns = Connections::of(items.map(|i| (i.agent, &*i.node, i.connected_at)));
                 let params = columns.params();
-                let rows = holding(client, &columns.agent, &[(sql::PUSH_CLEAR, &params)]).await?;
+                let rows = settle(client, &[(sql::PUSH_CLEAR, &params)]).await?;
                 let mut hit = HashSet::new();
                 for row in rows.iter().flatten() {
                     let place = place(&Reader::new(row, "push_agent", "place"))?;
-                    hit.extend(
-                        batch.get(place).map(|item| (item.agent, &*item.node, item.connected_at)),
-                    );
+                    let item = places.get(place).and_then(|at| batch.get(*at));
+                    hit.extend(item.map(|item| (item.agent, &*item.node, item.connected_at)));
                 }
                 let asked = batch.iter().map(|item| (item.agent, &*item.node, item.connected_at));
                 Ok(hits(asked, hit))
@@ -228,8 +232,9 @@ pub(super) async fn drop_all(session: &Session, agents: Vec<AgentId>) -> Result<
         .run(DROP, move |client| {
             let ids = Arc::clone(&ids);
             Box::pin(async move {
-                let params: [Param<'_>; 1] = [&&*ids];
-                let rows = holding(client, &ids, &[(sql::PUSH_DROP, &params)]).await?;
+                let held: Vec<Uid> = hold(client, &ids).await?.into_iter().collect();
+                let params: [Param<'_>; 1] = [&held];
+                let rows = settle(client, &[(sql::PUSH_DROP, &params)]).await?;
                 let hit = rows.iter().flatten().map(|row| row.try_get::<_, Uid>("id"));
                 let hit = hit.collect::<Result<HashSet<_>, _>>()?;
                 Ok(hits(ids.iter().copied(), hit))
@@ -238,43 +243,30 @@ pub(super) async fn drop_all(session: &Session, agents: Vec<AgentId>) -> Result<
         .await
 }
 
-/// Channels to be registered, with the births of their agents.
+/// Agents that are made with their first channel.
 #[derive(Default)]
-struct Registrations<'b> {
+struct Births<'b> {
     agent: Vec<Uid>,
-    channel: Vec<Uid>,
-    key: Vec<Option<&'b [u8]>>,
+    node: Vec<Cow<'b, str>>,
+    connected_at: Vec<i64>,
     at: Vec<i64>,
-    born: Vec<Uid>,
-    born_node: Vec<Cow<'b, str>>,
-    born_connected_at: Vec<i64>,
-    born_at: Vec<i64>,
 }
 
-impl<'b> Registrations<'b> {
-    fn of(items: &'b [Register]) -> Self {
+impl<'b> Births<'b> {
+    fn of(items: impl Iterator<Item = &'b Register>) -> Self {
         let mut columns = Self::default();
         for item in items {
+            let Some(birth) = &item.birth else { continue };
             columns.agent.push(item.agent.into());
-            columns.channel.push(item.channel.into());
-            columns.key.push(item.key.as_ref().map(|key| &key[..]));
+            columns.node.push(text(&birth.node));
+            columns.connected_at.push(birth.connected_at.as_millis());
             columns.at.push(item.at.as_millis());
-            if let Some(birth) = &item.birth {
-                columns.born.push(item.agent.into());
-                columns.born_node.push(text(&birth.node));
-                columns.born_connected_at.push(birth.connected_at.as_millis());
-                columns.born_at.push(item.at.as_millis());
-            }
         }
         columns
     }
 
-    fn births(&self) -> [Param<'_>; 4] {
-        [&self.born, &self.born_node, &self.born_connected_at, &self.born_at]
-    }
-
-    fn channels(&self) -> [Param<'_>; 4] {
-        [&self.agent, &self.channel, &self.key, &self.at]
+    fn params(&self) -> [Param<'_>; 4] {
+        [&self.agent, &self.node, &self.connected_at, &self.at]
     }
 }
 
@@ -288,65 +280,60 @@ pub(super) async fn register(session: &Session, batch: Vec<Register>) -> Result<
         .run(REGISTER, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move {
-                let pieces = rounds(&batch, |item| vec![item.agent]);
-                let columns: Vec<Registrations<'_>> =
-                    pieces.iter().map(|piece| Registrations::of(&batch[piece.clone()])).collect();
-                let births: Vec<_> = columns.iter().map(Registrations::births).collect();
-                let locks: Vec<[Param<'_>; 1]> =
-                    columns.iter().map(|c| -> [Param<'_>; 1] { [&c.agent] }).collect();
-                let channels: Vec<_> = columns.iter().map(Registrations::channels).collect();
-                // The lock comes behind the births: who was born meanwhile must be held too.
-                let mut steps = Vec::new();
-                let mut answers = Vec::new();
-                for (index, columns) in columns.iter().enumerate() {
-                    if !columns.born.is_empty() {
-                        steps.push(step(client, sql::PUSH_BIRTH, &births[index]).await?);
-                    }
-                    steps.push(step(client, sql::PUSH_LOCK, &locks[index]).await?);
-                    answers.push(steps.len());
-                    steps.push(step(client, sql::PUSH_REGISTER, &channels[index]).await?);
-                }
-                let rows = pipeline(client, &steps).await?;
+                begin(client).await?;
                 let mut replies = Vec::with_capacity(batch.len());
-                for (piece, answer) in pieces.into_iter().zip(answers) {
-                    let found = placed(piece.len(), &rows[answer], |reader| {
-                        Ok(match (reader.get("there")?, reader.get("again")?) {
-                            (false, _) => Registered::AgentGone,
-                            (true, false) => Registered::New,
-                            (true, true) => Registered::Again,
-                        })
-                    })?;
-                    replies.extend(found.into_iter().flatten());
+                for piece in rounds(&batch, |item| vec![item.agent]) {
+                    replies.extend(register_piece(client, &batch[piece]).await?);
                 }
+                commit(client).await?;
                 Ok(replies)
             })
         })
         .await
 }
 
+/// Items of different agents. Agents are born first and held then: also one that somebody else made
+/// meanwhile is held before it gets a channel. One that was there and is gone when the lock is had was
+/// dropped in between, and is born after all.
+async fn register_piece(client: &Object, items: &[Register]) -> Outcome<Vec<Registered>> {
+    let mut held: HashSet<Uid> = HashSet::new();
+    loop {
+        let births = Births::of(items.iter().filter(|item| !held.contains(&item.agent.into())));
+        if !births.agent.is_empty() {
+            execute(client, sql::PUSH_BIRTH, &births.params()).await?;
+        }
+        let agents: Vec<Uid> = items.iter().map(|item| item.agent.into()).collect();
+        held.extend(ids(&query(client, sql::PUSH_LOCK, &[&agents]).await?)?);
+        if births.agent.iter().all(|agent| held.contains(agent)) {
+            break;
+        }
+    }
+    let mine: Vec<&Register> =
+        items.iter().filter(|item| held.contains(&item.agent.into())).collect();
+    let agents: Vec<Uid> = mine.iter().map(|item| item.agent.into()).collect();
+    let channels: Vec<Uid> = mine.iter().map(|item| item.channel.into()).collect();
+    let keys: Vec<Option<&[u8]>> =
+        mine.iter().map(|item| item.key.as_ref().map(|key| &key[..])).collect();
+    let times: Vec<i64> = mine.iter().map(|item| item.at.as_millis()).collect();
+    let params: [Param<'_>; 4] = [&agents, &channels, &keys, &times];
+    let mut again: HashMap<Uid, bool> = HashMap::new();
+    for row in &query(client, sql::PUSH_REGISTER, &params).await? {
+        again.insert(row.try_get("id")?, row.try_get("again")?);
+    }
+    let reply = |item: &Register| match again.get(&item.agent.into()) {
+        None => Registered::AgentGone,
+        Some(false) => Registered::New,
+        Some(true) => Registered::Again,
+    };
+    Ok(items.iter().map(reply).collect())
+}
+
 pub(super) async fn unregister(
     session: &Session,
     batch: Vec<(AgentId, ChannelId)>,
 ) -> Result<Vec<bool>> {
-    if batch.is_empty() {
-        return Ok(Vec::new());
-    }
-    let agents: Arc<[Uid]> = batch.iter().map(|(agent, _)| Uid::from(*agent)).collect();
-    let channels: Arc<[Uid]> = batch.iter().map(|(_, channel)| Uid::from(*channel)).collect();
-    session
-        .run(UNREGISTER, move |client| {
-            let (agents, channels) = (Arc::clone(&agents), Arc::clone(&channels));
-            Box::pin(async move {
-                let params: [Param<'_>; 2] = [&&*agents, &&*channels];
-                let rows = holding(client, &agents, &[(sql::PUSH_UNREGISTER, &params)]).await?;
-                let mut hit: HashSet<(Uid, Uid)> = HashSet::new();
-                for row in rows.iter().flatten() {
-                    hit.insert((row.try_get("agent")?, row.try_get("id")?));
-                }
-                Ok(hits(agents.iter().copied().zip(channels.iter().copied()), hit))
-            })
-        })
-        .await
+    let batch = batch.into_iter().map(|(agent, channel)| (agent.into(), channel.into()));
+    remove::<Uid>(session, UNREGISTER, sql::PUSH_UNREGISTER, "id", batch.collect()).await
 }
 
 pub(super) async fn expire(session: &Session, before: Timestamp, bite: usize) -> Result<Bite> {

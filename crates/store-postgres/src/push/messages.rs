@@ -1,7 +1,6 @@
 //! Messages of agents.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use posthorn_store::Result;
 use posthorn_store::push::{Bite, Kept, MessagesAsk, Trim};
 use tokio_postgres::Row;
 
-use super::{Part, hits, holding, place, rounds};
+use super::{Part, hold, place, places, remove, rounds, settle};
 use crate::codec::{Reader, Uid, limit, text};
 use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
@@ -62,7 +61,7 @@ struct Columns<'b> {
 }
 
 impl<'b> Columns<'b> {
-    fn of(batch: &'b [PushMessage]) -> Self {
+    fn of(batch: &[&'b PushMessage]) -> Self {
         let mut columns = Self::default();
         for message in batch {
             let headers = message.headers.as_ref();
@@ -110,17 +109,19 @@ pub(super) async fn store(session: &Session, batch: Vec<PushMessage>) -> Result<
         .run(STORE, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move {
-                let held: Vec<Uid> = batch.iter().map(|message| message.agent.into()).collect();
-                let pieces = rounds(&batch, keys);
+                let agents: Vec<Uid> = batch.iter().map(|message| message.agent.into()).collect();
+                let places = places(&agents, &hold(client, &agents).await?);
+                let wanted: Vec<&PushMessage> = places.iter().map(|at| &batch[*at]).collect();
+                let pieces = rounds(&wanted, |message| keys(message));
                 let columns: Vec<Columns<'_>> =
-                    pieces.iter().map(|piece| Columns::of(&batch[piece.clone()])).collect();
+                    pieces.iter().map(|piece| Columns::of(&wanted[piece.clone()])).collect();
                 let params: Vec<_> = columns.iter().map(Columns::params).collect();
                 let parts: Vec<Part<'_>> =
                     params.iter().map(|params| (sql::PUSH_STORE, &params[..])).collect();
-                let rows = holding(client, &held, &parts).await?;
+                let rows = settle(client, &parts).await?;
                 let mut replies = vec![Kept::AgentGone; batch.len()];
                 for (piece, rows) in pieces.into_iter().zip(&rows) {
-                    verdicts(&mut replies[piece], rows)?;
+                    verdicts(&mut replies, &places[piece], rows)?;
                 }
                 Ok(replies)
             })
@@ -128,22 +129,23 @@ pub(super) async fn store(session: &Session, batch: Vec<PushMessage>) -> Result<
         .await
 }
 
-fn verdicts(replies: &mut [Kept], rows: &[Row]) -> Outcome<()> {
+/// Puts verdicts about the messages at these places into the replies.
+fn verdicts(replies: &mut [Kept], places: &[usize], rows: &[Row]) -> Outcome<()> {
     for row in rows {
         let reader = Reader::new(row, "push_message", "place");
         let verdict: i32 = reader.get("verdict")?;
         let kept = match verdict {
             0 => Kept::Stored(MessageSeq(reader.number("seq")?)),
-            1 => Kept::AgentGone,
-            2 => Kept::ChannelGone,
-            3 => Kept::Again(MessageSeq(reader.number("seq")?)),
-            4 => Kept::Outdated,
+            1 => Kept::ChannelGone,
+            2 => Kept::Again(MessageSeq(reader.number("seq")?)),
+            3 => Kept::Outdated,
             other => {
                 let problem = format!("{other} is not a verdict");
                 return Err(reader.corrupt("verdict", problem).into());
             }
         };
-        if let Some(reply) = replies.get_mut(place(&reader)?) {
+        let item = places.get(place(&reader)?);
+        if let Some(reply) = item.and_then(|item| replies.get_mut(*item)) {
             *reply = kept;
         }
     }
@@ -231,51 +233,17 @@ pub(super) async fn count(
 }
 
 pub(super) async fn ack(session: &Session, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {
-    if batch.is_empty() {
-        return Ok(Vec::new());
-    }
     metrics::rows(ACK.name, batch.len());
-    let agents: Arc<[Uid]> = batch.iter().map(|(agent, _)| Uid::from(*agent)).collect();
-    let seqs: Arc<[i64]> = batch.iter().map(|(_, number)| seq(*number)).collect();
-    session
-        .run(ACK, move |client| {
-            let (agents, seqs) = (Arc::clone(&agents), Arc::clone(&seqs));
-            Box::pin(async move {
-                let params: [Param<'_>; 2] = [&&*agents, &&*seqs];
-                let rows = holding(client, &agents, &[(sql::PUSH_ACK, &params)]).await?;
-                let mut hit: HashSet<(Uid, i64)> = HashSet::new();
-                for row in rows.iter().flatten() {
-                    hit.insert((row.try_get("agent")?, row.try_get("seq")?));
-                }
-                Ok(hits(agents.iter().copied().zip(seqs.iter().copied()), hit))
-            })
-        })
-        .await
+    let batch = batch.into_iter().map(|(agent, number)| (agent.into(), seq(number)));
+    remove(session, ACK, sql::PUSH_ACK, "seq", batch.collect()).await
 }
 
 pub(super) async fn delete(
     session: &Session,
     batch: Vec<(AgentId, MessageId)>,
 ) -> Result<Vec<bool>> {
-    if batch.is_empty() {
-        return Ok(Vec::new());
-    }
-    let agents: Arc<[Uid]> = batch.iter().map(|(agent, _)| Uid::from(*agent)).collect();
-    let ids: Arc<[Uid]> = batch.iter().map(|(_, id)| Uid::from(*id)).collect();
-    session
-        .run(DELETE, move |client| {
-            let (agents, ids) = (Arc::clone(&agents), Arc::clone(&ids));
-            Box::pin(async move {
-                let params: [Param<'_>; 2] = [&&*agents, &&*ids];
-                let rows = holding(client, &agents, &[(sql::PUSH_DELETE, &params)]).await?;
-                let mut hit: HashSet<(Uid, Uid)> = HashSet::new();
-                for row in rows.iter().flatten() {
-                    hit.insert((row.try_get("agent")?, row.try_get("id")?));
-                }
-                Ok(hits(agents.iter().copied().zip(ids.iter().copied()), hit))
-            })
-        })
-        .await
+    let batch = batch.into_iter().map(|(agent, id)| (agent.into(), id.into()));
+    remove::<Uid>(session, DELETE, sql::PUSH_DELETE, "id", batch.collect()).await
 }
 
 pub(super) async fn trim(session: &Session, batch: Vec<Trim>, now: Timestamp) -> Result<Vec<u64>> {
@@ -290,10 +258,13 @@ pub(super) async fn trim(session: &Session, batch: Vec<Trim>, now: Timestamp) ->
                 let now = now.as_millis();
                 let agents: Vec<Uid> = batch.iter().map(|item| item.agent.into()).collect();
                 let keeps: Vec<i64> = batch.iter().map(|item| limit(item.keep)).collect();
-                let pieces = rounds(&batch, |item| vec![item.agent]);
-                let columns: Vec<(&[Uid], &[i64])> = pieces
+                let places = places(&agents, &hold(client, &agents).await?);
+                let wanted: Vec<(Uid, i64)> =
+                    places.iter().map(|at| (agents[*at], keeps[*at])).collect();
+                let pieces = rounds(&wanted, |(agent, _)| vec![*agent]);
+                let columns: Vec<(Vec<Uid>, Vec<i64>)> = pieces
                     .iter()
-                    .map(|piece| (&agents[piece.clone()], &keeps[piece.clone()]))
+                    .map(|piece| wanted[piece.clone()].iter().copied().unzip())
                     .collect();
                 let params: Vec<[Param<'_>; 3]> = columns
                     .iter()
@@ -301,13 +272,14 @@ pub(super) async fn trim(session: &Session, batch: Vec<Trim>, now: Timestamp) ->
                     .collect();
                 let parts: Vec<Part<'_>> =
                     params.iter().map(|params| (sql::PUSH_TRIM, &params[..])).collect();
-                let rows = holding(client, &agents, &parts).await?;
+                let rows = settle(client, &parts).await?;
                 let mut replies = vec![0; batch.len()];
                 for (piece, rows) in pieces.into_iter().zip(&rows) {
-                    let own = &mut replies[piece];
+                    let own = &places[piece];
                     for row in rows {
                         let reader = Reader::new(row, "push_message", "place");
-                        if let Some(reply) = own.get_mut(place(&reader)?) {
+                        let item = own.get(place(&reader)?);
+                        if let Some(reply) = item.and_then(|item| replies.get_mut(*item)) {
                             *reply = reader.number("removed")?;
                         }
                     }

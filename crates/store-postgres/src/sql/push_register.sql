@@ -1,9 +1,8 @@
--- The caller holds the agents, each of which occurs once. Plan: probes of both primary keys for each
+-- The caller holds the agents, each of which occurs once. Plan: probes of push_channel_pkey for each
 -- item.
 with item as materialized (
     select
         i.*,
-        (select true from push_agent a where a.id = i.agent limit 1) is true as there,
         (
             select true from push_channel c where c.agent = i.agent and c.id = i.channel limit 1
         ) is true as again
@@ -12,7 +11,7 @@ with item as materialized (
 ),
 put as (
     insert into push_channel (agent, id, key_hash, created_at)
-    select agent, channel, key_hash, at from item where there
+    select agent, channel, key_hash, at from item
     on conflict (agent, id) do update set key_hash = excluded.key_hash
 )
-select place::int4 as place, there, again from item
+select agent as id, again from item

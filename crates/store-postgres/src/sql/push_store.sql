@@ -1,11 +1,10 @@
 -- The caller holds the agents, so that sequence is commit order, and sees to it that no two items
--- have the same id or the same topic. Verdicts: 0 stored, 1 no agent, 2 no channel, 3 repeated,
--- 4 outdated. A newer message of a topic is written over the older one. Plan: one probe of each of
--- push_agent_pkey, push_channel_pkey, push_message_id and push_message_topic for each item.
+-- have the same id or the same topic. Verdicts: 0 stored, 1 no channel, 2 repeated, 3 outdated. A
+-- newer message of a topic is written over the older one. Plan: one probe of each of
+-- push_channel_pkey, push_message_id and push_message_topic for each item.
 with item as materialized (
     select
         i.*,
-        (select true from push_agent a where a.id = i.agent limit 1) as there,
         (
             select true from push_channel c where c.agent = i.agent and c.id = i.channel limit 1
         ) as open,
@@ -26,10 +25,9 @@ judged as materialized (
     select
         item.*,
         case
-            when there is null then 1
-            when open is null then 2
-            when again is not null then 3
-            when newest > received_at then 4
+            when open is null then 1
+            when again is not null then 2
+            when newest > received_at then 3
             else 0
         end as verdict
     from item
