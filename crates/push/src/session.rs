@@ -1,0 +1,507 @@
+//! One connection of an agent, from the upgrade to its end, as a state machine.
+//!
+//! # How it works
+//! A [`Session`] has a method for everything that can happen to a connection. Each adds
+//! [`Output`]s: what the driver has to do, in their order. Time and everything that sessions share
+//! come with each call, in a [`Context`]. Nothing here waits: what needs the store is an [`Ask`], and
+//! its [`Answer`] comes back as another call.
+//!
+//! ```text
+//! waiting ──hello──▶ connecting ──Connected──▶ open ──▶ closed
+//!    └───────── hello without a known id ──────▶┘
+//! ```
+//!
+//! # What the driver promises
+//! * Each [`Ask`] is carried out after those before it, and gets exactly one [`Answer`]; none is
+//!   needed after the session closed.
+//! * Frames are read only while [`Session::wants_frames`] says so; that is what bounds the asks.
+//! * [`Output::Enter`] is done before the next output: from then on pushes and hints for the agent
+//!   come here.
+//! * `now` does not go backwards. A tick may come at any time, early or late.
+//! * After [`Output::Save`] was carried out, [`crate::endpoint::hint_after_save`] says whom to tell.
+//!
+//! # Why nothing gets lost
+//! A session can be found under its agent ([`Output::Enter`]) before the store says that the agent is
+//! here ([`Ask::Connect`]), and reads the store after that. So whoever stores a message and then
+//! looks where the agent is either stored it before the read, or finds the session and tells it to
+//! look again ([`Session::check_storage`]). A hint that comes while a read is under way makes another
+//! read follow. What was accepted without the store is handed out at the end ([`Output::Save`]), after
+//! nobody can find the session any more.
+//!
+//! # Why nothing comes twice
+//! Reads go on strictly after what was read before, for messages with a topic and without one
+//! apart; what is already in the window is recognised by its id.
+
+mod broadcasts;
+mod commands;
+mod drain;
+mod options;
+mod unacked;
+
+use bytes::Bytes;
+use posthorn_domain::{
+    AgentId, ChannelId, MessageSeq, PushMessage, Span, StoredMessage, Timestamp,
+};
+
+use crate::protocol::{Close, write};
+use broadcasts::Followed;
+use drain::Drain;
+use unacked::{Kept, Unacked};
+
+pub use broadcasts::{BroadcastError, Broadcasts, TABLE_MAX};
+pub use options::{AckMode, Options, Overflow};
+
+/// So many asks may wait for their answers before no more frames are wanted.
+pub const ASKS_MAX: u16 = 8;
+
+/// What every call needs and no session owns.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The present moment.
+    pub now: Timestamp,
+    /// The knobs.
+    pub options: &'a Options,
+    /// All broadcasts.
+    pub broadcasts: &'a Broadcasts,
+}
+
+/// What the driver has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a text.
+    Send(String),
+    /// Send an empty ping frame.
+    Ping,
+    /// Send a close frame and end the connection.
+    Close(Close),
+    /// Let this session be found under the agent on this node; one that was there before is told
+    /// so ([`Session::replaced`]).
+    Enter(AgentId),
+    /// Let it not be found any more, if it still is the one that is found.
+    Leave(AgentId),
+    /// Ask the store.
+    Ask(Ask),
+    /// Call [`Session::tick`] at this time; replaces what was said before.
+    WakeAt(Timestamp),
+    /// Store these, each once, in this order, with their ids.
+    Save(Vec<PushMessage>),
+    /// Nothing follows; this is worth a line in the log.
+    Ended(Summary),
+}
+
+/// What is asked of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Write down that the agent is connected here, if it exists and has no later connection.
+    Connect {
+        /// Who.
+        agent: AgentId,
+        /// Since when. Names this connection together with the node.
+        connected_at: Timestamp,
+        /// Whether to count its messages, after it was written down.
+        count: bool,
+    },
+    /// Leave only the newest messages of the agent.
+    Trim {
+        /// Whose.
+        agent: AgentId,
+        /// How many may stay.
+        keep: u32,
+    },
+    /// Read messages: first those with a topic, then those without, each in their order, together
+    /// at most `limit`, none of them expired.
+    Read {
+        /// Whose.
+        agent: AgentId,
+        /// Only those with a topic after this one.
+        after_topics: MessageSeq,
+        /// Only those without a topic after this one.
+        after: MessageSeq,
+        /// How many at most.
+        limit: usize,
+    },
+    /// Remove acknowledged messages.
+    Forget {
+        /// Whose.
+        agent: AgentId,
+        /// Which.
+        seqs: Vec<MessageSeq>,
+    },
+    /// Register a channel and make its endpoint.
+    Register {
+        /// Whose.
+        agent: AgentId,
+        /// Which.
+        channel: ChannelId,
+        /// The public key, decoded, of the only sender that may use it.
+        key: Option<Bytes>,
+        /// The agent may not exist yet; then it is made, connected here since this time.
+        birth: Option<Timestamp>,
+    },
+    /// Remove a channel.
+    Unregister {
+        /// Whose.
+        agent: AgentId,
+        /// Which.
+        channel: ChannelId,
+    },
+    /// Remove the agent with everything it has.
+    DropAgent(AgentId),
+}
+
+/// What the store said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Ask::Connect`]: it is written down.
+    Connected {
+        /// How many messages wait, if that was asked for.
+        stored: u64,
+        /// The record is of an older kind: let the agent get what waits for it, then drop it.
+        outdated: bool,
+    },
+    /// To [`Ask::Connect`]: there is no such agent.
+    Unknown,
+    /// To [`Ask::Connect`]: there is a later connection, or one that came in between.
+    AlreadyConnected,
+    /// The answer to [`Ask::Trim`].
+    Trimmed,
+    /// The answer to [`Ask::Read`].
+    Read(Vec<StoredMessage>),
+    /// The answer to [`Ask::Forget`].
+    Forgotten,
+    /// The channel is registered.
+    Registered {
+        /// Which.
+        channel: ChannelId,
+        /// Its endpoint, a URL.
+        endpoint: String,
+    },
+    /// The channel is not registered, for no fault of the agent.
+    NotRegistered(ChannelId),
+    /// The channel is removed, or never was there.
+    Unregistered(ChannelId),
+    /// The channel is not removed, for no fault of the agent.
+    NotUnregistered(ChannelId),
+    /// The answer to [`Ask::DropAgent`].
+    Dropped,
+    /// The agent was dropped by somebody else.
+    AgentGone,
+    /// The store failed, in anything but a register or unregister.
+    Failed,
+}
+
+/// What became of a message that was pushed to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is the session's: sent, and kept until it is acknowledged or saved.
+    Accepted,
+    /// Store it; the session will look there.
+    Full,
+    /// There is no agent here to send it to.
+    NotConnected,
+}
+
+/// What one connection did, for one line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Whose it was, if it came that far.
+    pub agent: Option<AgentId>,
+    /// For how long it was there.
+    pub lived: Span,
+    /// How it ended.
+    pub close: Close,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+/// What is counted in a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages sent without the store.
+    pub direct_sent: u32,
+    /// Of these, acknowledged.
+    pub direct_acked: u32,
+    /// Of these, stored at the end.
+    pub direct_saved: u32,
+    /// Pushes refused because the window was full.
+    pub direct_refused: u32,
+    /// Messages sent from the store.
+    pub stored_sent: u32,
+    /// Of these, acknowledged.
+    pub stored_acked: u32,
+    /// Messages that expired on their way here.
+    pub expired: u32,
+    /// `nack`s.
+    pub nacks: u32,
+    /// `register`s that succeeded.
+    pub registers: u32,
+    /// `unregister`s that succeeded.
+    pub unregisters: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Connecting,
+    Open,
+    /// The agent is being dropped; the end comes when it is.
+    Dropping,
+    Closed,
+}
+
+/// One connection of an agent.
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    /// Whether the agent may not be in the store yet.
+    unborn: bool,
+    /// Whether the agent shall be dropped once it has everything.
+    outdated: bool,
+    /// Whether a ping of ours is unanswered.
+    pinged: bool,
+    /// How many asks wait for their answers.
+    asks: u16,
+    /// The id that is used when the agent has none; the agent's id from then on.
+    agent: AgentId,
+    fresh: AgentId,
+    opened_at: Timestamp,
+    connected_at: Timestamp,
+    wake_at: Timestamp,
+    last_ping: Option<Timestamp>,
+    unacked: Unacked,
+    drain: Drain,
+    followed: Followed,
+    /// What the answer to hello says about broadcasts, until it is sent.
+    greeting: Option<Box<str>>,
+    counters: Counters,
+}
+
+impl Session {
+    /// A connection that was just upgraded. `fresh` is an id that nobody has.
+    pub fn new(fresh: AgentId, cx: &Context<'_>, out: &mut Vec<Output>) -> Self {
+        let mut session = Self {
+            phase: Phase::Waiting,
+            unborn: false,
+            outdated: false,
+            pinged: false,
+            asks: 0,
+            agent: fresh,
+            fresh,
+            opened_at: cx.now,
+            connected_at: cx.now,
+            wake_at: Timestamp::MAX,
+            last_ping: None,
+            unacked: Unacked::default(),
+            drain: Drain::default(),
+            followed: Followed::default(),
+            greeting: None,
+            counters: Counters::default(),
+        };
+        session.wake(cx.now.plus(cx.options.handshake_timeout), out);
+        session
+    }
+
+    /// Whose connection it is, once that is known.
+    pub fn agent(&self) -> Option<AgentId> {
+        let known = matches!(self.phase, Phase::Connecting | Phase::Open | Phase::Dropping);
+        known.then_some(self.agent)
+    }
+
+    /// Names the connection among those of its agent.
+    pub const fn connected_at(&self) -> Timestamp {
+        self.connected_at
+    }
+
+    /// Whether frames may be read from the socket. If not, try again after the next answer.
+    pub const fn wants_frames(&self) -> bool {
+        match self.phase {
+            Phase::Waiting => true,
+            Phase::Open => self.asks < ASKS_MAX,
+            Phase::Connecting | Phase::Dropping | Phase::Closed => false,
+        }
+    }
+
+    /// Whether it is over.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// When it wants to be woken next.
+    pub const fn wake_at(&self) -> Timestamp {
+        self.wake_at
+    }
+
+    /// How many notifications are sent and not acknowledged.
+    pub fn outstanding(&self) -> usize {
+        self.unacked.len()
+    }
+
+    /// What was counted so far.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// An endpoint has a message for the agent.
+    pub fn push(
+        &mut self,
+        message: PushMessage,
+        cx: &Context<'_>,
+        out: &mut Vec<Output>,
+    ) -> Pushed {
+        match self.phase {
+            Phase::Waiting | Phase::Dropping | Phase::Closed => return Pushed::NotConnected,
+            // Whether the agent exists is not known yet, and the answer to its hello comes first.
+            // The store is read as soon as it is known.
+            Phase::Connecting => return Pushed::Full,
+            Phase::Open if message.agent != self.agent => return Pushed::NotConnected,
+            Phase::Open => {}
+        }
+        if self.unacked.contains(message.id) {
+            // The sender's node asks again because it did not hear the answer.
+            return Pushed::Accepted;
+        }
+        let worthless_later = message.ttl == 0;
+        if !worthless_later && message.is_expired(cx.now) {
+            self.counters.expired += 1;
+            return Pushed::Accepted;
+        }
+        // Those that are being read have their places already.
+        if self.unacked.len() + self.drain.reserved() >= cx.options.window() {
+            self.counters.direct_refused += 1;
+            self.drain.wanted = true;
+            return Pushed::Full;
+        }
+        self.counters.direct_sent += 1;
+        out.push(Output::Send(write::notification(&message)));
+        let id = message.id;
+        let kept = (!worthless_later).then(|| Box::new(message));
+        self.unacked.push(id, Kept::Direct(kept));
+        Pushed::Accepted
+    }
+
+    /// Somebody stored a message for the agent. Says whether the agent is here.
+    pub fn check_storage(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Dropping | Phase::Closed => false,
+            Phase::Connecting => {
+                self.drain.wanted = true;
+                true
+            }
+            Phase::Open => {
+                self.drain.wanted = true;
+                self.read_on(cx, out);
+                true
+            }
+        }
+    }
+
+    /// The agent sent a ping frame, which the transport answers by itself. The first thing an agent
+    /// says must be a text.
+    pub fn ping_frame(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        if self.phase == Phase::Waiting {
+            self.end(Close::UnsupportedMessage, cx, out);
+        }
+    }
+
+    /// The agent answered a ping.
+    pub fn pong_frame(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        if self.phase == Phase::Open && std::mem::take(&mut self.pinged) {
+            self.wake(cx.now.plus(cx.options.ping_interval), out);
+        }
+    }
+
+    /// The agent sent a binary frame.
+    pub fn binary_frame(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        self.end(Close::UnsupportedMessage, cx, out);
+    }
+
+    /// The agent sent what is no frame, or one that is too large.
+    pub fn broken_frame(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        self.end(Close::Protocol, cx, out);
+    }
+
+    /// It may be time for something. Coming early does no harm.
+    pub fn tick(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        match self.phase {
+            Phase::Waiting | Phase::Open if cx.now < self.wake_at => {
+                out.push(Output::WakeAt(self.wake_at));
+            }
+            Phase::Waiting => self.end(Close::HandshakeTimeout, cx, out),
+            Phase::Open if self.pinged => self.end(Close::PongTimeout, cx, out),
+            Phase::Open => {
+                let news = self.followed.catch_up(cx.broadcasts);
+                let next = if news.is_empty() {
+                    out.push(Output::Ping);
+                    self.pinged = true;
+                    cx.options.pong_timeout
+                } else {
+                    // As good a sign of life to whatever stands in between; nothing answers it.
+                    out.push(Output::Send(write::broadcast(&news)));
+                    cx.options.ping_interval
+                };
+                self.wake(cx.now.plus(next), out);
+            }
+            Phase::Connecting | Phase::Dropping | Phase::Closed => {}
+        }
+    }
+
+    /// Another session of this node was entered for the same agent.
+    pub fn replaced(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        self.end(Close::Replaced, cx, out);
+    }
+
+    /// This node is going away.
+    pub fn drain_node(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        self.end(Close::Draining, cx, out);
+    }
+
+    /// The agent closed the connection, or it broke.
+    pub fn gone(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        self.end(Close::Gone, cx, out);
+    }
+
+    /// Ends the connection, once. Nobody can find the session before the agent learns of the end, and
+    /// what only the session has is handed out after that.
+    fn end(&mut self, close: Close, cx: &Context<'_>, out: &mut Vec<Output>) {
+        let agent = self.agent();
+        if std::mem::replace(&mut self.phase, Phase::Closed) == Phase::Closed {
+            return;
+        }
+        // Who replaced this session is the one that is found.
+        if let Some(agent) = agent.filter(|_| close != Close::Replaced) {
+            out.push(Output::Leave(agent));
+        }
+        out.push(Output::Close(close));
+        let left = self.unacked.leave_behind(cx.now);
+        // An agent that is dropped has nobody to keep anything for.
+        if !left.is_empty() && close != Close::Reset {
+            self.counters.direct_saved = u32::try_from(left.len()).unwrap_or(u32::MAX);
+            out.push(Output::Save(left));
+        }
+        self.drain = Drain::default();
+        self.followed = Followed::default();
+        out.push(Output::Ended(Summary {
+            agent,
+            lived: cx.now.since(self.opened_at),
+            close,
+            counters: self.counters,
+        }));
+    }
+
+    /// Drops the agent, and with it the connection.
+    fn reset(&mut self, out: &mut Vec<Output>) {
+        // It would come back at once, and must not be found then; so the close waits.
+        self.phase = Phase::Dropping;
+        self.ask(Ask::DropAgent(self.agent), out);
+    }
+
+    fn ask(&mut self, ask: Ask, out: &mut Vec<Output>) {
+        self.asks = self.asks.saturating_add(1);
+        out.push(Output::Ask(ask));
+    }
+
+    fn wake(&mut self, at: Timestamp, out: &mut Vec<Output>) {
+        self.wake_at = at;
+        out.push(Output::WakeAt(at));
+    }
+}
