@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use base64::Engine as _;
+use base64::alphabet;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::hash::UnknownChoice;
 use crate::vault::Secret;
@@ -88,6 +90,16 @@ impl FromStr for SecretEncoding {
             _ => Err(UnknownChoice { known: "utf8, hex, base64, base32" }),
         }
     }
+}
+
+const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Base64 as browsers and their senders write keys: either alphabet, with or without padding.
+pub(crate) fn base64_any(text: &str) -> Option<Vec<u8>> {
+    PADDED_OR_NOT.decode(text.replace('+', "-").replace('/', "_")).ok()
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
