@@ -11,7 +11,7 @@
 //! * [`session`] is one connection as a state machine: methods are inputs, [`session::Output`]s are
 //!   what the driver has to do, in their order. Many thousands of sessions live in one process, so
 //!   a session is small and owns no task and no timer.
-//! * [`endpoint`] checks what a sender posted, and [`endpoint::Routing`] brings it to the agent's
+//! * [`endpoint`] checks what a sender posted, and [`endpoint::route`] brings it to the agent's
 //!   node or to the store.
 //!
 //! # What it must not know

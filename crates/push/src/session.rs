@@ -352,7 +352,10 @@ impl Session {
             Phase::Waiting | Phase::Dropping | Phase::Closed => return Pushed::NotConnected,
             // Whether the agent exists is not known yet, and the answer to its hello comes first.
             // The store is read as soon as it is known.
-            Phase::Connecting => return Pushed::Full,
+            Phase::Connecting => {
+                self.counters.direct_refused += 1;
+                return Pushed::Full;
+            }
             Phase::Open if message.agent != self.agent => return Pushed::NotConnected,
             Phase::Open => {}
         }

@@ -145,10 +145,7 @@ fn optional<'a, T: Deserialize<'a>>(
     raw.map(|raw| field(name, raw)).transpose()
 }
 
-fn required<'a, T: Deserialize<'a>>(
-    name: &str,
-    raw: Option<&'a RawValue>,
-) -> Result<T, ReadError> {
+fn required<'a, T: Deserialize<'a>>(name: &str, raw: Option<&'a RawValue>) -> Result<T, ReadError> {
     field(name, raw.ok_or_else(|| wrong(format!("{name} is missing")))?)
 }
 

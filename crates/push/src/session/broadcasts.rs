@@ -85,11 +85,7 @@ impl Broadcasts {
 impl Followed {
     /// Follows what the agent names, and says what it does not know yet, of these and of those it
     /// followed before.
-    pub(super) fn follow<'t>(
-        &mut self,
-        table: &'t Broadcasts,
-        copies: &'t Copies<'_>,
-    ) -> News<'t> {
+    pub(super) fn follow<'t>(&mut self, table: &'t Broadcasts, copies: &'t Copies<'_>) -> News<'t> {
         let mut news = self.news(table);
         for (id, version) in copies {
             let Some(index) = table.by_id.get(&**id) else {

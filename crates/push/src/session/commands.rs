@@ -23,12 +23,7 @@ impl Session {
     }
 
     /// The agent sent a message.
-    pub fn message(
-        &mut self,
-        message: ClientMessage<'_>,
-        cx: &Context<'_>,
-        out: &mut Vec<Output>,
-    ) {
+    pub fn message(&mut self, message: ClientMessage<'_>, cx: &Context<'_>, out: &mut Vec<Output>) {
         match (self.phase, message) {
             (Phase::Closed | Phase::Dropping, _) => {}
             (Phase::Waiting, ClientMessage::Hello { agent, broadcasts }) => {

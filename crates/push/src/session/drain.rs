@@ -96,8 +96,7 @@ impl Session {
         }
         for StoredMessage { seq, message } in messages {
             let topic = message.topic.is_some();
-            let pointer =
-                if topic { &mut self.drain.after_topics } else { &mut self.drain.after };
+            let pointer = if topic { &mut self.drain.after_topics } else { &mut self.drain.after };
             *pointer = seq.max(*pointer);
             if message.is_expired(cx.now) {
                 self.counters.expired += 1;
