@@ -28,6 +28,10 @@
 //! read follow. What was accepted without the store is handed out at the end ([`Output::Save`]), after
 //! nobody can find the session any more.
 //!
+//! A record that names no node although the agent is here, because a node was slow to answer
+//! and was taken for dead, is put right by [`Ask::Renew`]. The same finds out that the agent is
+//! somewhere else by now, or gone.
+//!
 //! # Why nothing comes twice
 //! Reads go on strictly after what was read before, for messages with a topic and without one
 //! apart; what is already in the window is recognised by its id.
@@ -101,6 +105,14 @@ pub enum Ask {
         /// Whether to count its messages, after it was written down.
         count: bool,
     },
+    /// Write down that the agent is still connected here, and put the connection back where
+    /// somebody took it off the record because this node did not answer in time.
+    Renew {
+        /// Who.
+        agent: AgentId,
+        /// Which connection.
+        connected_at: Timestamp,
+    },
     /// Leave only the newest messages of the agent.
     Trim {
         /// Whose.
@@ -159,9 +171,14 @@ pub enum Answer {
         /// The record is of an older kind: let the agent get what waits for it, then drop it.
         outdated: bool,
     },
-    /// To [`Ask::Connect`]: there is no such agent.
+    /// To [`Ask::Renew`]: it is written down.
+    Renewed {
+        /// It was off the record, so messages may have been stored that nobody told of.
+        restored: bool,
+    },
+    /// To [`Ask::Connect`] and [`Ask::Renew`]: there is no such agent.
     Unknown,
-    /// To [`Ask::Connect`]: there is a later connection, or one that came in between.
+    /// To [`Ask::Connect`] and [`Ask::Renew`]: there is a later connection.
     AlreadyConnected,
     /// The answer to [`Ask::Trim`].
     Trimmed,
@@ -267,6 +284,7 @@ pub struct Session {
     opened_at: Timestamp,
     connected_at: Timestamp,
     wake_at: Timestamp,
+    renew_at: Timestamp,
     last_ping: Option<Timestamp>,
     unacked: Unacked,
     drain: Drain,
@@ -290,6 +308,7 @@ impl Session {
             opened_at: cx.now,
             connected_at: cx.now,
             wake_at: Timestamp::MAX,
+            renew_at: Timestamp::MAX,
             last_ping: None,
             unacked: Unacked::default(),
             drain: Drain::default(),
@@ -443,6 +462,7 @@ impl Session {
                     cx.options.ping_interval
                 };
                 self.wake(cx.now.plus(next), out);
+                self.renew(cx, out);
             }
             Phase::Connecting | Phase::Dropping | Phase::Closed => {}
         }
@@ -496,6 +516,16 @@ impl Session {
         // It would come back at once, and must not be found then; so the close waits.
         self.phase = Phase::Dropping;
         self.ask(Ask::DropAgent(self.agent), out);
+    }
+
+    /// Says from time to time that the agent is still here.
+    fn renew(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
+        if cx.now < self.renew_at || self.unborn {
+            return;
+        }
+        self.renew_at = cx.now.plus(cx.options.renew_interval);
+        let (agent, connected_at) = (self.agent, self.connected_at);
+        self.ask(Ask::Renew { agent, connected_at }, out);
     }
 
     fn ask(&mut self, ask: Ask, out: &mut Vec<Output>) {

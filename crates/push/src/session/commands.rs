@@ -65,9 +65,14 @@ impl Session {
                 out.push(Output::Leave(self.agent));
                 self.welcome_unknown(cx, out);
             }
-            (Phase::Connecting, Answer::AlreadyConnected) => {
+            (Phase::Connecting | Phase::Open, Answer::AlreadyConnected) => {
                 self.end(Close::AlreadyConnected, cx, out);
             }
+            (Phase::Open, Answer::Renewed { restored }) => {
+                self.drain.wanted |= restored;
+                self.read_on(cx, out);
+            }
+            (Phase::Open, Answer::Unknown) => self.end(Close::Reset, cx, out),
             (Phase::Open, Answer::Read(messages)) => self.read_done(messages, cx, out),
             (Phase::Open, Answer::Trimmed | Answer::Forgotten) => {}
             (Phase::Open, Answer::Registered { channel, endpoint }) => {
@@ -127,6 +132,7 @@ impl Session {
 
     fn welcome(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
         self.phase = Phase::Open;
+        self.renew_at = cx.now.plus(cx.options.renew_interval);
         let greeting = self.greeting.take();
         out.push(Output::Send(write::hello(self.agent, greeting.as_deref().unwrap_or("{}"))));
         self.wake(cx.now.plus(cx.options.ping_interval), out);

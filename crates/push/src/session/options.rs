@@ -23,6 +23,9 @@ pub struct Options {
     pub ping_interval: Span,
     /// How long it may take to answer.
     pub pong_timeout: Span,
+    /// How often, at least, the store is told that the agent is still there; looked at when a ping
+    /// is due.
+    pub renew_interval: Span,
     /// The least time between two pings of the agent itself.
     pub ping_gap: Span,
 }
@@ -38,6 +41,7 @@ impl Default for Options {
             handshake_timeout: Span::from_secs(5),
             ping_interval: Span::from_secs(300),
             pong_timeout: Span::from_secs(4),
+            renew_interval: Span::from_secs(1_800),
             ping_gap: Span::from_secs(45),
         }
     }

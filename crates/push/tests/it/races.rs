@@ -1,7 +1,8 @@
 //! The races that lose or repeat messages elsewhere, one by one.
 
-use posthorn_domain::{MessageSeq, Timestamp};
+use posthorn_domain::{MessageSeq, Span, Timestamp};
 use posthorn_push::endpoint::{Connection, Found, hint_after_save};
+use posthorn_push::protocol::Close;
 use posthorn_push::session::{Answer, Ask, Options, Output, Pushed, Session};
 
 use crate::rig::{KNOWN, Rig, message, stored, with_topic};
@@ -124,4 +125,45 @@ fn what_a_replaced_session_saves_is_told_to_the_one_that_replaced_it() {
     old.call(Session::replaced);
     assert!(!old.out.contains(&Output::Leave(KNOWN)), "the newer one must stay where it is");
     assert_eq!(old.ended().0.len(), 1);
+}
+
+/// Pings are answered until it is time to renew; what is asked then.
+fn until_renewal(rig: &mut Rig) -> Vec<Ask> {
+    for _ in 0..6 {
+        rig.wait(Span::from_secs(300));
+        rig.call(Session::pong_frame);
+    }
+    rig.asks()
+}
+
+#[test]
+fn a_connection_that_was_taken_off_the_record_is_put_back() {
+    let mut rig = Rig::open(Options::default());
+    let renew = Ask::Renew { agent: KNOWN, connected_at: rig.now };
+    assert_eq!(until_renewal(&mut rig), std::slice::from_ref(&renew));
+    rig.answer(Answer::Renewed { restored: false });
+    assert_eq!(rig.take(), [], "all is well");
+    assert_eq!(until_renewal(&mut rig), [renew]);
+    rig.answer(Answer::Renewed { restored: true });
+    assert!(matches!(rig.asks()[..], [Ask::Read { .. }]), "something may have been stored");
+}
+
+#[test]
+fn a_connection_that_another_node_has_replaced_finds_out() {
+    for (answer, close) in
+        [(Answer::AlreadyConnected, Close::AlreadyConnected), (Answer::Unknown, Close::Reset)]
+    {
+        let mut rig = Rig::open(Options::default());
+        until_renewal(&mut rig);
+        rig.answer(answer);
+        assert!(rig.out.contains(&Output::Leave(KNOWN)));
+        assert_eq!(rig.closed(), Some(close));
+    }
+}
+
+#[test]
+fn an_agent_that_is_not_in_the_store_is_not_renewed() {
+    let mut rig = Rig::new();
+    rig.text(r#"{"messageType":"hello"}"#);
+    assert_eq!(until_renewal(&mut rig), []);
 }
