@@ -5,6 +5,7 @@ mod dialects;
 mod documents;
 mod keys;
 mod publish;
+mod push;
 mod response;
 mod signatures;
 mod texts;
@@ -24,7 +25,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -96,6 +97,12 @@ pub const TARGETS: [Target; 18] = [
         what: "the query of an EFGS callback",
         run: dialects::callback_target,
         words: dialects::WORDS,
+    },
+    Target {
+        name: "push-message",
+        what: "what an agent writes on its socket",
+        run: push::message,
+        words: push::WORDS,
     },
     Target {
         name: "response",

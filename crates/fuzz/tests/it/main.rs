@@ -55,6 +55,7 @@ targets! {
     filters_and_policies_hold "documents";
     published_events_hold "publish";
     callback_targets_hold "callback-target";
+    push_messages_hold "push-message";
     answers_hold "response";
 }
 
