@@ -151,11 +151,16 @@ impl Session {
     /// acknowledge what came twice twice.
     fn acks(&mut self, acks: &[Ack], cx: &Context<'_>, out: &mut Vec<Output>) {
         let mut forget = Vec::new();
-        for id in acks.iter().filter_map(|ack| ack.id) {
-            match self.unacked.take(id) {
-                None => {}
-                Some(Kept::Direct(_)) => self.counters.direct_acked += 1,
-                Some(Kept::Stored { seq, topic }) => {
+        for ack in acks {
+            let Some(kept) = ack.id.and_then(|id| self.unacked.take(id)) else { continue };
+            match ack.code {
+                Some(101) => self.counters.undecrypted += 1,
+                Some(102) => self.counters.undelivered += 1,
+                _ => {}
+            }
+            match kept {
+                Kept::Direct(_) => self.counters.direct_acked += 1,
+                Kept::Stored { seq, topic } => {
                     self.counters.stored_acked += 1;
                     match cx.options.ack {
                         AckMode::Batch if !topic => self.drain.held.push(seq),

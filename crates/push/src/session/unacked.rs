@@ -92,3 +92,13 @@ impl Unacked {
         kept.filter(|message| !message.is_expired(now)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Sent;
+
+    #[test]
+    fn an_unacknowledged_message_costs_little_beside_itself() {
+        assert!(size_of::<Sent>() <= 40, "{} bytes", size_of::<Sent>());
+    }
+}

@@ -325,6 +325,9 @@ enum Event {
     Found(Found),
 }
 
+/// The record, the TTL, what happens, how that is told, and what comes of it.
+type Way = (Option<Connection>, u32, Vec<Event>, &'static str, Outcome);
+
 /// Goes the whole way, and tells it as text.
 fn way(connection: Option<Connection>, ttl: u32, events: &[Event]) -> (String, Outcome) {
     let mut told = Vec::new();
@@ -367,7 +370,7 @@ fn a_message_finds_its_way() {
     let stored = || Stored(StoreAnswer::Stored);
     let nowhere = || Looked(Found::NotConnected);
     let a = || Some(at("a", 1));
-    let table: Vec<(Option<Connection>, u32, Vec<Event>, &str, Outcome)> = vec![
+    let table: Vec<Way> = vec![
         (a(), 60, vec![Node(NodeAnswer::Accepted)], "push a", Outcome::Direct),
         (a(), 0, vec![Node(NodeAnswer::Accepted)], "push a", Outcome::Direct),
         (a(), 0, vec![Node(NodeAnswer::Full)], "push a", Outcome::Dropped),

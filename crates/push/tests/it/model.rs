@@ -4,10 +4,12 @@
 //! the saving of what a session left behind) is a thing that waits here, and the dice say which goes
 //! on next. A seed gives the same run every time.
 
+mod plan;
 mod world;
 
+use plan::{Plan, Stats};
 use posthorn_push::session::{AckMode, Options};
-use world::{Plan, Stats, run};
+use world::run;
 
 fn options(window: u16, batch: u16, ack: AckMode) -> Options {
     Options { unacked_window: window, batch, ack, stored_limit: 0, ..Options::default() }

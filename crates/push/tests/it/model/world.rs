@@ -3,92 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use posthorn_domain::{
-    AgentId, ChannelId, MessageId, MessageSeq, PushMessage, Span, StoredMessage, Timestamp,
+    AgentId, ChannelId, MessageSeq, PushMessage, Span, StoredMessage, Timestamp,
 };
 use posthorn_push::endpoint::{
     Connection, Found, NodeAnswer, Outcome, Step, StoreAnswer, hint_after_save, route,
 };
-use posthorn_push::session::{
-    ASKS_MAX, Answer, Ask, Broadcasts, Context, Options, Output, Pushed, Session,
-};
+use posthorn_push::session::{ASKS_MAX, Answer, Ask, Broadcasts, Context, Output, Pushed, Session};
 
+use super::plan::{Dice, Plan, Stats};
 use crate::rig::{id, number, versions};
 
 const AGENTS: u128 = 3;
 const NODES: usize = 2;
 const STEPS: usize = 500;
-
-/// What is played, and which bugs are planted.
-pub(super) struct Plan {
-    pub(super) options: Options,
-    pub(super) store_fails: bool,
-    pub(super) answers_get_lost: bool,
-    pub(super) hints: bool,
-    pub(super) saves: bool,
-    pub(super) forgets: bool,
-    pub(super) enters_first: bool,
-}
-
-impl Plan {
-    pub(super) fn new(options: Options) -> Self {
-        Self {
-            options,
-            store_fails: false,
-            answers_get_lost: false,
-            hints: true,
-            saves: true,
-            forgets: true,
-            enters_first: true,
-        }
-    }
-}
-
-/// What happened, so that a test can see that something did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stats {
-    pub(super) direct: u64,
-    pub(super) stored: u64,
-    pub(super) refused: u64,
-    pub(super) saved: u64,
-    pub(super) replaced: u64,
-    pub(super) hints: u64,
-    pub(super) lost_answers: u64,
-    pub(super) failures: u64,
-}
-
-impl Stats {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.direct += other.direct;
-        self.stored += other.stored;
-        self.refused += other.refused;
-        self.saved += other.saved;
-        self.replaced += other.replaced;
-        self.hints += other.hints;
-        self.lost_answers += other.lost_answers;
-        self.failures += other.failures;
-    }
-}
-
-struct Dice(u64);
-
-impl Dice {
-    /// SplitMix64.
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.roll() % bound.max(1) as u64) as usize
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.roll() % 100 < chance
-    }
-}
 
 #[derive(Default)]
 struct Shelf {
@@ -510,10 +437,8 @@ impl<'p> World<'p> {
                     replaced = self.registry[node].insert(agent, at);
                 }
                 Output::Enter(agent) => self.lines[at].late_entry = Some(agent),
-                Output::Leave(agent) => {
-                    if self.registry[node].get(&agent) == Some(&at) {
-                        self.registry[node].remove(&agent);
-                    }
+                Output::Leave(agent) if self.registry[node].get(&agent) == Some(&at) => {
+                    self.registry[node].remove(&agent);
                 }
                 Output::Ask(ask) => self.lines[at].asks.push_back(ask),
                 Output::Save(messages) if self.plan.saves => {
@@ -702,8 +627,8 @@ impl<'p> World<'p> {
         }
         for at in 0..self.lines.len() {
             let Some(agent) = self.lines[at].session.agent() else { continue };
-            let waits = self.shelves[&agent].messages.values();
-            if let Some(message) = waits.filter(|message| !message.is_expired(self.now)).next() {
+            let mut waits = self.shelves[&agent].messages.values();
+            if let Some(message) = waits.find(|message| !message.is_expired(self.now)) {
                 let number = number(message.id);
                 return Err(format!("message {number} is stuck in the store of a connected agent"));
             }
@@ -723,10 +648,4 @@ impl<'p> World<'p> {
         }
         Ok(())
     }
-}
-
-/// Ids and numbers are the same thing here.
-#[test]
-fn numbers_are_ids() {
-    assert_eq!(number(MessageId::from_bytes([0; 16])), 0);
 }
