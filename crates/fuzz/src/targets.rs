@@ -4,10 +4,11 @@ mod address;
 mod dialects;
 mod documents;
 mod keys;
+mod notificaties;
 mod publish;
-mod push;
 mod response;
 mod signatures;
+mod sockets;
 mod texts;
 mod url;
 
@@ -25,7 +26,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -99,10 +100,16 @@ pub const TARGETS: [Target; 19] = [
         words: dialects::WORDS,
     },
     Target {
-        name: "push-message",
+        name: "notificaties",
+        what: "a body of the Notificaties API",
+        run: notificaties::check,
+        words: notificaties::WORDS,
+    },
+    Target {
+        name: "socket-message",
         what: "what an agent writes on its socket",
-        run: push::message,
-        words: push::WORDS,
+        run: sockets::message,
+        words: sockets::WORDS,
     },
     Target {
         name: "response",

@@ -55,7 +55,8 @@ targets! {
     filters_and_policies_hold "documents";
     published_events_hold "publish";
     callback_targets_hold "callback-target";
-    push_messages_hold "push-message";
+    notifications_and_subscriptions_hold "notificaties";
+    socket_messages_hold "socket-message";
     answers_hold "response";
 }
 
