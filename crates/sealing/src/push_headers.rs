@@ -6,7 +6,7 @@
 //!
 //! Headers that are there several times count as one, joined by commas.
 
-use posthorn_domain::push::{PushEncoding, PushHeaders, PushTopic};
+use posthorn_domain::{PushEncoding, PushHeaders, PushTopic};
 
 /// Why the headers are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -327,12 +327,13 @@ mod tests {
         check([coding, salt, None], Ok([Some("salt=Zm9v"), None]));
         let both = Some("keyid=p256dh;dh=YmFy,p256ecdsa=BA=");
         let sent = Some("keyid=p256dh;dh=YmFy,p256ecdsa=BA");
-        check([coding, Some("keyid=p256dh; salt=a; rs=4096"), both], Ok([
-            Some("keyid=p256dh; salt=a; rs=4096"),
-            sent,
-        ]));
+        check(
+            [coding, Some("keyid=p256dh; salt=a; rs=4096"), both],
+            Ok([Some("keyid=p256dh; salt=a; rs=4096"), sent]),
+        );
         let no_salt = Refusal::Absent { header: "Encryption", name: "salt" };
-        for bad in [None, Some(""), Some("keyid=a"), Some("salt="), Some("salt=a+b"), Some("Salt=a")]
+        for bad in
+            [None, Some(""), Some("keyid=a"), Some("salt="), Some("salt=a+b"), Some("Salt=a")]
         {
             check([coding, bad, Some("dh=a")], Err(no_salt));
         }
@@ -356,10 +357,10 @@ mod tests {
     fn aes128gcm_says_everything_in_its_body() {
         let coding = Some("aes128gcm");
         check([coding, None, None], Ok([None, None]));
-        check([coding, Some("rs=4096"), Some("p256ecdsa=BA=")], Ok([
-            Some("rs=4096"),
-            Some("p256ecdsa=BA"),
-        ]));
+        check(
+            [coding, Some("rs=4096"), Some("p256ecdsa=BA=")],
+            Ok([Some("rs=4096"), Some("p256ecdsa=BA")]),
+        );
         let salt = Refusal::Unwanted { header: "Encryption", name: "salt" };
         check([coding, Some("salt=a"), None], Err(salt));
         let dh = Refusal::Unwanted { header: "Crypto-Key", name: "dh" };
