@@ -5,6 +5,7 @@ mod dialects;
 mod documents;
 mod keys;
 mod publish;
+mod push;
 mod response;
 mod signatures;
 mod texts;
@@ -24,7 +25,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 21] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -96,6 +97,24 @@ pub const TARGETS: [Target; 18] = [
         what: "the query of an EFGS callback",
         run: dialects::callback_target,
         words: dialects::WORDS,
+    },
+    Target {
+        name: "push-sender",
+        what: "who sends a push message, in two headers",
+        run: push::sender,
+        words: push::SENDERS,
+    },
+    Target {
+        name: "push-parameters",
+        what: "an Encryption or Crypto-Key header",
+        run: push::parameters,
+        words: push::PARAMETERS,
+    },
+    Target {
+        name: "push-token",
+        what: "the name of an endpoint or of a message",
+        run: push::token,
+        words: push::TOKENS,
     },
     Target {
         name: "response",

@@ -132,7 +132,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A header as browsers get it: without quotes, and without the padding of base64.
+/// A header as browsers get it: without quotes, and without the padding of base64
+/// and blanks behind it.
 pub fn cleaned(header: &str) -> String {
     let header = header.replace('"', "");
     let mut out = String::with_capacity(header.len());
@@ -141,14 +142,10 @@ pub fn cleaned(header: &str) -> String {
             Some(text) => (text, &part[text.len()..]),
             None => (part, ""),
         };
-        let blank = text.trim_end_matches([' ', '\t']).len();
-        let (value, blanks) = text.split_at(blank);
         // The sign behind the name stays, even when there is no value behind it.
-        let first = value.find('=').map_or(value.len(), |at| at + 1);
-        let padded = &value[first..];
-        out.push_str(&value[..first]);
-        out.push_str(padded.trim_end_matches('='));
-        out.push_str(blanks);
+        let value = text.find('=').map_or(text.len(), |at| at + 1);
+        out.push_str(&text[..value]);
+        out.push_str(text[value..].trim_end_matches(['=', ' ', '\t']));
         out.push_str(end);
     }
     out
@@ -286,7 +283,8 @@ mod tests {
             ("salt=\"foo==\"", "salt=foo"),
             ("keyid=\"p256dh\";dh=\"deadbeef==\"", "keyid=p256dh;dh=deadbeef"),
             ("dh=abc=, p256ecdsa=def==;x=y", "dh=abc, p256ecdsa=def;x=y"),
-            ("dh=abc= ;x=y= ", "dh=abc ;x=y "),
+            ("dh=abc= ;x=y= ", "dh=abc;x=y"),
+            ("x=a= =; y = b", "x=a; y = b"),
             ("x=a=b=", "x=a=b"),
             ("x=;y==,z", "x=;y=,z"),
             ("", ""),
