@@ -100,6 +100,7 @@ pub async fn router(
     options: Options,
     failures: Arc<Failures>,
 ) -> Result<Router, Error> {
+    answer::describe();
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
     if engine.catalog().topic(tenant, &options.topic).is_err() {
         let description = "New batches of diagnosis keys".to_owned();

@@ -23,6 +23,8 @@ mod authentication;
 mod cloudevent;
 mod dispatch;
 mod fields;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handlers;
 mod kanaal;
 mod notificatie;
@@ -57,6 +59,8 @@ pub struct Options {
     pub profile: ProfileName,
     /// Scheme and authority by which clients know this server; those of each request when absent.
     pub base_url: Option<String>,
+    /// Whether requests come over https when there is no `base_url` that says so.
+    pub https: bool,
     /// Whether a callback must refuse a message without authentication when it is registered.
     pub test_callback_auth: bool,
     /// Whether a callback must answer when it is registered.

@@ -112,16 +112,10 @@ impl FailureCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    /// Whether the URL was refused, so that nothing was sent anywhere.
+    /// Whether the URL was refused, so that nothing was sent anywhere. A name that could not be looked
+    /// up is not: that may be our own name servers' trouble, and nobody should be unsubscribed for it.
     pub const fn refuses_url(self) -> bool {
-        matches!(
-            self,
-            Self::UrlNotAllowed
-                | Self::UrlRefused
-                | Self::DnsFailed
-                | Self::DnsTimeout
-                | Self::AddressNotAllowed
-        )
+        matches!(self, Self::UrlNotAllowed | Self::UrlRefused | Self::AddressNotAllowed)
     }
 
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.

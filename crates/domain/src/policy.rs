@@ -89,7 +89,7 @@ pub struct UrlPolicy {
 }
 
 /// What follows when a URL is refused before an attempt: by the guard, by these rules, or because its
-/// host does not resolve or leads to a closed address.
+/// host leads to a closed address. A host that cannot be looked up is a failed attempt in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRefused {

@@ -68,7 +68,15 @@ impl Template {
         &self.source
     }
 
-    /// The placeholders it uses.
+    /// Its placeholders, each with its alternatives, the preferred one first.
+    pub fn placeholders(&self) -> impl Iterator<Item = &[String]> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Names(names) => Some(names.as_slice()),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// All names its placeholders use.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().flat_map(|part| match part {
             Part::Names(names) => names.iter().map(String::as_str),

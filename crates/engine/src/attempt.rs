@@ -15,7 +15,7 @@ use tracing::info;
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::metrics;
 use crate::policy_log;
-use crate::request::{self, AttemptLookup, BuildError, percent_encode};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, percent_encode};
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
@@ -96,8 +96,9 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     if let Some(problem) = not_routed(job) {
         return failed(FailureCode::FamilyNotRouted, problem);
     }
+    let event = EventLookup::new(&job.work.event);
     if let Some(gate) = &job.policy.gate {
-        match ask(around, job, gate).await {
+        match ask(around, job, &event, gate).await {
             Ok(true) => {}
             Ok(false) => {
                 if gate.on_closed == OnClosed::DeadLetter {
@@ -120,7 +121,8 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     };
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
-    let built = request::build(&around.catalog, &job.view, &job.policy, &job.work, text, now);
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
+    let built = request::build(&around.catalog, &values, text);
     let (mut outbound, told) = match built {
         Ok(built) => built,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
@@ -148,7 +150,6 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     if overtaken {
         return Ended::Overtaken;
     }
-    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, now);
     policy_log::before(job, &values);
     let mut outcome = around.transport.send(outbound).await;
     told.remove_from(&mut outcome);
@@ -175,8 +176,14 @@ fn not_routed(job: &Job) -> Option<String> {
 }
 
 /// Asks the gate. `Err` means the question itself could not be put together.
-async fn ask(around: &Surroundings, job: &Job, gate: &Gate) -> Result<bool, String> {
-    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, around.clock.now());
+async fn ask(
+    around: &Surroundings,
+    job: &Job,
+    event: &EventLookup<'_>,
+    gate: &Gate,
+) -> Result<bool, String> {
+    let now = around.clock.now();
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, event, now);
     let encode = |text: &str| percent_encode(text).into_owned();
     let url = gate.url.render(&values, encode).map_err(|e| format!("gate.url: {e}"))?;
     let problem = |e: UrlProblem| format!("gate.url: {e}");

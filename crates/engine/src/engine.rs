@@ -83,6 +83,12 @@ pub(crate) struct Inner {
 impl Engine {
     /// Loads the catalog and starts all services.
     pub async fn start(parts: Parts) -> Result<Engine> {
+        let (engine, _) = Self::start_followed(parts).await?;
+        Ok(engine)
+    }
+
+    /// The same, with all outcomes from the very first on: also those of work that was left to do.
+    pub async fn start_followed(parts: Parts) -> Result<(Engine, OutcomeStream)> {
         let Parts { store, transport, vault, clock, seed, options } = parts;
         let options = Arc::new(options);
         let chance = Arc::new(Chance::new(seed));
@@ -99,6 +105,7 @@ impl Engine {
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
+        let followed = outcomes.follow();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let around = Arc::new(Surroundings {
@@ -194,7 +201,7 @@ impl Engine {
         services.spawn(engine.downgrade().follow_failures(failures));
         *engine.inner.services.lock() = services;
         info!(%node, "the engine is running");
-        Ok(engine)
+        Ok((engine, followed))
     }
 
     fn downgrade(&self) -> Weak {

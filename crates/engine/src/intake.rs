@@ -25,6 +25,7 @@ use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
 use crate::metrics;
 use crate::options::Options;
+use crate::request::EventLookup;
 use crate::scheduler::Input;
 use crate::wakes::Wakes;
 
@@ -237,13 +238,15 @@ impl Intake {
             match self.catalog.plan(&pending.event) {
                 Ok(plan) => {
                     let now = pending.event.accepted_at;
+                    // One for all, so that a payload is read at most once.
+                    let known = EventLookup::new(&pending.event);
                     let deliveries = plan
                         .matches
                         .iter()
                         .map(|view| NewDelivery {
                             id: self.chance.delivery_id(now),
                             subscription: view.subscription.id,
-                            lane: view.lane(&pending.event),
+                            lane: view.lane(&known),
                             due_at: now,
                         })
                         .collect();

@@ -82,6 +82,19 @@ impl Outcomes {
 pub struct OutcomeStream(broadcast::Receiver<EndedDelivery>);
 
 impl OutcomeStream {
+    /// The next one that was told already, if any.
+    pub fn try_next(&mut self) -> Option<EndedDelivery> {
+        loop {
+            match self.0.try_recv() {
+                Ok(ended) => return Some(ended),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
+                    ::metrics::counter!(metrics::OUTCOMES_MISSED).increment(missed);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The next one; `None` once the engine is gone. What was missed in between is counted in
     /// [`metrics::OUTCOMES_MISSED`].
     pub async fn next(&mut self) -> Option<EndedDelivery> {

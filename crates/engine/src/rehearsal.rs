@@ -16,7 +16,7 @@ use crate::catalog::SubscriptionView;
 use crate::courier::work_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::request::{self, BuildError};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup};
 use crate::subscriptions::SecretInput;
 use crate::tokens::{TokenError, Way};
 
@@ -90,7 +90,9 @@ impl Engine {
             }
         };
         let text = token.as_ref().map(crate::tokens::Lent::text);
-        match request::build(&inner.catalog, &view, &policy, &work, text, now) {
+        let event = EventLookup::new(&work.event);
+        let values = AttemptLookup::new(&view, &policy, &work, &event, now);
+        match request::build(&inner.catalog, &values, text) {
             Ok((outbound, told)) => {
                 let mut outcome = inner.around.transport.send(outbound).await;
                 told.remove_from(&mut outcome);

@@ -11,14 +11,13 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use posthorn_domain::policy::headers::{check_name, check_value};
-use posthorn_domain::policy::{BodySource, Policy, RequestPolicy, Route};
+use posthorn_domain::policy::{BodySource, RequestPolicy, Route};
 use posthorn_domain::{
-    Event, Lookup, SecretName, SubscriptionId, Template, TenantId, Timestamp, alternatives,
+    Event, Lookup, SecretName, SubscriptionId, Template, TenantId, alternatives,
 };
-use posthorn_store::Work;
 
+use crate::catalog::Catalog;
 use crate::catalog::certificates::NoCertificate;
-use crate::catalog::{Catalog, SubscriptionView};
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
@@ -55,13 +54,10 @@ pub(crate) fn secret_context(
 /// one its policy asks a token server for.
 pub(crate) fn build(
     catalog: &Catalog,
-    view: &SubscriptionView,
-    policy: &Policy,
-    work: &Work,
+    values: &AttemptLookup<'_>,
     token: Option<&str>,
-    now: Timestamp,
 ) -> Result<(Outbound, Told), BuildError> {
-    let values = AttemptLookup::new(view, policy, work, now);
+    let AttemptLookup { view, policy, work, now, .. } = *values;
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
     view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
@@ -82,7 +78,7 @@ pub(crate) fn build(
             Some(name) => (name, true),
             None => (name.as_str(), false),
         };
-        match template.render(&values, str::to_owned) {
+        match template.render(values, str::to_owned) {
             Ok(text) => {
                 let value = value(name, &text)?;
                 headers.insert(header_name(name).map_err(BuildError::Request)?, value);
@@ -91,7 +87,7 @@ pub(crate) fn build(
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
         }
     }
-    let told = authenticate::add(&policy.auth, view, &values, &body, token, &mut headers)?;
+    let told = authenticate::add(&policy.auth, view, values, &body, token, &mut headers)?;
     let tls = certify::add(catalog, policy, view, now, &mut headers)?;
     let path = match shape.route(work.event.family()) {
         Route::Path(path) => Some(path),
@@ -101,7 +97,7 @@ pub(crate) fn build(
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
         endpoint: std::sync::Arc::clone(&view.endpoint),
-        path_and_query: path_and_query(shape, path, &view.endpoint.url, &values)?,
+        path_and_query: path_and_query(shape, path, &view.endpoint.url, values)?,
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,

@@ -30,7 +30,7 @@ use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
-pub(crate) use secrets::{check_secrets, seal};
+pub(crate) use secrets::{check_secrets, names_secret, seal};
 
 use secrets::check_signing;
 
@@ -81,6 +81,8 @@ pub struct SubscriptionChange {
     pub overrides: Option<serde_json::Value>,
     /// Secrets to set at once, without overlap.
     pub secrets: Vec<SecretInput>,
+    /// Whether secrets that its policy does not name afterwards are removed.
+    pub only_needed_secrets: bool,
     /// Only if it still has this version.
     pub expected: Option<CatalogVersion>,
 }
@@ -238,6 +240,9 @@ impl Engine {
                 .patched(&subscription.overrides)?;
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            if change.only_needed_secrets {
+                subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
+            }
             policy.check_complete()?;
             self.check_other_urls(&policy)?;
             Ok(subscription)

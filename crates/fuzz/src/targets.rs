@@ -4,6 +4,7 @@ mod address;
 mod dialects;
 mod documents;
 mod keys;
+mod notificaties;
 mod publish;
 mod push;
 mod response;
@@ -25,7 +26,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -115,6 +116,12 @@ pub const TARGETS: [Target; 21] = [
         what: "the name of an endpoint or of a message",
         run: push::token,
         words: push::TOKENS,
+    },
+    Target {
+        name: "notificaties",
+        what: "a body of the Notificaties API",
+        run: notificaties::check,
+        words: notificaties::WORDS,
     },
     Target {
         name: "response",

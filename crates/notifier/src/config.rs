@@ -34,6 +34,7 @@ pub struct CallbacksConfig {
     /// Where webhooks go. Without it there are none.
     pub payment_success_url: Option<String>,
     /// Headers added to every request; values may be `env:NAME` or `file:PATH`.
+    #[serde(deserialize_with = "header_map")]
     pub headers: BTreeMap<String, SecretText>,
     /// For one attempt; 10 s.
     pub timeout: Option<Interval>,
@@ -111,8 +112,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(key: impl Into<String>, problem: impl ToString) -> Self {
-        Self { key: key.into(), problem: problem.to_string() }
+    fn new(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { key: key.into(), problem: problem.into() }
     }
 }
 
@@ -149,7 +150,9 @@ impl CallbacksConfig {
             #[serde(default)]
             callbacks: Option<CallbacksConfig>,
         }
-        let document: Document = serde_saphyr::from_str(text)
+        // Without the lines around a mistake: they may hold secrets, and this goes to logs.
+        let options = serde_saphyr::options! { with_snippet: false };
+        let document: Document = serde_saphyr::from_str_with_options(text, options)
             .map_err(|e| ConfigError::new("callbacks", e.to_string()))?;
         Ok(document.callbacks.unwrap_or_default())
     }
@@ -167,7 +170,7 @@ impl CallbacksConfig {
         let (overrides, policy, secrets) = policy::build(self, env)?;
         let url = self.payment_success_url.as_deref().map(str::trim).unwrap_or_default();
         let topic = TopicName::new(self.topic.as_deref().unwrap_or(TOPIC_DEFAULT))
-            .map_err(|e| ConfigError::new("callbacks.topic", e))?;
+            .map_err(|e| ConfigError::new("callbacks.topic", e.to_string()))?;
         let mut warnings = Vec::new();
         if let Some(secret) = secrets.iter().find(|s| s.name.as_str() == policy::HMAC_SECRET)
             && secret.value.chars().count() < SECRET_CHARACTERS
@@ -199,6 +202,24 @@ impl CallbacksConfig {
             poll_interval,
             warnings,
         }))
+    }
+}
+
+/// Names and texts. What stands there instead is not repeated: it may be a secret.
+fn header_map<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, SecretText>, D::Error> {
+    let problem = || de::Error::custom("headers must be names with texts");
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => Ok(BTreeMap::new()),
+        serde_json::Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| {
+                let text = SecretText::deserialize(value).map_err(|_| problem())?;
+                Ok((name, text))
+            })
+            .collect(),
+        _ => Err(problem()),
     }
 }
 

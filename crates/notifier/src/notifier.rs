@@ -1,6 +1,7 @@
 //! The interface payment servers talk to.
 
 use async_trait::async_trait;
+use posthorn_sealing::vault::VaultKey;
 
 use crate::config::{Backend, CallbacksConfig};
 use crate::error::Error;
@@ -25,10 +26,11 @@ pub trait Notifier: Send + Sync + 'static {
 
 /// Starts the notifier a block asks for: none of any effect without a URL, else the one of its
 /// `backend`. `place` is where a backend that outlives the process keeps its work: the URL of a
-/// PostgreSQL database, or a folder.
+/// PostgreSQL database, which needs a seal key that all processes on it share, or a folder.
 pub async fn start(
     config: CallbacksConfig,
     place: Option<&str>,
+    seal_key: Option<VaultKey>,
 ) -> Result<Box<dyn Notifier>, Error> {
     let Some(callbacks) = config.check()? else { return Ok(Box::new(NoopNotifier)) };
     let needs = |what: &str| Error::Open(format!("callbacks.backend needs {what}"));
@@ -36,11 +38,19 @@ pub async fn start(
         Backend::Memory => Box::new(RetryableNotifier::builder(config).start()?),
         Backend::Postgres => {
             let url = place.ok_or_else(|| needs("the URL of a database"))?;
-            Box::new(PersistentNotifier::postgres(config, url).start().await?)
+            let mut builder = PersistentNotifier::postgres(config, url);
+            if let Some(key) = seal_key {
+                builder = builder.seal_key(key);
+            }
+            Box::new(builder.start().await?)
         }
         Backend::Sqlite => {
             let folder = place.ok_or_else(|| needs("a folder for its database"))?;
-            Box::new(PersistentNotifier::sqlite(config, folder).start().await?)
+            let mut builder = PersistentNotifier::sqlite(config, folder);
+            if let Some(key) = seal_key {
+                builder = builder.seal_key(key);
+            }
+            Box::new(builder.start().await?)
         }
     })
 }

@@ -14,7 +14,7 @@ use crate::standing::Standing;
 
 /// Webhooks that have ended, by `event_type` and `status`.
 pub const TOTAL: &str = "cedros_webhooks_total";
-/// Webhooks that took more than one attempt, by `event_type` and `attempt`.
+/// Webhooks that took more than one attempt, by `event_type` and `attempt` (2 to 9, or `10+`).
 pub const RETRIES: &str = "cedros_webhook_retries_total";
 /// Webhooks that became dead letters, by `event_type`.
 pub const DEAD: &str = "cedros_webhook_dlq_total";
@@ -82,7 +82,11 @@ impl ObserveWebhook for MetricsFacade {
         let status = observation.status.as_str();
         ::metrics::counter!(TOTAL, "event_type" => event_type, "status" => status).increment(1);
         if observation.attempt > 1 {
-            let attempt = observation.attempt.to_string();
+            let attempt = match observation.attempt {
+                few @ 0..10 => few.to_string(),
+                // Labels are bounded, whatever a block allows.
+                _ => "10+".to_owned(),
+            };
             ::metrics::counter!(RETRIES, "event_type" => event_type, "attempt" => attempt)
                 .increment(1);
         }
@@ -115,16 +119,30 @@ pub(crate) fn family_label(event_type: &str) -> &'static str {
     }
 }
 
-/// Observes every webhook of a standing subscription that this node ends, until the engine is gone.
-///
-/// Begin to follow the outcomes before the first event is published, or the first ones are missed.
+/// Observes every webhook of a standing subscription that this node ends, until the engine is gone, or
+/// until `stop` and everything that was told before.
 pub async fn observe_outcomes(
     store: Arc<dyn Store>,
     mut outcomes: OutcomeStream,
     standing: Standing,
     observer: Arc<dyn ObserveWebhook>,
+    stop: impl Future<Output = ()>,
 ) {
-    while let Some(ended) = outcomes.next().await {
+    let mut stop = std::pin::pin!(stop);
+    let mut stopping = false;
+    loop {
+        let ended = if stopping {
+            outcomes.try_next()
+        } else {
+            tokio::select! {
+                ended = outcomes.next() => ended,
+                () = &mut stop => {
+                    stopping = true;
+                    continue;
+                }
+            }
+        };
+        let Some(ended) = ended else { return };
         if ended.tenant != standing.tenant || ended.subscription != standing.subscription {
             continue;
         }

@@ -5,6 +5,7 @@ mod open;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -12,16 +13,20 @@ use posthorn_domain::{Clock, EventType, Idempotency, IdempotencyKey};
 use posthorn_engine::{Engine, Publish, Transport};
 use posthorn_sealing::vault::VaultKey;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::{Instrument, Span, error, warn};
 
-use crate::config::CallbacksConfig;
+use crate::config::{Callbacks, CallbacksConfig};
 use crate::error::Error;
 use crate::event::{PaymentEvent, Prepared, RefundEvent};
 use crate::notifier::Notifier;
-use crate::observe::{MetricsFacade, ObserveWebhook, observe_outcomes};
+use crate::observe::{
+    MetricsFacade, ObserveWebhook, WebhookObservation, WebhookStatus, family_label,
+    observe_outcomes,
+};
 use crate::retryable::Outside;
-use crate::standing::{Standing, keep_subscription};
+use crate::standing::{Standing, keep_subscription, retire_subscriptions};
 use open::Opened;
 
 /// Where a persistent notifier keeps its work.
@@ -43,7 +48,7 @@ pub struct PersistentBuilder {
 
 impl PersistentBuilder {
     /// The key that seals secrets in the database. With SQLite one is made beside the data when none
-    /// is given; every process on one PostgreSQL needs the same.
+    /// is given; every process on one PostgreSQL needs the same, and does not start without.
     #[must_use]
     pub fn seal_key(mut self, key: VaultKey) -> Self {
         self.seal_key = Some(key);
@@ -92,34 +97,66 @@ impl PersistentBuilder {
         for warning in &callbacks.warnings {
             warn!("{warning}");
         }
-        let (engine, opened) = match self.backing {
-            Backing::Engine(engine) => (engine, None),
+        let mut alone = false;
+        let (engine, outcomes, opened) = match self.backing {
+            Backing::Engine(engine) => {
+                let outcomes = engine.outcomes();
+                (engine, outcomes, None)
+            }
             Backing::Sqlite(folder) => {
-                let (engine, opened) =
-                    open::sqlite(&folder, self.seal_key, &callbacks, &self.outside).await?;
-                (engine, Some(opened))
+                alone = true;
+                let own = open::sqlite(&folder, self.seal_key, &callbacks, &self.outside).await?;
+                (own.engine, own.outcomes, Some(own.opened))
             }
             Backing::Postgres(url) => {
-                let (engine, opened) =
-                    open::postgres(url, self.seal_key, &callbacks, &self.outside).await?;
-                (engine, Some(opened))
+                let own = open::postgres(url, self.seal_key, &callbacks, &self.outside).await?;
+                (own.engine, own.outcomes, Some(own.opened))
             }
         };
-        // Followed before anything can end.
-        let outcomes = engine.outcomes();
-        let standing = keep_subscription(&engine, &callbacks).await?;
+        let standing = match stand(&engine, &callbacks, alone).await {
+            Ok(standing) => standing,
+            Err(error) => {
+                if let Some(opened) = opened {
+                    engine.stop().await;
+                    opened.close().await;
+                }
+                return Err(error);
+            }
+        };
         let store = Arc::clone(engine.store());
-        let observing = observe_outcomes(store, outcomes, standing.clone(), self.observer);
-        let observing = tokio::spawn(observing.instrument(self.span.clone()));
+        let observer = Arc::clone(&self.observer);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move {
+            // That it is dropped means the same.
+            let _ = stopped.await;
+        };
+        let observing = observe_outcomes(store, outcomes, standing.clone(), observer, stopped);
+        let task = tokio::spawn(observing.instrument(self.span.clone()));
         Ok(PersistentNotifier {
             clock: self.outside.clock,
             engine,
             opened,
             standing,
             span: self.span,
-            observing: Mutex::new(Some(observing)),
+            observer: self.observer,
+            observing: Mutex::new(Some(Observing { stop, task })),
         })
     }
+}
+
+/// The subscription of the block. In a database of its own, what an earlier block asked for is paused.
+async fn stand(engine: &Engine, callbacks: &Callbacks, alone: bool) -> Result<Standing, Error> {
+    let standing = keep_subscription(engine, callbacks).await?;
+    if alone {
+        retire_subscriptions(engine, Some(standing.subscription)).await?;
+    }
+    Ok(standing)
+}
+
+/// The task that observes, and how it is told to end.
+struct Observing {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 /// An event that was committed.
@@ -139,7 +176,8 @@ pub struct PersistentNotifier {
     standing: Standing,
     clock: Arc<dyn Clock>,
     span: Span,
-    observing: Mutex<Option<JoinHandle<()>>>,
+    observer: Arc<dyn ObserveWebhook>,
+    observing: Mutex<Option<Observing>>,
 }
 
 impl PersistentNotifier {
@@ -216,16 +254,27 @@ impl PersistentNotifier {
             self.engine.stop().await;
             opened.close().await;
         }
-        if let Some(observing) = self.observing.lock().take() {
-            observing.abort();
+        let observing = self.observing.lock().take();
+        if let Some(Observing { stop, task }) = observing {
+            // What has ended by now is still observed.
+            let _ = stop.send(());
+            let _ = task.await;
         }
     }
 
     async fn take_over(&self, prepared: Prepared) {
         let event = prepared.event_id.clone();
+        let event_type = family_label(&prepared.event_type);
         if let Err(problem) = self.enqueue(prepared).await {
             // Nobody waits for an answer; whoever wants one enqueues.
             error!(%event, %problem, "a webhook could not be committed and is lost");
+            self.observer.observe_webhook(&WebhookObservation {
+                event_type,
+                status: WebhookStatus::Failed,
+                duration: Duration::ZERO,
+                attempt: 0,
+                dlq: false,
+            });
         }
     }
 }

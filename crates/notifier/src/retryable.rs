@@ -17,7 +17,7 @@ use posthorn_egress::Egress;
 use posthorn_engine::{Courier, CourierParts, EgressTransport, Transport};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tracing::{Instrument, Span, error, warn};
+use tracing::{Instrument, Span, warn};
 
 use crate::clock::SystemClock;
 use crate::config::{Callbacks, CallbacksConfig, RetryConfig};
@@ -148,14 +148,9 @@ impl RetryableBuilder {
             (None, None) => Arc::new(NoopDlqStore),
         };
         let courier = courier(&callbacks, &self.outside)?;
-        let ending = Ending {
-            headers: header_names(&callbacks),
-            url: courier.url().to_owned(),
-            dlq,
-            observer: self.observer,
-        };
+        let url = courier.url().to_owned();
+        let ending = Ending::new(url, header_names(&callbacks), dlq, self.observer);
         let (queue, commands) = mpsc::channel(self.capacity + 1);
-        let ending = Arc::new(ending);
         let worker = Worker::new(
             Arc::new(courier),
             Arc::clone(&ending),
@@ -254,8 +249,8 @@ impl RetryableNotifier {
         let event_type = match EventType::new(&prepared.event_type) {
             Ok(event_type) => event_type,
             Err(problem) => {
-                error!(event = %prepared.event_id, %problem, "a webhook with such a type cannot be sent");
-                return;
+                let (reason, now) = (problem.to_string(), self.clock.now());
+                return self.ending.give_up_unsent(prepared, reason, now);
             }
         };
         let media_type = "application/json".to_owned();
@@ -264,11 +259,11 @@ impl RetryableNotifier {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let closed = self.places.is_closed();
             let reason = if closed { "the notifier is closed" } else { "too many are waiting" };
-            return self.ending.give_up(item, reason, self.clock.now()).await;
+            return self.ending.give_up_aside(item, reason, self.clock.now());
         };
         let command = Command::Take(Box::new(item.holding(place)));
         if let Err(mpsc::error::SendError(Command::Take(item))) = self.queue.send(command).await {
-            self.ending.give_up(*item, "the notifier has ended", self.clock.now()).await;
+            self.ending.give_up_aside(*item, "the notifier has ended", self.clock.now());
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The standing subscription: what a `callbacks:` block becomes in an engine.
 //!
 //! At every start it is made, or brought in step with the configuration; when nothing differs,
-//! nothing is written. Whether it is paused is the operator's business and left alone.
+//! nothing is written. Whether it is paused is the operator's business and left alone, with one
+//! exception: one that the configuration no longer asks for is paused and marked, and goes on when the
+//! configuration asks for it again. Its work waits meanwhile.
 
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
     Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
 };
-use posthorn_engine::{Engine, NewSubscription};
-use tracing::info;
+use posthorn_engine::{Engine, NewSubscription, SubscriptionChange, SubscriptionView};
+use tracing::{info, warn};
 
 use crate::config::Callbacks;
 use crate::error::Error;
@@ -17,6 +19,49 @@ use crate::error::Error;
 pub const SUBSCRIPTION_NAME: &str = "cedros-callbacks";
 /// The profile it names.
 const PROFILE: &str = "cedros";
+
+/// The label by which a standing subscription is known, and the one that says that it was paused here.
+const KEPT: (&str, &str) = ("kept-by", "callbacks");
+const OFF: (&str, &str) = ("callbacks", "off");
+
+fn name() -> SubscriptionName {
+    SubscriptionName::new(SUBSCRIPTION_NAME).expect("a valid name")
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    let pairs = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    Labels::new(pairs.collect()).expect("short names and texts")
+}
+
+fn has(view: &SubscriptionView, label: (&str, &str)) -> bool {
+    view.subscription.labels.get(label.0) == Some(label.1)
+}
+
+/// Pauses every standing subscription that the configuration does not ask for any more: all but this
+/// one, in whichever tenant. Its work is kept.
+pub async fn retire_subscriptions(
+    engine: &Engine,
+    but: Option<SubscriptionId>,
+) -> Result<(), Error> {
+    for tenant in engine.catalog().tenants() {
+        let Some(view) = engine.catalog().subscription_named(tenant.id, &name()) else { continue };
+        let id = view.subscription.id;
+        let active = view.subscription.status.is_active();
+        if Some(id) == but || !has(&view, KEPT) || !active {
+            continue;
+        }
+        // Marked first: should the rest not happen, the next start does it.
+        let change = SubscriptionChange {
+            labels: Some(labels(&[KEPT, OFF])),
+            ..SubscriptionChange::default()
+        };
+        engine.update_subscription(tenant.id, id, change).await?;
+        engine.pause_subscription(tenant.id, id).await?;
+        warn!(subscription = %id, tenant = %tenant.name, "paused the subscription for callbacks, \
+            since the configuration no longer asks for it; its work waits");
+    }
+    Ok(())
+}
 
 /// Where events for the standing subscription are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +85,16 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
         let description = "payments and refunds, for callbacks".to_owned();
         engine.put_topic(tenant, topic.clone(), description, Vec::new(), Labels::default()).await?;
     }
+    if let Some(view) = engine.catalog().subscription_named(tenant, &name())
+        && has(&view, OFF)
+    {
+        // Before the mark is taken away: should the rest not happen, the next start does it.
+        engine.resume_subscription(tenant, view.subscription.id).await?;
+    }
     let group = Group { topics: vec![topic.clone()], ..Group::default() };
     let wanted = NewSubscription {
-        name: Some(SubscriptionName::new(SUBSCRIPTION_NAME).expect("a valid name")),
+        name: Some(name()),
+        labels: labels(&[KEPT]),
         description: "kept in step with `callbacks` of the configuration".to_owned(),
         url: callbacks.url.clone(),
         filter: Some(Filter { any_of: vec![group], ..Filter::default() }),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use posthorn_engine::Engine;
+use posthorn_engine::{Engine, OutcomeStream};
 use posthorn_notifier::{
-    Callbacks, Error, MetricsFacade, Standing, describe_metrics, keep_subscription,
-    observe_outcomes,
+    Callbacks, Error, MetricsFacade, describe_metrics, keep_subscription, observe_outcomes,
+    retire_subscriptions,
 };
 use tracing::{info, warn};
 
@@ -13,26 +13,36 @@ use crate::exit::{Code, Failure};
 use crate::storage::chain;
 
 /// Makes what the block asks for, or brings it in step, and begins to count its webhooks.
+///
+/// Without a block, what an earlier one asked for is paused. `outcomes` are those since the engine's
+/// start.
 pub async fn keep(
     engine: &Engine,
+    outcomes: OutcomeStream,
     callbacks: Option<&Callbacks>,
-) -> anyhow::Result<Option<Standing>> {
-    let Some(callbacks) = callbacks else { return Ok(None) };
+) -> anyhow::Result<()> {
+    let Some(callbacks) = callbacks else {
+        retire_subscriptions(engine, None).await.map_err(|error| explain(&error))?;
+        return Ok(());
+    };
     for warning in &callbacks.warnings {
         warn!("{warning}");
     }
-    // Followed before anything can end.
-    let outcomes = engine.outcomes();
     let standing = keep_subscription(engine, callbacks).await.map_err(|error| explain(&error))?;
+    retire_subscriptions(engine, Some(standing.subscription))
+        .await
+        .map_err(|error| explain(&error))?;
     describe_metrics();
     let store = Arc::clone(engine.store());
-    tokio::spawn(observe_outcomes(store, outcomes, standing.clone(), Arc::new(MetricsFacade)));
+    let observer = Arc::new(MetricsFacade);
+    let never = std::future::pending();
+    tokio::spawn(observe_outcomes(store, outcomes, standing.clone(), observer, never));
     info!(
         topic = %standing.topic,
         subscription = %standing.subscription,
         "events of this topic go to callbacks.payment_success_url"
     );
-    Ok(Some(standing))
+    Ok(())
 }
 
 fn explain(error: &Error) -> Failure {

@@ -77,8 +77,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
-    /// The admin endpoints of Cedros webhooks.
-    pub cedros: bool,
+    /// The admin endpoints of Cedros webhooks: the tenant of operators that name none.
+    pub cedros: Option<String>,
     /// The Notificaties API.
     pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
@@ -387,11 +387,14 @@ impl Check<'_> {
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
         let telemetry = Telemetry { metrics: raw.telemetry.metrics, upkeep };
         let body = raw.server.body.0;
+        let tenant = raw.callbacks.tenant.clone().unwrap_or_else(|| "default".to_owned());
+        let https = raw.server.tls.certificate.is_some();
         let callbacks = self.callbacks(raw.callbacks);
+        let admin = raw.dialects.cedros.enabled || callbacks.is_some();
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
-            cedros: raw.dialects.cedros.enabled || callbacks.is_some(),
-            notificaties: notificaties::build(self, raw.dialects.notificaties, body),
+            cedros: admin.then_some(tenant),
+            notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)

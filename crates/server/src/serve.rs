@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posthorn_dialects::{cedros, efgs, notificaties};
-use posthorn_domain::{CatalogVersion, Clock, TenantId};
+use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{EgressTransport, Engine, NewKey, Parts};
+use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
 use posthorn_listener::{Failures, ServeLimits};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
@@ -133,8 +133,8 @@ async fn start(
     let surroundings = Surroundings::new(socket.local_addr()?, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
-    let engine = start_engine(egress, options, seal, &store, &opened).await?;
-    let callbacks = callbacks::keep(&engine, callbacks.as_ref()).await?;
+    let (engine, outcomes) = start_engine(egress, options, seal, &store, &opened).await?;
+    callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
     let address = listener.local_addr()?;
@@ -153,8 +153,8 @@ async fn start(
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
     }
-    if dialects.cedros {
-        let tenant = callbacks.map_or(TenantId::DEFAULT, |standing| standing.tenant);
+    if let Some(tenant) = dialects.cedros {
+        let tenant = engine.ensure_tenant(&tenant).await.map_err(|e| explain_engine(&e))?.id;
         let options = cedros::Options { tenant };
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }
@@ -234,7 +234,7 @@ async fn start_engine(
     seal: Seal,
     store: &config::Store,
     opened: &Opened,
-) -> anyhow::Result<Engine> {
+) -> anyhow::Result<(Engine, OutcomeStream)> {
     let own_file = seal.key.is_none();
     let catalog = opened.store().catalog_since(CatalogVersion(0)).await?;
     let file = storage::seal_file(&store.path);
@@ -251,7 +251,7 @@ async fn start_engine(
         seed: rand::random(),
         options,
     };
-    Engine::start(parts).await.map_err(|e| explain_engine(&e).into())
+    Engine::start_followed(parts).await.map_err(|e| explain_engine(&e).into())
 }
 
 fn explain_engine(error: &posthorn_engine::Error) -> Failure {

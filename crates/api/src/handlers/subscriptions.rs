@@ -192,6 +192,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
             policy => policy,
         }),
         secrets: secrets(change.secrets)?,
+        only_needed_secrets: false,
         expected,
     };
     let is_empty = contents.name.is_none()

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use posthorn_domain::{
-    Attempt, CancelReason, Delivery, DeliveryId, DeliveryState, EventType, TenantId, Timestamp,
+    Attempt, CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, EventType, TenantId,
+    Timestamp,
 };
 use posthorn_engine::{Engine, SubscriptionView};
 use posthorn_store::Store;
@@ -56,7 +57,7 @@ pub(super) struct Webhook {
     event_type: String,
     status: Status,
     attempts: u32,
-    max_attempts: Option<u32>,
+    max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +125,10 @@ impl Told {
             DeliveryState::Cancelled(CancelReason::Unsubscribed) => {
                 Some("the subscription was deleted".to_owned())
             }
+            DeliveryState::Dead(DeadReason::Gate) => Some("the gate was closed".to_owned()),
+            DeliveryState::Dead(DeadReason::Expired) if self.attempts.is_empty() => {
+                Some("it grew too old before it could be tried".to_owned())
+            }
             _ => self.attempts.last().map(Attempt::summary),
         }
     }
@@ -141,7 +146,12 @@ impl Told {
             status,
             // An attempt counts from its beginning.
             attempts: delivery.spent() + u32::from(status == Status::Processing),
-            max_attempts: policy.and_then(|policy| policy.schedule.max_attempts),
+            max_attempts: match policy {
+                // Zero stands for no limit but age.
+                Some(policy) => policy.schedule.max_attempts.unwrap_or(0),
+                // Whoever knew is gone; nothing more will be tried.
+                None => delivery.spent(),
+            },
             last_error: self.last_error(),
             last_attempt_at: self.attempts.last().map(|attempt| attempt.started_at),
             next_attempt_at: waits.then_some(delivery.due_at),

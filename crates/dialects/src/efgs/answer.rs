@@ -14,6 +14,14 @@ const REQUESTS: &str = "posthorn_dialect_requests_total";
 /// What clients are told of every URL that may not be used, whatever the reason.
 const URL_INVALID: &str = "Callback URL is invalid";
 
+/// Tells the recorder what is counted here.
+pub(super) fn describe() {
+    metrics::describe_counter!(
+        REQUESTS,
+        "Requests in other systems' dialects, by dialect, operation and class"
+    );
+}
+
 /// What a handler makes of a request.
 pub(super) type Answer = Result<Response, Refusal>;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_domain::limits::FILTER_GROUPS_MAX;
 use posthorn_domain::{
-    CertificateId, Destination, Filter, Labels, ProfileName, SubscriptionName, TenantId,
+    CertificateId, Destination, Filter, Labels, ProfileName, SubscriptionName, TenantId, TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionView};
 use serde_json::{Value, json};
@@ -256,9 +256,9 @@ impl Abonnement {
 
 /// The name of the kanaal of a topic, which may be gone.
 fn name_of(engine: &Engine, tenant: TenantId, topic: &str) -> String {
-    let all = Kanaal::all(engine, tenant);
-    let found = all.into_iter().find(|kanaal| kanaal.topic.as_str() == topic);
-    found.map_or_else(|| topic.to_owned(), |kanaal| kanaal.naam)
+    let name = TopicName::new(topic).ok();
+    let found = name.and_then(|name| engine.catalog().topic(tenant, &name).ok());
+    found.and_then(|topic| Kanaal::of(&topic)).map_or_else(|| topic.to_owned(), |found| found.naam)
 }
 
 fn certificate_of(overrides: &Value) -> Option<CertificateId> {
@@ -288,4 +288,149 @@ pub(crate) fn filtered_names(engine: &Engine, tenant: TenantId) -> BTreeSet<Stri
         .filter(|group| group.topics.iter().any(|topic| topic.as_str() == cloudevent::TOPIC))
         .flat_map(|group| group.attributes.keys().map(|name| snake(name)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use posthorn_domain::policy::profiles;
+
+    use super::*;
+
+    fn document() -> Value {
+        json!({"callbackUrl": "http://a:8000/cb", "auth": "Bearer x",
+            "kanalen": [{"naam": "zaken", "filters": {"bron": "a"}}, {"naam": "b c"}]})
+    }
+
+    fn with(changes: &Value) -> Value {
+        let mut document = document();
+        for (name, value) in changes.as_object().unwrap() {
+            if value == "absent" {
+                document.as_object_mut().unwrap().remove(name);
+            } else {
+                document[name] = value.clone();
+            }
+        }
+        document
+    }
+
+    #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "tables read better without borrows")]
+    fn check(changes: Value, expected: &[(&str, &str)]) {
+        let found = Abonnement::read(&with(&changes), None, false);
+        let found = found.err().and_then(|problem| problem.faults).unwrap_or_default();
+        let found: Vec<(&str, &str)> = found.iter().map(|f| (f.name.as_str(), f.code)).collect();
+        assert_eq!(found, expected, "{changes}");
+    }
+
+    #[test]
+    fn abonnementen_are_checked_field_by_field() {
+        check(json!({}), &[]);
+        check(json!({"kanalen": "absent"}), &[]);
+        check(json!({"kanalen": []}), &[]);
+        for name in ["callbackUrl", "auth"] {
+            check(json!({name: "absent"}), &[(name, "required")]);
+            check(json!({name: null}), &[(name, "null")]);
+            check(json!({name: ""}), &[(name, "blank")]);
+            check(json!({name: {}}), &[(name, "invalid")]);
+        }
+        let long = |length: usize| format!("http://a/{}", "x".repeat(length - 9));
+        check(json!({"callbackUrl": long(1_000)}), &[]);
+        check(json!({"callbackUrl": long(1_001)}), &[("callbackUrl", "max_length")]);
+        check(json!({"callbackUrl": "x"}), &[("callbackUrl", "invalid")]);
+        check(json!({"auth": "x".repeat(4_096)}), &[]);
+        check(json!({"auth": "x".repeat(4_097)}), &[("auth", "max_length")]);
+        check(json!({"auth": "a\nX-Other: b"}), &[("auth", "invalid")]);
+        check(json!({"auth": "é"}), &[("auth", "invalid")]);
+        check(json!({"kanalen": null}), &[("kanalen", "null")]);
+        check(json!({"kanalen": {}}), &[("kanalen", "not_a_list")]);
+        check(json!({"kanalen": [[]]}), &[("kanalen.0.nonFieldErrors", "invalid")]);
+        check(json!({"kanalen": [{}]}), &[("kanalen.0.naam", "required")]);
+        let filters = |value: Value| json!({"kanalen": [{"naam": "a", "filters": value}]});
+        check(filters(json!({"a": "x".repeat(1_000)})), &[]);
+        check(filters(json!({"a": "x".repeat(1_001)})), &[("kanalen.0.filters.a", "max_length")]);
+        check(filters(json!({"a": ["x"]})), &[("kanalen.0.filters.a", "invalid")]);
+        check(filters(json!([])), &[("kanalen.0.filters", "not_a_dict")]);
+        check(json!({"sendCloudevents": 1}), &[("sendCloudevents", "invalid")]);
+        let group = |text: String| json!({"cloudeventFilters": [{"typeSubstring": text}]});
+        check(group("x".repeat(255)), &[]);
+        check(group("x".repeat(256)), &[("cloudeventFilters.0.typeSubstring", "max_length")]);
+        check(json!({"clientCertificate": "x"}), &[("clientCertificate", "invalid")]);
+        check(json!({"clientCertificate": ""}), &[]);
+    }
+
+    #[test]
+    fn other_ways_of_authentication_ask_for_their_own_fields() {
+        check(json!({"authType": "api_key"}), &[]);
+        check(json!({"authType": "no_auth", "auth": "absent"}), &[]);
+        check(json!({"authType": "other"}), &[("authType", "invalid_choice")]);
+        let zgw = json!({"authType": "zgw", "auth": "absent", "authClientId": "c", "secret": "s"});
+        check(zgw.clone(), &[]);
+        let missing = [("authClientId", "required"), ("secret", "required")];
+        check(json!({"authType": "zgw"}), &missing);
+        let oauth2 = |url: &str, scope: &str| {
+            json!({"authType": "oauth2_client_credentials", "auth": "absent", "authClientId": "c",
+                "secret": "s", "oauth2TokenUrl": url, "oauth2Scope": scope})
+        };
+        check(oauth2("https://id/token", "a b"), &[]);
+        check(oauth2("id", ""), &[("oauth2TokenUrl", "invalid")]);
+        check(oauth2("https://id/token", "é"), &[("oauth2Scope", "invalid")]);
+        for changes in [zgw, oauth2("https://id/token", "a"), json!({"authType": "no_auth"})] {
+            let read = Abonnement::read(&with(&changes), None, false).expect("fine");
+            let auth = read.auth.as_ref().expect("some");
+            let policy = profiles::notificaties().patched(&read.overrides(&auth.ways()));
+            let policy = policy.expect("a policy that can be used");
+            let needed: Vec<String> =
+                policy.auth.iter().flat_map(|way| way.secrets()).map(ToString::to_string).collect();
+            let given: Vec<String> =
+                auth.secrets().iter().map(|secret| secret.name.to_string()).collect();
+            assert_eq!(needed, given, "{changes}");
+            assert!(!format!("{read:?}").contains("\"s\""), "secrets are not printed");
+        }
+    }
+
+    #[test]
+    fn a_patch_keeps_what_it_does_not_name() {
+        let present = Abonnement {
+            auth: None,
+            ..Abonnement::read(
+                &with(&json!({"sendCloudevents": true,
+                    "cloudeventFilters": [{"typeSubstring": "x", "filters": {}}]})),
+                None,
+                false,
+            )
+            .expect("fine")
+        };
+        let read = |document: Value, patch| {
+            Abonnement::read(&document, Some(&present), patch).expect("fine")
+        };
+        assert_eq!(read(json!({}), true), present);
+        let changed = read(json!({"kanalen": [], "auth": "Bearer y"}), true);
+        assert!(changed.kanalen.is_empty() && changed.auth.is_some() && changed.send_cloudevents);
+        let replaced = read(document(), false);
+        assert!(!replaced.send_cloudevents && replaced.cloudevent_filters.is_empty());
+    }
+
+    #[test]
+    fn the_filter_says_what_the_abonnement_says() {
+        let document =
+            with(&json!({"cloudeventFilters": [{"typeSubstring": "nl", "filters": {}}]}));
+        let off = Abonnement::read(&document, None, false).expect("fine");
+        let on = Abonnement { send_cloudevents: true, ..off.clone() };
+        for abonnement in [&off, &on] {
+            let filter = abonnement.filter(TenantId::DEFAULT);
+            filter.validate().expect("valid");
+            let topics: Vec<&str> =
+                filter.any_of.iter().map(|group| group.topics[0].as_str()).collect();
+            assert_eq!(topics[0], "zaken");
+            assert!(topics[1].starts_with("kanaal:"), "{topics:?}");
+            assert_eq!(topics[2], cloudevent::TOPIC);
+            assert_eq!(filter.any_of[0].attributes["bron"], "a");
+            assert_eq!(filter.any_of[0].payload.is_some(), abonnement.send_cloudevents);
+        }
+        let alternative = |abonnement: &Abonnement| {
+            abonnement.overrides(&[]).pointer("/request/alternative").cloned()
+        };
+        assert_eq!(alternative(&off), None);
+        assert_eq!(alternative(&on), Some(json!(CLOUDEVENT)));
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use posthorn_domain::SecretName;
 use posthorn_domain::policy::headers::check_value;
+use posthorn_domain::policy::profiles;
 use posthorn_engine::SecretInput;
 use serde_json::{Value, json};
 
@@ -49,6 +50,21 @@ impl Authentication {
     /// Reads what a document says. Without `authType`, `auth` is the value of the header, which is
     /// all that the standard knows. `None` when it says nothing, in a patch, or something is wrong.
     pub(super) fn read(fields: &mut Fields<'_>, patch: bool) -> Option<Self> {
+        let read = Self::read_fields(fields, patch)?;
+        // What a policy may say is for the policy to judge.
+        let problem = profiles::notificaties().patched(&json!({"auth": read.ways()})).err();
+        let Some(problem) = problem else { return Some(read) };
+        let name = match problem.path.as_str() {
+            "auth.token_url" => "oauth2TokenUrl",
+            "auth.scope" => "oauth2Scope",
+            "auth.client_id" => "authClientId",
+            _ => "authType",
+        };
+        fields.fault(name, "invalid", format!("It {}.", problem.problem));
+        None
+    }
+
+    fn read_fields(fields: &mut Fields<'_>, patch: bool) -> Option<Self> {
         let kind = fields.text("authType", Text::optional(50)).filter(|text| !text.is_empty());
         let named =
             |fields: &mut Fields<'_>, name: &str, max| fields.text(name, Text::required(max));

@@ -73,7 +73,8 @@ fn site(service: &Service, request: &Request<Body>) -> String {
         !host.is_empty() && host.len() <= 255 && host.bytes().all(fine)
     };
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    format!("http://{}", host.filter(plausible).unwrap_or("localhost"))
+    let scheme = if service.options.https { "https" } else { "http" };
+    format!("{scheme}://{}", host.filter(plausible).unwrap_or("localhost"))
 }
 
 async fn route(service: Arc<Service>, site: &str, request: Request<Body>) -> Answer {

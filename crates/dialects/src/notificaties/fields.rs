@@ -259,7 +259,12 @@ fn check_text(value: &Value, max: usize, blank: bool) -> Result<String, (&'stati
 
 pub(crate) fn is_url(text: &str) -> bool {
     let clean = !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    // The parser repairs what has no authority where one should be.
+    let authority = text.split_once("://").is_some_and(|(scheme, rest)| {
+        scheme.bytes().all(|b| b.is_ascii_alphabetic()) && !rest.starts_with('/')
+    });
     clean
+        && authority
         && url::Url::parse(text)
             .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
@@ -335,6 +340,10 @@ mod tests {
             "https:// a/",
             "http://a/\n",
             "mailto:a@b",
+            "http:a",
+            "https:/a/b",
+            "http:///a",
+            "http:s://a/",
         ] {
             check_url_text(bad, false);
         }

@@ -56,7 +56,7 @@ impl Kanaal {
     }
 
     /// The kanaal that a topic is; topics that were made with the native API are kanalen too.
-    fn of(topic: &Topic) -> Option<Self> {
+    pub(super) fn of(topic: &Topic) -> Option<Self> {
         if topic.name.as_str().starts_with(OWN) {
             return None;
         }

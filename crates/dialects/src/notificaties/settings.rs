@@ -174,27 +174,35 @@ impl Default for Settings {
 }
 
 /// Changes the settings of a tenant. Nothing is written when they are so already, or when nothing is to
-/// be changed: a profile may have waits that no settings mean.
+/// be changed. A profile whose waits come from no settings is left alone: somebody wants them so.
 pub(super) async fn change(
     engine: &Engine,
     tenant: TenantId,
     profile: &ProfileName,
     change: &SettingsChange,
-) -> posthorn_engine::Result<()> {
+) -> Result<(), String> {
     if change.is_empty() {
         return Ok(());
     }
-    let present = engine.one_profile(tenant, profile)?;
-    let schedule = present.policy.as_ref().ok().map(|policy| &policy.schedule);
-    let old = schedule.and_then(Settings::of);
-    let new = old.unwrap_or_default().with(change);
-    if old == Some(new) {
+    let said = |e: posthorn_engine::Error| e.to_string();
+    let present = engine.one_profile(tenant, profile).map_err(said)?;
+    let policy = present.policy.as_ref().map_err(String::clone)?;
+    let Some(old) = Settings::of(&policy.schedule) else {
+        return Err(format!(
+            "the profile `{profile}` has waits that are not those of the four settings; take the \
+             settings out, or let dialects.notificaties.profile name another one"
+        ));
+    };
+    let new = old.with(change);
+    // Not the settings are compared: several of them may mean the same schedule.
+    let meant = policy.patched(&new.patch()).map_err(|e| e.to_string())?;
+    if meant.schedule == policy.schedule {
         return Ok(());
     }
     let own = present.own.as_deref();
     let patch = new.patch_over(own.map(|own| &own.policy));
     let base = own.map(|own| own.base.clone());
-    engine.put_profile(tenant, profile.clone(), base, patch).await?;
+    engine.put_profile(tenant, profile.clone(), base, patch).await.map_err(said)?;
     Ok(())
 }
 

@@ -6,7 +6,9 @@ use super::{
     SubscriptionEffect, step,
 };
 use crate::policy::{Policy, profiles};
-use crate::{Answer, AttemptOutcome, DeliveryId, EventId, SubscriptionId, TenantId, Timestamp};
+use crate::{
+    Answer, AttemptOutcome, DeliveryId, EventId, FailureCode, SubscriptionId, TenantId, Timestamp,
+};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
@@ -104,6 +106,40 @@ fn exhaustion_follows_the_policy() {
         let next = run(&policy, &last, &Input::Attempted(&failed)).expect("allowed");
         assert_eq!((next.state, next.subscription), (state, effect), "{choice}");
     }
+}
+
+#[test]
+fn a_refused_url_does_what_the_policy_says_and_other_failures_do_not() {
+    use SubscriptionEffect as Effect;
+    let first = delivery(DeliveryState::Pending, 0);
+    let refusals: Vec<_> = FailureCode::ALL.into_iter().filter(|c| c.refuses_url()).collect();
+    assert_eq!(refusals.len(), 3);
+    for code in FailureCode::ALL {
+        let failed = AttemptOutcome::Failed { code, detail: String::new() };
+        for (choice, effect) in [
+            ("give_up", Effect::None),
+            ("retry", Effect::None),
+            ("disable_subscription", Effect::DisableRefused),
+            ("delete_subscription", Effect::DeleteRefused),
+        ] {
+            let policy = with(&json!({"url": {"on_refused": choice}}));
+            let next = run(&policy, &first, &Input::Attempted(&failed)).expect("allowed");
+            let effect = if code.refuses_url() { effect } else { Effect::None };
+            assert_eq!(next.subscription, effect, "{code:?}, {choice}");
+            let given_up = (code == FailureCode::UrlNotAllowed && choice == "give_up")
+                || code == FailureCode::FamilyNotRouted;
+            assert_eq!(next.state.is_terminal(), given_up, "{code:?}, {choice}");
+            assert!(next.charge, "{code:?}, {choice}");
+        }
+    }
+    // The last attempt is the last one all the same.
+    let policy = with(&json!({"url": {"on_refused": "disable_subscription"}}));
+    let code = FailureCode::AddressNotAllowed;
+    let failed = AttemptOutcome::Failed { code, detail: String::new() };
+    let last = delivery(DeliveryState::Pending, 11);
+    let next = run(&policy, &last, &Input::Attempted(&failed)).expect("allowed");
+    assert_eq!(next.state, DeliveryState::Dead(DeadReason::Exhausted));
+    assert_eq!(next.subscription, Effect::DisableRefused);
 }
 
 #[test]

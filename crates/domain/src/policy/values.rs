@@ -151,6 +151,11 @@ fn depth_of(values: &BTreeMap<String, NamedValue>, name: &str, left: usize) -> O
 }
 
 impl Policy {
+    /// Whether a placeholder means one of a policy's values.
+    pub fn is_value(name: &str) -> bool {
+        name.starts_with(PREFIX)
+    }
+
     /// What templates of this policy may ask for, besides `others`.
     pub fn with_values<'a>(&'a self, others: &'a dyn Lookup) -> WithValues<'a> {
         WithValues { values: &self.values, others }
@@ -160,8 +165,14 @@ impl Policy {
     /// fill in; a subscription may not.
     pub fn check_complete(&self) -> Result<(), PolicyError> {
         for (path, template) in self.templates() {
-            for name in template.names().filter_map(|name| name.strip_prefix(PREFIX)) {
-                if !self.values.contains_key(name) {
+            for names in template.placeholders() {
+                let given = |name: &String| match name.strip_prefix(PREFIX) {
+                    Some(value) => self.values.contains_key(value),
+                    None => true,
+                };
+                // One of the alternatives is enough.
+                let missing = names.first().and_then(|name| name.strip_prefix(PREFIX));
+                if let Some(name) = missing.filter(|_| !names.iter().any(given)) {
                     let problem = format!(
                         "is not given, but {path} uses it; set it in the profile or in the \
                          subscription's own policy"

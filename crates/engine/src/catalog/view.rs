@@ -165,16 +165,15 @@ impl SubscriptionView {
     }
 
     /// The lane of an event's delivery, when the policy orders.
-    pub(crate) fn lane(&self, event: &Event) -> Option<Lane> {
+    pub(crate) fn lane(&self, event: &EventLookup<'_>) -> Option<Lane> {
         let policy = self.policy.as_ref().ok()?;
         match policy.order.scope {
             OrderScope::None => None,
             OrderScope::Subscription => Some(Lane::Subscription),
             OrderScope::Key => match &policy.order.key {
-                None => event.key.clone().map(Lane::Key),
+                None => event.event.key.clone().map(Lane::Key),
                 Some(template) => {
-                    let values = EventLookup::new(event);
-                    let text = template.render(&policy.with_values(&values), str::to_owned).ok()?;
+                    let text = template.render(&policy.with_values(event), str::to_owned).ok()?;
                     lane_key(&text).map(Lane::Key)
                 }
             },

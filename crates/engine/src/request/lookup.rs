@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use posthorn_domain::{Event, Labels, Lookup, Policy, Subscription, SubscriptionName, Timestamp};
+use posthorn_domain::{
+    Event, Labels, Lookup, Policy, Subscription, SubscriptionName, Timestamp, alternatives,
+};
 use posthorn_store::Work;
 use serde_json::Value;
 
@@ -11,7 +13,7 @@ use crate::catalog::SubscriptionView;
 
 /// What is known of an event alone.
 pub(crate) struct EventLookup<'a> {
-    event: &'a Event,
+    pub(crate) event: &'a Event,
     /// The payload as JSON, read when a template first asks for a part of it.
     payload: OnceLock<Option<Value>>,
 }
@@ -27,7 +29,14 @@ impl<'a> EventLookup<'a> {
             return event.attributes.get(attribute).map(|v| Cow::Borrowed(v.as_str()));
         }
         if let Some(path) = name.strip_prefix("event.payload.") {
-            let parse = || serde_json::from_slice(&event.payload).ok();
+            let parse = || {
+                // Of an event with several forms, the usual one is meant, as in filters.
+                if event.content_type == alternatives::MEDIA_TYPE {
+                    let (_, form) = alternatives::choose(&event.payload, None).ok()??;
+                    return serde_json::from_slice(&form).ok();
+                }
+                serde_json::from_slice(&event.payload).ok()
+            };
             return member(self.payload.get_or_init(parse).as_ref()?, path);
         }
         Some(match name {
@@ -87,7 +96,7 @@ pub(crate) struct AttemptLookup<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) work: &'a Work,
     pub(crate) now: Timestamp,
-    event: EventLookup<'a>,
+    event: &'a EventLookup<'a>,
 }
 
 impl<'a> AttemptLookup<'a> {
@@ -95,18 +104,15 @@ impl<'a> AttemptLookup<'a> {
         view: &'a SubscriptionView,
         policy: &'a Policy,
         work: &'a Work,
+        event: &'a EventLookup<'a>,
         now: Timestamp,
     ) -> Self {
-        Self { view, policy, work, now, event: EventLookup::new(&work.event) }
+        Self { view, policy, work, now, event }
     }
-}
 
-/// An attempt's own facts, without the policy's values.
-struct Facts<'a, 'b>(&'b AttemptLookup<'a>);
-
-impl Lookup for Facts<'_, '_> {
-    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
-        let AttemptLookup { view, work, now, event, .. } = self.0;
+    /// A fact of the attempt itself, as opposed to a value of the policy.
+    fn fact(&self, name: &str) -> Option<Cow<'_, str>> {
+        let Self { view, work, now, event, .. } = self;
         if let Some(label) = name.strip_prefix("subscription.labels.") {
             return view.subscription.labels.get(label).map(Cow::Borrowed);
         }
@@ -122,8 +128,20 @@ impl Lookup for Facts<'_, '_> {
     }
 }
 
+/// An attempt's own facts, without the policy's values.
+struct Facts<'a, 'b>(&'b AttemptLookup<'a>);
+
+impl Lookup for Facts<'_, '_> {
+    fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.fact(name)
+    }
+}
+
 impl Lookup for AttemptLookup<'_> {
     fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
+        if !Policy::is_value(name) {
+            return self.fact(name);
+        }
         let facts = Facts(self);
         let value = self.policy.with_values(&facts).lookup(name)?.into_owned();
         Some(Cow::Owned(value))

@@ -7,6 +7,10 @@ use posthorn_sealing::vault::Secret;
 
 /// What stands for a secret in an answer. Without quotes and backslashes: JSON stays JSON.
 const REMOVED: &[u8] = b"[secret removed]";
+/// What stands for each digit of a secret that is a number, such as a one-time code. It may be found
+/// inside a number of the answer by chance, and the answer must still be read as it was: not `0`,
+/// with which no number of JSON may begin. The second is for a secret that is made of the first.
+const DIGITS: [u8; 2] = *b"12";
 /// Shorter texts are found anywhere, and removing them would spoil answers without hiding much.
 const BYTES_MIN: usize = 6;
 
@@ -40,11 +44,17 @@ fn without(body: &[u8], secret: &[u8]) -> Option<Bytes> {
     let found = |from: usize| {
         body[from..].windows(secret.len()).position(|window| window == secret).map(|at| from + at)
     };
+    let is_number = secret.iter().all(u8::is_ascii_digit);
+    let digit = DIGITS[usize::from(secret.iter().all(|byte| *byte == DIGITS[0]))];
+    let remove = |clean: &mut BytesMut, length: usize| match is_number {
+        true => clean.resize(clean.len() + length, digit),
+        false => clean.extend_from_slice(REMOVED),
+    };
     let mut clean = BytesMut::new();
     let mut from = 0;
     while let Some(at) = found(from) {
         clean.extend_from_slice(&body[from..at]);
-        clean.extend_from_slice(REMOVED);
+        remove(&mut clean, secret.len());
         from = at + secret.len();
     }
     let rest = &body[from..];
@@ -53,8 +63,8 @@ fn without(body: &[u8], secret: &[u8]) -> Option<Bytes> {
         return None;
     }
     clean.extend_from_slice(&rest[..rest.len() - cut.unwrap_or_default()]);
-    if cut.is_some() {
-        clean.extend_from_slice(REMOVED);
+    if let Some(length) = cut {
+        remove(&mut clean, length);
     }
     Some(clean.freeze())
 }
@@ -75,11 +85,20 @@ mod tests {
 
     #[test]
     fn a_secret_that_was_cut_off_at_the_end_is_removed_too() {
-        let clean = |body: &str| without(body.as_bytes(), b"0123456789");
-        assert_eq!(clean("x 01234567").as_deref(), Some(&b"x [secret removed]"[..]));
-        let both = clean("0123456789 012345");
+        let clean = |body: &str| without(body.as_bytes(), b"a123456789");
+        assert_eq!(clean("x a1234567").as_deref(), Some(&b"x [secret removed]"[..]));
+        let both = clean("a123456789 a12345");
         assert_eq!(both.as_deref(), Some(&b"[secret removed] [secret removed]"[..]));
-        assert_eq!(clean("x 01234"), None, "so little tells nothing");
-        assert_eq!(clean("012345678 x"), None);
+        assert_eq!(clean("x a1234"), None, "so little tells nothing");
+        assert_eq!(clean("a12345678 x"), None);
+    }
+
+    #[test]
+    fn a_code_of_digits_leaves_numbers_numbers() {
+        let clean = |body: &str| without(body.as_bytes(), b"123456");
+        assert_eq!(clean("{\"at\":9123456789}").as_deref(), Some(&b"{\"at\":9111111789}"[..]));
+        assert_eq!(clean("{\"at\":1234567}").as_deref(), Some(&b"{\"at\":1111117}"[..]));
+        assert_eq!(clean("x 12345"), None);
+        assert_eq!(without(b"x 111111", b"111111").as_deref(), Some(&b"x 222222"[..]));
     }
 }

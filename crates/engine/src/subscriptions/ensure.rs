@@ -6,7 +6,7 @@ use posthorn_domain::policy::profiles;
 use posthorn_domain::{Destination, ProfileName, TenantId};
 use posthorn_sealing::vault::Secret;
 
-use super::{NewSubscription, SecretInput, SubscriptionChange, TRIES};
+use super::{NewSubscription, SecretInput, SubscriptionChange, TRIES, names_secret};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -67,7 +67,8 @@ impl Engine {
             && present.filter == filter
             && present.profile == profile
             && present.overrides == wanted.overrides
-            && secrets.is_empty();
+            && secrets.is_empty()
+            && !Self::has_more(view);
         Ok((!same).then(|| SubscriptionChange {
             name: None,
             description: Some(wanted.description.clone()),
@@ -77,8 +78,16 @@ impl Engine {
             profile: Some(profile),
             overrides: Some(wanted.overrides.clone()),
             secrets,
+            only_needed_secrets: true,
             expected: Some(present.version),
         }))
+    }
+
+    /// Whether a subscription keeps secrets that its policy does not name: what a declaration no
+    /// longer says is not kept.
+    fn has_more(view: &SubscriptionView) -> bool {
+        let Ok(policy) = &view.policy else { return false };
+        view.subscription.secrets.iter().any(|secret| !names_secret(policy, &secret.name))
     }
 
     /// Whether a subscription has this secret now. One that cannot be opened is not the same.

@@ -272,6 +272,11 @@ fn is_header_value(policy: &Policy, name: &SecretName) -> bool {
     })
 }
 
+/// Whether a policy needs a secret of this name.
+pub(crate) fn names_secret(policy: &Policy, name: &SecretName) -> bool {
+    policy.auth.iter().flat_map(Auth::secrets).any(|needed| needed == name)
+}
+
 pub(crate) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result<()> {
     for name in policy.auth.iter().flat_map(Auth::secrets) {
         if !secrets.iter().any(|secret| secret.name == *name) {

@@ -492,3 +492,47 @@ async fn three_nodes_send_each_batch_once_and_in_order_also_when_one_dies() {
         assert_eq!(tags(&house, url), wanted, "{url}");
     }
 }
+
+/// Locks of five crashes, 8, 6, 4, 3 and no minutes old, when a lock lasts for five.
+#[tokio::test(start_paused = true)]
+async fn of_the_locks_of_the_dead_only_those_that_ended_are_taken_up() {
+    let house = House::new();
+    let url = |n: usize| format!("https://cb{n}.example/");
+    for n in 0..5 {
+        // The first send of each is under way when its node dies.
+        house.receivers.script(&url(n), |nth, _| {
+            (Duration::from_secs(if nth == 0 { 15 } else { 0 }), answered(200))
+        });
+    }
+    let mut last = None;
+    for (n, minutes) in [0, 2, 2, 1, 3].into_iter().enumerate() {
+        rest(minutes * 60).await;
+        let engine = house.engine(20 + n as u8).await;
+        // Whoever died is replaced after ten seconds.
+        rest(12).await;
+        topic(&engine).await;
+        let id = subscribe(&engine, &format!("C{n}"), &url(n), json!({})).await;
+        announce(&engine, &n.to_string()).await;
+        rest(1).await;
+        // Nothing but this one batch for this one.
+        engine.pause_subscription(TENANT, id).await.expect("paused");
+        if n < 4 {
+            engine.kill();
+        }
+        last = Some(engine);
+    }
+    let engine = last.expect("five");
+    for view in engine.catalog().subscriptions(TENANT) {
+        let id = view.subscription.id;
+        engine.resume_subscription(TENANT, id).await.expect("resumed");
+    }
+    let first_two = |house: &House| {
+        (0..5)
+            .map(|n| tags(house, &url(n)).iter().filter(|tag| **tag == n.to_string()).count())
+            .collect::<Vec<_>>()
+    };
+    rest(2).await;
+    assert_eq!(first_two(&house), [2, 2, 1, 1, 1], "exactly two had ended");
+    rest(600).await;
+    assert_eq!(first_two(&house), [2, 2, 2, 2, 1]);
+}

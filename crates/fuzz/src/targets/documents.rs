@@ -1,12 +1,14 @@
 //! Filters and policies as JSON: what is accepted comes back as it was, and can be used.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use posthorn_domain::filter::Candidate;
+use posthorn_domain::limits::HEADER_VALUE_BYTES_MAX;
 use posthorn_domain::policy::{Policy, profiles};
 use posthorn_domain::{
-    Event, EventId, EventType, Filter, Template, TenantId, Timestamp, TopicName,
+    Event, EventId, EventType, Filter, Lookup, Template, TenantId, Timestamp, TopicName,
 };
 use serde_json::{Value, json};
 
@@ -85,6 +87,15 @@ pub(super) const WORDS: &[&str] = &[
     "\"scope\"",
     "\"key\"",
     "\"gate\"",
+    "\"values\"",
+    "\"from\"",
+    "\"after\"",
+    "{values.a}",
+    "\"families\"",
+    "\"off\"",
+    "\"/a\"",
+    "\"log\"",
+    "\"fields\"",
     "1e308",
     "-1",
     "0.1",
@@ -128,6 +139,15 @@ fn filter(value: Value) -> bool {
     true
 }
 
+/// An event that has a long answer to everything.
+struct Everything;
+
+impl Lookup for Everything {
+    fn lookup(&self, _: &str) -> Option<Cow<'_, str>> {
+        Some(Cow::Owned("acme.".repeat(250)))
+    }
+}
+
 fn policy(patch: &Value) -> bool {
     let Ok(policy) = profiles::default_profile().patched(patch) else { return false };
     policy.validate().expect("what was patched is valid");
@@ -137,6 +157,12 @@ fn policy(patch: &Value) -> bool {
     assert_eq!(policy.patched(&json!({})).as_ref(), Ok(&policy));
     // As a whole it is a patch that leads to itself.
     assert_eq!(profiles::default_profile().patched(&json).as_ref(), Ok(&policy), "{json}");
+    // Values end somewhere, whatever they use, and are no longer than a header.
+    let values = policy.with_values(&Everything);
+    for name in policy.values.keys() {
+        let value = values.lookup(&format!("values.{name}"));
+        assert!(value.is_none_or(|value| value.len() <= HEADER_VALUE_BYTES_MAX), "{name}: {json}");
+    }
     // Its schedule goes forward and ends.
     let mut now = NOW;
     let mut attempts = 0;
@@ -192,7 +218,7 @@ pub(super) fn header(input: &[u8]) -> bool {
     let template: Template = value.parse().expect("the policy has parsed it");
     if template.names().next().is_none() {
         let text = template.render(&Nothing, str::to_owned).expect("it names nothing");
-        assert!(text.len() <= posthorn_domain::limits::HEADER_VALUE_BYTES_MAX);
+        assert!(text.len() <= HEADER_VALUE_BYTES_MAX);
         assert!(http::HeaderValue::from_str(&text).is_ok(), "{text:?} cannot be sent");
     }
     true
@@ -200,8 +226,8 @@ pub(super) fn header(input: &[u8]) -> bool {
 
 struct Nothing;
 
-impl posthorn_domain::Lookup for Nothing {
-    fn lookup(&self, _: &str) -> Option<std::borrow::Cow<'_, str>> {
+impl Lookup for Nothing {
+    fn lookup(&self, _: &str) -> Option<Cow<'_, str>> {
         None
     }
 }

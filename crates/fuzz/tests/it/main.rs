@@ -58,6 +58,7 @@ targets! {
     senders_of_push_messages_hold "push-sender";
     parameters_of_push_messages_hold "push-parameters";
     names_of_endpoints_and_messages_hold "push-token";
+    notifications_and_subscriptions_hold "notificaties";
     answers_hold "response";
 }
 

@@ -88,12 +88,12 @@ fn parse(text: &str) -> Option<Interval> {
         let scale = 10u128.pow(u32::try_from(fraction.len()).ok()?);
         let part = number(whole)?.checked_mul(*nanos)?;
         let fine = number(fraction)?.checked_mul(*nanos)?;
-        if fine % scale != 0 {
+        if !fine.is_multiple_of(scale) {
             return None;
         }
         total = total.checked_add(part)?.checked_add(fine / scale)?;
     }
-    if total % NANOS_PER_MILLI != 0 {
+    if !total.is_multiple_of(NANOS_PER_MILLI) {
         return None;
     }
     u64::try_from(total / NANOS_PER_MILLI).ok().map(Interval::from_millis)

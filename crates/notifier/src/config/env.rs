@@ -1,5 +1,6 @@
 //! What the environment says over the file: `CALLBACK_…`.
 
+use super::duration::IntervalError;
 use super::{CallbacksConfig, ConfigError, SecretText};
 
 const URL: &str = "CALLBACK_PAYMENT_SUCCESS_URL";
@@ -21,8 +22,9 @@ impl CallbacksConfig {
             if name == URL {
                 self.payment_success_url = Some(value);
             } else if name == TIMEOUT {
-                let timeout = value.parse().map_err(|e| ConfigError::new(TIMEOUT, e))?;
-                self.timeout = Some(timeout);
+                let timeout: Result<_, IntervalError> = value.parse();
+                let refuse = |e: IntervalError| ConfigError::new(TIMEOUT, e.to_string());
+                self.timeout = Some(timeout.map_err(refuse)?);
             } else if let Some(rest) = name.strip_prefix(HEADER) {
                 let header = header_name(rest);
                 self.headers.retain(|known, _| !known.eq_ignore_ascii_case(&header));

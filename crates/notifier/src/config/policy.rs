@@ -51,7 +51,7 @@ pub(super) fn build(
         }
         posthorn_domain::policy::headers::check_name(name)
             .and_then(|()| posthorn_domain::policy::headers::check_value(&value))
-            .map_err(|e| ConfigError::new(&key, e))?;
+            .map_err(|e| ConfigError::new(&key, e.to_string()))?;
         match name.to_ascii_lowercase().as_str() {
             "content-type" => drop(request.insert("content_type".to_owned(), json!(value))),
             "user-agent" => drop(request.insert("user_agent".to_owned(), json!(value))),

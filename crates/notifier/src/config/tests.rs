@@ -234,6 +234,29 @@ fn the_environment_wins_over_the_file() {
 }
 
 #[test]
+fn no_mistake_makes_a_secret_appear() {
+    let secret = "5ecret-of-the-canary";
+    for yaml in [
+        format!("callbacks:\n  hmac_secret: {secret}\n  timeout: [\n"),
+        format!("callbacks:\n  hmac_secret: {secret}\n bad\n"),
+        format!("callbacks:\n  hmac_secret: {secret}\n  timeout: soon\n"),
+        format!("callbacks:\n  hmac_secret: [{secret}]\n"),
+        format!("callbacks:\n  headers: {secret}\n"),
+        format!("callbacks:\n  headers: [{secret}]\n"),
+        format!("callbacks:\n  headers: {{Authorization: [{secret}]}}\n"),
+        format!("callbacks:\n  headers: {{Authorization: {secret}}}\n  unknown: 1\n"),
+        format!("callbacks:\n  headers: {{Authorization: {secret}}}\n  retry: 3\n"),
+        format!("callbacks:\n  headers: {{Authorization: \"{secret}\\n\"}}\n"),
+    ] {
+        let error = match CallbacksConfig::from_yaml(&yaml) {
+            Ok(config) => config.check_with(&no_env).expect_err(&yaml).to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(!error.contains(secret), "{yaml}\n{error}");
+    }
+}
+
+#[test]
 fn a_long_timeout_is_covered_by_the_lease() {
     let callbacks = with_url("callbacks: {timeout: 9m}\n");
     assert_eq!(callbacks.policy.limits.total, Span::from_secs(540));

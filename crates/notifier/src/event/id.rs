@@ -1,9 +1,13 @@
 //! Ids of events: `evt_` and 24 hexadecimal digits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use posthorn_domain::Clock;
 use rand::TryRng;
 use rand::rngs::SysRng;
 
+/// Counts ids without chance.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Bytes of chance in an id.
 const RANDOM_BYTES: usize = 12;
 
@@ -16,7 +20,10 @@ pub fn fresh_event_id(clock: &dyn Clock) -> String {
 fn with_randomness(clock: &dyn Clock, fill: impl FnOnce(&mut [u8]) -> bool) -> String {
     let mut bytes = [0; RANDOM_BYTES];
     if !fill(&mut bytes) {
-        return format!("evt_{}", i128::from(clock.now().as_millis()) * 1_000_000);
+        // The clock is coarser than a nanosecond; what it leaves open tells ids of one moment apart.
+        let within = NEXT.fetch_add(1, Ordering::Relaxed) % 1_000_000;
+        let nanos = i128::from(clock.now().as_millis()) * 1_000_000 + i128::from(within);
+        return format!("evt_{nanos}");
     }
     let mut text = String::with_capacity(4 + 2 * RANDOM_BYTES);
     text.push_str("evt_");
@@ -63,6 +70,10 @@ mod tests {
 
     #[test]
     fn without_randomness_the_time_stands_in() {
-        assert_eq!(with_randomness(&Fixed, |_| false), "evt_1700000000123000000");
+        let ids: BTreeSet<String> =
+            (0..1_000).map(|_| with_randomness(&Fixed, |_| false)).collect();
+        assert_eq!(ids.len(), 1_000, "and ids of one moment differ");
+        assert!(ids.iter().all(|id| id.starts_with("evt_1700000000123")), "{ids:?}");
+        assert!(ids.iter().all(|id| id.len() == "evt_1700000000123000000".len()), "{ids:?}");
     }
 }

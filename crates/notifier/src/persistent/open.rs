@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use posthorn_domain::Span;
-use posthorn_engine::{Engine, Options, Parts};
+use posthorn_engine::{Engine, Options, OutcomeStream, Parts};
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
 use posthorn_store_postgres::PostgresStore;
@@ -38,12 +38,19 @@ impl Opened {
     }
 }
 
+/// An engine on a database of its own, with all outcomes from the first on.
+pub(super) struct OwnEngine {
+    pub(super) engine: Engine,
+    pub(super) outcomes: OutcomeStream,
+    pub(super) opened: Opened,
+}
+
 pub(super) async fn sqlite(
     folder: &Path,
     key: Option<VaultKey>,
     callbacks: &Callbacks,
     outside: &Outside,
-) -> Result<(Engine, Opened), Error> {
+) -> Result<OwnEngine, Error> {
     let options = posthorn_store_sqlite::Options::new(folder);
     let store = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await;
     let store = store.map_err(|crash| Error::Open(crash.to_string()))?;
@@ -52,8 +59,15 @@ pub(super) async fn sqlite(
         Some(key) => key,
         None => key_beside(folder)?,
     };
-    let engine = start(Arc::<SqliteStore>::clone(&store), key, callbacks, outside).await?;
-    Ok((engine, Opened::Sqlite(store)))
+    let started = start(Arc::<SqliteStore>::clone(&store), key, callbacks, outside).await;
+    let opened = Opened::Sqlite(store);
+    match started {
+        Ok((engine, outcomes)) => Ok(OwnEngine { engine, outcomes, opened }),
+        Err(error) => {
+            opened.close().await;
+            Err(error)
+        }
+    }
 }
 
 pub(super) async fn postgres(
@@ -61,20 +75,17 @@ pub(super) async fn postgres(
     key: Option<VaultKey>,
     callbacks: &Callbacks,
     outside: &Outside,
-) -> Result<(Engine, Opened), Error> {
-    let key = match key {
-        Some(key) => key,
-        // Nothing will be sealed, so nobody will miss it.
-        None if callbacks.secrets.is_empty() => VaultKey::generate(),
-        None => {
-            let problem = "secrets in PostgreSQL are sealed: give every process the same key with \
-                           seal_key; `posthorn keys generate-seal` makes one";
-            return Err(Error::SealKey(problem.to_owned()));
-        }
+) -> Result<OwnEngine, Error> {
+    // Also without secrets of one's own: any process may get to send what another one sealed.
+    let Some(key) = key else {
+        let problem = "secrets in PostgreSQL are sealed: give every process on it the same key with \
+                       seal_key; `posthorn keys generate-seal` makes one";
+        return Err(Error::SealKey(problem.to_owned()));
     };
     let store = PostgresStore::connect(posthorn_store_postgres::Options::new(url)).await;
     let store = Arc::new(store.map_err(|e| Error::Open(chain(&e)))?);
-    Ok((start(store, key, callbacks, outside).await?, Opened::Postgres))
+    let (engine, outcomes) = start(store, key, callbacks, outside).await?;
+    Ok(OwnEngine { engine, outcomes, opened: Opened::Postgres })
 }
 
 async fn start(
@@ -82,7 +93,7 @@ async fn start(
     key: VaultKey,
     callbacks: &Callbacks,
     outside: &Outside,
-) -> Result<Engine, Error> {
+) -> Result<(Engine, OutcomeStream), Error> {
     let vault = Vault::new(vec![key]).map_err(|e| Error::SealKey(e.to_string()))?;
     let mut options = Options { key_retention: IDS_KEPT, ..Options::default() };
     if let Some(poll) = callbacks.poll_interval {
@@ -96,7 +107,7 @@ async fn start(
         seed: rand::random(),
         options,
     };
-    Ok(Engine::start(parts).await?)
+    Ok(Engine::start_followed(parts).await?)
 }
 
 /// The key in the file beside the data; made the first time, for its owner's eyes only.

@@ -9,13 +9,13 @@ use posthorn_domain::{Attempt, Clock, DeliveryState, Timestamp};
 use posthorn_engine::Courier;
 use posthorn_store::Work;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::task::{Id, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{Instrument as _, debug, error, warn};
 
 use crate::dlq::{DlqStore, FailedWebhook, REDACTED};
-use crate::event::family;
+use crate::event::{Prepared, family};
 use crate::observe::{ObserveWebhook, WebhookObservation, WebhookStatus, family_label};
 
 /// What the notifier tells its worker.
@@ -60,15 +60,56 @@ impl Item {
     }
 }
 
+/// Webhooks that may be on their way to the dead letters at once.
+const GIVEN_UP_MAX: u32 = 4_096;
+
 /// What happens to webhooks in the end.
 pub(super) struct Ending {
-    pub(super) url: String,
-    pub(super) headers: Vec<String>,
-    pub(super) dlq: Arc<dyn DlqStore>,
-    pub(super) observer: Arc<dyn ObserveWebhook>,
+    url: String,
+    headers: Vec<String>,
+    dlq: Arc<dyn DlqStore>,
+    observer: Arc<dyn ObserveWebhook>,
+    /// Places on the way to the dead letters.
+    places: Arc<Semaphore>,
 }
 
 impl Ending {
+    pub(super) fn new(
+        url: String,
+        headers: Vec<String>,
+        dlq: Arc<dyn DlqStore>,
+        observer: Arc<dyn ObserveWebhook>,
+    ) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(GIVEN_UP_MAX as usize));
+        Arc::new(Self { url, headers, dlq, observer, places })
+    }
+
+    /// Gives a webhook up without keeping anybody waiting for the dead letters. When far too many are
+    /// on their way there already, it is only logged and counted.
+    pub(super) fn give_up_aside(self: &Arc<Self>, item: Item, reason: &str, now: Timestamp) {
+        let (ending, reason) = (Arc::clone(self), reason.to_owned());
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => {
+                let keep = async move {
+                    ending.give_up(item, &reason, now).await;
+                    drop(place);
+                };
+                tokio::spawn(keep.in_current_span());
+            }
+            Err(_) => {
+                error!(event = %item.event_id, delivery = %item.work.delivery.id, reason,
+                    "a webhook was given up and is lost: too many are being given up at once");
+                self.observe(&item, WebhookStatus::Failed);
+            }
+        }
+    }
+
+    /// Waits until all that were given up are where they belong.
+    pub(super) async fn settle(&self) {
+        // Never closed, so this cannot fail.
+        drop(self.places.acquire_many(GIVEN_UP_MAX).await);
+    }
+
     fn delivered(&self, item: &Item) {
         debug!(event = %item.event_id, delivery = %item.work.delivery.id,
             attempt = item.work.delivery.spent(), "a webhook was delivered");
@@ -76,12 +117,12 @@ impl Ending {
     }
 
     /// Gives a webhook up and keeps it, if dead letters are kept.
-    pub(super) async fn give_up(&self, item: Item, reason: &str, now: Timestamp) {
+    async fn give_up(&self, item: Item, reason: &str, now: Timestamp) {
         let delivery = &item.work.delivery;
         let webhook = FailedWebhook {
             id: delivery.id.to_string(),
             url: self.url.clone(),
-            payload: raw(&item.work),
+            payload: raw(&item.work.event.payload),
             headers: self.headers_of(&item),
             event_type: family(item.event_type()).to_owned(),
             attempts: delivery.spent(),
@@ -89,17 +130,61 @@ impl Ending {
             last_attempt: item.last.as_ref().map_or(now, |last| last.started_at),
             created_at: delivery.created_at,
         };
-        let kept = match self.dlq.save(webhook).await {
-            Ok(kept) => kept,
-            Err(problem) => {
-                let cause = std::error::Error::source(&problem).map(ToString::to_string);
-                error!(%problem, cause, event = %item.event_id, "a dead letter could not be kept");
-                false
-            }
-        };
+        let kept = self.keep(webhook, &item.event_id).await;
         error!(event = %item.event_id, delivery = %delivery.id, attempts = delivery.spent(), reason,
             kept, "a webhook was given up");
         self.observe(&item, if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed });
+    }
+
+    /// The same, aside, for an event that cannot even be sent.
+    pub(super) fn give_up_unsent(
+        self: &Arc<Self>,
+        prepared: Prepared,
+        reason: String,
+        now: Timestamp,
+    ) {
+        let ending = Arc::clone(self);
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let keep = async move {
+            ending.unsent(prepared, &reason, now).await;
+            drop(place);
+        };
+        tokio::spawn(keep.in_current_span());
+    }
+
+    async fn unsent(&self, prepared: Prepared, reason: &str, now: Timestamp) {
+        let webhook = FailedWebhook {
+            id: prepared.event_id.clone(),
+            url: self.url.clone(),
+            payload: raw(&prepared.payload),
+            headers: BTreeMap::new(),
+            event_type: family(&prepared.event_type).to_owned(),
+            attempts: 0,
+            last_error: reason.to_owned(),
+            last_attempt: now,
+            created_at: now,
+        };
+        let kept = self.keep(webhook, &prepared.event_id).await;
+        error!(event = %prepared.event_id, reason, kept, "a webhook cannot be sent");
+        self.observer.observe_webhook(&WebhookObservation {
+            event_type: family_label(&prepared.event_type),
+            status: if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed },
+            duration: Duration::ZERO,
+            attempt: 0,
+            dlq: kept,
+        });
+    }
+
+    /// Keeps a dead letter; whether it is kept.
+    async fn keep(&self, webhook: FailedWebhook, event_id: &str) -> bool {
+        match self.dlq.save(webhook).await {
+            Ok(kept) => kept,
+            Err(problem) => {
+                let cause = std::error::Error::source(&problem).map(ToString::to_string);
+                error!(%problem, cause, event = event_id, "a dead letter could not be kept");
+                false
+            }
+        }
     }
 
     fn headers_of(&self, item: &Item) -> BTreeMap<String, String> {
@@ -125,8 +210,8 @@ impl Ending {
 }
 
 /// The payload as it is: it is JSON, since it was made from an event.
-fn raw(work: &Work) -> Box<RawValue> {
-    let text = String::from_utf8_lossy(&work.event.payload).into_owned();
+fn raw(payload: &[u8]) -> Box<RawValue> {
+    let text = String::from_utf8_lossy(payload).into_owned();
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
@@ -177,12 +262,13 @@ impl Worker {
             let next = self.due.peek().filter(|_| room).map(|Reverse((at, _))| *at);
             tokio::select! {
                 biased;
-                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended).await,
+                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
                 command = commands.recv(), if open => match command {
                     Some(Command::Take(item)) => self.wait(*item, Instant::now()),
                     Some(Command::Close(done)) => {
                         commands.close();
-                        while let Ok(command) = commands.try_recv() {
+                        // Those who were about to hand something over are waited for.
+                        while let Some(command) = commands.recv().await {
                             if let Command::Take(item) = command {
                                 self.wait(*item, Instant::now());
                             }
@@ -196,6 +282,7 @@ impl Worker {
                 () = until(next) => self.begin(),
             }
         }
+        self.ending.settle().await;
     }
 
     fn wait(&mut self, item: Item, due: Instant) {
@@ -226,7 +313,7 @@ impl Worker {
     }
 
     /// An attempt is over: what becomes of its webhook is in the delivery's state.
-    async fn returned(&mut self, ended: Result<(Id, Item), tokio::task::JoinError>) {
+    fn returned(&mut self, ended: Result<(Id, Item), JoinError>) {
         let item = match ended {
             Ok((id, item)) => {
                 self.sent.remove(&id);
@@ -236,7 +323,7 @@ impl Worker {
                 error!(%crash, "an attempt crashed; this is a defect");
                 let Some(mut item) = self.sent.remove(&crash.id()) else { return };
                 item.work.delivery.attempts += 1;
-                self.ending.give_up(item, "the attempt crashed", self.clock.now()).await;
+                self.give_up(item, "the attempt crashed");
                 return;
             }
         };
@@ -251,33 +338,43 @@ impl Worker {
             }
             DeliveryState::Dead(_) | DeliveryState::Cancelled(_) => {
                 let reason = summary(&item);
-                self.ending.give_up(item, &reason, self.clock.now()).await;
+                self.give_up(item, &reason);
             }
         }
+    }
+
+    /// Gives a webhook up aside: a slow disk does not hold up the others.
+    fn give_up(&self, item: Item, reason: &str) {
+        self.ending.give_up_aside(item, reason, self.clock.now());
     }
 
     /// Lets attempts under way end, as long as there is time, and gives up the rest.
     async fn close(mut self) {
         let deadline = Instant::now() + self.drain;
-        while !self.sent.is_empty() {
+        while !self.under_way.is_empty() {
             tokio::select! {
-                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended).await,
+                Some(ended) = self.under_way.join_next_with_id() => self.returned(ended),
                 () = tokio::time::sleep_until(deadline) => break,
             }
         }
-        let rest: Vec<Item> = self
-            .sent
-            .drain()
-            .map(|(_, item)| item)
-            .chain(self.waiting.drain().map(|(_, i)| i))
-            .collect();
-        for item in rest {
+        // What is written down as given up must not arrive afterwards; what did end meanwhile did.
+        self.under_way.abort_all();
+        while let Some(ended) = self.under_way.join_next_with_id().await {
+            match ended {
+                Err(stopped) if stopped.is_cancelled() => {}
+                ended => self.returned(ended),
+            }
+        }
+        let sent = std::mem::take(&mut self.sent).into_values();
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        for item in sent.chain(waiting) {
             let reason = match &item.last {
                 Some(last) => format!("stopped before it was delivered; last: {}", last.summary()),
                 None => "stopped before it was delivered".to_owned(),
             };
-            self.ending.give_up(item, &reason, self.clock.now()).await;
+            self.give_up(item, &reason);
         }
+        self.ending.settle().await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use posthorn_notifier::{CallbacksConfig, PersistentNotifier};
+use posthorn_notifier::{CallbacksConfig, PersistentNotifier, VaultKey};
 use posthorn_testpg::{Error, TestPostgres};
 
 use crate::house::payment;
@@ -16,6 +16,8 @@ use crate::receiver::{PATIENCE, SocketReceiver, open_to_loopback};
 /// Set in the process that is going to be killed: where the receiver is, and the database.
 const CHILD_URL: &str = "NOTIFIER_TEST_URL";
 const CHILD_STORE: &str = "NOTIFIER_TEST_STORE";
+/// The key that seals, which every process on one database shares.
+const SHARED: &str = "phvk_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 /// Events that are enqueued before the process is killed.
 const ENOUGH: usize = 25;
 
@@ -29,7 +31,8 @@ fn config(url: &str) -> CallbacksConfig {
 
 async fn open(url: &str, store: &str) -> PersistentNotifier {
     let builder = match store.starts_with("postgres") {
-        true => PersistentNotifier::postgres(config(url), store),
+        true => PersistentNotifier::postgres(config(url), store)
+            .seal_key(VaultKey::parse(SHARED).expect("a key")),
         false => PersistentNotifier::sqlite(config(url), store),
     };
     builder.egress(open_to_loopback()).start().await.expect("starts")

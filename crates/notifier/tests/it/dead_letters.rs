@@ -96,7 +96,62 @@ async fn in_a_file_that_is_read_at_the_start() {
         .flatten()
         .map(|entry| entry.file_name())
         .collect();
-    assert_eq!(left, ["webhook-dlq.json"], "nothing lies about");
+    let mut left: Vec<_> = left.iter().map(|name| name.to_string_lossy()).collect();
+    left.sort();
+    assert_eq!(left, ["webhook-dlq.json", "webhook-dlq.json.lock"], "nothing else lies about");
+    let second = FileDlqStore::open(&path).expect_err("one at a time");
+    assert!(matches!(second, DlqError::InUse { .. }), "{second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_are_all_there_and_a_caller_that_gives_up_breaks_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("dlq.json");
+    let store = FileDlqStore::open(&path).expect("opens");
+    let mut saves = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let store = store.clone();
+        saves.spawn(async move { store.save(letter(&format!("l{n:03}"), n)).await });
+    }
+    // Dropped before it has begun, in the middle, or when it is over.
+    for n in 0..20 {
+        let given_up = store.save(letter(&format!("g{n:03}"), n));
+        let _ =
+            tokio::time::timeout(std::time::Duration::from_micros(n as u64 * 50), given_up).await;
+    }
+    while let Some(saved) = saves.join_next().await {
+        assert!(saved.expect("runs").expect("saves"));
+    }
+    drop(store);
+    // Writes that were given up may still hold it for a moment.
+    let begun = std::time::Instant::now();
+    let store = loop {
+        match FileDlqStore::open(&path) {
+            Err(DlqError::InUse { .. }) if begun.elapsed().as_secs() < 30 => {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            opened => break opened.expect("opens again"),
+        }
+    };
+    let there = ids(&store, 1_000).await;
+    for n in 0..200 {
+        assert!(there.contains(&format!("l{n:03}")), "l{n:03} is there");
+    }
+}
+
+#[tokio::test]
+async fn a_full_file_refuses_more_until_there_is_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("dlq.json");
+    let many: std::collections::BTreeMap<String, FailedWebhook> =
+        (0..10_000).map(|n| format!("l{n:05}")).map(|id| (id.clone(), letter(&id, 1))).collect();
+    std::fs::write(&path, serde_json::to_vec(&many).expect("JSON")).expect("written");
+    let store = FileDlqStore::open(&path).expect("opens");
+    let error = store.save(letter("more", 2)).await.expect_err("full");
+    assert!(matches!(error, DlqError::Full { max: 10_000 }), "{error}");
+    assert!(store.save(letter("l00000", 2)).await.expect("one that is there"));
+    store.delete("l00001").await.expect("deletes");
+    assert!(store.save(letter("more", 2)).await.expect("there is room"));
 }
 
 #[tokio::test]
@@ -121,6 +176,7 @@ async fn what_cannot_be_written_is_an_error_and_changes_nothing() {
     let error = FileDlqStore::open(blocked.join("dlq.json")).expect_err("no folder");
     assert!(matches!(error, DlqError::File { .. }), "{error}");
     let store = FileDlqStore::open(folder.path().join("later/dlq.json")).expect("opens");
+    std::fs::remove_dir_all(folder.path().join("later")).expect("removed");
     std::fs::write(folder.path().join("later"), "in the way").expect("written");
     let error = store.save(letter("a", 1)).await.expect_err("no folder");
     assert!(matches!(error, DlqError::File { .. }), "{error}");

@@ -184,6 +184,7 @@ async fn the_caller_never_waits_for_a_receiver_and_the_queue_is_bounded() {
         notifier.payment_succeeded(payment(&n.to_string())).await;
     }
     assert_eq!(before.elapsed(), Duration::ZERO);
+    tokio::task::yield_now().await;
     let letters = house.letters.list(10).await.expect("lists");
     assert_eq!(letters.len(), 2, "what does not fit is kept, not lost");
     assert!(letters.iter().all(|l| l.attempts == 0 && l.last_error == "too many are waiting"));
@@ -229,9 +230,9 @@ async fn closing_keeps_what_could_not_be_delivered() {
     assert_eq!(letters[0].last_error, "stopped before it was delivered; last: HTTP 500");
     assert_eq!(letters[0].attempts, 2);
     notifier.payment_succeeded(payment("b")).await;
+    rest(60).await;
     let letters = house.letters.list(10).await.expect("lists");
     assert_eq!(letters.len(), 2, "what comes too late is kept as well");
-    rest(60).await;
     assert_eq!(house.receiver.all().len(), 2, "nothing is sent after a close");
 }
 
@@ -244,6 +245,21 @@ async fn a_dropped_notifier_delivers_what_it_holds() {
     drop(notifier);
     rest(60).await;
     assert_eq!(house.receiver.all().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_sent_is_kept_as_well() {
+    let house = House::new();
+    let notifier = house.builder(config("")).start().expect("starts");
+    let mut event = payment("a");
+    event.event_type = "payment succeeded".to_owned();
+    notifier.payment_succeeded(event).await;
+    rest(60).await;
+    assert!(house.receiver.all().is_empty());
+    let letters = house.letters.list(10).await.expect("lists");
+    assert_eq!((letters.len(), letters[0].attempts), (1, 0));
+    assert!(letters[0].payload.get().contains("payment succeeded"));
+    assert_eq!(house.observed.lock()[0].status, WebhookStatus::Dlq);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use posthorn_domain::DeliveryState;
 use posthorn_engine::Error as EngineError;
 use posthorn_notifier::{
     CallbacksConfig, Error, Notifier, PersistentNotifier, RefundEvent, WebhookStatus,
+    retire_subscriptions,
 };
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::Encoding;
@@ -165,6 +166,58 @@ async fn a_start_with_the_same_block_changes_nothing_and_with_another_brings_it_
     let view = fourth.engine().catalog().subscription(tenant, fourth.standing().subscription);
     let view = view.expect("there");
     assert!(!view.subscription.status.is_active(), "an operator's pause stays");
+    assert!(view.subscription.secrets.is_empty(), "secrets that are no longer named are gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_observes_what_has_ended_before() {
+    let house = House::new();
+    let notifier = start(&house, config(""), 15).await;
+    for n in 0..50 {
+        notifier.payment_succeeded(payment(&n.to_string())).await;
+    }
+    while house.receiver.all().len() < 50 {
+        tokio::task::yield_now().await;
+    }
+    notifier.engine().stop().await;
+    notifier.close().await;
+    assert_eq!(house.observed.lock().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_asked_for_is_paused_and_goes_on_when_it_is_again() {
+    let house = House::new();
+    let first = start(&house, config("  tenant: shop\n"), 16).await;
+    let engine = first.engine().clone();
+    let (tenant, id) = (first.standing().tenant, first.standing().subscription);
+    let active = || {
+        let view = engine.catalog().subscription(tenant, id).expect("there");
+        view.subscription.status.is_active()
+    };
+    retire_subscriptions(&engine, Some(id)).await.expect("fine");
+    assert!(active(), "the one that is asked for");
+    retire_subscriptions(&engine, None).await.expect("retired");
+    assert!(!active());
+    first.payment_succeeded(payment("a")).await;
+    rest(60).await;
+    assert!(house.receiver.all().is_empty(), "its work waits");
+    let version = engine.catalog().version();
+    retire_subscriptions(&engine, None).await.expect("fine");
+    assert_eq!(engine.catalog().version(), version, "once is enough");
+    let block = config("  tenant: shop\n");
+    let again = PersistentNotifier::on(block, engine.clone()).start().await.expect("starts");
+    assert_eq!(again.standing(), first.standing());
+    assert!(active());
+    rest(60).await;
+    assert_eq!(house.receiver.all().len(), 1);
+    // One that an operator paused is not ours to let go on.
+    engine.pause_subscription(tenant, id).await.expect("paused");
+    retire_subscriptions(&engine, None).await.expect("fine");
+    PersistentNotifier::on(config("  tenant: shop\n"), engine.clone())
+        .start()
+        .await
+        .expect("starts");
+    assert!(!active());
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +251,14 @@ async fn what_cannot_be_enqueued_is_an_error_for_those_who_ask() {
     event.metadata.insert("x".to_owned(), "x".repeat(300 * 1024));
     let error = notifier.enqueue_payment(event.clone()).await.expect_err("refused");
     assert!(matches!(error, Error::Engine(EngineError::PayloadTooLarge { .. })), "{error}");
+    assert!(house.observed.lock().is_empty(), "who asks is answered, not counted");
     notifier.payment_succeeded(event).await;
     rest(60).await;
     assert!(house.receiver.all().is_empty(), "and nothing was sent");
+    let observed = house.observed.lock()[0].clone();
+    assert_eq!(
+        (observed.status, observed.attempt),
+        (WebhookStatus::Failed, 0),
+        "lost, and counted"
+    );
 }

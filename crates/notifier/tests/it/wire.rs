@@ -174,26 +174,27 @@ async fn a_receiver_that_does_not_answer_in_time_has_failed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_block_says_which_notifier_it_is() {
-    let off = posthorn_notifier::start(CallbacksConfig::default(), None).await.expect("off");
+    let off = posthorn_notifier::start(CallbacksConfig::default(), None, None).await.expect("off");
     off.payment_succeeded(payment("a")).await;
     off.close().await;
     let block = |backend: &str| block("https://a.example/", &format!("  backend: {backend}\n"));
-    let memory = posthorn_notifier::start(block("memory"), None).await.expect("in memory");
+    let memory = posthorn_notifier::start(block("memory"), None, None).await.expect("in memory");
     memory.close().await;
     for backend in ["postgres", "sqlite"] {
-        let error = posthorn_notifier::start(block(backend), None).await.err().expect("no place");
+        let error =
+            posthorn_notifier::start(block(backend), None, None).await.err().expect("no place");
         assert!(matches!(error, Error::Open(_)), "{error}");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().to_str().expect("text");
-    let kept = posthorn_notifier::start(block("sqlite"), Some(place)).await.expect("on disk");
+    let kept = posthorn_notifier::start(block("sqlite"), Some(place), None).await.expect("on disk");
     kept.close().await;
     assert!(folder.path().join("seal.key").exists());
 }
 
 #[tokio::test]
 async fn secrets_in_postgresql_need_a_key_that_all_share() {
-    let config = block("https://a.example/", "  hmac_secret: 0123456789abcdef0123456789abcdef\n");
+    let config = block("https://a.example/", "");
     let error = PersistentNotifier::postgres(config, "postgres://127.0.0.1:1/x").start().await;
     let error = error.err().expect("no key");
     assert!(matches!(&error, Error::SealKey(why) if why.contains("seal_key")), "{error}");

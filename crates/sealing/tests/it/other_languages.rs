@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::Encoding;
 use posthorn_sealing::jwk::{Jwk, JwkSet};
-use posthorn_sealing::jwt::{self, JwtError, ZgwClaims};
+use posthorn_sealing::jwt::{self, JwtError, Refusal, Terms, ZgwClaims};
 use posthorn_sealing::otp;
 use posthorn_sealing::standard_webhooks::{
     PublicKey, SigningSecret, TOLERANCE_SECONDS, VerifyError, signature_header,
@@ -240,6 +240,46 @@ fn zgw_tokens_are_read_by_another_library_and_its_by_us() {
             let refused = jwt::verify(text(answer, other), secret, now, 0);
             assert_eq!(refused, Err(JwtError::Algorithm), "{other}");
         }
+    }
+}
+
+#[test]
+fn clients_are_let_in_with_tokens_of_another_library_for_an_hour() {
+    let (mut dice, now) = (Dice(9), now());
+    let cases: Vec<_> = (0..CASES)
+        .map(|_| {
+            let (key_length, id_length) = (64 + dice.below(40), 1 + dice.below(20));
+            let secret = dice.bytes(key_length);
+            // Longer than any token counts, so that it is the hour that decides.
+            (secret, ZgwClaims::of_client(&dice.text(id_length), now, 86_400))
+        })
+        .collect();
+    let questions: Vec<_> = cases
+        .iter()
+        .map(|(secret, claims)| {
+            json!({"ask": "zgw_jwt", "secret": STANDARD.encode(secret), "leeway": 60,
+                "token": jwt::sign(secret, claims)})
+        })
+        .collect();
+    let Some(answers) = Language::Python.ask(&questions) else { return };
+    for ((secret, claims), answer) in cases.iter().zip(&answers) {
+        let ask = |name: &str, after: i64, leeway: i64, known: Option<&[u8]>| {
+            let terms = Terms { expiry: 3_600, leeway };
+            let token = text(answer, name);
+            let found = jwt::admit(token, now + after, terms, |client| {
+                assert_eq!(client, claims.client_id);
+                known
+            });
+            found.map(|found| assert_eq!(found, *claims))
+        };
+        assert_eq!(ask("token", 0, 0, Some(secret)), Ok(()));
+        assert_eq!(ask("token", 3_599, 0, Some(secret)), Ok(()));
+        assert_eq!(ask("token", 3_600, 0, Some(secret)), Err(Refusal::Expired));
+        assert_eq!(ask("token", 3_600, 5, Some(secret)), Ok(()));
+        assert_eq!(ask("token", 0, 0, Some(b"another secret")), Err(Refusal::Signature));
+        assert_eq!(ask("token", 0, 0, None), Err(Refusal::UnknownClient));
+        assert_eq!(ask("token_hs512", 0, 0, Some(secret)), Err(Refusal::Algorithm));
+        assert_eq!(ask("token_none", 0, 0, Some(secret)), Err(Refusal::Algorithm));
     }
 }
 

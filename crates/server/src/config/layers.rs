@@ -184,7 +184,9 @@ pub fn parse_yaml(text: &str) -> Result<Value, String> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
     }
-    serde_saphyr::from_str(text).map_err(|e| e.to_string())
+    // Without the lines around a mistake: they may hold secrets, and this goes to logs.
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
 }
 
 /// One walk of a layer over the merged value.

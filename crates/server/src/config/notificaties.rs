@@ -55,11 +55,16 @@ pub(super) struct RawApplication {
     scopes: Vec<String>,
 }
 
-/// The API's knobs; `None` when it is off. `body_bytes` is the largest body of the server.
+/// Beginnings of paths that are taken.
+const TAKEN: [&str; 7] = ["v1", "jwks", "healthz", "readyz", "metrics", "openapi.json", "admin"];
+
+/// The API's knobs; `None` when it is off. `body_bytes` is the largest body of the server, `https`
+/// whether its listener speaks TLS.
 pub(super) fn build(
     check: &mut Check<'_>,
     raw: RawNotificaties,
     body_bytes: usize,
+    https: bool,
 ) -> Option<Options> {
     let key = |name: &str| format!("{SECTION}.{name}");
     let prefix = raw.prefix.trim_end_matches('/').to_owned();
@@ -67,8 +72,11 @@ pub(super) fn build(
     if !prefix.starts_with('/') || prefix.contains("//") || !prefix.bytes().all(plain) {
         check.refuse(&key("prefix"), "must be a path such as /api/v1");
     }
-    if prefix == "/v1" || prefix.starts_with("/v1/") {
-        check.refuse(&key("prefix"), "must not lie below /v1, where the native API is");
+    if let Some(taken) = prefix.split('/').nth(1).filter(|first| TAKEN.contains(first)) {
+        check.refuse(
+            &key("prefix"),
+            format!("must not begin with /{taken}, which is the native API's"),
+        );
     }
     if raw.tenant.trim().is_empty() {
         check.refuse(&key("tenant"), "must be the name of a tenant");
@@ -104,6 +112,7 @@ pub(super) fn build(
         tenant: raw.tenant,
         profile: profile?,
         base_url: raw.base_url,
+        https,
         test_callback_auth: raw.test_callback_auth,
         probe_callback: raw.probe_callback,
         check_documentation: raw.check_documentation,

@@ -8,7 +8,7 @@ use posthorn_sealing::encoding::Encoding;
 use serde_json::Value;
 
 use crate::caller::call;
-use crate::cedros_world::{On, SECRET, World, admin, becomes, listed, pay, refused};
+use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused};
 use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
 
 const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
@@ -159,9 +159,13 @@ fn admins_look_retry_and_delete(on: On) {
     {
         refused(&admin(&server, &server.key, method, &path), 404, "resource_not_found", false);
     }
-    let native = server.command().args(["deliveries", "show", &id]).output().expect("runs");
+    let native = server
+        .command()
+        .args(["deliveries", "show", &id, "--tenant", TENANT])
+        .output()
+        .expect("runs");
     assert!(!native.status.success(), "the native API does not have it either");
-    let stats = server.ask(&["stats"]);
+    let stats = server.ask(&["stats", "--tenant", TENANT]);
     assert_eq!((&stats["events"], &stats["delivered"]), (&1.into(), &0.into()));
 
     world.receiver.answers(500);
@@ -349,7 +353,7 @@ fn the_subscription_is_kept_in_step_with_the_block() {
     let mut world = World::new(On::Sqlite).expect("SQLite is always there");
     let server = world.home.serve();
     let named = |server: &Server| {
-        let list = server.ask(&["subscriptions", "list"]);
+        let list = server.ask(&["subscriptions", "list", "--tenant", TENANT]);
         let all = list["items"].as_array().unwrap_or_else(|| panic!("{list}")).clone();
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().expect("one")
@@ -380,7 +384,9 @@ fn the_subscription_is_kept_in_step_with_the_block() {
 
     world.configure("");
     let server = world.home.serve();
-    assert_eq!(named(&server), second, "without the block it is left as it is");
+    let off = named(&server);
+    assert_eq!(off["id"], second["id"]);
+    assert_eq!(off["status"], "paused", "without the block nothing is sent: {off}");
     let reply = admin(&server, &server.key, "GET", "");
     assert_eq!(reply.status, 404, "and there are no admin endpoints");
     server.stop();
@@ -388,6 +394,20 @@ fn the_subscription_is_kept_in_step_with_the_block() {
     world.configure("dialects: {cedros: {enabled: true}}\n");
     let server = world.home.serve();
     assert_eq!(listed(&server, "").len(), 2, "unless they are asked for");
+    pay(&server, "evt_3");
+    server.stop();
+    assert_eq!(world.receiver.seen.lock().expect("fine").len(), 2, "it waits");
+
+    world.callbacks("");
+    let server = world.home.serve();
+    assert_eq!(named(&server)["status"], "active", "and goes on with the block");
+    world.receiver.wait_for(3);
+    server.stop();
+
+    // In another tenant, the one in the former tenant no longer sends.
+    world.callbacks("  tenant: shop\n");
+    let server = world.home.serve();
+    assert_eq!(named(&server)["status"], "paused");
     server.stop();
 }
 
@@ -428,6 +448,14 @@ fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
         .expect("runs");
     assert_exit(&output, 78);
     assert_says(&output, &["CALLBACK_TIMEOUT", "is not a duration"]);
+    for lines in ["  timeout: [\n", " bad\n", "  retry: 3\n", "  unknown: 1\n"] {
+        world.callbacks(lines);
+        let output = run(world.home.path(), &["check"]);
+        assert_exit(&output, 78);
+        let said = format!("{}{}", out(&output), crate::harness::err(&output));
+        assert!(!said.contains(SECRET) && !said.contains("hush"), "{said}");
+    }
+    world.callbacks("");
     let output = run(world.home.path(), &["check"]);
     assert_exit(&output, 0);
     let shown = out(&output);

@@ -15,6 +15,9 @@ use crate::postgres;
 
 pub(crate) const SECRET: &str = "a secret of more than thirty-two characters";
 
+/// The tenant of the block when it names none.
+pub(crate) const TENANT: &str = "cedros";
+
 /// One request, names of headers with small letters.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -155,7 +158,7 @@ impl World {
 /// Publishes a payment.
 pub(crate) fn pay(server: &Server, event: &str) {
     let body = format!(r#"{{"eventId":"{event}","eventType":"payment.succeeded"}}"#);
-    server.ask(&["send", "payments", "payment.succeeded", &body]);
+    server.ask(&["send", "payments", "payment.succeeded", &body, "--tenant", TENANT]);
 }
 
 /// Asks an admin endpoint with a key.

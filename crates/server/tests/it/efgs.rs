@@ -164,6 +164,12 @@ fn urls_that_may_not_be_used_are_refused_and_nothing_is_stored() {
         format!("http://{}:{port}/callback", good.host),
         format!("ftp://{}/", good.host),
         "//cb.de.example/".to_owned(),
+        // What no URL has in it.
+        format!("{own}/%00").replace("https://", "https%3A%2F%2F"),
+        format!("{own}/a%0D%0Ab").replace("https://", "https%3A%2F%2F"),
+        format!("https://user:pass@{}:{port}/", good.host),
+        format!("https://{}:{port}/%23fragment", good.host).replace("https://", "https%3A%2F%2F"),
+        "https://c\u{e4}.example/".replace('\u{e4}', "%C3%A4"),
         // With a query, also an empty one, also encoded.
         format!("{own}/?a=b"),
         format!("{own}/?a=b&c=d"),

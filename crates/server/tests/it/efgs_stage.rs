@@ -220,7 +220,8 @@ impl Stage {
 
     /// A directory with a configuration: `policy` changes the profile, `more` the dialect.
     pub(crate) fn home(&self, policy: &str, more: &str) -> Home {
-        let home = Home::new();
+        let mut home = Home::new();
+        home.tenant = Some("efgs".to_owned());
         std::fs::write(home.path().join("roots.pem"), &self.authority.pem).expect("written");
         let config = format!(
             "server: {{listen: '127.0.0.1:0'}}\n\

@@ -150,6 +150,8 @@ impl Drop for Running {
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
     pub(crate) key: Option<String>,
+    /// The tenant that commands act for, unless they say another.
+    pub(crate) tenant: Option<String>,
     /// Variables its servers have in their environment.
     pub(crate) env: Vec<(String, String)>,
 }
@@ -172,7 +174,7 @@ impl Home {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("posthorn.yaml"), CONFIG).expect("written");
-        Self { dir, key: None, env: Vec::new() }
+        Self { dir, key: None, tenant: None, env: Vec::new() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -196,7 +198,8 @@ impl Home {
             self.key = Some(running.wait_for("key", find_key));
         }
         let key = self.key.clone().expect("known since the first start");
-        Server { running, url: url.trim().to_owned(), key, dir: self.path().to_owned() }
+        let (url, dir) = (url.trim().to_owned(), self.path().to_owned());
+        Server { running, url, key, tenant: self.tenant.clone(), dir }
     }
 }
 
@@ -211,6 +214,7 @@ pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) url: String,
     pub(crate) key: String,
+    tenant: Option<String>,
     dir: PathBuf,
 }
 
@@ -219,6 +223,7 @@ impl Server {
     pub(crate) fn command(&self) -> Command {
         let mut command = posthorn(&self.dir);
         command.env("POSTHORN_SERVER", &self.url).env("POSTHORN_KEY", &self.key);
+        command.envs(self.tenant.iter().map(|tenant| ("POSTHORN_TENANT", tenant)));
         command
     }
 

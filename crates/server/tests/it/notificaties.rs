@@ -61,6 +61,24 @@ fn a_kanaal_is_made_read_and_changed_but_never_renamed_or_deleted() {
 }
 
 #[test]
+fn of_many_who_make_the_same_kanaal_at_once_one_does() {
+    let mut home = home();
+    let server = home.serve();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let one = |n: usize| {
+            let server = &server;
+            let body = json!({"naam": "zaken", "filters": [format!("f{n}")]});
+            move || ask(server, "publisher", "POST", "/kanaal", &body).status
+        };
+        let threads: Vec<_> = (0..8).map(|n| scope.spawn(one(n))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 400).count(), 7, "{statuses:?}");
+    assert_eq!(get(&server, "/kanaal").expect(200).json().as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn kanalen_may_be_called_anything() {
     let mut home = home();
     let server = home.serve();

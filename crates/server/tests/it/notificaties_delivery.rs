@@ -110,6 +110,44 @@ fn whatever_is_not_a_2xx_is_tried_again_until_the_schedule_ends() {
 }
 
 #[test]
+fn a_lost_confirmation_means_the_same_message_again() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let forgetful = Receiver::scripted(move |seen| {
+        if seen.json()["kanaal"] == "test" {
+            return if seen.header("authorization").is_some() { 204 } else { 401 };
+        }
+        // It takes the message, and the connection ends before it can say so.
+        let nth = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        if nth < 2 { 0 } else { 204 }
+    });
+    abonnement(&server, &forgetful, &json!([{"naam": "zaken"}]));
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let seen = forgetful.wait(3);
+    assert!(seen.iter().all(|again| again.body == seen[0].body));
+    assert_eq!(settled(&server)["delivered"], 1);
+    assert_eq!(forgetful.seen().len(), 3, "and once it is confirmed, not again");
+}
+
+#[test]
+fn the_example_of_the_page_is_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/systems/notificaties.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let home = home();
+    let secret = home.path().join("secret");
+    std::fs::write(&secret, "x").expect("written");
+    let example = example.expect("an example");
+    let example = example.replace("/run/secrets/zaakafhandelapp", &secret.display().to_string());
+    std::fs::write(home.path().join("posthorn.yaml"), example).expect("written");
+    let mut command = crate::harness::posthorn(home.path());
+    let output = command.arg("check").env("OPEN_ZAAK_SECRET", "y").output().expect("runs");
+    crate::harness::assert_exit(&output, 0);
+}
+
+#[test]
 fn filters_choose_as_the_standard_says() {
     let mut home = home();
     let server = home.serve();

@@ -30,6 +30,7 @@ notifications_config_enable: true
 notifications_config:
   notification_delivery_max_retries: {retries}
   notification_delivery_retry_backoff: 0.1
+  notification_delivery_retry_backoff_max: 52000
 vng_api_common_credentials_config_enable: true
 vng_api_common_credentials:
   items:
@@ -153,6 +154,14 @@ fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
     start_fails(&home, Some(AUTH), &[UUID, "no kanaal with the name unknown"]);
     write_setup(&home, &receiver, "zaken", 1_000);
     start_fails(&home, Some(AUTH), &["notification_delivery_max_retries", "up to 999"]);
+    // Waits that come from no settings are not overwritten.
+    let config = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&config).expect("there");
+    let other = text.replace("profile: notificaties", "profile: nrc");
+    std::fs::write(&config, other).expect("written");
+    write_setup(&home, &receiver, "zaken", 2);
+    start_fails(&home, Some(AUTH), &["`nrc` has waits", "dialects.notificaties.profile"]);
+    std::fs::write(&config, text).expect("written");
     std::fs::write(home.path().join("setup.yaml"), "a: [").expect("written");
     start_fails(&home, Some(AUTH), &["dialects.notificaties.setup_configuration", "setup.yaml"]);
     std::fs::remove_file(home.path().join("setup.yaml")).expect("removed");
