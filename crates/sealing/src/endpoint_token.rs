@@ -13,8 +13,8 @@
 //!
 //! # Nonces
 //! The cipher is AES-256-GCM-SIV, as in the vault. With nonces of 96 random bits, among `n` tokens
-//! under one key some two have the same nonce with a probability of about n²/2⁹⁷: one in 100,000 after
-//! a thousand million tokens a day for 3 years (10¹²), and a half near 2⁴⁸. With AES-GCM that would be
+//! under one key some two have the same nonce with a probability of about n²/2⁹⁷: below one in
+//! 100,000 at 10¹² tokens, and a half near 2⁴⁸. With AES-GCM that would be
 //! the end of the key; with GCM-SIV a repeated nonce shows only whether the two plaintexts are equal,
 //! here: that two endpoints are the same, which their owner knows anyway. Nothing can be forged or read.
 //!

@@ -31,6 +31,21 @@ fn exposed(secret: &posthorn_sealing::vault::Secret) -> &str {
 
 #[test]
 fn what_pywebpush_sends_is_believed_and_read() {
+    // This library leaves the form of the header to whoever makes the key.
+    messages_are_believed_and_read(Language::Python, |nth, _| {
+        if nth % 3 == 0 { Form::Draft01 } else { Form::Rfc8292 }
+    });
+}
+
+#[test]
+fn what_web_push_for_javascript_sends_is_believed_and_read() {
+    messages_are_believed_and_read(Language::JavaScript, |_, encoding| match encoding {
+        PushEncoding::Aes128Gcm => Form::Rfc8292,
+        PushEncoding::AesGcm => Form::Draft01,
+    });
+}
+
+fn messages_are_believed_and_read(language: Language, form: fn(usize, PushEncoding) -> Form) {
     let (mut dice, now) = (Dice(11), now());
     let cases: Vec<_> = (0..CASES)
         .map(|nth| {
@@ -39,9 +54,8 @@ fn what_pywebpush_sends_is_believed_and_read() {
                 [1, 17, 100, 3_993, 4_078, 4_079, 4_080, 4_093, 4_094, 4_095, 9_000][nth % 11];
             let encoding =
                 if nth % 2 == 0 { PushEncoding::Aes128Gcm } else { PushEncoding::AesGcm };
-            let form = if nth % 3 == 0 { Form::Draft01 } else { Form::Rfc8292 };
             let keys = (SenderKey::generate(), ReceiverKeys::generate());
-            (encoding, form, keys, dice.bytes(length))
+            (encoding, form(nth, encoding), keys, dice.bytes(length))
         })
         .collect();
     let questions: Vec<_> = cases
@@ -52,11 +66,12 @@ fn what_pywebpush_sends_is_believed_and_read() {
                 "p256dh": receiver.receiver().key().to_text(),
                 "auth": exposed(&receiver.receiver().auth_text()),
                 "sender": exposed(&sender.to_text()), "subject": SUBJECT, "ttl": nth,
+                "sender_public": sender.public_key().to_text(), "topic": format!("topic-{nth}"),
                 "form": if *form == Form::Draft01 { "draft01" } else { "rfc8292" },
                 "encoding": encoding.as_str(), "text": STANDARD.encode(body)})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let Some(answers) = language.ask(&questions) else { return };
     for (nth, ((encoding, form, (sender, keys), plain), answer)) in
         cases.iter().zip(&answers).enumerate()
     {
@@ -83,6 +98,8 @@ fn what_pywebpush_sends_is_believed_and_read() {
         assert_eq!(keys.decrypt(&headers, &unpack(answer, "body")).as_ref(), Ok(plain));
         let ttl = push_headers::ttl(header("ttl")).unwrap();
         assert_eq!(ttl.within(u32::MAX).map(|ttl| ttl as usize), Ok(nth));
+        let topic = push_headers::topic(header("topic")).unwrap();
+        assert_eq!(topic.unwrap().as_str(), format!("topic-{nth}"));
     }
 }
 

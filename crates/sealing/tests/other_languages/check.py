@@ -133,6 +133,7 @@ def push(q):
         vapid_claims={"sub": q["subject"]},
         content_encoding=q["encoding"],
         ttl=q["ttl"],
+        headers={"Topic": q["topic"]},
         requests_session=session,
     )
     return {"headers": {k.lower(): v for k, v in session.sent.items()}, "body": pack(session.body)}
