@@ -6,6 +6,7 @@ mod documents;
 mod keys;
 mod notificaties;
 mod publish;
+mod push;
 mod response;
 mod signatures;
 mod sockets;
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 23] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -98,6 +99,24 @@ pub const TARGETS: [Target; 20] = [
         what: "the query of an EFGS callback",
         run: dialects::callback_target,
         words: dialects::WORDS,
+    },
+    Target {
+        name: "push-sender",
+        what: "who sends a push message, in two headers",
+        run: push::sender,
+        words: push::SENDERS,
+    },
+    Target {
+        name: "push-parameters",
+        what: "an Encryption or Crypto-Key header",
+        run: push::parameters,
+        words: push::PARAMETERS,
+    },
+    Target {
+        name: "push-token",
+        what: "the name of an endpoint or of a message",
+        run: push::token,
+        words: push::TOKENS,
     },
     Target {
         name: "notificaties",

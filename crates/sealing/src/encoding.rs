@@ -3,9 +3,7 @@
 use std::str::FromStr;
 
 use base64::Engine as _;
-use base64::alphabet;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::hash::UnknownChoice;
 use crate::vault::Secret;
@@ -92,14 +90,11 @@ impl FromStr for SecretEncoding {
     }
 }
 
-const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::URL_SAFE,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
-/// Base64 as browsers and their senders write keys: either alphabet, with or without padding.
+/// Base64 as browsers and their senders write keys: either alphabet, with any
+/// padding or none.
 pub(crate) fn base64_any(text: &str) -> Option<Vec<u8>> {
-    PADDED_OR_NOT.decode(text.replace('+', "-").replace('/', "_")).ok()
+    let text = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).ok()
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -13,8 +13,8 @@
 //!
 //! # Nonces
 //! The cipher is AES-256-GCM-SIV, as in the vault. With nonces of 96 random bits, among `n` tokens
-//! under one key some two have the same nonce with a probability of about n²/2⁹⁷: one in 100,000 after
-//! a thousand million tokens a day for 3 years (10¹²), and a half near 2⁴⁸. With AES-GCM that would be
+//! under one key some two have the same nonce with a probability of about n²/2⁹⁷: below one in
+//! 100,000 at 10¹² tokens, and a half near 2⁴⁸. With AES-GCM that would be
 //! the end of the key; with GCM-SIV a repeated nonce shows only whether the two plaintexts are equal,
 //! here: that two endpoints are the same, which their owner knows anyway. Nothing can be forged or read.
 //!
@@ -29,9 +29,7 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use posthorn_domain::push::{
-    AgentId, ChannelId, MessageId, PUSH_TOPIC_BYTES_MAX, PushTopic,
-};
+use posthorn_domain::{AgentId, ChannelId, MessageId, PUSH_TOPIC_BYTES_MAX, PushTopic};
 use zeroize::Zeroizing;
 
 use crate::hkdf::derive;
@@ -483,10 +481,19 @@ mod tests {
         assert!(tokens(&[&pinned]).open_endpoint(Version::V1, &token).is_ok());
         assert!(!key.to_text().contains(&vault.to_text()[5..]));
         assert_ne!(EndpointKey::derived_from(&VaultKey::generate()).name(), key.name());
-        // Endpoints are kept by browsers for years, so none of these may ever change.
-        assert_eq!(key.to_text(), "phek_PINNED");
-        let id = tokens(&[&key]).seal_message(&message(Some("topic")));
-        assert_eq!(id, "PINNED");
+        // Endpoints are kept by browsers for years, so none of these may ever change. All of them
+        // were made with another library's HKDF, HMAC and AES-256-GCM-SIV.
+        assert_eq!(key.to_text(), "phek_kf/4FTf7OHgmHbrnD8PH5AuQdKxuRe0NE5YmKdiBN9A=");
+        let tokens = tokens(&[&key]);
+        let id = "MLcLzlAyL7PnzWiSX1IE6C56IUqzl89EFDBX1Orwt0aKXCDp6r4w9Y_vgx5OvMU2fFX0k332vqrCc0ZL\
+             PEzjGfQhFS4ZaLV4KPFF--8AnPlJMH8ntJoB6ThcqWZ1WFt78iTchxYd54FF6RY88A";
+        assert_eq!(tokens.seal_message(&message(Some("topic"))), id);
+        let v1 = "AAECAwQFBgcICQoLNp5SVAUSXIqqxUxLOm-X-9nRf9npXH8CSyrTBsMnd9V4XuL9Brsev8NJYeaxWWl_";
+        assert_eq!(tokens.open_endpoint(Version::V1, v1), Ok(endpoint(None)));
+        let v2 = "AAECAwQFBgcICQoL6ifMukHOLTXPCVvHHAoEBoBwEt9d4GjMKtH7dq5WA45GdEmAzLRtRIgHmSvApZ9S\
+             9rjf8_O0P5YLUfL8gmt48TMDsHEBf6x-i7fEs-gL6vQ";
+        let locked = endpoint(Some(KeyHash::of(b"key")));
+        assert_eq!(tokens.open_endpoint(Version::V2, v2), Ok(locked));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! Headers that are there several times count as one, joined by commas.
 
-use posthorn_domain::push::{PushEncoding, PushHeaders, PushTopic};
+use posthorn_domain::{PushEncoding, PushHeaders, PushTopic};
 
 /// Why the headers are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -132,7 +132,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A header as browsers get it: without quotes, and without the padding of base64.
+/// A header as browsers get it: without quotes, and without the padding of base64
+/// and blanks behind it.
 pub fn cleaned(header: &str) -> String {
     let header = header.replace('"', "");
     let mut out = String::with_capacity(header.len());
@@ -141,14 +142,10 @@ pub fn cleaned(header: &str) -> String {
             Some(text) => (text, &part[text.len()..]),
             None => (part, ""),
         };
-        let blank = text.trim_end_matches([' ', '\t']).len();
-        let (value, blanks) = text.split_at(blank);
         // The sign behind the name stays, even when there is no value behind it.
-        let first = value.find('=').map_or(value.len(), |at| at + 1);
-        let padded = &value[first..];
-        out.push_str(&value[..first]);
-        out.push_str(padded.trim_end_matches('='));
-        out.push_str(blanks);
+        let value = text.find('=').map_or(text.len(), |at| at + 1);
+        out.push_str(&text[..value]);
+        out.push_str(text[value..].trim_end_matches(['=', ' ', '\t']));
         out.push_str(end);
     }
     out
@@ -286,7 +283,8 @@ mod tests {
             ("salt=\"foo==\"", "salt=foo"),
             ("keyid=\"p256dh\";dh=\"deadbeef==\"", "keyid=p256dh;dh=deadbeef"),
             ("dh=abc=, p256ecdsa=def==;x=y", "dh=abc, p256ecdsa=def;x=y"),
-            ("dh=abc= ;x=y= ", "dh=abc ;x=y "),
+            ("dh=abc= ;x=y= ", "dh=abc;x=y"),
+            ("x=a= =; y = b", "x=a; y = b"),
             ("x=a=b=", "x=a=b"),
             ("x=;y==,z", "x=;y=,z"),
             ("", ""),
@@ -327,12 +325,13 @@ mod tests {
         check([coding, salt, None], Ok([Some("salt=Zm9v"), None]));
         let both = Some("keyid=p256dh;dh=YmFy,p256ecdsa=BA=");
         let sent = Some("keyid=p256dh;dh=YmFy,p256ecdsa=BA");
-        check([coding, Some("keyid=p256dh; salt=a; rs=4096"), both], Ok([
-            Some("keyid=p256dh; salt=a; rs=4096"),
-            sent,
-        ]));
+        check(
+            [coding, Some("keyid=p256dh; salt=a; rs=4096"), both],
+            Ok([Some("keyid=p256dh; salt=a; rs=4096"), sent]),
+        );
         let no_salt = Refusal::Absent { header: "Encryption", name: "salt" };
-        for bad in [None, Some(""), Some("keyid=a"), Some("salt="), Some("salt=a+b"), Some("Salt=a")]
+        for bad in
+            [None, Some(""), Some("keyid=a"), Some("salt="), Some("salt=a+b"), Some("Salt=a")]
         {
             check([coding, bad, Some("dh=a")], Err(no_salt));
         }
@@ -356,10 +355,10 @@ mod tests {
     fn aes128gcm_says_everything_in_its_body() {
         let coding = Some("aes128gcm");
         check([coding, None, None], Ok([None, None]));
-        check([coding, Some("rs=4096"), Some("p256ecdsa=BA=")], Ok([
-            Some("rs=4096"),
-            Some("p256ecdsa=BA"),
-        ]));
+        check(
+            [coding, Some("rs=4096"), Some("p256ecdsa=BA=")],
+            Ok([Some("rs=4096"), Some("p256ecdsa=BA")]),
+        );
         let salt = Refusal::Unwanted { header: "Encryption", name: "salt" };
         check([coding, Some("salt=a"), None], Err(salt));
         let dh = Refusal::Unwanted { header: "Crypto-Key", name: "dh" };

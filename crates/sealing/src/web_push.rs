@@ -12,7 +12,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use posthorn_domain::push::{PushEncoding, PushHeaders};
+use posthorn_domain::{PushEncoding, PushHeaders};
 use zeroize::Zeroizing;
 
 use self::aes128gcm::{Coded, SALT_BYTES};

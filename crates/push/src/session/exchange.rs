@@ -59,7 +59,8 @@ pub enum Ask {
         keep: u32,
     },
     /// Read messages: first those with a topic, then those without, each in their order, together
-    /// at most `limit`, none of them expired.
+    /// at most `limit`, none of them expired. A store that has one order for both reads after the
+    /// larger of the two.
     Read {
         /// Whose.
         agent: AgentId,

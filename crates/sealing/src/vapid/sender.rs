@@ -20,7 +20,9 @@ const TEXT_BYTES_MAX: usize = 4_096;
 
 /// Why a text is not a sender's key. The text itself is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a VAPID key must be the base64url of 32 bytes, or a P-256 private key as PEM or base64 DER")]
+#[error(
+    "a VAPID key must be the base64url of 32 bytes, or a P-256 private key as PEM or base64 DER"
+)]
 pub struct SenderKeyError;
 
 /// The private key of a sender.

@@ -100,7 +100,11 @@ fn headers_that_say_too_little_are_refused() {
     let token = sender.token(ORIGIN, NOW + 60, None);
     let key = sender.public_key().to_text();
     for other in ["Basic", "Token", "vapid2", "v", "", "vapid=", "WebPush,"] {
-        check_header(&format!("{other} {token}"), Some(&format!("p256ecdsa={key}")), Refusal::Scheme);
+        check_header(
+            &format!("{other} {token}"),
+            Some(&format!("p256ecdsa={key}")),
+            Refusal::Scheme,
+        );
         check_header(other, None, Refusal::Scheme);
     }
     for bare in ["vapid", "WebPush", "Bearer", " vapid "] {
@@ -111,7 +115,11 @@ fn headers_that_say_too_little_are_refused() {
     check_header(&format!("vapid {token}"), None, Refusal::NoToken);
     check_header(&format!("vapid t={token}"), None, Refusal::NoKey);
     check_header(&format!("vapid t={token};k={key}"), None, Refusal::NoKey);
-    check_header(&format!("vapid t={token};k={key}"), Some(&format!("p256ecdsa={key}")), Refusal::NoKey);
+    check_header(
+        &format!("vapid t={token};k={key}"),
+        Some(&format!("p256ecdsa={key}")),
+        Refusal::NoKey,
+    );
     check_header(&format!("vapid t={token},k={key},k={key}"), None, Refusal::Repeated);
     check_header(&format!("vapid t={token},k={key},t={token}"), None, Refusal::Repeated);
     for bad in [String::new(), "AAAA".to_owned(), key[1..].to_owned(), format!("{key}AAAA")] {
@@ -269,9 +277,8 @@ fn sender_keys_are_read_as_tools_write_them_and_keep_quiet() {
     let pkcs8 = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgeGN1nwNhyIsZrJvr\n\
                  MaEdlRCHQOEL5CPfrrrXLRuoX2ehRANCAATZx1l247CUEEfsUN8+nQqToTeKCeRf\n\
                  j0tSyEcY3N8QKlfmqkKCmDWkm1hRwjHP96sN2SN2A/xwYSBRQeJrLhvv";
-    let pem = |what: &str, text: &str| {
-        format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
-    };
+    let pem =
+        |what: &str, text: &str| format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n");
     let parameters = pem("EC PARAMETERS", "BggqhkjOPQMBBw==");
     for form in [
         pem("EC PRIVATE KEY", sec1),
@@ -290,14 +297,6 @@ fn sender_keys_are_read_as_tools_write_them_and_keep_quiet() {
     let text = text.expose_str().expect("text");
     let again = SenderKey::parse(&format!(" {text}\n")).expect("its own text");
     assert_eq!(again.public_key(), key.public_key());
-    let der = key.pair.to_pkcs8v1().expect("PKCS#8");
-    let pem = format!(
-        "-----BEGIN PRIVATE KEY-----\r\n{}\r\n-----END PRIVATE KEY-----\r\n",
-        STANDARD.encode(&der)
-    );
-    for form in [STANDARD.encode(&der), URL_SAFE_NO_PAD.encode(&der), pem] {
-        assert_eq!(SenderKey::parse(&form).expect("reads").public_key(), key.public_key());
-    }
     assert!(!format!("{key:?}").contains(text));
     for bad in ["", "AAAA", "!", &URL_SAFE_NO_PAD.encode([0; 32]), &"A".repeat(5_000)] {
         assert_eq!(SenderKey::parse(bad).err(), Some(SenderKeyError), "{bad}");

@@ -145,8 +145,7 @@ mod tests {
         assert_eq!(seal(&secret, coded.salt, b"", b"I am the walrus", 0), body);
     }
 
-    const TWO_RECORDS: &str =
-        "uNCkWiNYzKTnBN9ji3-qWAAAABkCYTHOG8chz_gnvgOqdGYovxyjuqRyJFjEDyoF1Fvkj6hQPdPHI51OEUKEpgz3Ss\
+    const TWO_RECORDS: &str = "uNCkWiNYzKTnBN9ji3-qWAAAABkCYTHOG8chz_gnvgOqdGYovxyjuqRyJFjEDyoF1Fvkj6hQPdPHI51OEUKEpgz3Ss\
          LWIqS_uA";
 
     #[test]
