@@ -72,6 +72,12 @@ fn nothing_is_lost_when_the_store_fails_and_answers_get_lost() {
 }
 
 #[test]
+fn nothing_is_lost_when_the_store_has_one_order_for_all() {
+    let plan = Plan { one_order: true, ..Plan::new(options(5, 3, AckMode::Each)) };
+    holds(&plan, 150);
+}
+
+#[test]
 fn a_run_can_be_had_again() {
     let plan = Plan::new(options(8, 3, AckMode::Each));
     assert_eq!(run(&plan, 7), run(&plan, 7));

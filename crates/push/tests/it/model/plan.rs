@@ -7,6 +7,8 @@ pub(super) struct Plan {
     pub(super) options: Options,
     pub(super) store_fails: bool,
     pub(super) answers_get_lost: bool,
+    /// The store has one order for messages with and without a topic.
+    pub(super) one_order: bool,
     pub(super) hints: bool,
     pub(super) saves: bool,
     pub(super) forgets: bool,
@@ -19,6 +21,7 @@ impl Plan {
             options,
             store_fails: false,
             answers_get_lost: false,
+            one_order: false,
             hints: true,
             saves: true,
             forgets: true,

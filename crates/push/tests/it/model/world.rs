@@ -344,16 +344,20 @@ impl<'p> World<'p> {
             Ask::Read { agent, after_topics, after, limit } => {
                 let messages = self.shelves[&agent].messages.iter();
                 let unexpired = messages.filter(|(_, message)| !message.is_expired(self.now));
-                let (topics, others): (Vec<_>, Vec<_>) =
-                    unexpired.partition(|(_, message)| message.topic.is_some());
-                let topics = topics.into_iter().filter(|(seq, _)| **seq > after_topics);
-                let others = others.into_iter().filter(|(seq, _)| **seq > after);
-                let read = topics.chain(others).take(limit);
+                let mut read: Vec<_> = if self.plan.one_order {
+                    unexpired.filter(|(seq, _)| **seq > after.max(after_topics)).collect()
+                } else {
+                    let (topics, others): (Vec<_>, Vec<_>) =
+                        unexpired.partition(|(_, message)| message.topic.is_some());
+                    let topics = topics.into_iter().filter(|(seq, _)| **seq > after_topics);
+                    topics.chain(others.into_iter().filter(|(seq, _)| **seq > after)).collect()
+                };
+                read.truncate(limit);
                 let copied = |(seq, message): (&MessageSeq, &PushMessage)| StoredMessage {
                     seq: *seq,
                     message: message.clone(),
                 };
-                Answer::Read(read.map(copied).collect())
+                Answer::Read(read.into_iter().map(copied).collect())
             }
             // The planted bug says that it was done.
             Ask::Forget { agent, seqs } if !self.plan.forgets => {
