@@ -18,6 +18,8 @@
 //! * [`Output::Enter`] is done before the next output: from then on pushes and hints for the agent
 //!   come here.
 //! * `now` does not go backwards. A tick may come at any time, early or late.
+//! * No two sessions of a node get their first text at the same `now`: node and time together name a
+//!   connection, and whoever takes an old one off the record must not mean a newer one.
 //! * After [`Output::Save`] was carried out, [`crate::endpoint::hint_after_save`] says whom to tell.
 //!
 //! # Why nothing gets lost
@@ -261,7 +263,11 @@ impl Session {
                 out.push(Output::WakeAt(self.wake_at));
             }
             Phase::Waiting => self.end(Close::HandshakeTimeout, cx, out),
-            Phase::Open if self.pinged => self.end(Close::PongTimeout, cx, out),
+            Phase::Open if self.pinged && self.wants_frames() => {
+                self.end(Close::PongTimeout, cx, out);
+            }
+            // The socket is not read, so the agent cannot be blamed.
+            Phase::Open if self.pinged => self.wake(cx.now.plus(cx.options.pong_timeout), out),
             Phase::Open => {
                 let news = self.followed.catch_up(cx.broadcasts);
                 let next = if news.is_empty() {

@@ -192,11 +192,11 @@ impl Hint {
 }
 
 /// Whom to tell after a session's messages were saved at its end: the agent may have come back, and
-/// read the store, before they were there. `found` is the record, read after the save; `mine` is the
-/// connection that ended.
-pub fn hint_after_save(found: &Found, mine: Timestamp) -> Option<&Connection> {
+/// read the store, before they were there. `found` is the record, read after the save. It may still
+/// name the connection that ended; then its node finds nobody to tell, which does no harm.
+pub fn hint_after_save(found: &Found) -> Option<&Connection> {
     match found {
-        Found::Connected(connection) if connection.connected_at != mine => Some(connection),
-        _ => None,
+        Found::Connected(connection) => Some(connection),
+        Found::NoAgent | Found::NotConnected | Found::Failed => None,
     }
 }

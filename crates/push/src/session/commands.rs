@@ -53,7 +53,12 @@ impl Session {
 
     /// The store answered.
     pub fn answer(&mut self, answer: Answer, cx: &Context<'_>, out: &mut Vec<Output>) {
+        let stalled = !self.wants_frames();
         self.asks = self.asks.saturating_sub(1);
+        if stalled && self.pinged && self.wants_frames() {
+            // The answer to the ping may wait in the socket, which was not read.
+            self.wake(cx.now.plus(cx.options.pong_timeout), out);
+        }
         match (self.phase, answer) {
             (Phase::Waiting | Phase::Closed, _) => {}
             (Phase::Connecting, Answer::Connected { stored, outdated }) => {
@@ -90,7 +95,9 @@ impl Session {
             (Phase::Open, Answer::NotUnregistered(channel)) => {
                 out.push(Output::Send(write::unregister(channel, 500)));
             }
-            (Phase::Dropping, Answer::Dropped) => self.end(Close::Reset, cx, out),
+            (Phase::Dropping, Answer::Dropped | Answer::AgentGone) => {
+                self.end(Close::Reset, cx, out)
+            }
             // What was asked before; the end is near anyway.
             (Phase::Dropping, answer) if answer != Answer::Failed => {}
             // Its id means nothing any more; with the next hello it gets another.

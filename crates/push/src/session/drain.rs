@@ -94,7 +94,8 @@ impl Session {
             };
             self.drain.allowance = self.drain.wanted.then_some(left);
         }
-        for StoredMessage { seq, message } in messages {
+        // More than was asked for would not fit into the window.
+        for StoredMessage { seq, message } in messages.into_iter().take(limit) {
             let topic = message.topic.is_some();
             let pointer = if topic { &mut self.drain.after_topics } else { &mut self.drain.after };
             *pointer = seq.max(*pointer);

@@ -277,6 +277,26 @@ fn agents_are_pinged_and_must_answer() {
 }
 
 #[test]
+fn a_slow_store_is_not_blamed_on_the_agent() {
+    let mut rig = Rig::open(Options::default());
+    let text = format!(r#"{{"messageType":"unregister","channelID":"{CHANNEL}"}}"#);
+    rig.wait(Span::from_secs(300));
+    for _ in 0..ASKS_MAX {
+        rig.text(&text);
+    }
+    for _ in 0..5 {
+        rig.wait(Span::from_secs(4));
+        assert_eq!(rig.closed(), None, "nobody reads what the agent answers");
+    }
+    rig.wait(Span::from_millis(3_999));
+    rig.answer(Answer::Unregistered(CHANNEL));
+    rig.wait(Span::from_millis(1));
+    assert_eq!(rig.closed(), None, "the socket is read again only now");
+    rig.wait(Span::from_secs(4));
+    assert_eq!(rig.closed(), Some(Close::PongTimeout));
+}
+
+#[test]
 fn agents_may_ping_every_45_seconds() {
     let mut rig = Rig::open(Options::default());
     rig.text("{}");

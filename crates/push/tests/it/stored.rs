@@ -225,6 +225,18 @@ fn an_outdated_agent_gets_everything_and_is_dropped_then() {
 }
 
 #[test]
+fn more_than_was_asked_for_is_not_taken() {
+    let mut rig = greeted(Options { unacked_window: 3, ..Options::default() }, 5);
+    rig.take();
+    let batch = range(&rig, 1, 5);
+    rig.answer(Answer::Read(batch));
+    assert_eq!(rig.notified(), [1, 2, 3]);
+    assert_eq!(rig.session.outstanding(), 3);
+    rig.ack(&[1, 2, 3]);
+    assert_eq!(rig.asks(), [forget(&[1, 2, 3]), read(0, 3, 3)], "the rest is read again");
+}
+
+#[test]
 fn a_store_that_fails_ends_the_session() {
     let mut rig = greeted(Options::default(), 1);
     rig.take();

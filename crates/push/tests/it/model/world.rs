@@ -46,8 +46,8 @@ struct Post {
 }
 
 enum Save {
-    Storing(AgentId, Timestamp, Vec<PushMessage>),
-    Looking(AgentId, Timestamp),
+    Storing(AgentId, Vec<PushMessage>),
+    Looking(AgentId),
 }
 
 pub(super) struct World<'p> {
@@ -60,6 +60,7 @@ pub(super) struct World<'p> {
     lines: Vec<Line>,
     posts: Vec<Post>,
     saves: Vec<Save>,
+    last_hello: [Timestamp; NODES],
     next_message: u128,
     /// Accepted, with the agent's chance to get it: number → message.
     accepted: BTreeMap<u128, PushMessage>,
@@ -102,6 +103,7 @@ impl<'p> World<'p> {
             lines: Vec::new(),
             posts: Vec::new(),
             saves: Vec::new(),
+            last_hello: [Timestamp::MIN; NODES],
             next_message: 0,
             accepted: BTreeMap::new(),
             received: BTreeSet::new(),
@@ -326,19 +328,23 @@ impl<'p> World<'p> {
         match ask {
             Ask::Connect { agent, connected_at, .. } => {
                 let Some(shelf) = self.shelves.get_mut(&agent) else { return Answer::Unknown };
-                if shelf.connected_at >= connected_at {
+                let here = Connection { node: node.to_string(), connected_at };
+                let same = shelf.connected_at == connected_at
+                    && shelf.connection.as_ref().is_none_or(|on_record| *on_record == here);
+                if shelf.connected_at >= connected_at && !same {
                     return Answer::AlreadyConnected;
                 }
                 shelf.connected_at = connected_at;
-                shelf.connection = Some(Connection { node: node.to_string(), connected_at });
+                shelf.connection = Some(here);
                 Answer::Connected { stored: 0, outdated: false }
             }
             Ask::Renew { agent, connected_at } => {
                 let shelf = self.shelves.get_mut(&agent).expect("an agent");
-                if shelf.connected_at != connected_at {
+                let here = Connection { node: node.to_string(), connected_at };
+                let other = shelf.connection.as_ref().is_some_and(|on_record| *on_record != here);
+                if shelf.connected_at != connected_at || other {
                     return Answer::AlreadyConnected;
                 }
-                let here = Connection { node: node.to_string(), connected_at };
                 Answer::Renewed { restored: shelf.connection.replace(here).is_none() }
             }
             Ask::Read { agent, after_topics, after, limit } => {
@@ -382,9 +388,13 @@ impl<'p> World<'p> {
     // ---- sessions ------------------------------------------------------------------------------
 
     fn connect(&mut self, who: Option<AgentId>) -> Checked {
-        self.now = self.now.plus(Span::from_millis(1));
         let who = who.unwrap_or_else(|| agent(u128::from(self.dice.roll()) % AGENTS));
         let node = self.dice.below(NODES);
+        // On two nodes the same moment may happen, on one it may not.
+        if self.last_hello[node] == self.now {
+            self.now = self.now.plus(Span::from_millis(1));
+        }
+        self.last_hello[node] = self.now;
         let context =
             Context { now: self.now, options: &self.plan.options, broadcasts: &self.broadcasts };
         let mut out = Vec::new();
@@ -432,7 +442,6 @@ impl<'p> World<'p> {
             line.unacked.clear();
             line.answers.clear();
         }
-        let connected_at = line.session.connected_at();
         let node = line.node;
         let mut replaced = None;
         for output in out {
@@ -448,7 +457,7 @@ impl<'p> World<'p> {
                 Output::Save(messages) if self.plan.saves => {
                     self.stats.saved += messages.len() as u64;
                     let whose = messages[0].agent;
-                    self.saves.push(Save::Storing(whose, connected_at, messages));
+                    self.saves.push(Save::Storing(whose, messages));
                 }
                 _ => {}
             }
@@ -547,8 +556,8 @@ impl<'p> World<'p> {
                 read || line.unacked.contains(number)
             };
             let saving = |save: &Save| match save {
-                Save::Storing(_, _, messages) => has(messages, *number),
-                Save::Looking(..) => false,
+                Save::Storing(_, messages) => has(messages, *number),
+                Save::Looking(_) => false,
             };
             if !self.shelves.values().any(stored)
                 && !self.lines.iter().any(coming)
@@ -561,15 +570,15 @@ impl<'p> World<'p> {
 
     fn advance_save(&mut self, at: usize) -> Checked {
         match self.saves.swap_remove(at) {
-            Save::Storing(agent, mine, messages) => {
+            Save::Storing(agent, messages) => {
                 for message in messages {
                     self.store(message);
                 }
-                self.saves.push(Save::Looking(agent, mine));
+                self.saves.push(Save::Looking(agent));
             }
-            Save::Looking(agent, mine) => {
+            Save::Looking(agent) => {
                 let found = self.found(agent);
-                if let Some(connection) = hint_after_save(&found, mine) {
+                if let Some(connection) = hint_after_save(&found) {
                     self.hint(connection, agent)?;
                 }
             }
@@ -611,6 +620,7 @@ impl<'p> World<'p> {
             let line = &self.lines[at];
             let current = line.session.agent().is_some_and(|agent| {
                 self.shelves[&agent].connected_at == line.session.connected_at()
+                    && self.registry[line.node].get(&agent) == Some(&at)
             });
             if !current {
                 self.call(at, Session::gone)?;
@@ -637,6 +647,8 @@ impl<'p> World<'p> {
                 return Err(format!("message {number} is stuck in the store of a connected agent"));
             }
         }
+        // Later than whatever is on record.
+        self.now = self.now.plus(Span::from_millis(1));
         for number in 0..AGENTS {
             self.connect(Some(agent(number)))?;
         }
