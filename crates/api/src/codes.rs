@@ -113,8 +113,9 @@ codes! {
         "Nothing; or retry it when it should be made again."
 
     DELIVERY_NOT_ENDED 409 "delivery_not_ended" "Delivery has not ended"
-        "The delivery has not ended, so it cannot be retried by hand."
-        "Wait for its next attempt (`due_at`), or cancel it first."
+        "An attempt of the delivery is under way, so it cannot be retried by hand."
+        "Wait until the attempt is over and look at what became of it; the lease it runs under ends by \
+         itself when a node dies."
 
     VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
         "The subscription was changed since it was read: `If-Match` does not name its present version."

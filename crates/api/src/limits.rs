@@ -18,8 +18,6 @@ const TENANTS_MAX: usize = 100_000;
 /// Knobs of the limits on who asks. Zero switches one off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitOptions {
-    /// Tests a minute of one tenant's subscriptions.
-    pub tests: u32,
     /// Redrives a minute that one tenant may begin.
     pub redrives: u32,
     /// How long the answer to a publish that is refused because of overload is held back when its
@@ -30,7 +28,6 @@ pub struct LimitOptions {
 /// All limits of one API.
 pub(crate) struct Limits {
     failures: Arc<Failures>,
-    tests: Table<TenantId>,
     redrives: Table<TenantId>,
     refusal_hold: Duration,
 }
@@ -40,7 +37,6 @@ impl Limits {
         let a_minute = |count| Rate::new(count, Duration::from_secs(60));
         Self {
             failures,
-            tests: Table::new(a_minute(options.tests), TENANTS_MAX),
             redrives: Table::new(a_minute(options.redrives), TENANTS_MAX),
             refusal_hold: options.refusal_hold,
         }
@@ -61,11 +57,6 @@ impl Limits {
     pub(crate) fn hold(&self, peer: Option<&Peer>, now: u64) -> Duration {
         let at_once = peer.is_some_and(|peer| peer.refused(now));
         if at_once { self.refusal_hold } else { Duration::ZERO }
-    }
-
-    pub(crate) fn test(&self, tenant: TenantId, now: u64) -> Result<(), Problem> {
-        let detail = "too many tests of subscriptions within a minute";
-        self.tests.take(tenant, now).map_err(|wait| rate_limited(detail, wait))
     }
 
     pub(crate) fn redrive(&self, tenant: TenantId, now: u64) -> Result<(), Problem> {

@@ -166,6 +166,9 @@ impl From<EngineError> for Problem {
             EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
             EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),
+            EngineError::TooMany { what, wait } => {
+                Self::new(codes::RATE_LIMITED, what).retry_after(wait)
+            }
             EngineError::Busy(_) => Self::new(codes::UNAVAILABLE, text),
             EngineError::Store(e) => of_store(&e),
         }

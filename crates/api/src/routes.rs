@@ -170,7 +170,7 @@ routes! {
     GET "/v1/deliveries/{id}" READ "getDelivery" "One delivery with its attempts"
         deliveries::one, gives(200, "DeliveryWithAttempts");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
-        "Try an ended delivery again, with a fresh budget"
+        "Try a delivery now, ended or waiting, with a fresh budget"
         deliveries::retry, gives(200, "Delivery");
     POST "/v1/deliveries/{id}/cancel" MANAGE "cancelDelivery" "Cancel an unfinished delivery"
         deliveries::cancel, gives(200, "Delivery");

@@ -161,8 +161,7 @@ impl Dialect {
         let mut views = self.engine.catalog().subscriptions(self.tenant);
         views.sort_by_key(|view| view.subscription.id);
         let items = views.iter().filter_map(|view| {
-            let labels = &view.subscription.labels;
-            let id = labels.get(CALLBACK_ID).filter(|_| belongs(view, &country))?;
+            let id = callback_of(view, &country)?;
             Some(serde_json::json!({"callbackId": id, "url": self.shown_url(view)}))
         });
         Ok(answer::json(StatusCode::OK, &items.collect()))
@@ -185,7 +184,7 @@ impl Dialect {
         for _ in 0..TRIES {
             let found = self.engine.catalog().subscription_named(self.tenant, &name);
             let done = match found {
-                Some(view) if !belongs(&view, &country) => {
+                Some(view) if callback_of(&view, &country) != Some(&id) => {
                     warn!(
                         callback_id = id,
                         country, "a callback id of another country was refused"
@@ -234,6 +233,11 @@ impl Dialect {
         labels: Labels,
     ) -> Result<(), Error> {
         let id = view.subscription.id;
+        // What somebody else remembers there stays.
+        let mut all: BTreeMap<String, String> = view.subscription.labels.clone().into();
+        all.extend(BTreeMap::from(labels));
+        let labels = Labels::new(all)
+            .map_err(|e| Error::Event { field: "labels", problem: e.to_string() })?;
         let change = SubscriptionChange {
             url: Some(url),
             labels: Some(labels),
@@ -257,7 +261,8 @@ impl Dialect {
         let id = self.callback_id(id).map_err(|_| unknown())?;
         let name = self.name(&country, &id).map_err(|_| unknown())?;
         let found = self.engine.catalog().subscription_named(self.tenant, &name);
-        let view = found.filter(|view| belongs(view, &country)).ok_or_else(unknown)?;
+        let view =
+            found.filter(|view| callback_of(view, &country) == Some(&id)).ok_or_else(unknown)?;
         match self.engine.delete_subscription(self.tenant, view.subscription.id).await {
             Ok(()) => {
                 info!(callback_id = id, country, "a callback was unsubscribed");
@@ -297,7 +302,9 @@ impl Dialect {
     }
 }
 
-/// Whether a subscription is a callback of this country.
-fn belongs(view: &SubscriptionView, country: &str) -> bool {
-    view.subscription.labels.get(COUNTRY).is_some_and(|own| own.eq_ignore_ascii_case(country))
+/// The id of the callback that a subscription is, when it is one of this country.
+fn callback_of<'v>(view: &'v SubscriptionView, country: &str) -> Option<&'v str> {
+    let labels = &view.subscription.labels;
+    let own = labels.get(COUNTRY).is_some_and(|own| own.eq_ignore_ascii_case(country));
+    labels.get(CALLBACK_ID).filter(|_| own)
 }

@@ -113,6 +113,12 @@ impl Delivery {
     pub fn is_parked(&self) -> bool {
         !self.state.is_terminal() && self.due_at == Timestamp::MAX
     }
+
+    /// Until when a lease that was written down says that an attempt is under way, if it still does
+    /// at `now`. Of attempts whose policy writes no leases, nothing is known here.
+    pub fn leased_until(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.state == DeliveryState::InFlight && self.due_at > now).then_some(self.due_at)
+    }
 }
 
 /// A scope of order inside a subscription.

@@ -8,12 +8,15 @@ mod glob;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_NODES_MAX, FILTER_GROUPS_MAX};
+use crate::limits::{
+    CONDITION_DEPTH_MAX, CONDITION_NODES_MAX, FILTER_CONDITIONS_MAX, FILTER_GROUPS_MAX,
+};
 use crate::{Event, TopicName, alternatives};
 
 pub use condition::{Condition, Operator, Pointer};
@@ -82,6 +85,11 @@ pub enum FilterError {
     /// Too many groups.
     #[error("a filter may have at most {FILTER_GROUPS_MAX} groups, {0} were given")]
     TooManyGroups(usize),
+    /// Too many conditions in all groups together.
+    #[error(
+        "a filter may have at most {FILTER_CONDITIONS_MAX} conditions in all its groups, {0} were given"
+    )]
+    TooManyConditions(usize),
     /// A payload condition is too large or too deep.
     #[error(
         "a payload condition may have at most {CONDITION_NODES_MAX} nodes, {CONDITION_DEPTH_MAX} levels deep"
@@ -119,13 +127,17 @@ impl fmt::Display for Mismatch {
 /// An event with its payload parsed at most once, and only if some filter looks at it.
 pub struct Candidate<'a> {
     event: &'a Event,
-    json: std::cell::OnceCell<Option<serde_json::Value>>,
+    json: OnceCell<Option<serde_json::Value>>,
+    /// The attributes by their names in snake case.
+    snaked: OnceCell<HashMap<String, &'a String>>,
+    /// Where names of filters are put into snake case.
+    scratch: RefCell<String>,
 }
 
 impl<'a> Candidate<'a> {
     /// Wraps an event for matching against many filters.
     pub fn new(event: &'a Event) -> Self {
-        Self { event, json: std::cell::OnceCell::new() }
+        Self { event, json: OnceCell::new(), snaked: OnceCell::new(), scratch: RefCell::default() }
     }
 
     fn json(&self) -> Option<&serde_json::Value> {
@@ -139,6 +151,24 @@ impl<'a> Candidate<'a> {
                 serde_json::from_slice(&self.event.payload).ok()
             })
             .as_ref()
+    }
+
+    /// The attribute whose name is the same in snake case. Of several, the first by name.
+    fn snaked(&self, name: &str) -> Option<&'a String> {
+        let attributes = self.snaked.get_or_init(|| {
+            let mut all = HashMap::with_capacity(self.event.attributes.len());
+            for (name, value) in &self.event.attributes {
+                all.entry(snake(name)).or_insert(value);
+            }
+            all
+        });
+        if is_snake(name) {
+            return attributes.get(name).copied();
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.clear();
+        snake_into(name, &mut scratch);
+        attributes.get(scratch.as_str()).copied()
     }
 }
 
@@ -163,11 +193,18 @@ impl Filter {
         if self.any_of.len() > FILTER_GROUPS_MAX {
             return Err(FilterError::TooManyGroups(self.any_of.len()));
         }
-        for condition in self.any_of.iter().filter_map(|group| group.payload.as_ref()) {
+        let mut conditions = 0;
+        for group in &self.any_of {
+            conditions += group.topics.len() + group.types.len() + group.attributes.len();
+            let Some(condition) = &group.payload else { continue };
             let (nodes, depth) = condition.size();
             if nodes > CONDITION_NODES_MAX || depth > CONDITION_DEPTH_MAX {
                 return Err(FilterError::ConditionTooLarge);
             }
+            conditions += nodes;
+        }
+        if conditions > FILTER_CONDITIONS_MAX {
+            return Err(FilterError::TooManyConditions(conditions));
         }
         Ok(())
     }
@@ -196,7 +233,7 @@ impl Filter {
             return Some(Mismatch::Type);
         }
         for (name, wanted) in &group.attributes {
-            let fits = match self.attribute(event, name) {
+            let fits = match self.attribute(candidate, name) {
                 Some(value) => wanted == "*" || wanted == value,
                 None => self.missing_attribute == MissingAttribute::Ignore,
             };
@@ -212,20 +249,28 @@ impl Filter {
         }
     }
 
-    fn attribute<'e>(&self, event: &'e Event, name: &str) -> Option<&'e String> {
+    fn attribute<'e>(&self, candidate: &Candidate<'e>, name: &str) -> Option<&'e String> {
         match self.attribute_names {
-            AttributeNames::Exact => event.attributes.get(name),
-            AttributeNames::CamelOrSnake => {
-                let wanted = snake(name);
-                event.attributes.iter().find(|(key, _)| snake(key) == wanted).map(|(_, v)| v)
-            }
+            AttributeNames::Exact => candidate.event.attributes.get(name),
+            AttributeNames::CamelOrSnake => candidate.snaked(name),
         }
     }
 }
 
-/// `objectType` → `object_type`; what is snake already stays.
-fn snake(name: &str) -> String {
+/// `objectType` → `object_type`; what is snake already stays. Names of attributes that differ only in
+/// this are the same to [`AttributeNames::CamelOrSnake`].
+pub fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
+    snake_into(name, &mut out);
+    out
+}
+
+fn is_snake(name: &str) -> bool {
+    !name.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+/// Appends to an empty text.
+fn snake_into(name: &str, out: &mut String) {
     for (index, c) in name.chars().enumerate() {
         if c.is_ascii_uppercase() {
             if index > 0 && !out.ends_with('_') {
@@ -236,5 +281,4 @@ fn snake(name: &str) -> String {
             out.push(c);
         }
     }
-    out
 }

@@ -149,7 +149,8 @@ pub struct Limits {
 pub struct Order {
     /// What a lane is.
     pub scope: OrderScope,
-    /// The key of a lane in scope `key`; the event's own key when absent.
+    /// The key of a lane in scope `key`; the event's own key when absent. Events that lack a value it
+    /// needs share one lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
     /// What a delivery that died at the head of a lane does to those behind it.
@@ -164,7 +165,8 @@ pub enum OrderScope {
     None,
     /// All deliveries of the subscription, one after the other.
     Subscription,
-    /// Deliveries with the same key, one after the other. Those without a key are free.
+    /// Deliveries with the same key, one after the other. Those of events without a key of their own are
+    /// free, unless `key` says what the key is.
     Key,
 }
 
@@ -322,6 +324,7 @@ impl Policy {
         if self.order.key.is_some() && self.order.scope != OrderScope::Key {
             return refuse("order.key", "needs order.scope to be key");
         }
+        self.check_order_key()?;
         let gate_time = self.gate.as_ref().map_or(Span::ZERO, |gate| gate.timeout);
         let busy = self.limits.total.as_millis() + gate_time.as_millis();
         if self.lease.time.as_millis() <= busy {

@@ -58,6 +58,8 @@ pub struct AdmissionOptions {
     pub pending_refresh: Duration,
     /// Requests per second of a key that has no limit of its own; zero means no limit.
     pub key_rate: u32,
+    /// Tests and rehearsals of subscriptions a minute of one tenant; zero means no limit.
+    pub tests: u32,
 }
 
 impl Default for AdmissionOptions {
@@ -68,6 +70,7 @@ impl Default for AdmissionOptions {
             pending_quota: 10_000_000,
             pending_refresh: Duration::from_secs(5),
             key_rate: 50_000,
+            tests: 0,
         }
     }
 }

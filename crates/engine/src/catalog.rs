@@ -48,7 +48,7 @@ struct State {
     by_name: Map<(TenantId, SubscriptionName), SubscriptionId>,
     keys: Map<KeyId, Arc<KnownKey>>,
     /// Policies with overrides, shared by all subscriptions that say the same.
-    policies: Map<profiles::PolicyKey, Arc<Policy>>,
+    policies: profiles::Policies,
     certificates: certificates::Certificates,
     /// Certificates by tenant and host.
     by_host: Map<(TenantId, String), Vec<CertificateId>>,

@@ -24,6 +24,7 @@ use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::tokens::Tokens;
 use crate::transport::Transport;
+use crate::trials::{Trial, Trials};
 use crate::wakes::Wakes;
 
 /// Inputs that may wait for the scheduler; when it is full, those who send wait.
@@ -74,6 +75,7 @@ pub(crate) struct Inner {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     admission: Arc<Admission>,
+    trials: Trials,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
@@ -134,6 +136,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
+            trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,
@@ -221,6 +224,11 @@ impl Engine {
     /// Who may publish right now.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.inner.admission
+    }
+
+    /// Begins a request outside of any delivery, if the tenant may make one more.
+    pub(crate) fn trial(&self, tenant: TenantId) -> Result<Trial> {
+        self.inner.trials.begin(tenant, self.inner.admission.nanos())
     }
 
     /// Deliveries as they end on this node, from now on. Bounded and lossy: for figures, not for truth.

@@ -93,9 +93,17 @@ pub enum Error {
     /// The delivery has ended.
     #[error("the delivery has ended already")]
     Ended,
-    /// The delivery has not ended.
-    #[error("the delivery has not ended yet")]
+    /// An attempt of the delivery is under way.
+    #[error("an attempt of the delivery is under way")]
     NotEnded,
+    /// More than the tenant may have made; nothing was done.
+    #[error("{what}; try again in {wait:?}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// When it may work.
+        wait: std::time::Duration,
+    },
     /// The engine is stopping or overloaded; nothing was done.
     #[error("the server is not taking this now: {0}")]
     Busy(&'static str),

@@ -162,6 +162,26 @@ impl Engine {
         }
     }
 
+    /// Makes a topic. When there is one of that name, on whatever node it was made, nothing changes and
+    /// the answer is [`Error::AlreadyExists`].
+    pub async fn create_topic(
+        &self,
+        tenant: TenantId,
+        name: TopicName,
+        description: String,
+        attributes: Vec<String>,
+        labels: Labels,
+    ) -> Result<Arc<Topic>> {
+        let created_at = self.now();
+        let topic =
+            Topic { tenant, name: name.clone(), description, attributes, labels, created_at };
+        self.change(CatalogChange::CreateTopic(topic)).await.map_err(|e| match e {
+            Error::NotFound(_) => Error::NotFound("tenant"),
+            other => other.about("topic"),
+        })?;
+        self.catalog().topic(tenant, &name)
+    }
+
     /// Makes or changes a topic.
     pub async fn put_topic(
         &self,

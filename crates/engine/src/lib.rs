@@ -14,6 +14,8 @@
 //!   window, fairness, breakers, pace. It alone decides what is attempted.
 //! * [`attempt`] asks the gate, fetches a token from [`tokens`] where one is needed, builds the request and
 //!   sends it.
+//! * [`rehearsal`] makes one such request outside of any delivery, for tests and before a receiver is
+//!   written down.
 //! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
 //! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
@@ -58,6 +60,7 @@ mod seal;
 mod subscriptions;
 mod tokens;
 pub mod transport;
+mod trials;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};

@@ -14,7 +14,8 @@ use crate::scheduler::Input;
 const REDRIVE_PER_SECOND_MAX: u32 = 10_000;
 
 impl Engine {
-    /// Cancels a delivery that has not ended. An attempt under way may still arrive.
+    /// Cancels a delivery that has not ended. An attempt under way may still arrive; the next of its
+    /// lane does not start before it is over.
     pub async fn cancel_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
@@ -23,11 +24,17 @@ impl Engine {
         Ok(self.hand_over(moved).await)
     }
 
-    /// Tries an ended delivery again, with a fresh budget and its whole history.
+    /// Tries a delivery now, with a fresh budget and its whole history: one that has ended, or one that
+    /// waits, which keeps its place in its lane. An attempt that is under way without a written lease
+    /// counts as the try.
     pub async fn retry_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         let moved = self.store().retry_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        Ok(self.hand_over(moved).await)
+        if let Some(work) = moved.ready {
+            self.inner.wakes.add(work.delivery.shard());
+            drop(self.inner.scheduler.send(Input::Retried(Box::new(work))).await);
+        }
+        Ok(moved.delivery)
     }
 
     /// Publishes an event again, as a new one with the same contents: everybody who wants such events

@@ -41,10 +41,12 @@ pub struct Rehearsal {
 
 impl Engine {
     /// Makes one request, now, once, and keeps nothing of it. A policy or URL that can never work is
-    /// an error; everything else is the outcome. Gates are not asked.
+    /// an error; everything else is the outcome. Gates are not asked. Refused with [`Error::TooMany`]
+    /// when the tenant makes too many.
     pub async fn rehearse(&self, tenant: TenantId, rehearsal: Rehearsal) -> Result<AttemptOutcome> {
         let inner = &self.inner;
         let now = self.now();
+        let _trial = self.trial(tenant)?;
         let url = inner.around.transport.check_url(&rehearsal.url)?;
         let profile = match rehearsal.profile {
             Some(profile) => profile,

@@ -16,6 +16,8 @@
 //! * No attempt starts for a shard that is not held, or whose lease may have run out.
 //! * A delivery is in at most one place: queue, under way, or being recorded. Refills are filtered
 //!   against all three, and against what was recorded since the refill was asked for.
+//! * No two attempts of a lane are under way at once, also when the store has let the lane go on
+//!   because the first was cancelled.
 //! * The scheduler never waits for anybody: it only sends to queues that its own limits bound.
 
 mod health;
@@ -79,6 +81,8 @@ pub(crate) enum Input {
     Changed(Vec<SubscriptionId>),
     /// A waiting delivery was cancelled.
     Cancelled(SubscriptionId, DeliveryId),
+    /// Somebody wants a delivery tried now, which may be in the window as it was before.
+    Retried(Box<Work>),
     /// Shards were gained.
     Gained(Vec<Grant>),
     /// Shards were lost.
@@ -264,6 +268,7 @@ impl Scheduler {
                     self.left_window(&work);
                 }
             }
+            Input::Retried(work) => self.retried(*work),
             Input::Gained(grants) => self.gain(&grants),
             Input::Lost(shards) => self.lose(&shards),
             Input::Retire(shards, done) => {
@@ -332,6 +337,22 @@ impl Scheduler {
     fn hand_over(&mut self, work: Work, now: Timestamp) {
         if !self.recent.has(&work.delivery) {
             self.insert(work, now);
+        }
+    }
+
+    /// Takes in a delivery that somebody wants tried now. A copy that waits is replaced. While an
+    /// attempt is under way or being recorded nothing is started: what the store says is read after.
+    fn retried(&mut self, work: Work) {
+        let now = self.parts.clock.now();
+        let id = work.delivery.subscription;
+        match self.lineups.get_mut(&id) {
+            Some(lineup) if lineup.is_known(work.delivery.id) => {
+                if !lineup.renew(&work) {
+                    lineup.outdate(work.delivery.id);
+                }
+                self.evaluate(id);
+            }
+            _ => self.hand_over(work, now),
         }
     }
 
@@ -539,6 +560,7 @@ impl Scheduler {
         lineup.health.take_slot(&policy.limits, now);
         let slot = self.slots.take(tenant, lineup.class(now), now);
         lineup.begun.push_back(slot.since());
+        lineup.occupy(&work);
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);

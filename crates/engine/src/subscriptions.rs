@@ -391,6 +391,7 @@ impl Engine {
     ) -> Result<AttemptOutcome> {
         let view = self.catalog().subscription(tenant, id)?;
         let policy = view.usable_policy()?;
+        let _trial = self.trial(tenant)?;
         let payload = Bytes::from_static(br#"{"test":true}"#);
         let work = self.made_up(&view, "application/json", payload);
         let job = job_outside(view, policy, work);

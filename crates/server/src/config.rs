@@ -325,7 +325,6 @@ fn read_file(
 
 fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
     posthorn_api::LimitOptions {
-        tests: raw.tests,
         redrives: raw.redrives,
         refusal_hold: raw.refusal_hold.to_duration(),
     }
@@ -401,6 +400,23 @@ impl Check<'_> {
         {
             let text = format!("there is no profile `{}`", options.profile);
             self.refuse("dialects.notificaties.profile", text);
+        }
+        let tenants = [
+            ("dialects.efgs.tenant", dialects.efgs.as_ref().map(|o| o.tenant.as_str())),
+            (
+                "dialects.notificaties.tenant",
+                dialects.notificaties.as_ref().map(|o| o.tenant.as_str()),
+            ),
+            ("callbacks.tenant", callbacks.as_ref().and(dialects.cedros.as_deref())),
+        ];
+        let mut taken: Vec<&str> = Vec::new();
+        for (key, tenant) in tenants {
+            let Some(tenant) = tenant else { continue };
+            // Each of them takes the topics and subscriptions of its tenant for its own.
+            if taken.contains(&tenant) {
+                self.refuse(key, format!("the tenant `{tenant}` is another system's already"));
+            }
+            taken.push(tenant);
         }
         Some(Config {
             server: server?,
@@ -606,6 +622,7 @@ impl Check<'_> {
             pending_quota: raw.pending_quota,
             pending_refresh: self.some_time("admission.pending_refresh", raw.pending_refresh),
             key_rate: raw.key_rate,
+            tests: raw.tests,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -16,17 +16,17 @@ const LOOK: Duration = Duration::from_secs(60);
 pub async fn watch(server: ServerTls, stop: CancellationToken) {
     let ServerTls { files, texts, tls } = server;
     let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => hangups,
+        Ok(hangups) => Some(hangups),
         Err(e) => {
-            warn!(error = %e, "SIGHUP cannot be waited for; a new certificate needs a restart");
-            return;
+            warn!(error = %e, "SIGHUP cannot be waited for; a new certificate is seen within a minute");
+            None
         }
     };
     let (mut seen, mut unreadable) = (texts, false);
     loop {
         let asked = tokio::select! {
             () = stop.cancelled() => return,
-            _ = hangups.recv() => true,
+            () = hung_up(&mut hangups) => true,
             () = tokio::time::sleep(LOOK) => false,
         };
         let texts = match files.read() {
@@ -53,5 +53,13 @@ pub async fn watch(server: ServerTls, stop: CancellationToken) {
             ),
         }
         seen = texts;
+    }
+}
+
+/// The next SIGHUP; never, when it cannot be waited for.
+async fn hung_up(hangups: &mut Option<Signal>) {
+    match hangups {
+        Some(hangups) => drop(hangups.recv().await),
+        None => std::future::pending().await,
     }
 }

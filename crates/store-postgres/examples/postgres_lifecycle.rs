@@ -192,6 +192,7 @@ impl Bench {
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },
+            tenant: TenantId::DEFAULT,
             delivery: id,
             expected_attempts: 0,
             step,

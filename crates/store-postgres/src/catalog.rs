@@ -115,7 +115,12 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
         CatalogChange::CreateTenant(tenant) => {
             (Some(tenant.id), create_tenant(client, tenant).await?)
         }
-        CatalogChange::PutTopic(topic) => (Some(topic.tenant), put_topic(client, topic).await?),
+        CatalogChange::CreateTopic(topic) => {
+            (Some(topic.tenant), write_topic(client, topic, sql::TOPIC_CREATE).await?)
+        }
+        CatalogChange::PutTopic(topic) => {
+            (Some(topic.tenant), write_topic(client, topic, sql::TOPIC_PUT).await?)
+        }
         CatalogChange::DeleteTopic { tenant, name } => {
             enter(client, *tenant).await?;
             let version = next_version(client).await?;
@@ -198,13 +203,13 @@ async fn create_tenant(client: &Object, tenant: &Tenant) -> Outcome<i64> {
     Ok(version)
 }
 
-async fn put_topic(client: &Object, topic: &Topic) -> Outcome<i64> {
+async fn write_topic(client: &Object, topic: &Topic, statement: &'static str) -> Outcome<i64> {
     enter(client, topic.tenant).await?;
     known(client, topic.tenant).await?;
     let version = next_version(client).await?;
-    execute(
+    let changed = execute(
         client,
-        sql::TOPIC_PUT,
+        statement,
         &[
             &Uid::from(topic.tenant),
             &topic.name.as_str(),
@@ -216,6 +221,9 @@ async fn put_topic(client: &Object, topic: &Topic) -> Outcome<i64> {
         ],
     )
     .await?;
+    if changed == 0 {
+        return Err(Refusal::AlreadyExists.into());
+    }
     Ok(version)
 }
 

@@ -36,20 +36,31 @@ impl Found {
     }
 }
 
+/// Finds a delivery and holds its row. Who waits for a row that somebody removes and writes anew, as
+/// claims and records do, finds neither: the old row is gone and the new one is younger than the look.
+/// So before a delivery is said not to exist, one look that waits for nobody has to agree; each other
+/// turn means that somebody else's change was committed.
 async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
     let (tenant, id) = (Uid::from(tenant), Uid::from(id));
-    if let Some(row) = query(client, sql::LIVE_FIND, &[&id, &tenant]).await?.first() {
-        let gone = row.try_get("gone")?;
-        return Ok(Found::Live { delivery: codec::delivery(row)?, gone });
-    }
     let ids = vec![id];
-    let rows = query(client, sql::DONE_FIND, &[&tenant, &ids]).await?;
-    let row = rows.first().ok_or(Refusal::NotFound)?;
-    Ok(Found::Done {
-        delivery: codec::delivery(row)?,
-        blocks: row.try_get("blocks")?,
-        gone: row.try_get("gone")?,
-    })
+    loop {
+        if let Some(row) = query(client, sql::LIVE_FIND, &[&id, &tenant]).await?.first() {
+            let gone = row.try_get("gone")?;
+            return Ok(Found::Live { delivery: codec::delivery(row)?, gone });
+        }
+        if let Some(row) = query(client, sql::DONE_FIND, &[&tenant, &ids]).await?.first() {
+            return Ok(Found::Done {
+                delivery: codec::delivery(row)?,
+                blocks: row.try_get("blocks")?,
+                gone: row.try_get("gone")?,
+            });
+        }
+        let rows = query(client, sql::DELIVERY_EXISTS, &[&id, &tenant]).await?;
+        let exists = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
+        if !exists {
+            return Err(Refusal::NotFound.into());
+        }
+    }
 }
 
 /// Takes the lock of a delivery's lane. The rows that were read for it are let go again first,
@@ -85,6 +96,7 @@ pub(crate) async fn cancel(
 }
 
 async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let free_at = found.delivery().leased_until(at).unwrap_or(at);
     let state = DeliveryState::Cancelled(CancelReason::Operator);
     let mut delivery = match found {
         Found::Live { delivery, gone: false } => {
@@ -104,7 +116,7 @@ async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<M
     delivery.state = state;
     delivery.ended_at = Some(at);
     delivery.due_at = Timestamp::MAX;
-    let ready = promote(client, &delivery, at).await?;
+    let ready = promote(client, &delivery, free_at).await?;
     Ok(Moved { delivery, ready })
 }
 
@@ -145,11 +157,21 @@ async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Mo
         Found::Live { gone: true, .. } | Found::Done { gone: true, .. } => {
             return Err(Refusal::NotFound.into());
         }
-        Found::Live { .. } => return Err(Refusal::NotEnded.into()),
+        Found::Live { delivery, .. } => {
+            if delivery.leased_until(at).is_some() {
+                return Err(Refusal::NotEnded.into());
+            }
+            execute(client, sql::LIVE_HASTEN, &[&Uid::from(delivery.id), &due(at)]).await?;
+            delivery
+        }
         Found::Done { delivery, .. } => delivery,
     };
-    let parked = revive(client, std::slice::from_ref(&delivery), at).await?;
-    let parked = parked.first().copied().unwrap_or(false);
+    let parked = if delivery.state.is_terminal() {
+        let parked = revive(client, std::slice::from_ref(&delivery), at).await?;
+        parked.first().copied().unwrap_or(false)
+    } else {
+        delivery.is_parked()
+    };
     delivery.state = DeliveryState::Pending;
     delivery.due_at = if parked { Timestamp::MAX } else { Timestamp::from_millis(due(at)) };
     delivery.budget_base = delivery.attempts;
@@ -180,6 +202,7 @@ pub(crate) async fn forget(
 }
 
 async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let free_at = found.delivery().leased_until(at).unwrap_or(at);
     let (mut delivery, gone) = match found {
         Found::Live { delivery, gone } | Found::Done { delivery, gone, .. } => (delivery, gone),
     };
@@ -191,7 +214,7 @@ async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<M
         delivery.ended_at = Some(at);
         delivery.due_at = Timestamp::MAX;
     }
-    let ready = if gone { None } else { promote(client, &delivery, at).await? };
+    let ready = if gone { None } else { promote(client, &delivery, free_at).await? };
     Ok(Moved { delivery, ready })
 }
 

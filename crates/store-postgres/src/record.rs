@@ -32,6 +32,7 @@ pub(crate) async fn record(session: &Session, batch: Vec<Record>) -> Result<Vec<
 #[derive(Default)]
 struct Columns<'b> {
     id: Vec<Uid>,
+    tenant: Vec<Uid>,
     fence: Fences,
     expected: Vec<i32>,
     state: Vec<i16>,
@@ -59,6 +60,7 @@ impl<'b> Columns<'b> {
 
     fn push(&mut self, record: &'b Record) {
         self.id.push(record.delivery.into());
+        self.tenant.push(record.tenant.into());
         self.fence.push(&record.fence);
         // A count that does not fit was never stored, so nothing has it.
         self.expected.push(i32::try_from(record.expected_attempts).unwrap_or(-1));
@@ -77,7 +79,7 @@ impl<'b> Columns<'b> {
         self.response.push(attempt.map(|a| &a.response[..]));
     }
 
-    fn params(&self) -> [Param<'_>; 17] {
+    fn params(&self) -> [Param<'_>; 18] {
         [
             &self.id,
             &self.fence.shard,
@@ -96,6 +98,7 @@ impl<'b> Columns<'b> {
             &self.failure,
             &self.detail,
             &self.response,
+            &self.tenant,
         ]
     }
 }
@@ -109,7 +112,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 17]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 18]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

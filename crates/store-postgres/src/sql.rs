@@ -26,6 +26,7 @@ statements! {
     COUNT_DELIVERIES = "count_deliveries",
     COUNT_EVENTS = "count_events",
     DELIVERIES_OF = "deliveries_of",
+    DELIVERY_EXISTS = "delivery_exists",
     DEPART = "depart",
     DONE_CANCEL = "done_cancel",
     DONE_FIND = "done_find",
@@ -48,6 +49,7 @@ statements! {
     LANES_TAKEN = "lanes_taken",
     LIVE_END = "live_end",
     LIVE_FIND = "live_find",
+    LIVE_HASTEN = "live_hasten",
     LOCK_EXCLUSIVE = "lock_exclusive",
     LOCK_LANES_OF = "lock_lanes_of",
     LOCK_SHARED = "lock_shared",
@@ -87,6 +89,7 @@ statements! {
     TENANT_CREATE = "tenant_create",
     TENANT_EXISTS = "tenant_exists",
     TENANT_VERSION = "tenant_version",
+    TOPIC_CREATE = "topic_create",
     TOPIC_PUT = "topic_put",
     TOPIC_REMOVE = "topic_remove",
 }

@@ -116,6 +116,7 @@ impl Bench {
                 .iter()
                 .map(|new| Record {
                     fence: self.fence(new.deliveries[0].subscription),
+                    tenant: new.event.tenant,
                     delivery: new.deliveries[0].id,
                     expected_attempts: 0,
                     step: delivered(),

@@ -100,6 +100,10 @@ pub(crate) const REVIVE: &str = "update delivery set state = 0, ended_at = null,
         and o.subscription = delivery.subscription and o.lane = delivery.lane), \
     9223372036854775807, ?3) where seq = ?1";
 
+/// A search by the primary key.
+pub(crate) const HASTEN: &str = "update delivery set state = 0, budget_base = attempts, \
+    budget_began = ?2, due_at = iif(due_at = 9223372036854775807, due_at, ?3) where seq = ?1";
+
 pub(crate) const CANCEL: &str = "update delivery set state = ?2, ended_at = ?3, \
     due_at = 9223372036854775807, holds_lane = null where seq = ?1";
 

@@ -10,6 +10,9 @@ use posthorn_domain::{
 pub enum CatalogChange {
     /// A new tenant. Refused with `AlreadyExists` when id or name is taken.
     CreateTenant(Tenant),
+    /// A new topic. Refused with `AlreadyExists` when there is one of that name (one that was removed may
+    /// be made anew), `NotFound` when the tenant is unknown.
+    CreateTopic(Topic),
     /// A new topic, or new description, attributes and labels for one. `created_at` of an existing one is
     /// kept. Refused with `NotFound` when the tenant is unknown.
     PutTopic(Topic),

@@ -65,6 +65,7 @@ macro_rules! conformance_suite {
                 deltas_add_up_to_the_whole
                 tenants_are_unique_by_id_and_name
                 topics_are_put_again_and_keep_their_birth
+                topics_are_created_once
                 subscription_ids_are_never_used_again
                 updates_check_the_version
                 foreign_subscriptions_are_not_found
@@ -161,7 +162,10 @@ macro_rules! conformance_suite {
                 cancel_of_an_ended_delivery_is_refused
                 retry_gives_a_fresh_budget_and_keeps_history
                 retry_works_on_every_ended_state
-                retry_of_an_unfinished_delivery_is_refused
+                retry_of_a_waiting_delivery_makes_it_due_with_a_fresh_budget
+                retry_of_a_waiting_delivery_keeps_its_place_in_the_lane
+                retry_under_a_living_lease_is_refused
+                cancelled_attempt_under_way_holds_its_lane_until_the_lease_ends
                 retry_without_subscription_is_refused
                 foreign_deliveries_are_not_found
                 moves_survive_reopening
@@ -178,6 +182,7 @@ macro_rules! conformance_suite {
                 event_of_forgotten_deliveries_goes_by_its_age
                 rest_of_an_event_stays_and_ends
                 deliveries_of_deleted_subscriptions_can_be_forgotten
+                forgotten_attempt_under_way_holds_its_lane_until_the_lease_ends
                 forgetting_survives_reopening
             }
             redrive {

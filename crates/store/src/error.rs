@@ -91,7 +91,7 @@ pub enum Refusal {
     /// The delivery has ended.
     #[error("the delivery has ended already")]
     Ended,
-    /// The delivery has not ended.
-    #[error("the delivery has not ended yet")]
+    /// An attempt of the delivery is under way.
+    #[error("an attempt of the delivery is under way")]
     NotEnded,
 }

@@ -110,7 +110,9 @@ pub trait Store: Send + Sync + 'static {
     async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
 
     /// Cancels one delivery on behalf of an operator. Refused when it has ended or is not the
-    /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane.
+    /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane. When a
+    /// written lease says that an attempt is under way, the next of the lane is due when the lease
+    /// ends: until then the attempt may still arrive.
     async fn cancel_delivery(
         &self,
         tenant: TenantId,
@@ -118,8 +120,10 @@ pub trait Store: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Moved>;
 
-    /// Brings an ended delivery back with a fresh budget, due at `at`, or parked when its lane is
-    /// occupied. Refused when it has not ended, is not the tenant's, or its subscription is gone.
+    /// Has a delivery tried at `at`, with a fresh budget, in one step. An ended one comes back, parked
+    /// when its lane is occupied; one that waits keeps its place, so a parked one stays parked. Refused
+    /// while a written lease says that an attempt is under way, when it is not the tenant's, or when
+    /// its subscription is gone.
     async fn retry_delivery(
         &self,
         tenant: TenantId,
@@ -128,8 +132,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Moved>;
 
     /// Removes one delivery with its attempts, for good, on behalf of an operator. One that has not
-    /// ended is cancelled by it; the lane it headed or blocked goes on. Its event stays until it is
-    /// pruned. Returns the delivery as it ended. Refused when it is not the tenant's; what an attempt
+    /// ended is cancelled by it; the lane it headed or blocked goes on, as after a cancel. Its event
+    /// stays until it is pruned. Returns the delivery as it ended. Refused when it is not the tenant's; what an attempt
     /// under way brings back later is superseded.
     async fn forget_delivery(
         &self,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthorn_domain::delivery::Step;
 use posthorn_domain::{
-    Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, Timestamp,
+    Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 
 /// A delivery together with what is to be delivered.
@@ -54,6 +54,8 @@ pub struct Claim {
 pub struct Record {
     /// Who writes.
     pub fence: Fence,
+    /// Whose delivery.
+    pub tenant: TenantId,
     /// Which delivery.
     pub delivery: DeliveryId,
     /// The attempts it had, according to the writer, before this one.

@@ -177,8 +177,9 @@ async fn wrong_keys_are_told_to_stop_and_the_right_one_is_served_all_the_same() 
 
 #[tokio::test]
 async fn tests_and_redrives_are_limited_by_tenant() {
-    let who = LimitOptions { tests: 2, redrives: 1, ..LimitOptions::default() };
-    let server = limited(AdmissionOptions::default(), who).await;
+    let who = LimitOptions { redrives: 1, ..LimitOptions::default() };
+    let admission = AdmissionOptions { tests: 2, ..AdmissionOptions::default() };
+    let server = limited(admission, who).await;
     let made = server.subscribe("https://ok.example/", json!({})).await;
     let test = format!("/v1/subscriptions/{}/test", made["id"].as_str().unwrap());
     for _ in 0..2 {

@@ -41,6 +41,8 @@ impl From<posthorn_engine::Error> for Failure {
         match error {
             posthorn_engine::Error::NotFound(_) => Self::NotFound,
             posthorn_engine::Error::Busy(_) => Self::Busy,
+            posthorn_engine::Error::TooMany { wait, .. } => Self::RateLimited(wait),
+            posthorn_engine::Error::NotEnded => Self::UnderWay,
             other => Self::Store(other.to_string()),
         }
     }

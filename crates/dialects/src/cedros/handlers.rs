@@ -5,7 +5,6 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use posthorn_domain::{Delivery, DeliveryId, DeliveryState, TenantId};
-use posthorn_engine::Error as EngineError;
 use posthorn_store::{DeliveryFilter, StateKind};
 use serde::Serialize;
 use serde_json::json;
@@ -93,21 +92,7 @@ pub(super) async fn retry(
     let engine = &service.engine;
     let delivery = find(service, caller, parts, dead).await?;
     let (tenant, id) = (caller.tenant, delivery.id);
-    match delivery.state {
-        DeliveryState::InFlight => return Err(Failure::UnderWay),
-        // One that waits for its time is ended and begun anew. Should it have ended by itself
-        // meanwhile, that is just as well.
-        DeliveryState::Pending => match engine.cancel_delivery(tenant, id).await {
-            Ok(_) | Err(EngineError::Ended) => {}
-            Err(error) => return Err(error.into()),
-        },
-        _ => {}
-    }
-    match engine.retry_delivery(tenant, id).await {
-        // Somebody else was faster.
-        Ok(_) | Err(EngineError::NotEnded) => {}
-        Err(error) => return Err(error.into()),
-    }
+    engine.retry_delivery(tenant, id).await?;
     info!(key = %caller.key, webhook = %id, "a webhook is tried again on behalf of an admin");
     let message = "Webhook queued for retry";
     Ok(json(StatusCode::OK, &json!({"status": "queued", "message": message, "webhookId": id})))

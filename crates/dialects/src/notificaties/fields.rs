@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use posthorn_domain::filter::snake;
 use serde_json::{Map, Value};
 
 use super::problem::{Fault, NO_FIELD, Problem};
@@ -278,23 +279,6 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
-}
-
-/// `objectType` → `object_type`; what is snake already stays. Names of attributes that differ only in
-/// this are the same.
-pub(crate) fn snake(name: &str) -> String {
-    let mut out = String::with_capacity(name.len() + 4);
-    for (index, c) in name.chars().enumerate() {
-        if c.is_ascii_uppercase() {
-            if index > 0 && !out.ends_with('_') {
-                out.push('_');
-            }
-            out.push(c.to_ascii_lowercase());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// Whether the names of filters fit those of a kanaal: one is part of the other.

@@ -255,6 +255,10 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
             Error::NotFound(_) => Self::not_found(),
+            Error::TooMany { what, wait } => {
+                let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
+                Self::throttled(what, seconds)
+            }
             Error::Busy(_) | Error::Store(_) => {
                 tracing::warn!(%error, "a request could not be served");
                 Self::unavailable("The server cannot do this right now; try again.")

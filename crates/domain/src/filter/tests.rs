@@ -1,8 +1,8 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use super::{Candidate, Filter, Glob};
+use super::{AttributeNames, Candidate, Filter, FilterError, Glob, Group, snake};
 use crate::{Event, EventId, EventType, TenantId, Timestamp, TopicName};
 
 fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event {
@@ -72,6 +72,62 @@ fn missing_attributes_and_name_styles_are_knobs() {
     check(r#"{"any_of":[{"attributes":{"other":"1"}}]}"#, &e, false);
     check(r#"{"any_of":[{"attributes":{"other":"1"}}],"missing_attribute":"ignore"}"#, &e, true);
     check(r#"{"any_of":[{"attributes":{"other":"*"}}]}"#, &e, false);
+}
+
+#[test]
+fn names_in_either_style_find_the_first_attribute_that_is_the_same() {
+    let e = event("t", &[("objectType", "a"), ("object_type", "b"), ("_X", "c")], "{}");
+    let style = |name: &str, value: &str| {
+        format!(
+            r#"{{"any_of":[{{"attributes":{{"{name}":"{value}"}}}}],"attribute_names":"camel_or_snake"}}"#
+        )
+    };
+    for name in ["objectType", "object_type", "Object_Type", "ObjectType"] {
+        check(&style(name, "a"), &e, true);
+        check(&style(name, "b"), &e, false);
+    }
+    check(&style("_x", "c"), &e, true);
+    check(&style("objecttype", "a"), &e, false);
+    for (name, same) in [("objectType", "object_type"), ("ABC", "a_b_c"), ("a_B", "a_b"), ("", "")]
+    {
+        assert_eq!(snake(name), same);
+    }
+}
+
+/// As many conditions as are allowed on names in camel case, many times over: what used to look at
+/// every attribute anew for every condition.
+#[test]
+fn large_filters_in_either_style_cost_one_look_for_each_condition() {
+    let attributes: Vec<(String, String)> = (0..64)
+        .map(|n| (format!("attributeNumber{n}{}", "X".repeat(60)), "1".to_owned()))
+        .collect();
+    let pairs: Vec<(&str, &str)> =
+        attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let e = event("t", &pairs, "{}");
+    let mut group = Group::default();
+    group.attributes.extend(attributes);
+    let filter = Filter {
+        any_of: vec![group; 15],
+        attribute_names: AttributeNames::CamelOrSnake,
+        ..Filter::everything()
+    };
+    filter.validate().expect("within the limits");
+    let candidate = Candidate::new(&e);
+    for _ in 0..1_000 {
+        assert!(filter.wants(&candidate));
+    }
+    assert_eq!(candidate.snaked.get().map(HashMap::len), Some(64), "made once");
+}
+
+#[test]
+fn all_conditions_of_a_filter_are_counted() {
+    let many = |count: usize| -> Filter {
+        let mut group = Group::default();
+        group.attributes.extend((0..count).map(|n| (format!("a{n}"), "*".to_owned())));
+        Filter { any_of: vec![group.clone(), group], ..Filter::everything() }
+    };
+    many(500).validate().expect("a thousand");
+    assert_eq!(many(501).validate(), Err(FilterError::TooManyConditions(1_002)));
 }
 
 #[test]

@@ -150,6 +150,23 @@ fn depth_of(values: &BTreeMap<String, NamedValue>, name: &str, left: usize) -> O
     Some(deepest)
 }
 
+/// Whether an event alone can supply a placeholder.
+fn is_of_an_event(name: &str) -> bool {
+    const WHOLE: [&str; 8] = [
+        "event.id",
+        "event.type",
+        "event.family",
+        "event.topic",
+        "event.key",
+        "event.accepted_at",
+        "event.date",
+        "tenant.id",
+    ];
+    let parts = ["event.attributes.", "event.payload."];
+    WHOLE.contains(&name)
+        || parts.iter().any(|part| name.len() > part.len() && name.starts_with(part))
+}
+
 impl Policy {
     /// Whether a placeholder means one of a policy's values.
     pub fn is_value(name: &str) -> bool {
@@ -182,6 +199,37 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a key of lanes that no event can ever supply: lanes are found when an event is accepted,
+    /// before there is a delivery, let alone an attempt.
+    pub(super) fn check_order_key(&self) -> Result<(), PolicyError> {
+        let Some(template) = &self.order.key else { return Ok(()) };
+        match self.never_known(template, DEPTH_MAX) {
+            None => Ok(()),
+            Some(name) => {
+                let problem = format!(
+                    "uses `{name}`, which is not known when an event is accepted; use event.key, \
+                     event.type, event.family, event.topic, event.id, event.attributes.…, \
+                     event.payload.…, event.date, event.accepted_at or tenant.id"
+                );
+                refuse("order.key", problem)
+            }
+        }
+    }
+
+    /// The first placeholder none of whose alternatives an event can supply.
+    fn never_known(&self, template: &Template, depth: usize) -> Option<String> {
+        let known = |name: &String| match name.strip_prefix(PREFIX) {
+            // One that is not given yet is somebody else's to give.
+            Some(value) => match (self.values.get(value), depth.checked_sub(1)) {
+                (Some(value), Some(depth)) => self.never_known(&value.from, depth).is_none(),
+                _ => true,
+            },
+            None => is_of_an_event(name),
+        };
+        let never = template.placeholders().find(|names| !names.iter().any(known))?;
+        Some(never.join("|"))
     }
 
     /// Every template that requests cannot do without, with its place.

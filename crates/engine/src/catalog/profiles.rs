@@ -1,17 +1,53 @@
 //! Profiles: those of the configuration, those tenants made at run time, and what a subscription
 //! makes of them.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use posthorn_domain::{Policy, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile};
 
-use super::{Catalog, State, SubscriptionView};
+use super::{Catalog, Map, State, SubscriptionView};
 use crate::error::{Error, Result};
 
 /// A tenant whose own profile is meant, the profile's name, and the overrides as text.
 pub(super) type PolicyKey = (Option<TenantId>, ProfileName, String);
+
+/// Policies of subscriptions that change their profile, one for all that change it in the same way. Who
+/// uses one keeps it alive; what nobody uses any more is swept when there is as much again.
+#[derive(Default)]
+pub(super) struct Policies {
+    known: Map<PolicyKey, Weak<Policy>>,
+    /// How many there may be before the next sweep.
+    room: usize,
+}
+
+impl Policies {
+    /// Below this a sweep is not worth it.
+    const ROOM_MIN: usize = 64;
+
+    fn shared(
+        &mut self,
+        key: PolicyKey,
+        make: impl FnOnce() -> std::result::Result<Policy, String>,
+    ) -> std::result::Result<Arc<Policy>, String> {
+        if let Some(policy) = self.known.get(&key).and_then(Weak::upgrade) {
+            return Ok(policy);
+        }
+        let policy = Arc::new(make()?);
+        if self.known.len() >= self.room.max(Self::ROOM_MIN) {
+            self.known.retain(|_, policy| policy.strong_count() > 0);
+            self.room = self.known.len() * 2;
+        }
+        self.known.insert(key, Arc::downgrade(&policy));
+        Ok(policy)
+    }
+
+    fn forget(&mut self, touched: &BTreeSet<(TenantId, ProfileName)>) {
+        self.known.retain(|(tenant, name, _), _| {
+            !tenant.is_some_and(|tenant| touched.contains(&(tenant, name.clone())))
+        });
+    }
+}
 
 /// A profile of a tenant, with what it means. One whose base is gone from the configuration, or no
 /// longer takes its changes, makes its subscriptions unusable until somebody mends it.
@@ -60,9 +96,7 @@ impl Catalog {
         if touched.is_empty() {
             return Vec::new();
         }
-        state.policies.retain(|(tenant, name, _), _| {
-            !tenant.is_some_and(|tenant| touched.contains(&(tenant, name.clone())))
-        });
+        state.policies.forget(&touched);
         let names = |view: &&Arc<SubscriptionView>| {
             let subscription = &view.subscription;
             touched.contains(&(subscription.tenant, subscription.profile.clone()))
@@ -106,13 +140,9 @@ impl Catalog {
             return Ok(base);
         }
         let key = (whose, name.clone(), subscription.overrides.to_string());
-        match state.policies.entry(key) {
-            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
-            Entry::Vacant(free) => {
-                let policy = base.patched(&subscription.overrides).map_err(|e| e.to_string())?;
-                Ok(Arc::clone(free.insert(Arc::new(policy))))
-            }
-        }
+        state
+            .policies
+            .shared(key, || base.patched(&subscription.overrides).map_err(|e| e.to_string()))
     }
 
     /// The policy a name stands for in a tenant.
@@ -150,5 +180,36 @@ impl Catalog {
             all.insert(name.clone(), profile);
         }
         all.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthorn_domain::policy::profiles;
+
+    use super::*;
+
+    fn key(n: usize) -> PolicyKey {
+        let name = ProfileName::new(profiles::DEFAULT).expect("a valid name");
+        (None, name, n.to_string())
+    }
+
+    #[test]
+    fn policies_are_shared_while_somebody_uses_them_and_then_forgotten() {
+        let shipped = profiles::shipped();
+        let make = || Ok(shipped.values().next().cloned().expect("one is shipped"));
+        let mut policies = Policies::default();
+        let used: Vec<_> = (0..50).map(|n| policies.shared(key(n), make).expect("made")).collect();
+        for n in 50..10_000 {
+            drop(policies.shared(key(n), make).expect("made"));
+            assert!(policies.known.len() <= 2 * Policies::ROOM_MIN, "{}", policies.known.len());
+        }
+        for (n, policy) in used.iter().enumerate() {
+            let again = policies.shared(key(n), || unreachable!("it is known")).expect("known");
+            assert!(Arc::ptr_eq(policy, &again));
+        }
+        let broken = policies.shared(key(0), || Err("never asked".to_owned()));
+        assert!(broken.is_ok());
+        assert!(policies.shared(key(10_001), || Err("broken".to_owned())).is_err());
     }
 }

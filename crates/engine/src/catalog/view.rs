@@ -173,8 +173,10 @@ impl SubscriptionView {
             OrderScope::Key => match &policy.order.key {
                 None => event.event.key.clone().map(Lane::Key),
                 Some(template) => {
-                    let text = template.render(&policy.with_values(event), str::to_owned).ok()?;
-                    lane_key(&text).map(Lane::Key)
+                    let text = template.render(&policy.with_values(event), str::to_owned).ok();
+                    // Events that lack what makes a key keep their order among themselves.
+                    let key = text.as_deref().and_then(lane_key);
+                    Some(key.map_or(Lane::Subscription, Lane::Key))
                 }
             },
         }

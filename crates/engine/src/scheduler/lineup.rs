@@ -25,6 +25,10 @@ pub(super) struct Lineup {
     known: Ids,
     /// Those of them that were read from the store and might still be handed over in memory.
     read: Ids,
+    /// Those of them whose row was changed by hand since: after the attempt the store is asked.
+    outdated: Ids,
+    /// Lanes with an attempt under way, and who waits for it to be over.
+    busy: Map<Lane, Vec<Work>>,
     /// Attempts under way.
     pub(super) in_flight: u32,
     /// The earliest due time the store may have that is not in memory.
@@ -78,6 +82,7 @@ impl Lineup {
         if self.health.is_probing()
             && let Some(key) = self.least_tried(now)
             && let Some(work) = self.queue.remove(&key)
+            && let Some(work) = self.line_up(work)
         {
             let rested = self.rested_at(&work, gap, floor);
             if rested <= now {
@@ -90,6 +95,7 @@ impl Lineup {
                 return None;
             }
             let work = entry.remove();
+            let Some(work) = self.line_up(work) else { continue };
             let rested = self.rested_at(&work, gap, floor);
             if rested <= now {
                 return Some(work);
@@ -97,6 +103,25 @@ impl Lineup {
             self.queue.insert((rested, work.delivery.seq), work);
         }
         None
+    }
+
+    /// Has a delivery wait when another one of its lane is under way: one that was cancelled meanwhile
+    /// may still arrive.
+    fn line_up(&mut self, work: Work) -> Option<Work> {
+        match work.delivery.lane.as_ref().and_then(|lane| self.busy.get_mut(lane)) {
+            Some(behind) => {
+                behind.push(work);
+                None
+            }
+            None => Some(work),
+        }
+    }
+
+    /// Notes that an attempt begins.
+    pub(super) fn occupy(&mut self, work: &Work) {
+        if let Some(lane) = &work.delivery.lane {
+            self.busy.entry(lane.clone()).or_default();
+        }
     }
 
     /// When the lane of a delivery has had its rest.
@@ -133,8 +158,11 @@ impl Lineup {
     }
 
     /// Notes that an attempt is over.
-    pub(super) fn ended(&mut self, slot: Slot) {
+    pub(super) fn ended(&mut self, slot: Slot, lane: Option<&Lane>) {
         self.in_flight -= 1;
+        for work in lane.and_then(|lane| self.busy.remove(lane)).into_iter().flatten() {
+            self.queue.insert((work.delivery.due_at, work.delivery.seq), work);
+        }
         if let Some(at) = self.begun.iter().position(|since| *since == slot.since()) {
             self.begun.remove(at);
         }
@@ -154,10 +182,46 @@ impl Lineup {
     /// A delivery is no longer ours to think of. True when it had been read from the store.
     pub(super) fn forget(&mut self, id: DeliveryId) -> bool {
         self.known.remove(&id);
+        self.outdated.remove(&id);
         if let Some(since) = &mut self.refill {
             since.insert(id);
         }
         self.read.remove(&id)
+    }
+
+    /// Replaces the copy of a waiting delivery whose budget is older; false when it does not wait.
+    pub(super) fn renew(&mut self, work: &Work) -> bool {
+        let (id, new) = (work.delivery.id, &work.delivery);
+        let fresher = |old: &Work| {
+            let (was, is) = (old.delivery.budget_began, new.budget_began);
+            old.delivery.attempts == new.attempts
+                && (was < is || (was == is && new.due_at < old.delivery.due_at))
+        };
+        if let Some((key, old)) = self.queue.iter().find(|(_, old)| old.delivery.id == id) {
+            if fresher(old) {
+                let key = *key;
+                self.queue.remove(&key);
+                self.queue.insert((new.due_at, new.seq), work.clone());
+            }
+            return true;
+        }
+        let behind = self.busy.values_mut().flatten().find(|old| old.delivery.id == id);
+        if let Some(old) = behind {
+            if fresher(old) {
+                *old = work.clone();
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Says that what memory has of a known delivery is no longer what the store has.
+    pub(super) fn outdate(&mut self, id: DeliveryId) {
+        self.outdated.insert(id);
+    }
+
+    pub(super) fn is_outdated(&self, id: DeliveryId) -> bool {
+        self.outdated.contains(&id)
     }
 
     /// Says that a known delivery was read from the store before anybody handed it over.
@@ -169,8 +233,18 @@ impl Lineup {
 
     /// Removes a waiting delivery, wherever it is in the queue; returns its payload size.
     pub(super) fn withdraw(&mut self, id: DeliveryId) -> Option<Work> {
-        let key = *self.queue.iter().find(|(_, work)| work.delivery.id == id)?.0;
-        let work = self.queue.remove(&key)?;
+        let work = match self.queue.iter().find(|(_, work)| work.delivery.id == id) {
+            Some((key, _)) => {
+                let key = *key;
+                self.queue.remove(&key)?
+            }
+            None => {
+                let waits = |behind: &&mut Vec<Work>| behind.iter().any(|w| w.delivery.id == id);
+                let behind = self.busy.values_mut().find(waits)?;
+                let place = behind.iter().position(|work| work.delivery.id == id)?;
+                behind.remove(place)
+            }
+        };
         self.forget(id);
         Some(work)
     }
@@ -180,7 +254,7 @@ impl Lineup {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.busy.values().map(Vec::len).sum::<usize>()
     }
 
     pub(super) fn known(&self) -> usize {
@@ -189,12 +263,16 @@ impl Lineup {
 
     /// Empties the queue, for when the shard or the subscription is gone.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Work> {
-        let queue = std::mem::take(&mut self.queue);
-        for work in queue.values() {
+        let mut waiting: Vec<Work> = std::mem::take(&mut self.queue).into_values().collect();
+        for behind in self.busy.values_mut() {
+            waiting.append(behind);
+        }
+        for work in &waiting {
             self.known.remove(&work.delivery.id);
+            self.outdated.remove(&work.delivery.id);
             self.read.remove(&work.delivery.id);
         }
-        queue.into_values()
+        waiting.into_iter()
     }
 
     /// From when on nothing would be lost by dropping it, as things are now.

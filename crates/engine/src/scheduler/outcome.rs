@@ -45,7 +45,7 @@ impl Scheduler {
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
         {
-            lineup.ended(job.slot);
+            lineup.ended(job.slot, job.work.delivery.lane.as_ref());
         }
     }
 
@@ -91,6 +91,7 @@ impl Scheduler {
         };
         self.outbox.push(Record {
             fence: done.job.fence,
+            tenant: delivery.tenant,
             delivery: delivery.id,
             expected_attempts: delivery.attempts,
             step: next,
@@ -113,6 +114,7 @@ impl Scheduler {
         let Ok(next) = step(delivery, &held, policy, now, 0) else { return };
         self.outbox.push(Record {
             fence,
+            tenant: delivery.tenant,
             delivery: delivery.id,
             expected_attempts: delivery.attempts,
             step: next,
@@ -208,8 +210,15 @@ impl Scheduler {
             if !self.is_present(&record.fence) {
                 continue;
             }
-            if self.lineups.get_mut(&id).is_some_and(|lineup| lineup.forget(delivery)) {
-                self.recent.note(&work.delivery, now);
+            let mut outdated = false;
+            if let Some(lineup) = self.lineups.get_mut(&id) {
+                outdated = lineup.is_outdated(delivery);
+                if outdated {
+                    lineup.note_on_disk(now);
+                }
+                if lineup.forget(delivery) {
+                    self.recent.note(&work.delivery, now);
+                }
             }
             match answer {
                 Recorded::Written { promoted } => {
@@ -217,7 +226,7 @@ impl Scheduler {
                     if record.step.state == DeliveryState::Cancelled(CancelReason::Dropped) {
                         self.log_dropped(&work, record.attempt.as_ref());
                     }
-                    if !record.step.state.is_terminal() {
+                    if !record.step.state.is_terminal() && !outdated {
                         work.delivery.attempts += u32::from(record.step.charge);
                         work.delivery.state = record.step.state;
                         work.delivery.due_at = record.step.due_at;

@@ -208,6 +208,13 @@ impl Scheduler {
                     // Recorded meanwhile: this copy is old. The store is asked again if need be.
                     continue;
                 }
+                // A copy that somebody on another node wants tried now.
+                if let Some(lineup) = self.lineups.get_mut(&id)
+                    && lineup.is_known(work.delivery.id)
+                    && lineup.renew(&work)
+                {
+                    continue;
+                }
                 let (delivery, young) = (work.delivery.id, Recent::concerns(&work.delivery, now));
                 self.insert(work, now);
                 if young && let Some(lineup) = self.lineups.get_mut(&id) {
@@ -251,6 +258,12 @@ impl Scheduler {
         let work = job.work;
         let id = work.delivery.subscription;
         if self.is_present(&job.fence)
+            && let Some(lineup) = self.lineups.get_mut(&id)
+            && lineup.is_outdated(work.delivery.id)
+        {
+            lineup.forget(work.delivery.id);
+            lineup.note_on_disk(not_before);
+        } else if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&id)
             && lineup.is_known(work.delivery.id)
         {

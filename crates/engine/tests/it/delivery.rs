@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, DeadReason, DeliveryState, Span, SubscriptionStatus,
+    Answer, AttemptOutcome, Clock, DeadReason, DeliveryState, Lane, Span, SubscriptionStatus,
 };
 use posthorn_engine::Options;
 use posthorn_store::{DeliveryFilter, StateKind, Store};
@@ -359,4 +359,30 @@ async fn a_profile_that_became_stricter_holds_work_up_but_kills_none() {
     let _engine = house.engine(3).await;
     rest(6 * 3_600).await;
     assert_eq!(house.counts().await.delivered, 10);
+}
+
+/// Events that lack what makes the key of a lane keep their order among themselves.
+#[tokio::test(start_paused = true)]
+async fn events_without_the_key_of_their_lane_share_one() {
+    let house = House::new();
+    let engine = house.engine(31).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_secs(1), if nth == 0 { refused() } else { answered(200) })
+    });
+    let overrides = json!({"order": {"scope": "key", "key": "{event.attributes.user}"},
+        "schedule": {"backoff": {"fixed": {"wait": "20s"}}, "jitter": "none"}});
+    subscribe(&engine, "https://a/", overrides).await;
+    for n in 0..3 {
+        engine.publish(TENANT, publish(&n.to_string(), Some("k"))).await.expect("accepted");
+    }
+    let mut known = publish("3", None);
+    known.attributes.insert("user".to_owned(), "ada".to_owned());
+    engine.publish(TENANT, known).await.expect("accepted");
+    rest(10).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["0", "3"], "its head failed and waits");
+    rest(60).await;
+    assert_eq!(house.receivers.bodies("https://a/"), ["0", "3", "0", "1", "2"]);
+    let lanes: Vec<_> = house.store.all_deliveries().into_iter().map(|d| d.lane).collect();
+    assert_eq!(lanes.iter().filter(|lane| **lane == Some(Lane::Subscription)).count(), 3);
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    Idempotency, IdempotencyKey, RedriveFilter, RedriveState, Scope, SecretName, Span,
+    Idempotency, IdempotencyKey, Labels, RedriveFilter, RedriveState, Scope, SecretName, Span,
+    TopicName,
 };
-use posthorn_engine::{Error, NewSubscription, Rotation};
+use posthorn_engine::{Engine, Error, NewSubscription, Options, Rehearsal, Rotation};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use posthorn_store::Store;
 use serde_json::json;
@@ -160,4 +161,75 @@ async fn an_event_explains_who_got_it_and_who_did_not() {
     assert_eq!(told.not_delivered.len(), 1);
     assert_eq!(told.not_delivered[0].subscription, picky.subscription.id);
     assert!(told.not_delivered[0].reasons[0].contains("type"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_is_created_once_on_all_nodes() {
+    let house = House::new();
+    let (one, two) = (house.engine(41).await, house.engine(42).await);
+    let name = TopicName::new("zaken").expect("a name");
+    let create = |engine: &Engine, text: &str| {
+        let (engine, text, name) = (engine.clone(), text.to_owned(), name.clone());
+        async move { engine.create_topic(TENANT, name, text, vec![], Labels::default()).await }
+    };
+    let (first, second) = tokio::join!(create(&one, "first"), create(&two, "second"));
+    let made = match (first, second) {
+        (Ok(topic), Err(Error::AlreadyExists("topic")))
+        | (Err(Error::AlreadyExists("topic")), Ok(topic)) => topic,
+        other => panic!("one of them is made: {other:?}"),
+    };
+    for engine in [&one, &two] {
+        let again = create(engine, "again").await;
+        assert!(matches!(again, Err(Error::AlreadyExists("topic"))), "{again:?}");
+        assert_eq!(engine.catalog().topic(TENANT, &name).expect("known"), made);
+    }
+    one.delete_topic(TENANT, name.clone()).await.expect("deleted");
+    assert_eq!(create(&two, "anew").await.expect("made anew").description, "anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tests_and_rehearsals_share_one_limit() {
+    let house = House::new();
+    let mut options = Options::default();
+    options.admission.tests = 3;
+    let engine = house.engine_with(43, options).await;
+    topic(&engine).await;
+    let view = subscribe(&engine, "https://a/", json!({})).await;
+    let rehearsal = || Rehearsal {
+        url: "https://a/".to_owned(),
+        content_type: "application/json".to_owned(),
+        overrides: json!({"auth": []}),
+        ..Rehearsal::default()
+    };
+    engine.test_subscription(TENANT, view.subscription.id).await.expect("the first");
+    for _ in 0..2 {
+        engine.rehearse(TENANT, rehearsal()).await.expect("within the rate");
+    }
+    let refused = engine.rehearse(TENANT, rehearsal()).await.err();
+    assert!(matches!(refused, Some(Error::TooMany { .. })), "{refused:?}");
+    let refused = engine.test_subscription(TENANT, view.subscription.id).await.err();
+    assert!(matches!(refused, Some(Error::TooMany { .. })), "{refused:?}");
+    assert_eq!(house.receivers.of("https://a/").len(), 3);
+}
+
+/// However slow receivers are, only so many requests of a tenant wait for them at once.
+#[tokio::test(start_paused = true)]
+async fn only_so_many_rehearsals_run_at_once() {
+    let house = House::new();
+    let engine = house.engine(44).await;
+    house.receivers.script("https://slow/", |_, _| (Duration::from_secs(10), answered(200)));
+    let mut asks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let engine = engine.clone();
+        let rehearsal = Rehearsal {
+            url: "https://slow/".to_owned(),
+            content_type: "application/json".to_owned(),
+            overrides: json!({"auth": []}),
+            ..Rehearsal::default()
+        };
+        asks.spawn(async move { engine.rehearse(TENANT, rehearsal).await.is_ok() });
+    }
+    let answers = asks.join_all().await;
+    assert_eq!(answers.iter().filter(|made| **made).count(), 8);
+    assert_eq!(house.receivers.of("https://slow/").len(), 8);
 }

@@ -113,6 +113,95 @@ async fn a_forgotten_attempt_under_way_leaves_nothing_behind() {
     assert!(house.store.all_attempts().is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_waiting_delivery_is_retried_at_once_and_once() {
+    let house = House::new();
+    let engine = house.engine(6).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::from_millis(5), if nth < 2 { refused() } else { answered(200) })
+    });
+    let overrides = json!({"schedule": {"max_attempts": 2, "jitter": "none",
+        "backoff": {"fixed": {"wait": "20s"}}}});
+    subscribe(&engine, "https://a/", overrides).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    let waiting = house.store.all_deliveries()[0].clone();
+    assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Pending, 1));
+    let now = engine.retry_delivery(TENANT, waiting.id).await.expect("due now");
+    assert_eq!((now.spent(), now.seq), (0, waiting.seq));
+    rest(1).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 2, "tried now, not in 19 seconds");
+    rest(18).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 2, "the old time no longer counts");
+    rest(600).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 3, "the budget was a fresh one");
+    assert_eq!(house.store.all_deliveries()[0].state, DeliveryState::Delivered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_during_an_attempt_sends_nothing_twice() {
+    let house = House::new();
+    let engine = house.engine(7).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(200)));
+    for (durable, body) in [(false, "1"), (true, "2")] {
+        let url = format!("https://a/{body}");
+        house.receivers.script(&url, |_, _| (Duration::from_secs(5), answered(200)));
+        subscribe(&engine, &url, json!({"lease": {"durable": durable}})).await;
+    }
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    for delivery in house.store.all_deliveries() {
+        let again = engine.retry_delivery(TENANT, delivery.id).await;
+        match delivery.state {
+            DeliveryState::InFlight => assert!(matches!(again, Err(Error::NotEnded))),
+            // Nobody wrote a lease down: the attempt under way is the try.
+            _ => assert_eq!(again.expect("it waits").state, DeliveryState::Pending),
+        }
+    }
+    rest(3_600).await;
+    for body in ["1", "2"] {
+        assert_eq!(house.receivers.of(&format!("https://a/{body}")).len(), 1);
+    }
+    assert_eq!(house.counts().await.delivered, 2);
+}
+
+/// The next of a lane never starts while an attempt of one that was cancelled or forgotten is under
+/// way, and keeps its distance from its end.
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_under_way_still_holds_its_lane() {
+    for (durable, forget) in [(false, false), (false, true), (true, false), (true, true)] {
+        let house = House::new();
+        let engine = house.engine(8).await;
+        topic(&engine).await;
+        house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(200)));
+        let overrides = json!({"order": {"scope": "key"}, "spacing": "3s",
+            "lease": {"durable": durable}});
+        subscribe(&engine, "https://a/", overrides).await;
+        rest(10).await;
+        for n in 0..2 {
+            engine.publish(TENANT, publish(&n.to_string(), Some("k"))).await.expect("accepted");
+        }
+        rest(1).await;
+        assert_eq!(house.receivers.bodies("https://a/"), ["0"]);
+        let head = house.store.all_deliveries().into_iter().min_by_key(|d| d.seq).expect("two");
+        match forget {
+            true => engine.forget_delivery(TENANT, head.id).await.expect("forgotten"),
+            false => engine.cancel_delivery(TENANT, head.id).await.expect("cancelled"),
+        };
+        rest(6).await;
+        assert_eq!(house.receivers.bodies("https://a/"), ["0"], "5 s under way, 3 s of rest");
+        engine.publish(TENANT, publish("2", Some("k"))).await.expect("accepted");
+        rest(600).await;
+        assert_eq!(house.receivers.bodies("https://a/"), ["0", "1", "2"]);
+        let begun: Vec<_> = house.receivers.of("https://a/").iter().map(|r| r.at).collect();
+        for pair in begun.windows(2) {
+            assert!(pair[1].since(pair[0]).as_millis() >= 8_000, "{begun:?}");
+        }
+    }
+}
+
 fn courier(house: &House, policy: posthorn_domain::Policy) -> posthorn_engine::Result<Courier> {
     let parts = CourierParts {
         transport: house.receivers.clone(),

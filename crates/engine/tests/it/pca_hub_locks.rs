@@ -105,6 +105,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
         let fence = Fence { shard: locked.shard(), epoch: Epoch(epoch), node: first.node() };
         let record = Record {
             fence,
+            tenant: locked.tenant,
             delivery: locked.id,
             expected_attempts: locked.attempts,
             step,

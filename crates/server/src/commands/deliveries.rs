@@ -52,7 +52,7 @@ pub enum Command {
         /// Its id, dlv_…
         id: String,
     },
-    /// Try an ended delivery again, with a fresh budget
+    /// Try a delivery now, ended or waiting, with a fresh budget
     Retry {
         /// Its id
         id: String,

@@ -196,3 +196,19 @@ fn layers_keep_free_names_apart() {
     assert!(problems.is_empty());
     assert_eq!(layers.merged()["profiles"]["x"]["policy"]["any"]["thing"], 1);
 }
+
+#[test]
+fn each_system_has_a_tenant_of_its_own() {
+    let both = |tenant: &str| {
+        format!(
+            "dialects: {{efgs: {{enabled: true, proxies: [127.0.0.1], tenant: one}}, \
+             notificaties: {{enabled: true, tenant: {tenant}}}}}\n"
+        )
+    };
+    good(&both("two"), &[], &[]);
+    bad(&both("one"), &[], &["dialects.notificaties.tenant", "`one` is another system's"]);
+    let callbacks = "callbacks: {payment_success_url: 'https://a.example/', tenant: one}\n";
+    good(callbacks, &[], &[]);
+    let shared = format!("{}{callbacks}", both("two"));
+    bad(&shared, &[], &["callbacks.tenant", "`one` is another system's"]);
+}

@@ -65,8 +65,9 @@ fn as_json(time: &str, level: &str, fields: Map<String, Value>) -> String {
     Value::Object(all).to_string()
 }
 
-/// The text, then the other fields. What receivers wrote may be in any of them, so control
-/// characters are shown and not sent to a terminal.
+/// The text, then the other fields. What receivers wrote may be in any of them, so whatever would move
+/// a terminal's cursor, end a line or turn the reading direction is shown and not sent to it, and
+/// nothing in a value can pass for its end.
 fn for_people(time: &str, level: &str, message: &str, fields: &Map<String, Value>) -> String {
     let mut text = format!("{time} {level:>5} {}", visible(message));
     for (name, value) in fields {
@@ -81,11 +82,23 @@ fn for_people(time: &str, level: &str, message: &str, fields: &Map<String, Value
 }
 
 fn visible(text: &str) -> String {
-    let escape = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    text.chars().map(escape).collect()
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() || is_deceptive(c) => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Separators that some viewers take for the end of a line, and marks that turn the direction of what
+/// is around them.
+fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{2028}' | '\u{2029}' | '\u{061c}' | '\u{200e}' | '\u{200f}'
+        | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What a policy's line consists of.
@@ -128,7 +141,21 @@ mod tests {
     #[test]
     fn people_get_the_text_once_and_no_control_characters() {
         let line = for_people("T", "WARN", "a \"b\"\n", &fields());
-        assert_eq!(line, "T  WARN a \"b\"\\n status=\"500\"");
+        assert_eq!(line, "T  WARN a \\\"b\\\"\\n status=\"500\"");
         assert_eq!(visible("\u{1b}[31mred"), "\\u{1b}[31mred");
+    }
+
+    #[test]
+    fn no_value_passes_for_another_field_or_another_line() {
+        let json = serde_json::json!({"answer": "x\" level=\"ERROR", "end": "a\\"});
+        let fields = json.as_object().cloned().expect("an object");
+        let line = for_people("T", "WARN", "m", &fields);
+        assert_eq!(line, r#"T  WARN m answer="x\" level=\"ERROR" end="a\\""#);
+        for odd in ['\u{2028}', '\u{2029}', '\u{202e}', '\u{2066}', '\u{200f}', '\u{61c}', '\u{85}']
+        {
+            let shown = visible(&format!("a{odd}b"));
+            assert_eq!(shown, format!("a{}b", odd.escape_default()));
+        }
+        assert_eq!(visible("naïve – 日本 🎺"), "naïve – 日本 🎺");
     }
 }

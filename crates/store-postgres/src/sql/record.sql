@@ -15,11 +15,11 @@ with input as materialized (
     from unnest(
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
-        $15::text[], $16::text[], $17::bytea[]
+        $15::text[], $16::text[], $17::bytea[], $18::uuid[]
     ) with ordinality as i(
         id, shard, epoch, node, expected, state, due_at,
         charge, release, at, number, started_at, took, status,
-        failure, detail, response, item
+        failure, detail, response, tenant, item
     )
 ),
 hit as materialized (
@@ -82,6 +82,13 @@ attempt_new as (
           where a.delivery = i.id and a.number = i.number and a.started_at = i.started_at
           limit 1
       ) is null
+      -- What was removed for good leaves no trace.
+      and (
+          (select true from delivery_live d where d.id = i.id limit 1) is true
+          or (
+              select true from delivery_done d where d.tenant = i.tenant and d.id = i.id limit 1
+          ) is true
+      )
 ),
 block_new as (
     insert into lane_block (subscription, lane, delivery)

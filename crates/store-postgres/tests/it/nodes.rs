@@ -63,6 +63,7 @@ async fn publish(
 fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> Record {
     Record {
         fence: setting.fence(to),
+        tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
         step: delivered(),
@@ -322,4 +323,82 @@ async fn what_one_node_stores_the_other_reads() {
     let due = other.due_subscriptions(&all_shards()).await.expect("due");
     assert_eq!(due.len(), 1);
     drop(databases.reopen(setting.store).await);
+}
+
+/// Waits until somebody waits for a lock.
+async fn until_somebody_waits(client: &tokio_postgres::Client) {
+    let waiting = "select count(*) from pg_stat_activity \
+                   where datname = current_database() and wait_event_type = 'Lock'";
+    loop {
+        let row = client.query_one(waiting, &[]).await.expect("a count");
+        if row.get::<_, i64>(0) > 0 {
+            return;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Claims and records write rows anew. Whoever waits for the old row must find the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delivery_that_is_written_anew_is_found() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let client = raw(&databases.url_of(&setting.store)).await;
+    let watch = raw(&databases.url_of(&setting.store)).await;
+    let to = setting.subscribe().await;
+    for what in 0..3 {
+        let id = setting.publish_one(to).await;
+        let key = uuid_text(id);
+        let anew = format!(
+            "begin; create temp table moved on commit drop as \
+             select * from delivery_live where id = '{key}'; \
+             delete from delivery_live where id = '{key}'; \
+             insert into delivery_live select * from moved"
+        );
+        client.batch_execute(&anew).await.expect("written anew");
+        let task = {
+            let setting = Arc::clone(&setting);
+            tokio::spawn(async move {
+                let (store, tenant) = (&setting.store, setting.tenant);
+                match what {
+                    0 => store.retry_delivery(tenant, id, at(9)).await,
+                    1 => store.cancel_delivery(tenant, id, at(9)).await,
+                    _ => store.forget_delivery(tenant, id, at(9)).await,
+                }
+            })
+        };
+        until_somebody_waits(&watch).await;
+        client.batch_execute("commit").await.expect("a commit");
+        let moved = task.await.expect("no panic").expect("the delivery is there");
+        assert_eq!(moved.delivery.id, id);
+    }
+}
+
+fn uuid_text(id: DeliveryId) -> String {
+    id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What comes too late for a delivery that was removed for good leaves no row behind; for one that
+/// was only cancelled it does.
+#[tokio::test]
+async fn late_attempt_of_a_forgotten_delivery_is_not_written() {
+    let databases = Databases::default();
+    let setting = Setting::new(&databases).await;
+    let client = raw(&databases.url_of(&setting.store)).await;
+    let to = setting.subscribe().await;
+    let rows = async || {
+        let row = client.query_one("select count(*) from attempt", &[]).await.expect("a count");
+        row.get::<_, i64>(0)
+    };
+    let forgotten = setting.publish_one(to).await;
+    setting.store.forget_delivery(setting.tenant, forgotten, at(5)).await.expect("forgotten");
+    let late = success(&setting, to, forgotten);
+    let replies = setting.store.record(vec![late]).await.expect("record");
+    assert_eq!(replies, [Recorded::Superseded]);
+    assert_eq!(rows().await, 0);
+    let cancelled = setting.publish_one(to).await;
+    setting.store.cancel_delivery(setting.tenant, cancelled, at(5)).await.expect("cancelled");
+    let late = success(&setting, to, cancelled);
+    assert_eq!(setting.store.record(vec![late]).await.expect("record"), [Recorded::Superseded]);
+    assert_eq!(rows().await, 1);
 }

@@ -21,6 +21,7 @@ pub(crate) fn change(
     let mut catalog = Change { writer, next };
     let tenant = match change {
         CatalogChange::CreateTenant(tenant) => catalog.create_tenant(tenant)?,
+        CatalogChange::CreateTopic(topic) => catalog.create_topic(topic)?,
         CatalogChange::PutTopic(topic) => catalog.put_topic(topic)?,
         CatalogChange::DeleteTopic { tenant, name } => catalog.delete_topic(*tenant, name)?,
         CatalogChange::CreateSubscription(subscription) => catalog.subscribe(subscription)?,
@@ -107,6 +108,16 @@ impl Change<'_> {
         let no = conn.last_insert_rowid();
         self.writer.cache.tenants.insert(tenant.id, KnownTenant { no, version: self.next });
         Ok(Some(no))
+    }
+
+    fn create_topic(&mut self, topic: &Topic) -> Result<Option<i64>, Failure> {
+        let tenant = self.tenant(topic.tenant)?;
+        let taken = self.writer.conn.query_row(
+            "select exists (select 1 from topic where tenant = ?1 and name = ?2 and deleted = 0)",
+            params![tenant, topic.name.as_str()],
+            |row| row.get::<_, bool>(0),
+        )?;
+        if taken { Err(Refusal::AlreadyExists.into()) } else { self.put_topic(topic) }
     }
 
     fn put_topic(&mut self, topic: &Topic) -> Result<Option<i64>, Failure> {

@@ -56,7 +56,7 @@ pub(crate) fn cancel(
     let was_parked = found.state < 2 && found.due_at == NEVER;
     let ready = match &found.lane {
         Some(lane) if found.holds_lane && !was_parked && !deleted => {
-            promote(conn, found.subscription, lane, at)?
+            promote(conn, found.subscription, lane, found.leased_until(at).unwrap_or(at))?
         }
         _ => None,
     };
@@ -86,14 +86,14 @@ pub(crate) fn forget(
     let was_parked = found.state < 2 && found.due_at == NEVER;
     let ready = match &found.lane {
         Some(lane) if found.holds_lane && !was_parked && !deleted => {
-            promote(conn, found.subscription, lane, at)?
+            promote(conn, found.subscription, lane, found.leased_until(at).unwrap_or(at))?
         }
         _ => None,
     };
     Ok(Moved { delivery, ready })
 }
 
-/// Brings an ended delivery back.
+/// Has a delivery tried now: an ended one comes back, one that waits keeps its place.
 pub(crate) fn retry(
     writer: &mut Writer,
     tenant: TenantId,
@@ -108,10 +108,14 @@ pub(crate) fn retry(
     if gone {
         return Err(Refusal::NotFound.into());
     }
-    if found.state < 2 {
+    if found.leased_until(at).is_some() {
         return Err(Refusal::NotEnded.into());
     }
-    revive(conn, found.seq, at)?;
+    if found.state < 2 {
+        conn.prepare_cached(sql::HASTEN)?.execute(params![found.seq, at.as_millis(), due(at)])?;
+    } else {
+        revive(conn, found.seq, at)?;
+    }
     let delivery = rows::delivery_by_seq(conn, found.seq)?;
     let ready = if delivery.is_parked() { None } else { Some(rows::work(conn, found.seq)?) };
     Ok(Moved { delivery, ready })
@@ -135,6 +139,14 @@ struct Found {
     due_at: i64,
     lane: Option<String>,
     holds_lane: bool,
+}
+
+impl Found {
+    /// Until when a written lease says that an attempt is under way.
+    fn leased_until(&self, at: Timestamp) -> Option<Timestamp> {
+        let until = Timestamp::from_millis(self.due_at);
+        (self.state == 1 && until > at).then_some(until)
+    }
 }
 
 fn find(writer: &Writer, tenant: TenantId, delivery: DeliveryId) -> Result<Found, Failure> {

@@ -62,6 +62,7 @@ async fn publish_and_deliver(
     say(&format!("accepted {id}"));
     let record = Record {
         fence,
+        tenant: TenantId::DEFAULT,
         delivery: deliver,
         expected_attempts: 0,
         step: delivered(),

@@ -18,8 +18,8 @@ use posthorn_domain::{
 
 use super::Fixture;
 use crate::{
-    Accepted, CatalogChange, Grant, NewDelivery, NewEvent, PendingAsk, Placed, Record, Recorded,
-    Store, Work,
+    Accepted, CatalogChange, Claim, Grant, NewDelivery, NewEvent, PendingAsk, Placed, Record,
+    Recorded, Store, Work,
 };
 
 /// How long a setting holds its shards: longer than any case runs.
@@ -389,12 +389,25 @@ impl Setting {
         let number = seen.attempts + 1;
         Record {
             fence: self.fence(seen.subscription),
+            tenant: seen.tenant,
             delivery: id,
             expected_attempts: seen.attempts,
             step,
             attempt: step.charge.then(|| attempt(id, number, 200)),
             at: when,
         }
+    }
+
+    /// Writes down that an attempt of a delivery is under way until then.
+    pub async fn lease(&self, id: DeliveryId, until: Timestamp) {
+        let seen = self.look(id).await;
+        let claim = Claim {
+            fence: self.fence(seen.subscription),
+            delivery: id,
+            expected_attempts: seen.attempts,
+            until,
+        };
+        assert_eq!(self.store.claim(vec![claim]).await.expect("an answer"), [true]);
     }
 
     /// Writes down what became of a delivery; the new head of its lane, if any.

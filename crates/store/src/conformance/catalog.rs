@@ -210,6 +210,38 @@ pub async fn topics_are_put_again_and_keep_their_birth(fixture: &dyn Fixture) {
     assert!(whole.removed_topics.is_empty(), "a topic that is back is not removed");
 }
 
+/// A topic is created once, however many try at the same time; a removed one can be created anew.
+pub async fn topics_are_created_once(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let create = |topic: &posthorn_domain::Topic| CatalogChange::CreateTopic(topic.clone());
+    let first = topic(setting.tenant, "a");
+    let again = posthorn_domain::Topic { description: "new".to_owned(), ..first.clone() };
+    let (one, two) =
+        tokio::join!(change(&setting, create(&first)), change(&setting, create(&again)));
+    let kept = match (one, two) {
+        (Ok(_), two) => {
+            refused(two, Refusal::AlreadyExists);
+            first.clone()
+        }
+        (one, Ok(_)) => {
+            refused(one, Refusal::AlreadyExists);
+            again.clone()
+        }
+        other => panic!("one of them is made: {other:?}"),
+    };
+    let whole = since(&setting, CatalogVersion(0)).await;
+    assert_eq!(whole.topics, [kept]);
+    refused(change(&setting, create(&again)).await, Refusal::AlreadyExists);
+    assert_eq!(since(&setting, CatalogVersion(0)).await.version, whole.version, "nothing changed");
+    let stranger = topic(TenantId::new(at(0), unique().into()), "a");
+    refused(change(&setting, create(&stranger)).await, Refusal::NotFound);
+    let removal = CatalogChange::DeleteTopic { tenant: setting.tenant, name: first.name.clone() };
+    change(&setting, removal).await.expect("delete");
+    let anew = posthorn_domain::Topic { created_at: at(77), ..again };
+    change(&setting, create(&anew)).await.expect("created anew");
+    assert_eq!(since(&setting, CatalogVersion(0)).await.topics, [anew]);
+}
+
 /// A subscription id is used once, also when it was deleted.
 pub async fn subscription_ids_are_never_used_again(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;

@@ -74,6 +74,7 @@ pub async fn late_result_for_a_forgotten_delivery_is_superseded(fixture: &dyn Fi
     forget(&setting, id, 9).await.expect("forgotten");
     let record = Record {
         fence: setting.fence(subscription),
+        tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
         step: failed(at(50)),
@@ -95,6 +96,23 @@ pub async fn forgotten_head_promotes_the_next(fixture: &dyn Fixture) {
     let moved = forget(&setting, head, 9).await.expect("forgotten");
     let ready = moved.ready.expect("the next goes on");
     assert_eq!((ready.delivery.id, ready.delivery.due_at), (next, at(9)));
+    assert_eq!(setting.ready(subscription).await, [next]);
+}
+
+/// The attempt of a forgotten head may still arrive, so the next waits until it cannot any more.
+pub async fn forgotten_attempt_under_way_holds_its_lane_until_the_lease_ends(
+    fixture: &dyn Fixture,
+) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let head = setting.publish_in(subscription, whole()).await;
+    let next = setting.publish_in(subscription, whole()).await;
+    setting.lease(head, at(500)).await;
+    let moved = forget(&setting, head, 9).await.expect("forgotten");
+    assert_eq!(moved.delivery.ended_at, Some(at(9)));
+    let ready = moved.ready.expect("the next goes on");
+    assert_eq!((ready.delivery.id, ready.delivery.due_at), (next, at(500)));
+    assert!(setting.pending(subscription, at(499)).await.is_empty());
     assert_eq!(setting.ready(subscription).await, [next]);
 }
 

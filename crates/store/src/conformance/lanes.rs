@@ -279,6 +279,7 @@ async fn finish(setting: &Setting, fence: Fence, work: &Work) -> Option<Work> {
     let id = work.delivery.id;
     let record = Record {
         fence,
+        tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
         step: delivered(),

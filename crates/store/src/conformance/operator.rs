@@ -3,7 +3,7 @@
 use posthorn_domain::{CancelReason, DeliveryId, DeliveryState};
 
 use super::Fixture;
-use super::builders::{Setting, at, dead_skip, delivered, dropped, failed};
+use super::builders::{Setting, at, dead_skip, delivered, dropped, failed, whole};
 use crate::{Error, Moved, Refusal, Result};
 
 #[track_caller]
@@ -91,14 +91,81 @@ pub async fn retry_works_on_every_ended_state(fixture: &dyn Fixture) {
     assert_eq!(setting.ready(subscription).await, [id]);
 }
 
-/// What has not ended cannot be brought back.
-pub async fn retry_of_an_unfinished_delivery_is_refused(fixture: &dyn Fixture) {
+/// What waits for its time is due at once, with a fresh budget; it stays the same delivery.
+pub async fn retry_of_a_waiting_delivery_makes_it_due_with_a_fresh_budget(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let subscription = setting.subscribe().await;
     let id = setting.publish_one(subscription).await;
+    setting.record(id, failed(at(50_000)), at(5)).await;
     let before = setting.look(id).await;
-    refused(retry(&setting, id, 9).await, Refusal::NotEnded);
+    assert!(setting.pending(subscription, at(49_999)).await.is_empty());
+    let moved = retry(&setting, id, 9).await.expect("retry");
+    let now = &moved.delivery;
+    assert_eq!((now.state, now.due_at, now.ended_at), (DeliveryState::Pending, at(9), None));
+    assert_eq!((now.attempts, now.budget_base, now.budget_began), (1, 1, at(9)));
+    assert_eq!((now.seq, now.created_at), (before.seq, before.created_at));
+    assert_eq!(setting.look(id).await, *now);
+    assert_eq!(moved.ready.expect("it is due").delivery, *now);
+    let due = setting.pending(subscription, at(9)).await;
+    assert_eq!(due.iter().map(|work| work.delivery.id).collect::<Vec<_>>(), [id], "once");
+    setting.record(id, delivered(), at(10)).await;
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(setting.look(id).await.attempts, 2);
+}
+
+/// A head stays the head, and who is parked behind it stays parked, with a fresh budget.
+pub async fn retry_of_a_waiting_delivery_keeps_its_place_in_the_lane(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let head = setting.publish_in(subscription, whole()).await;
+    let second = setting.publish_in(subscription, whole()).await;
+    let third = setting.publish_in(subscription, whole()).await;
+    setting.record(head, failed(at(500)), at(5)).await;
+    let parked = retry(&setting, third, 9).await.expect("retry");
+    assert_eq!(parked.ready, None);
+    assert!(parked.delivery.is_parked());
+    assert_eq!(parked.delivery.budget_began, at(9));
+    assert_eq!(setting.look(third).await, parked.delivery);
+    let first = retry(&setting, head, 10).await.expect("retry");
+    assert_eq!(first.ready.map(|work| work.delivery.id), Some(head));
+    assert_eq!(setting.ready(subscription).await, [head], "nobody else heads the lane");
+    for (id, next) in [(head, Some(second)), (second, Some(third)), (third, None)] {
+        let promoted = setting.record(id, delivered(), at(20)).await;
+        assert_eq!(promoted.map(|work| work.delivery.id), next);
+    }
+}
+
+/// While a lease says that an attempt is under way nothing is done; once it has run out, it may be.
+pub async fn retry_under_a_living_lease_is_refused(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let id = setting.publish_one(subscription).await;
+    setting.lease(id, at(500)).await;
+    let before = setting.look(id).await;
+    refused(retry(&setting, id, 499).await, Refusal::NotEnded);
     assert_eq!(setting.look(id).await, before);
+    let moved = retry(&setting, id, 500).await.expect("retry");
+    assert_eq!((moved.delivery.state, moved.delivery.due_at), (DeliveryState::Pending, at(500)));
+    assert_eq!(setting.ready(subscription).await, [id]);
+}
+
+/// The attempt of a cancelled head may still arrive, so the next waits until it cannot any more.
+pub async fn cancelled_attempt_under_way_holds_its_lane_until_the_lease_ends(
+    fixture: &dyn Fixture,
+) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    for (when, due) in [(9, 500), (600, 600)] {
+        let head = setting.publish_in(subscription, whole()).await;
+        let next = setting.publish_in(subscription, whole()).await;
+        setting.lease(head, at(500)).await;
+        let moved = cancel(&setting, head, when).await.expect("cancel");
+        let ready = moved.ready.expect("the next goes on");
+        assert_eq!((ready.delivery.id, ready.delivery.due_at), (next, at(due)));
+        assert_eq!(setting.look(next).await.due_at, at(due));
+        assert!(setting.pending(subscription, at(due - 1)).await.is_empty());
+        setting.record(next, delivered(), at(700)).await;
+    }
 }
 
 /// Without its subscription a delivery cannot come back, swept or not.

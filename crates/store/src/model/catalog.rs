@@ -87,6 +87,16 @@ impl Catalog {
                 self.tenants.insert(id, TenantEntry { tenant, version: next });
                 Some(id)
             }
+            CatalogChange::CreateTopic(topic) => {
+                self.known(topic.tenant)?;
+                let key = (topic.tenant, topic.name.clone());
+                if self.topics.get(&key).is_some_and(|topic| topic.value.is_some()) {
+                    return Err(Refusal::AlreadyExists);
+                }
+                let tenant = topic.tenant;
+                self.topics.insert(key, Versioned { version: next, value: Some(topic) });
+                Some(tenant)
+            }
             CatalogChange::PutTopic(mut topic) => {
                 self.known(topic.tenant)?;
                 let key = (topic.tenant, topic.name.clone());

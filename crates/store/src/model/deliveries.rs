@@ -200,12 +200,13 @@ impl State {
             return Err(Refusal::Ended);
         }
         let row = self.rows.get_mut(&id).ok_or(Refusal::NotFound)?;
+        let free_at = row.delivery.leased_until(at).unwrap_or(at);
         row.blocks = false;
         row.delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
         row.delivery.ended_at = Some(at);
         row.delivery.due_at = Timestamp::MAX;
         let delivery = row.delivery.clone();
-        let ready = self.promote(delivery.subscription, delivery.lane.as_ref(), at);
+        let ready = self.promote(delivery.subscription, delivery.lane.as_ref(), free_at);
         Ok(Moved { delivery, ready })
     }
 
@@ -220,10 +221,14 @@ impl State {
         if self.catalog.deleted_at(row.delivery.subscription).is_some() {
             return Err(Refusal::NotFound);
         }
-        if !row.delivery.state.is_terminal() {
+        if row.delivery.leased_until(at).is_some() {
             return Err(Refusal::NotEnded);
         }
-        self.revive(id, at);
+        if row.delivery.state.is_terminal() {
+            self.revive(id, at);
+        } else {
+            self.hasten(id, at);
+        }
         let delivery = self.rows.get(&id).ok_or(Refusal::NotFound)?.delivery.clone();
         let ready = if delivery.is_parked() { None } else { self.work(id) };
         Ok(Moved { delivery, ready })
@@ -237,6 +242,7 @@ impl State {
     ) -> Result<Moved, Refusal> {
         let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
         let mut delivery = self.seen(row.ok_or(Refusal::NotFound)?);
+        let free_at = delivery.leased_until(at).unwrap_or(at);
         self.rows.remove(&id);
         self.attempts.remove(&id);
         if let Some(ids) = self.by_subscription.get_mut(&delivery.subscription) {
@@ -251,7 +257,7 @@ impl State {
             delivery.due_at = Timestamp::MAX;
         }
         let ready = match self.catalog.deleted_at(delivery.subscription) {
-            None => self.promote(delivery.subscription, delivery.lane.as_ref(), at),
+            None => self.promote(delivery.subscription, delivery.lane.as_ref(), free_at),
             Some(_) => None,
         };
         Ok(Moved { delivery, ready })
@@ -270,6 +276,18 @@ impl State {
         delivery.budget_base = delivery.attempts;
         delivery.budget_began = at;
         delivery.ended_at = None;
+    }
+
+    /// Due now with a fresh budget; a parked one keeps waiting for its turn.
+    fn hasten(&mut self, id: DeliveryId, at: Timestamp) {
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        let delivery = &mut row.delivery;
+        delivery.state = DeliveryState::Pending;
+        if !delivery.is_parked() {
+            delivery.due_at = at;
+        }
+        delivery.budget_base = delivery.attempts;
+        delivery.budget_began = at;
     }
 
     pub(super) fn redrivable<'a>(

@@ -221,7 +221,8 @@ impl Operator {
 
     async fn retry(&mut self, node: &Node) {
         let at = self.dice.below(u64::MAX);
-        let found = self.cluster.world.oracle.lock().some_delivery(true, at);
+        let ended = !self.dice.chance(0.3);
+        let found = self.cluster.world.oracle.lock().some_delivery(ended, at);
         let Some((tenant, id)) = found else { return };
         let _ = self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await;
     }

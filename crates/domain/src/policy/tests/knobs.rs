@@ -143,3 +143,39 @@ fn a_profile_may_leave_values_open_and_says_which() {
     let policy = with(&json!({"request": {"headers": {"X-A": "{values.a}"}}}));
     assert_eq!(policy.check_complete().map_err(|e| e.path), Err("values.a".to_owned()));
 }
+
+#[test]
+fn keys_of_lanes_are_made_of_what_an_event_can_supply() {
+    let with = |key: &str, values: Value| {
+        let patch = json!({"order": {"scope": "key", "key": key}, "values": values});
+        profiles::default_profile().patched(&patch)
+    };
+    for good in [
+        "{event.key}",
+        "{event.attributes.user}-{tenant.id}",
+        "{event.payload.user.id|event.id}",
+        "{subscription.name|event.key}",
+        "{values.user}",
+        "{values.open}",
+        "all",
+    ] {
+        with(good, json!({"user": {"from": "{event.attributes.user}"}})).expect(good);
+    }
+    for bad in [
+        "{delivery.id}",
+        "{attempt.number}",
+        "{subscription.id}",
+        "{subscription.labels.team}",
+        "{event.attributes.}",
+        "{event.nonsense}",
+        "{response.status}",
+        "{event.key}{attempt.at|delivery.id}",
+        "{values.user}",
+        "{values.deeper}",
+    ] {
+        let values =
+            json!({"user": {"from": "x{delivery.id}"}, "deeper": {"from": "{values.user}"}});
+        let refused = with(bad, values).expect_err(bad);
+        assert_eq!(refused.path, "order.key", "{bad}");
+    }
+}

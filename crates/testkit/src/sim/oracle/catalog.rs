@@ -61,6 +61,12 @@ impl Oracle {
     pub(crate) fn changed(&mut self, now: Timestamp, change: &CatalogChange, to: CatalogVersion) {
         let tenant = match change {
             CatalogChange::CreateTenant(tenant) => Some(tenant.id),
+            CatalogChange::CreateTopic(topic) => {
+                let new = self.topics.insert((topic.tenant, topic.name.clone()));
+                let name = topic.name.clone();
+                self.expect(new, Invariant::I15, now, || format!("topic {name} was made twice"));
+                Some(topic.tenant)
+            }
             CatalogChange::PutTopic(topic) => {
                 self.topics.insert((topic.tenant, topic.name.clone()));
                 Some(topic.tenant)

@@ -24,6 +24,10 @@ impl Oracle {
         let open = !entry.delivery.state.is_terminal() || entry.blocks;
         let own = entry.delivery.tenant == tenant;
         let Ok(moved) = answer else { return };
+        let free_at = match entry.delivery.state {
+            DeliveryState::InFlight => entry.delivery.due_at.max(at),
+            _ => at,
+        };
         entry.blocks = false;
         entry.handled = true;
         entry.claimed = None;
@@ -34,7 +38,7 @@ impl Oracle {
         self.expect(open && own, Invariant::I15, now, || format!("{id} had ended when cancelled"));
         self.regroup(id);
         let ready = moved.ready.as_ref().map(|work| work.delivery.id);
-        self.promoted(now, subscription, lane.as_ref(), at, ready);
+        self.promoted(now, subscription, lane.as_ref(), free_at, ready);
     }
 
     /// An operator brought a delivery back, or was refused.
@@ -50,9 +54,31 @@ impl Oracle {
             return;
         }
         let Some(entry) = self.deliveries.get(&id) else { return };
-        let right = entry.delivery.state.is_terminal() && entry.delivery.tenant == tenant;
-        self.expect(right, Invariant::I15, now, || format!("{id} was retried before it ended"));
-        self.revive(id, at);
+        let delivery = &entry.delivery;
+        let leased = delivery.state == DeliveryState::InFlight && delivery.due_at > at;
+        let right = !leased && delivery.tenant == tenant;
+        let ended = delivery.state.is_terminal();
+        self.expect(right, Invariant::I15, now, || format!("{id} was retried under way"));
+        if ended {
+            self.revive(id, at);
+        } else {
+            self.hasten(id, at);
+        }
+    }
+
+    /// One that waits is due at once, where it stands.
+    fn hasten(&mut self, id: DeliveryId, at: Timestamp) {
+        let Some(entry) = self.deliveries.get_mut(&id) else { return };
+        entry.handled = true;
+        entry.claimed = None;
+        entry.budgets += 1;
+        entry.delivery.state = DeliveryState::Pending;
+        if !entry.delivery.is_parked() {
+            entry.delivery.due_at = at;
+            entry.ready_at = at;
+        }
+        entry.delivery.budget_base = entry.delivery.attempts;
+        entry.delivery.budget_began = at;
     }
 
     fn revive(&mut self, id: DeliveryId, at: Timestamp) {

@@ -249,9 +249,6 @@ impl Oracle {
     /// Nothing else of its lane is under way, and no more than its subscription allows.
     fn check_company(&mut self, now: Timestamp, request: &Request) {
         let open = self.open.get(&request.subscription).cloned().unwrap_or_default();
-        // A cancel by hand does not reach the memory of an owner on another node, so what was
-        // cancelled may still come once, and its successor does not wait for it.
-        let meddled = self.deliveries.get(&request.delivery).is_none_or(|e| e.handled);
         let mut company = 0;
         for index in open {
             let other = &self.requests[index];
@@ -260,9 +257,10 @@ impl Oracle {
                 continue;
             }
             company += 1;
+            // Also what was cancelled or brought back by hand, on whatever node, holds its lane while
+            // it is under way.
             let same_lane = request.lane.is_some() && other.lane == request.lane;
-            let handled = self.deliveries.get(&other.delivery).is_none_or(|e| e.handled);
-            if other.delivery == request.delivery || (same_lane && !handled && !meddled) {
+            if other.delivery == request.delivery || same_lane {
                 let what = format!(
                     "{} begins while {} is under way since {}",
                     request.delivery, other.delivery, other.started

@@ -146,6 +146,7 @@ impl Scene {
         let ended = state.is_terminal();
         let record = Record {
             fence: Fence { shard: Shard::of(subscription()), epoch: Epoch(1), node: node(1) },
+            tenant: TenantId::DEFAULT,
             delivery: delivery(n),
             expected_attempts: number - 1,
             step: Step {
