@@ -27,7 +27,7 @@ mod labels;
 pub mod limits;
 mod names;
 pub mod policy;
-mod push;
+pub mod push;
 mod rate;
 mod redrive;
 mod shard;
