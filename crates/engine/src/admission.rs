@@ -70,7 +70,7 @@ impl Default for AdmissionOptions {
             pending_quota: 10_000_000,
             pending_refresh: Duration::from_secs(5),
             key_rate: 50_000,
-            tests: 0,
+            tests: 30,
         }
     }
 }
