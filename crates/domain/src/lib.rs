@@ -27,6 +27,7 @@ mod labels;
 pub mod limits;
 mod names;
 pub mod policy;
+pub mod push;
 mod rate;
 mod redrive;
 mod shard;
@@ -53,6 +54,11 @@ pub use names::{
     TopicName,
 };
 pub use policy::Policy;
+pub use push::{
+    AgentId, ChannelId, MessageId, MessageSeq, PUSH_TOPIC_BYTES_MAX, PushEncoding,
+    PushEncodingError, PushHeaders, PushMessage, PushTopic, PushTopicError, StoredMessage,
+    UuidParseError,
+};
 pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};

@@ -6,8 +6,10 @@ mod documents;
 mod keys;
 mod notificaties;
 mod publish;
+mod push;
 mod response;
 mod signatures;
+mod sockets;
 mod texts;
 mod url;
 
@@ -25,7 +27,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 23] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -99,10 +101,34 @@ pub const TARGETS: [Target; 19] = [
         words: dialects::WORDS,
     },
     Target {
+        name: "push-sender",
+        what: "who sends a push message, in two headers",
+        run: push::sender,
+        words: push::SENDERS,
+    },
+    Target {
+        name: "push-parameters",
+        what: "an Encryption or Crypto-Key header",
+        run: push::parameters,
+        words: push::PARAMETERS,
+    },
+    Target {
+        name: "push-token",
+        what: "the name of an endpoint or of a message",
+        run: push::token,
+        words: push::TOKENS,
+    },
+    Target {
         name: "notificaties",
         what: "a body of the Notificaties API",
         run: notificaties::check,
         words: notificaties::WORDS,
+    },
+    Target {
+        name: "socket-message",
+        what: "what an agent writes on its socket",
+        run: sockets::message,
+        words: sockets::WORDS,
     },
     Target {
         name: "response",

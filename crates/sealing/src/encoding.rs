@@ -90,6 +90,13 @@ impl FromStr for SecretEncoding {
     }
 }
 
+/// Base64 as browsers and their senders write keys: either alphabet, with any
+/// padding or none.
+pub(crate) fn base64_any(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);

@@ -6,18 +6,25 @@
 //!
 //! What it must not know: storage, HTTP, clocks, and which delivery a signature is for.
 //!
-//! Start reading at [`standard_webhooks`] for what goes out, and [`vault`] for what stays.
+//! Start reading at [`standard_webhooks`] for what goes out, [`vault`] for what stays, and [`vapid`]
+//! for what senders of push messages show.
 
 pub mod api_key;
 pub mod body_hmac;
 pub mod encoding;
+pub mod endpoint_token;
 pub mod hash;
+mod hkdf;
 pub mod jwk;
 pub mod jwt;
 pub mod otp;
+pub mod p256;
 pub mod proxy_identity;
+pub mod push_headers;
 pub mod standard_webhooks;
+pub mod vapid;
 pub mod vault;
+pub mod web_push;
 
 /// Bytes nobody can guess.
 fn random<const N: usize>() -> [u8; N] {

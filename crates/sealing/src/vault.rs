@@ -109,6 +109,11 @@ impl VaultKey {
         crate::encoding::hex(&self.id())
     }
 
+    /// The bytes, to derive keys for other purposes from.
+    pub(crate) fn expose(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
     fn id(&self) -> [u8; KEY_ID_BYTES] {
         let hash = digest(&SHA256, &*self.0);
         std::array::from_fn(|index| hash.as_ref()[index])

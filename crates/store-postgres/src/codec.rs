@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
-    Attempt, CancelReason, CertificateId, DeadReason, Delivery, DeliveryId, DeliveryState, Event,
-    EventId, EventType, FailureCode, KeyId, Lane, LaneKey, NodeId, RedriveId, Span, SubscriptionId,
-    TenantId, Timestamp, TopicName,
+    AgentId, Attempt, CancelReason, CertificateId, ChannelId, DeadReason, Delivery, DeliveryId,
+    DeliveryState, Event, EventId, EventType, FailureCode, KeyId, Lane, LaneKey, MessageId, NodeId,
+    RedriveId, Span, SubscriptionId, TenantId, Timestamp, TopicName,
 };
 use posthorn_store::StateKind;
 use serde::Serialize;
@@ -84,7 +84,19 @@ macro_rules! uid {
     };
 }
 
-uid!(CertificateId, DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId);
+uid!(
+    AgentId,
+    CertificateId,
+    ChannelId,
+    DeliveryId,
+    EventId,
+    KeyId,
+    MessageId,
+    NodeId,
+    RedriveId,
+    SubscriptionId,
+    TenantId
+);
 
 /// The largest id, for lists without a beginning.
 pub(crate) const LAST_UID: Uid = Uid([0xff; 16]);

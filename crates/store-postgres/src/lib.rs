@@ -2,7 +2,8 @@
 //!
 //! # What it is for
 //! [`PostgresStore`] implements [`Store`] so that any number of nodes can work on one database at
-//! the same time: events fan out exactly, lanes keep their order, and a shard has one owner.
+//! the same time: events fan out exactly, lanes keep their order, and a shard has one owner. It
+//! implements [`PushStore`](posthorn_store::PushStore) as well, on tables of its own (`push`).
 //!
 //! # Theory of operation
 //! * **Batches.** A batch is one transaction and, on the hot path, one round trip: `intake` and
@@ -40,6 +41,7 @@ mod options;
 mod partition;
 mod profiles;
 mod prune;
+mod push;
 mod query;
 mod record;
 mod redrive;

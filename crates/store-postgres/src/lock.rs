@@ -9,6 +9,8 @@
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
 //! touches a row. The locks are slots, not names, so that their number is bounded; two names in one
 //! slot wait for each other now and then, for the length of a commit.
+//!
+//! Web Push has nothing to do with these: there the row of an agent is its lock (see `push`).
 
 use posthorn_domain::{Lane, SubscriptionId, TenantId};
 

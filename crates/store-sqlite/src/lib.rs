@@ -1,7 +1,8 @@
 //! The embedded store: one SQLite file, one writer, no server.
 //!
 //! # What it is for
-//! [`SqliteStore`] implements [`posthorn_store::Store`] in a data directory that one process owns.
+//! [`SqliteStore`] implements [`posthorn_store::Store`] and [`posthorn_store::PushStore`] in a data
+//! directory that one process owns.
 //! It is the default store, and fast enough that it is not the limit of a small machine.
 //!
 //! # Theory of operation
@@ -35,6 +36,7 @@ mod leases;
 mod metrics;
 mod migrate;
 mod open;
+mod push;
 mod read;
 mod readers;
 mod shared;

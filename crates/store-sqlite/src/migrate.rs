@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_admission.sql"),
     include_str!("migrations/0003_certificate.sql"),
     include_str!("migrations/0004_names.sql"),
+    include_str!("migrations/0005_push.sql"),
 ];
 
 /// Brings the database to the newest version.

@@ -288,4 +288,4 @@ pub(crate) const REDRIVABLE: &str =
     concat!("select d.seq, s.id", redrivable!(), " order by d.seq limit ?7");
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -148,7 +148,7 @@ impl SqliteStore {
     }
 
     /// Has the writer run an operation and commit it.
-    async fn write<T, F>(&self, weight: Weight, operation: F) -> Result<T>
+    pub(crate) async fn write<T, F>(&self, weight: Weight, operation: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Writer) -> Result<T, Failure> + Send + 'static,
@@ -163,7 +163,7 @@ impl SqliteStore {
     }
 
     /// Has a reader answer a question on one snapshot.
-    async fn read<T, F>(&self, question: F) -> Result<T>
+    pub(crate) async fn read<T, F>(&self, question: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,

@@ -1,9 +1,10 @@
 //! The storage contract: what the engine may ask of a store, in the words of the domain.
 //!
 //! # What it is for
-//! [`Store`] is the whole contract. Its behaviour is defined by the doc comments and by
-//! [`conformance`], one suite that every implementation runs: the in-memory [`model`], SQLite and
-//! PostgreSQL. An implementation that passes is a store; how it does it is its own affair.
+//! [`Store`] is the whole contract of the delivery engine; Web Push has one of its own, [`PushStore`].
+//! Their behaviour is defined by the doc comments and by [`conformance`], one suite for each that every
+//! implementation runs: the in-memory [`model`], SQLite and PostgreSQL. An implementation that passes
+//! is a store; how it does it is its own affair.
 //!
 //! # Theory of operation
 //! * **Durable means durable.** A write that returned `Ok` survives `kill -9` and power loss.
@@ -30,6 +31,7 @@ mod lease;
 pub mod model;
 #[cfg(feature = "plant")]
 pub mod plant;
+pub mod push;
 mod query;
 mod work;
 
@@ -45,6 +47,7 @@ pub use catalog::{CatalogChange, CatalogDelta, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+pub use push::PushStore;
 pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, StateKind};
 pub use work::{
     Advanced, Claim, DueSubscription, Moved, PendingAsk, Record, Recorded, Swept, Work,

@@ -7,6 +7,7 @@
 mod catalog;
 mod deliveries;
 mod leases;
+mod push;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct ModelStore {
 
 struct Shared {
     state: Mutex<State>,
+    push: Mutex<push::State>,
     clock: Arc<dyn Clock>,
     listeners: Mutex<Vec<Arc<Inbox>>>,
 }
@@ -80,6 +82,7 @@ impl ModelStore {
         let inbox = Arc::new(Inbox::default());
         let shared = Shared {
             state: Mutex::new(State::default()),
+            push: Mutex::default(),
             clock,
             listeners: Mutex::new(vec![Arc::clone(&inbox)]),
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every room with the rooms it may know. Anything else is an arrow that points up.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("domain", &[]),
     ("sealing", &["domain"]),
     ("store", &["domain"]),
@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("listener", &["sealing", "domain"]),
     ("api", &["listener", "engine", "store", "sealing", "domain"]),
     ("dialects", &["listener", "engine", "store", "sealing", "domain"]),
+    ("push", &["listener", "engine", "store", "sealing", "domain"]),
     (
         "notifier",
         &["engine", "store", "store-sqlite", "store-postgres", "egress", "sealing", "domain"],
@@ -26,6 +27,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "api",
             "dialects",
             "notifier",
+            "push",
             "listener",
             "engine",
             "store",
@@ -43,7 +45,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("testkit", &["engine", "store", "egress", "sealing", "domain"]),
     ("testpg", &[]),
     ("crash", &["testpg"]),
-    ("fuzz", &["domain", "sealing", "egress", "api", "dialects", "notifier"]),
+    ("fuzz", &["domain", "sealing", "egress", "api", "dialects", "notifier", "push"]),
 ];
 
 fn root() -> PathBuf {

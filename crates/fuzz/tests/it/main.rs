@@ -55,7 +55,11 @@ targets! {
     filters_and_policies_hold "documents";
     published_events_hold "publish";
     callback_targets_hold "callback-target";
+    senders_of_push_messages_hold "push-sender";
+    parameters_of_push_messages_hold "push-parameters";
+    names_of_endpoints_and_messages_hold "push-token";
     notifications_and_subscriptions_hold "notificaties";
+    socket_messages_hold "socket-message";
     answers_hold "response";
 }
 

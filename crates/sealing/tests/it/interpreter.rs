@@ -103,7 +103,8 @@ impl Language {
                 run(Command::new("python3")
                     .args(["-m", "pip", "install"])
                     .args(quiet)
-                    .args(["--only-binary", ":all:", "--target"])
+                    // One package is there as a source only; it is plain Python.
+                    .args(["--only-binary", ":all:", "--no-binary", "http_ece", "--target"])
                     .args([place.as_os_str(), OsStr::new("-r"), list.as_os_str()]));
             }
             Self::JavaScript => {

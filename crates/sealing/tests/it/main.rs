@@ -5,3 +5,4 @@
 mod interpreter;
 mod other_languages;
 mod payloads;
+mod web_push;

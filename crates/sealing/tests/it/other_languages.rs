@@ -21,12 +21,12 @@ const CASES: usize = 240;
 
 /// The libraries look at the clock themselves.
 #[expect(clippy::disallowed_methods, reason = "the other side of the test uses the system's clock")]
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
 }
 
-fn text<'a>(answer: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(answer: &'a Value, name: &str) -> &'a str {
     answer[name].as_str().unwrap_or_else(|| panic!("no {name} in {answer}"))
 }
 

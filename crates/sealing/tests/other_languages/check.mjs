@@ -10,6 +10,7 @@ import readline from "node:readline";
 
 const require = createRequire(path.join(process.argv[2], "package.json"));
 const { Webhook, WebhookVerificationError } = require("standardwebhooks");
+const webPush = require("web-push");
 
 const unpack = (text) => Buffer.from(text, "base64");
 
@@ -64,7 +65,23 @@ function hmac(q) {
   return { hex: tag.digest("hex") };
 }
 
-const operations = { standard_webhooks: standardWebhooks, ed25519, hmac };
+// What the library would send, with its own keys for the encryption and ours for the sender.
+function push(q) {
+  const details = webPush.generateRequestDetails(
+    { endpoint: q.endpoint, keys: { p256dh: q.p256dh, auth: q.auth } },
+    unpack(q.text),
+    {
+      vapidDetails: { subject: q.subject, publicKey: q.sender_public, privateKey: q.sender },
+      TTL: q.ttl,
+      topic: q.topic,
+      contentEncoding: q.encoding,
+    },
+  );
+  const headers = Object.entries(details.headers).map(([k, v]) => [k.toLowerCase(), String(v)]);
+  return { headers: Object.fromEntries(headers), body: details.body.toString("base64") };
+}
+
+const operations = { standard_webhooks: standardWebhooks, ed25519, hmac, push };
 
 const lines = readline.createInterface({ input: process.stdin, crlfDelay: Infinity });
 for await (const line of lines) {

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use posthorn_store::Store;
 use posthorn_store::conformance::Fixture;
+use posthorn_store::conformance::push::PushFixture;
+use posthorn_store::{PushStore, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
 use posthorn_testpg::shared;
 use tokio::sync::OnceCell;
@@ -48,21 +49,21 @@ pub(crate) struct Databases {
     stores: Mutex<Vec<(usize, String)>>,
 }
 
-fn address(store: &Arc<dyn Store>) -> usize {
+fn address<S: ?Sized>(store: &Arc<S>) -> usize {
     Arc::as_ptr(store).cast::<()>() as usize
 }
 
 impl Databases {
     /// Where a store has its data.
-    pub(crate) fn url_of(&self, store: &Arc<dyn Store>) -> String {
+    pub(crate) fn url_of<S: ?Sized>(&self, store: &Arc<S>) -> String {
         let wanted = address(store);
         let stores = self.stores.lock().expect("not poisoned");
         let found = stores.iter().rev().find(|(at, _)| *at == wanted);
         found.expect("a store of this fixture").1.clone()
     }
 
-    async fn open(&self, url: String) -> Arc<dyn Store> {
-        let store: Arc<dyn Store> = Arc::new(connect(&url).await);
+    async fn open(&self, url: String) -> Arc<PostgresStore> {
+        let store = Arc::new(connect(&url).await);
         self.stores.lock().expect("not poisoned").push((address(&store), url));
         store
     }
@@ -75,6 +76,23 @@ impl Fixture for Databases {
     }
 
     async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let url = self.url_of(&store);
+        drop(store);
+        self.open(url).await
+    }
+}
+
+#[async_trait]
+impl PushFixture for Databases {
+    async fn push_store(&self) -> Arc<dyn PushStore> {
+        self.open(database().await).await
+    }
+
+    async fn peer(&self, store: &Arc<dyn PushStore>) -> Arc<dyn PushStore> {
+        self.open(self.url_of(store)).await
+    }
+
+    async fn reopen_push(&self, store: Arc<dyn PushStore>) -> Arc<dyn PushStore> {
         let url = self.url_of(&store);
         drop(store);
         self.open(url).await

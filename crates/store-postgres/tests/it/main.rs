@@ -12,4 +12,5 @@ mod conformance {
     use super::fixture::Databases;
 
     posthorn_store::conformance_suite!(Databases::default());
+    posthorn_store::push_conformance_suite!(Databases::default());
 }

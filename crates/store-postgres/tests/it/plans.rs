@@ -6,7 +6,16 @@ use tokio_postgres::Client;
 use crate::fixture::{database, options, raw};
 
 /// Tables that grow; reading one from end to end is never right, except to count.
-const LARGE: [&str; 5] = ["event", "delivery_live", "delivery_done", "attempt", "idempotency"];
+const LARGE: [&str; 8] = [
+    "event",
+    "delivery_live",
+    "delivery_done",
+    "attempt",
+    "idempotency",
+    "push_agent",
+    "push_channel",
+    "push_message",
+];
 /// Statements that may: they count; or they are maintenance of days that no longer grow, so that
 /// what the server believes of them is true.
 const MAY_SCAN: [&str; 4] = ["count_events", "count_deliveries", "pending_by_tenant", "prune_bite"];
@@ -100,6 +109,16 @@ const BACKLOG: &str = "
     from generate_series(1, 4000) as n,
         (select gen_random_uuid() as id from generate_series(1, 50)) as s;
     analyze delivery_live;
+    insert into push_agent (id, node, connected_at, created_at, seen_at)
+    select gen_random_uuid(), null, n, n, n from generate_series(1, 4000) as n;
+    insert into push_channel (agent, id, created_at)
+    select a.id, gen_random_uuid(), 0 from push_agent a, generate_series(1, 5);
+    insert into push_message (agent, seq, channel, id, received_at, ttl, expires_at, body)
+    select
+        c.agent, nextval('push_seq'), c.id, gen_random_uuid(), 0, 60,
+        60000 + (random() * 1000000)::int8, 'x'
+    from push_channel c;
+    analyze push_agent, push_channel, push_message;
 ";
 
 #[tokio::test]

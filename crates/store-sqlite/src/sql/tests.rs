@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::*;
 
-fn database() -> Connection {
+pub(crate) fn database() -> Connection {
     let mut conn = Connection::open_in_memory().expect("a database");
     crate::migrate::migrate(&mut conn).expect("the schema");
     conn
@@ -22,7 +22,7 @@ fn plan(conn: &Connection, sql: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(conn: &Connection, sql: &str, wanted: &[&str]) {
+pub(crate) fn check(conn: &Connection, sql: &str, wanted: &[&str]) {
     let plan = plan(conn, sql);
     for part in wanted {
         assert!(plan.iter().any(|line| line.contains(part)), "{part} in {plan:#?}\nof {sql}");

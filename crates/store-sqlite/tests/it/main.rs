@@ -2,5 +2,6 @@
 
 mod backup;
 mod kill;
+mod kill_push;
 mod opening;
 mod suite;

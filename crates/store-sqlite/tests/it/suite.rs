@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthorn_store::Store;
 use posthorn_store::conformance::Fixture;
+use posthorn_store::conformance::push::PushFixture;
+use posthorn_store::{PushStore, Store};
 use posthorn_store_sqlite::{Options, SqliteStore};
 
 struct Sqlite(tempfile::TempDir);
@@ -14,7 +15,7 @@ impl Sqlite {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    fn open(&self) -> Arc<dyn Store> {
+    fn open(&self) -> Arc<SqliteStore> {
         Arc::new(SqliteStore::open(&Options::new(self.0.path())).expect("the store opens"))
     }
 }
@@ -33,4 +34,22 @@ impl Fixture for Sqlite {
     }
 }
 
+#[async_trait]
+impl PushFixture for Sqlite {
+    async fn push_store(&self) -> Arc<dyn PushStore> {
+        self.open()
+    }
+
+    async fn peer(&self, store: &Arc<dyn PushStore>) -> Arc<dyn PushStore> {
+        Arc::clone(store)
+    }
+
+    async fn reopen_push(&self, store: Arc<dyn PushStore>) -> Arc<dyn PushStore> {
+        assert_eq!(Arc::strong_count(&store), 1, "nobody else uses it");
+        drop(store);
+        self.open()
+    }
+}
+
 posthorn_store::conformance_suite!(Sqlite::new());
+posthorn_store::push_conformance_suite!(Sqlite::new());

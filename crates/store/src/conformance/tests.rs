@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use posthorn_domain::{Clock, Timestamp};
 
 use super::Fixture;
-use crate::Store;
+use super::push::PushFixture;
 use crate::model::ModelStore;
+use crate::{PushStore, Store};
 
 struct Model;
 
@@ -32,4 +33,20 @@ impl Fixture for Model {
     }
 }
 
+#[async_trait]
+impl PushFixture for Model {
+    async fn push_store(&self) -> Arc<dyn PushStore> {
+        Arc::new(ModelStore::new(Arc::new(Elapsed(Instant::now()))))
+    }
+
+    async fn peer(&self, store: &Arc<dyn PushStore>) -> Arc<dyn PushStore> {
+        Arc::clone(store)
+    }
+
+    async fn reopen_push(&self, store: Arc<dyn PushStore>) -> Arc<dyn PushStore> {
+        store
+    }
+}
+
 crate::conformance_suite!(Model);
+crate::push_conformance_suite!(Model);

@@ -1,0 +1,192 @@
+//! The checks of a post, in their order.
+
+use bytes::Bytes;
+use posthorn_domain::{AgentId, ChannelId, MessageId, PushMessage, Timestamp};
+use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
+use posthorn_sealing::push_headers::{self, Given};
+use posthorn_sealing::vapid::{self, Vapid};
+
+use super::Refusal;
+
+/// The largest body that is taken if nobody says otherwise.
+pub const BODY_BYTES_MAX: usize = 5_630;
+/// The longest TTL in seconds, if nobody says otherwise: 30 days.
+pub const TTL_MAX: u32 = 2_592_000;
+
+/// How much a sender may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body in bytes. Below 4096 it would break RFC 8030.
+    pub body_bytes_max: usize,
+    /// The longest TTL in seconds; what is longer is cut down, and the sender told so.
+    pub ttl_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body_bytes_max: BODY_BYTES_MAX, ttl_max: TTL_MAX }
+    }
+}
+
+/// The headers of a post that matter. One that is there several times is given once, joined by
+/// commas.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Headers<'a> {
+    /// `Authorization`.
+    pub authorization: Option<&'a str>,
+    /// `Crypto-Key`.
+    pub crypto_key: Option<&'a str>,
+    /// `Encryption`.
+    pub encryption: Option<&'a str>,
+    /// `Encryption-Key`.
+    pub encryption_key: Option<&'a str>,
+    /// `Content-Encoding`.
+    pub content_encoding: Option<&'a str>,
+    /// `TTL`.
+    pub ttl: Option<&'a str>,
+    /// `Topic`.
+    pub topic: Option<&'a str>,
+    /// `Urgency`.
+    pub urgency: Option<&'a str>,
+}
+
+/// What was found of whom an endpoint stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// The agent is there and has the channel.
+    Registered,
+    /// The agent is there and has no such channel.
+    NoChannel,
+    /// There is no such agent.
+    NoAgent,
+}
+
+/// An endpoint of ours; nothing is known of who posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened(Endpoint);
+
+/// An endpoint, and a sender that may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorized {
+    endpoint: Endpoint,
+    sender: Option<Vapid>,
+}
+
+/// An agent and a channel that exist, and a sender that may write to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addressed(Authorized);
+
+impl Opened {
+    /// Opens the URL: what stands between `/wpush/` and the token, if anything, and the token.
+    pub fn open(
+        tokens: &EndpointTokens,
+        version: Option<&str>,
+        token: &str,
+    ) -> Result<Self, Refusal> {
+        let version = match version {
+            None | Some("v1") => Version::V1,
+            Some("v2") => Version::V2,
+            Some(_) => return Err(Refusal::not_found()),
+        };
+        tokens.open_endpoint(version, token).map(Self).map_err(|_| Refusal::not_found())
+    }
+
+    /// Looks who posts. Whoever shows a token must show a good one, also where none is needed.
+    /// `origin` is that of the endpoints, without a slash at its end.
+    pub fn sender(
+        self,
+        headers: &Headers<'_>,
+        origin: &str,
+        now: Timestamp,
+    ) -> Result<Authorized, Refusal> {
+        let sender = headers
+            .authorization
+            .map(|header| vapid::verify(header, headers.crypto_key, origin, now.as_seconds()))
+            .transpose()?;
+        if let Some(made_for) = &self.0.key {
+            vapid::check_key(sender.as_ref(), made_for)?;
+        }
+        Ok(Authorized { endpoint: self.0, sender })
+    }
+}
+
+impl Authorized {
+    /// Whom to look up.
+    pub const fn agent(&self) -> AgentId {
+        self.endpoint.agent
+    }
+
+    /// Which of its channels.
+    pub const fn channel(&self) -> ChannelId {
+        self.endpoint.channel
+    }
+
+    /// Who posts, if it was said.
+    pub const fn vapid(&self) -> Option<&Vapid> {
+        self.sender.as_ref()
+    }
+
+    /// Goes on if agent and channel exist.
+    pub fn recipient(self, found: Recipient) -> Result<Addressed, Refusal> {
+        match found {
+            Recipient::Registered => Ok(Addressed(self)),
+            Recipient::NoChannel | Recipient::NoAgent => Err(Refusal::gone()),
+        }
+    }
+}
+
+impl Addressed {
+    /// The last checks: the message itself. `id` is a fresh one.
+    pub fn message(
+        self,
+        headers: &Headers<'_>,
+        body: Bytes,
+        id: MessageId,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Result<PushMessage, Refusal> {
+        self.body_size(body.len() as u64, limits)?;
+        let ttl = push_headers::ttl(headers.ttl)?;
+        let body = Some(body).filter(|body| !body.is_empty());
+        // A message without a body is only a knock; nobody looks at how it was encrypted.
+        let encryption = match body {
+            None => None,
+            Some(_) => Some(push_headers::encryption(Given {
+                content_encoding: headers.content_encoding,
+                encryption: headers.encryption,
+                crypto_key: headers.crypto_key,
+                encryption_key: headers.encryption_key,
+            })?),
+        };
+        let ttl = ttl.within(limits.ttl_max)?;
+        let topic = push_headers::topic(headers.topic)?;
+        check_urgency(headers.urgency)?;
+        Ok(PushMessage {
+            agent: self.0.endpoint.agent,
+            channel: self.0.endpoint.channel,
+            id,
+            topic,
+            ttl,
+            received_at: now,
+            headers: encryption,
+            body,
+        })
+    }
+
+    /// Whether a body of this size is taken, for whoever knows the size before the body.
+    pub fn body_size(&self, bytes: u64, limits: &Limits) -> Result<(), Refusal> {
+        if bytes > limits.body_bytes_max as u64 {
+            return Err(Refusal::too_large(bytes, limits.body_bytes_max));
+        }
+        Ok(())
+    }
+}
+
+/// RFC 8030 has four urgencies. Nothing is done with them; but a sender that writes something else
+/// means something that nobody will do.
+fn check_urgency(header: Option<&str>) -> Result<(), Refusal> {
+    match header.map(|text| text.trim_matches([' ', '\t'])) {
+        None | Some("very-low" | "low" | "normal" | "high") => Ok(()),
+        Some(_) => Err(Refusal::urgency()),
+    }
+}

@@ -1,0 +1,9 @@
+-- The caller holds the agents. Plan: one probe of push_message_pkey for each item.
+delete from push_message where ctid = any(array(
+    select m.ctid
+    from unnest($1::uuid[], $2::int8[]) as i(agent, seq)
+    cross join lateral (
+        select p.ctid from push_message p where p.agent = i.agent and p.seq = i.seq limit 1
+    ) as m
+))
+returning agent, seq

@@ -1,0 +1,125 @@
+//! Questions about agents and their messages.
+
+use posthorn_domain::{
+    AgentId, ChannelId, MessageId, MessageSeq, PushHeaders, PushMessage, StoredMessage, Timestamp,
+};
+use posthorn_store::push::{Agent, Channel, MessagesAsk, Route, RouteAsk, Router};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::sql;
+use crate::codec::{Columns, int};
+use crate::error::{Corrupt, Failure};
+
+/// An agent's number and router record, from the columns of [`sql::AGENT`].
+fn router(row: &Row<'_>) -> Result<(i64, Router), Corrupt> {
+    let columns = Columns::of(row, "push_agent", 0);
+    let router = Router {
+        node: columns.maybe_text(1)?.map(str::to_owned),
+        connected_at: columns.time(2)?,
+        created_at: columns.time(3)?,
+        seen_at: columns.time(4)?,
+    };
+    Ok((columns.int(0)?, router))
+}
+
+fn channel(row: &Row<'_>) -> Result<Channel, Corrupt> {
+    let columns = Columns::of(row, "push_channel", 0);
+    let id = ChannelId::from_bytes(columns.array(0)?);
+    Ok(Channel { id, key: columns.maybe_array(1)? })
+}
+
+/// An agent's number and router record.
+pub(super) fn find(conn: &Connection, agent: AgentId) -> Result<Option<(i64, Router)>, Failure> {
+    let mut statement = conn.prepare_cached(sql::AGENT)?;
+    let found = statement.query_row([agent.as_bytes()], |row| Ok(router(row))).optional()?;
+    Ok(found.transpose()?)
+}
+
+/// The channels of an agent, by id.
+pub(super) fn channels(conn: &Connection, no: i64) -> Result<Vec<Channel>, Failure> {
+    let mut statement = conn.prepare_cached(sql::CHANNELS)?;
+    let mut rows = statement.query([no])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(channel(row)?);
+    }
+    Ok(found)
+}
+
+pub(super) fn routes(conn: &Connection, asks: &[RouteAsk]) -> Result<Vec<Option<Route>>, Failure> {
+    let route = |ask: &RouteAsk| -> Result<Option<Route>, Failure> {
+        let Some((no, router)) = find(conn, ask.agent)? else { return Ok(None) };
+        let mut statement = conn.prepare_cached(sql::CHANNEL)?;
+        let found = statement
+            .query_row(params![no, ask.channel.as_bytes()], |row| Ok(channel(row)))
+            .optional()?;
+        Ok(Some(Route { router, channel: found.transpose()? }))
+    };
+    asks.iter().map(route).collect()
+}
+
+pub(super) fn agents(conn: &Connection, asks: &[AgentId]) -> Result<Vec<Option<Agent>>, Failure> {
+    let agent = |id: &AgentId| -> Result<Option<Agent>, Failure> {
+        let Some((no, router)) = find(conn, *id)? else { return Ok(None) };
+        Ok(Some(Agent { id: *id, router, channels: channels(conn, no)? }))
+    };
+    asks.iter().map(agent).collect()
+}
+
+pub(super) fn messages(
+    conn: &Connection,
+    asks: &[MessagesAsk],
+) -> Result<Vec<Vec<StoredMessage>>, Failure> {
+    let mut statement = conn.prepare_cached(sql::MESSAGES)?;
+    let mut answer = |ask: &MessagesAsk| -> Result<Vec<StoredMessage>, Failure> {
+        let limit = i64::try_from(ask.limit).unwrap_or(i64::MAX);
+        let now = ask.now.as_millis();
+        let mut rows =
+            statement.query(params![ask.agent.as_bytes(), int(ask.after.0), now, limit])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(stored(ask.agent, row)?);
+        }
+        Ok(found)
+    };
+    asks.iter().map(&mut answer).collect()
+}
+
+/// Decodes the columns of [`sql::MESSAGES`].
+fn stored(agent: AgentId, row: &Row<'_>) -> Result<StoredMessage, Corrupt> {
+    let columns = Columns::of(row, "push_message", 0);
+    let topic = columns.maybe_text(3)?.map(|text| text.parse().map_err(|e| columns.corrupt(e)));
+    let headers = match columns.maybe_text(6)? {
+        None => None,
+        Some(encoding) => Some(PushHeaders {
+            encoding: encoding.parse().map_err(|error| columns.corrupt(error))?,
+            encryption: columns.maybe_text(7)?.map(Into::into),
+            crypto_key: columns.maybe_text(8)?.map(Into::into),
+        }),
+    };
+    let message = PushMessage {
+        agent,
+        channel: ChannelId::from_bytes(columns.array(1)?),
+        id: MessageId::from_bytes(columns.array(2)?),
+        topic: topic.transpose()?,
+        received_at: columns.time(4)?,
+        ttl: columns.number(5)?,
+        headers,
+        body: columns.maybe_bytes(9)?,
+    };
+    Ok(StoredMessage { seq: MessageSeq(columns.number(0)?), message })
+}
+
+pub(super) fn count(
+    conn: &Connection,
+    agents: &[AgentId],
+    now: Timestamp,
+) -> Result<Vec<u64>, Failure> {
+    let mut statement = conn.prepare_cached(sql::COUNT)?;
+    let mut count = |agent: &AgentId| -> Result<u64, Failure> {
+        let values = params![agent.as_bytes(), now.as_millis()];
+        let number: i64 = statement.query_row(values, |row| row.get(0))?;
+        Ok(number.unsigned_abs())
+    };
+    agents.iter().map(&mut count).collect()
+}

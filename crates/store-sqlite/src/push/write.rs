@@ -1,0 +1,196 @@
+//! What the writer does for Web Push: each function is one command, inside a transaction that others
+//! share. Items of a batch are taken one after the other, which is what the contract asks for.
+
+use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage, Timestamp};
+use posthorn_store::push::{
+    Agent, Bite, ClearNode, Connect, Connected, Kept, Register, Registered, Trim,
+};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{read, sql};
+use crate::codec::int;
+use crate::error::Failure;
+
+pub(super) fn connect(conn: &Connection, batch: &[Connect]) -> Result<Vec<Connected>, Failure> {
+    let mut update = conn.prepare_cached(sql::CONNECT)?;
+    let mut one = |item: &Connect| -> Result<Connected, Failure> {
+        let Some((no, mut router)) = read::find(conn, item.agent)? else {
+            return Ok(Connected::Unknown);
+        };
+        let free = router.node.as_ref().is_none_or(|node| *node == item.node);
+        if router.connected_at > item.at || (router.connected_at == item.at && !free) {
+            return Ok(Connected::Superseded { router });
+        }
+        let (at, seen) = (item.at.as_millis(), item.seen.as_millis());
+        update.execute(params![no, item.node, at, seen])?;
+        let before = router.node.replace(item.node.clone());
+        router.connected_at = item.at;
+        router.seen_at = router.seen_at.max(item.seen);
+        let channels = read::channels(conn, no)?;
+        Ok(Connected::Here { agent: Agent { id: item.agent, router, channels }, before })
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn clear(conn: &Connection, batch: &[ClearNode]) -> Result<Vec<bool>, Failure> {
+    let mut update = conn.prepare_cached(sql::CLEAR)?;
+    let mut one = |item: &ClearNode| -> Result<bool, Failure> {
+        let connected_at = item.connected_at.as_millis();
+        Ok(update.execute(params![item.agent.as_bytes(), item.node, connected_at])? > 0)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn drop_all(conn: &Connection, agents: &[AgentId]) -> Result<Vec<bool>, Failure> {
+    let one = |agent: &AgentId| -> Result<bool, Failure> {
+        let Some((no, _)) = read::find(conn, *agent)? else { return Ok(false) };
+        drop_one(conn, no)?;
+        Ok(true)
+    };
+    agents.iter().map(one).collect()
+}
+
+/// An agent with all it has: its number may be given to another one afterwards.
+fn drop_one(conn: &Connection, no: i64) -> Result<(), Failure> {
+    for statement in [sql::DROP_MESSAGES, sql::DROP_CHANNELS, sql::DROP_AGENT] {
+        conn.prepare_cached(statement)?.execute([no])?;
+    }
+    Ok(())
+}
+
+pub(super) fn register(conn: &Connection, batch: &[Register]) -> Result<Vec<Registered>, Failure> {
+    let mut birth = conn.prepare_cached(sql::BIRTH)?;
+    let mut rekey = conn.prepare_cached(sql::REKEY)?;
+    let mut insert = conn.prepare_cached(sql::REGISTER)?;
+    let mut one = |item: &Register| -> Result<Registered, Failure> {
+        if let Some(born) = &item.birth {
+            let connected_at = born.connected_at.as_millis();
+            let at = item.at.as_millis();
+            birth.execute(params![item.agent.as_bytes(), born.node, connected_at, at])?;
+        }
+        let Some(no) = number(conn, item.agent)? else { return Ok(Registered::AgentGone) };
+        let (channel, key) = (item.channel.as_bytes(), item.key.as_ref().map(<[u8; 32]>::as_slice));
+        if rekey.execute(params![no, channel, key])? > 0 {
+            return Ok(Registered::Again);
+        }
+        insert.execute(params![no, channel, key, item.at.as_millis()])?;
+        Ok(Registered::New)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+fn number(conn: &Connection, agent: AgentId) -> Result<Option<i64>, Failure> {
+    let mut statement = conn.prepare_cached(sql::AGENT_NO)?;
+    Ok(statement.query_row([agent.as_bytes()], |row| row.get(0)).optional()?)
+}
+
+pub(super) fn unregister(
+    conn: &Connection,
+    batch: &[(AgentId, ChannelId)],
+) -> Result<Vec<bool>, Failure> {
+    let mut delete = conn.prepare_cached(sql::UNREGISTER)?;
+    let mut one = |(agent, channel): &(AgentId, ChannelId)| -> Result<bool, Failure> {
+        Ok(delete.execute(params![agent.as_bytes(), channel.as_bytes()])? > 0)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn keep(conn: &Connection, batch: &[PushMessage]) -> Result<Vec<Kept>, Failure> {
+    batch.iter().map(|message| keep_one(conn, message)).collect()
+}
+
+fn keep_one(conn: &Connection, message: &PushMessage) -> Result<Kept, Failure> {
+    let Some(no) = number(conn, message.agent)? else { return Ok(Kept::AgentGone) };
+    let (channel, id) = (message.channel.as_bytes(), message.id.as_bytes());
+    if !conn.prepare_cached(sql::CHANNEL)?.exists(params![no, channel])? {
+        return Ok(Kept::ChannelGone);
+    }
+    let mut repeat = conn.prepare_cached(sql::REPEAT)?;
+    let repeat: Option<i64> = repeat.query_row(params![no, id], |row| row.get(0)).optional()?;
+    if let Some(seq) = repeat {
+        return Ok(Kept::Again(MessageSeq(seq.unsigned_abs())));
+    }
+    let topic = message.topic.as_ref().map(|topic| topic.as_str());
+    if topic.is_some() {
+        let mut twin = conn.prepare_cached(sql::TWIN)?;
+        let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let twin = twin.query_row(params![no, channel, topic], columns).optional()?;
+        if let Some((seq, received_at)) = twin {
+            if received_at > message.received_at.as_millis() {
+                return Ok(Kept::Outdated);
+            }
+            conn.prepare_cached(sql::REMOVE)?.execute([seq])?;
+        }
+    }
+    let headers = message.headers.as_ref();
+    let seq = conn.prepare_cached(sql::KEEP)?.insert(params![
+        no,
+        channel,
+        id,
+        topic,
+        message.received_at.as_millis(),
+        message.ttl,
+        message.expires_at().as_millis(),
+        headers.map(|headers| headers.encoding.as_str()),
+        headers.and_then(|headers| headers.encryption.as_deref()),
+        headers.and_then(|headers| headers.crypto_key.as_deref()),
+        message.body.as_deref(),
+    ])?;
+    Ok(Kept::Stored(MessageSeq(seq.unsigned_abs())))
+}
+
+pub(super) fn ack(
+    conn: &Connection,
+    batch: &[(AgentId, MessageSeq)],
+) -> Result<Vec<bool>, Failure> {
+    let mut delete = conn.prepare_cached(sql::ACK)?;
+    let mut one = |(agent, seq): &(AgentId, MessageSeq)| -> Result<bool, Failure> {
+        Ok(delete.execute(params![agent.as_bytes(), int(seq.0)])? > 0)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn delete(
+    conn: &Connection,
+    batch: &[(AgentId, MessageId)],
+) -> Result<Vec<bool>, Failure> {
+    let mut delete = conn.prepare_cached(sql::DELETE)?;
+    let mut one = |(agent, id): &(AgentId, MessageId)| -> Result<bool, Failure> {
+        Ok(delete.execute(params![agent.as_bytes(), id.as_bytes()])? > 0)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn trim(conn: &Connection, batch: &[Trim], now: Timestamp) -> Result<Vec<u64>, Failure> {
+    let mut delete = conn.prepare_cached(sql::TRIM)?;
+    let mut one = |item: &Trim| -> Result<u64, Failure> {
+        let values = params![item.agent.as_bytes(), now.as_millis(), int(item.keep as u64)];
+        Ok(delete.execute(values)? as u64)
+    };
+    batch.iter().map(&mut one).collect()
+}
+
+pub(super) fn expire_messages(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Bite, Failure> {
+    let mut delete = conn.prepare_cached(sql::EXPIRE_MESSAGES)?;
+    let removed = delete.execute(params![now.as_millis(), int(limit as u64)])?;
+    Ok(Bite { removed, more: removed == limit })
+}
+
+pub(super) fn expire_agents(
+    conn: &Connection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Bite, Failure> {
+    let mut statement = conn.prepare_cached(sql::STALE)?;
+    let values = params![before.as_millis(), int(limit as u64)];
+    let stale: Vec<i64> =
+        statement.query_map(values, |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for no in &stale {
+        drop_one(conn, *no)?;
+    }
+    Ok(Bite { removed: stale.len(), more: stale.len() == limit })
+}
