@@ -1,9 +1,11 @@
 //! `posthorn topics`.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use serde_json::json;
 
-use super::{Context, Limit};
+use super::{Context, Limit, parse_pair};
 use crate::client::{Call, segment};
 
 /// List, make and delete topics
@@ -21,6 +23,9 @@ pub enum Command {
         /// An attribute that subscriptions may filter on; may be repeated
         #[arg(long = "attribute", value_name = "NAME")]
         attributes: Vec<String>,
+        /// Something to remember; may be repeated, and replaces all there were
+        #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_pair)]
+        labels: Vec<(String, String)>,
     },
     /// Delete a topic; events published on it stay
     Delete {
@@ -29,7 +34,7 @@ pub enum Command {
     },
 }
 
-const FIELDS: [&str; 4] = ["name", "description", "attributes", "created_at"];
+const FIELDS: [&str; 5] = ["name", "description", "attributes", "labels", "created_at"];
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
@@ -45,8 +50,10 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             ];
             context.show_list(&list, &columns)
         }
-        Command::Put { name, description, attributes } => {
-            let body = json!({"description": description, "attributes": attributes});
+        Command::Put { name, description, attributes, labels } => {
+            let labels: BTreeMap<_, _> = labels.iter().cloned().collect();
+            let body =
+                json!({"description": description, "attributes": attributes, "labels": labels});
             let path = format!("/v1/topics/{}", segment(name));
             let call = Call::new(Method::PUT, path).body(body.to_string());
             context.show_one(&client.call(call).await?.json()?, &FIELDS)

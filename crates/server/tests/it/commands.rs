@@ -121,6 +121,8 @@ fn dead_letters_are_redriven() {
 fn profiles_can_be_changed_while_the_server_runs() {
     let mut home = Home::new();
     let server = home.serve();
+    let topic = server.ask(&["topics", "put", "labelled", "--label", "link=https://a/?b=c"]);
+    assert_eq!(topic["labels"]["link"], "https://a/?b=c");
     let listed = server.ask(&["profiles", "list"]);
     assert!(listed["items"].as_array().expect("a list").len() >= 7);
     let policy = "{\"schedule\": {\"max_attempts\": 2}}";

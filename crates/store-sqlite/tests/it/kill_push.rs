@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq};
+use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage};
 use posthorn_store::conformance::builders::at;
 use posthorn_store::conformance::push::{NODE, message, register, store_all, stored};
 use posthorn_store::push::{Birth, Kept, PushStore, Register, Registered};
@@ -98,6 +98,8 @@ async fn check(directory: &tempfile::TempDir, said: &[String]) {
         }
     }
     let last = found.last().map_or(MessageSeq::START, |stored| stored.seq);
-    let kept = store_all(&store, vec![message(AGENT, CHANNEL, 0)]).await;
+    // Ids of the builders count from one in each process; this one is nobody else's.
+    let fresh = PushMessage { id: MessageId::from_bytes([9; 16]), ..message(AGENT, CHANNEL, 0) };
+    let kept = store_all(&store, vec![fresh]).await;
     assert!(matches!(kept[0], Kept::Stored(seq) if seq > last), "{kept:?} after {last}");
 }
