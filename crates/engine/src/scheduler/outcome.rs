@@ -279,7 +279,7 @@ fn planted_step(
     if active(Plant::NoDeadLetter)
         && let DeliveryState::Dead(_) = next.state
     {
-        next.state = DeliveryState::Cancelled(posthorn_domain::CancelReason::Dropped);
+        next.state = DeliveryState::Cancelled(CancelReason::Dropped);
     }
     next
 }
