@@ -13,6 +13,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::Event;
+
 /// The content type of an event with several forms.
 pub const MEDIA_TYPE: &str = "application/vnd.posthorn.alternatives+json";
 
@@ -84,6 +86,15 @@ pub fn largest(payload: &Bytes) -> Result<usize, NoForms> {
     let text = std::str::from_utf8(payload).map_err(|_| NoForms)?;
     let forms: Forms<'_> = serde_json::from_str(text).map_err(|_| NoForms)?;
     forms.alternatives.iter().map(|form| form.body.get().len()).max().ok_or(NoForms)
+}
+
+/// The JSON that filters and templates look at: the payload, or its first form when it has several.
+pub fn usual_json(event: &Event) -> Option<serde_json::Value> {
+    if event.content_type != MEDIA_TYPE {
+        return serde_json::from_slice(&event.payload).ok();
+    }
+    let (_, form) = choose(&event.payload, None).ok()??;
+    serde_json::from_slice(&form).ok()
 }
 
 #[cfg(test)]

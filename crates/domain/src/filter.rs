@@ -141,16 +141,7 @@ impl<'a> Candidate<'a> {
     }
 
     fn json(&self) -> Option<&serde_json::Value> {
-        self.json
-            .get_or_init(|| {
-                // Of an event with several forms, conditions look at the usual one.
-                if self.event.content_type == alternatives::MEDIA_TYPE {
-                    let (_, form) = alternatives::choose(&self.event.payload, None).ok()??;
-                    return serde_json::from_slice(&form).ok();
-                }
-                serde_json::from_slice(&self.event.payload).ok()
-            })
-            .as_ref()
+        self.json.get_or_init(|| alternatives::usual_json(self.event)).as_ref()
     }
 
     /// The attribute whose name is the same in snake case. Of several, the first by name.

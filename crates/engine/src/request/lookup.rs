@@ -29,14 +29,7 @@ impl<'a> EventLookup<'a> {
             return event.attributes.get(attribute).map(|v| Cow::Borrowed(v.as_str()));
         }
         if let Some(path) = name.strip_prefix("event.payload.") {
-            let parse = || {
-                // Of an event with several forms, the usual one is meant, as in filters.
-                if event.content_type == alternatives::MEDIA_TYPE {
-                    let (_, form) = alternatives::choose(&event.payload, None).ok()??;
-                    return serde_json::from_slice(&form).ok();
-                }
-                serde_json::from_slice(&event.payload).ok()
-            };
+            let parse = || alternatives::usual_json(event);
             return member(self.payload.get_or_init(parse).as_ref()?, path);
         }
         Some(match name {
