@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every room with the rooms it may know. Anything else is an arrow that points up.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("domain", &[]),
     ("sealing", &["domain"]),
     ("store", &["domain"]),
@@ -16,7 +16,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("listener", &["sealing", "domain"]),
     ("api", &["listener", "engine", "store", "sealing", "domain"]),
     ("dialects", &["listener", "engine", "store", "sealing", "domain"]),
-    ("push", &["listener", "engine", "store", "sealing", "domain"]),
+    ("push", &["sealing", "domain"]),
+    ("push-node", &["push", "listener", "engine", "egress", "store", "sealing", "domain"]),
+    // The other end of a socket: a small agent, for the command line, benchmarks and tests.
+    ("agent", &["sealing", "domain"]),
     (
         "notifier",
         &["engine", "store", "store-sqlite", "store-postgres", "egress", "sealing", "domain"],
@@ -27,7 +30,9 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "api",
             "dialects",
             "notifier",
+            "agent",
             "push",
+            "push-node",
             "listener",
             "engine",
             "store",

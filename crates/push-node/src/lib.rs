@@ -1,0 +1,15 @@
+//! A node of Web Push: it drives what [`posthorn_push`] decides.
+//!
+//! # What it is for
+//! Agents (browsers) hold sockets to a node, senders post to endpoints, and nodes hand messages to
+//! each other. This room owns the sockets, the one wheel of timers, the registry of who is connected
+//! here, the questions to the store, and the calls between nodes.
+//!
+//! # What it must not know
+//! SQL, what a frame means (that is [`posthorn_push`]), how events are retried.
+
+mod local;
+mod options;
+
+pub use local::Local;
+pub use options::{Direct, Options, Roles};
