@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use posthorn_domain::{AgentId, ChannelId, MessageSeq, Timestamp};
 use posthorn_push::session::{Answer, Ask};
 use posthorn_sealing::endpoint_token::Endpoint;
-use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::vapid::hash_key;
 use posthorn_store::Result;
 use posthorn_store::push::{Birth, Connect, Connected, MessagesAsk, Register, Registered, Trim};
 
@@ -93,7 +93,7 @@ impl Clerk {
             Ask::Forget { agent, seqs } => self.forgets.hand_in((asker, agent, seqs)),
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });
-                let key = key.map(|key| KeyHash::of(&key).0);
+                let key = key.map(|key| hash_key(&key));
                 self.registers.hand_in((asker, Register { agent, channel, key, at: now, birth }));
             }
             Ask::Unregister { agent, channel } => {
@@ -234,7 +234,7 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
         .map(|register| Endpoint {
             agent: register.agent,
             channel: register.channel,
-            key: register.key.map(KeyHash),
+            key: register.key,
         })
         .collect();
     let registered = node.store.register_channels(registers).await;

@@ -104,7 +104,7 @@ async fn take(
     let headers = joined.headers();
     let now = node.clock.now();
     let opened = Opened::open(&node.tokens, version, token)?;
-    let authorized = opened.sender(&headers, &node.origin, now)?;
+    let authorized = opened.sender(&headers, &node.proven, &node.origin, now)?;
     node.meter.sender(authorized.vapid());
     let (agent, channel) = (authorized.agent(), authorized.channel());
     let found = node.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;

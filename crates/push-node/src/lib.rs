@@ -25,6 +25,6 @@ mod socket;
 mod wheel;
 
 pub use local::Local;
-pub use node::{Node, Parts};
+pub use node::{Node, Parts, StoreFailed};
 pub use options::{Direct, Options, Roles};
 pub use reach::Reach;
