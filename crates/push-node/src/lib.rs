@@ -8,8 +8,14 @@
 //! # What it must not know
 //! SQL, what a frame means (that is [`posthorn_push`]), how events are retried.
 
+pub mod broadcasts;
+pub mod health;
 mod local;
+mod log;
+pub mod metrics;
+pub mod nodes;
 mod options;
+pub mod upkeep;
 
 pub use local::Local;
 pub use options::{Direct, Options, Roles};
