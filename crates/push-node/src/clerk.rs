@@ -15,6 +15,8 @@ use posthorn_store::push::{Birth, Connect, Connected, MessagesAsk, Register, Reg
 
 use crate::connection::Connection;
 use crate::gather::Gather;
+use crate::log::chain;
+use crate::meter::Meter;
 use crate::node::Shared;
 
 /// The most questions in one batch.
@@ -119,7 +121,8 @@ fn reply<A>(
     let mut answers = match answers {
         Ok(answers) => answers.into_iter(),
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not {what} for connected agents");
+            tracing::warn!(error = %chain(&e), "the store could not {what} for connected agents");
+            Meter::store_failed(what);
             Vec::new().into_iter()
         }
     };
@@ -159,7 +162,7 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let mut counts = match counts {
         Ok(counts) => Some(counts.into_iter()),
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not count messages of agents that came back");
+            tracing::warn!(error = %chain(&e), "the store could not count messages of agents that came back");
             None
         }
     };

@@ -26,6 +26,7 @@ use posthorn_sealing::endpoint_token::MessageName;
 use posthorn_store::push::{Kept, Route};
 
 use crate::ending::{clear, whereabouts};
+use crate::log::chain;
 use crate::meter::Meter;
 use crate::node::Shared;
 use crate::options::Direct;
@@ -226,7 +227,7 @@ async fn take_back(State(node): State<Arc<Shared>>, Path(name): Path<String>) ->
             response
         }
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not remove a message");
+            tracing::warn!(error = %chain(&e), "the store could not remove a message");
             refuse(&Refusal::unavailable())
         }
     }

@@ -21,6 +21,7 @@ use crate::clerk::Clerk;
 use crate::connection::Connection;
 use crate::gather::{Gather, Waiting};
 use crate::local::Local;
+use crate::log::chain;
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::reach::Reach;
@@ -337,7 +338,8 @@ where
                     }
                 }
                 Err(e) => {
-                    tracing::warn!(error = %e, "the store could not {what}");
+                    tracing::warn!(error = %chain(&e), "the store could not {what}");
+                    Meter::store_failed(what);
                     for waiting in waiting {
                         let _ = waiting.send(Err(()));
                     }
