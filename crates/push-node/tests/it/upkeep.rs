@@ -44,7 +44,13 @@ async fn keep(store: &Moody, agent: AgentId, ids: std::ops::Range<u128>, ttl: u3
 async fn left(store: &Moody, agent: AgentId) -> usize {
     // At a time when nothing had expired.
     let now = Timestamp::from_millis(NOW - 10_000);
-    let ask = MessagesAsk { agent, after: Default::default(), now, limit: 10_000 };
+    let ask = MessagesAsk {
+        agent,
+        after_topics: Default::default(),
+        after: Default::default(),
+        now,
+        limit: 10_000,
+    };
     store.store.messages(vec![ask]).await.expect("messages")[0].len()
 }
 
