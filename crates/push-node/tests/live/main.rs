@@ -1,4 +1,7 @@
 //! A node with real sockets and real HTTP on loopback, on the model store.
 
+mod gated;
 mod house;
+mod order;
+mod races;
 mod sockets;
