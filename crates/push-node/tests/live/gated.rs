@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -135,6 +136,16 @@ impl Gated {
         let found = self.store.messages(vec![ask]).await.expect("a store").remove(0);
         let text = |found: StoredMessage| found.message.body.unwrap_or_default().to_vec();
         found.into_iter().map(|m| String::from_utf8(text(m)).expect("text")).collect()
+    }
+
+    /// Waits until exactly these texts are stored for an agent.
+    pub(crate) async fn holds(&self, agent: AgentId, texts: &[&str]) {
+        let held = async {
+            while self.texts(agent).await != texts {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, held).await.expect("stored in time");
     }
 
     async fn pass(&self, verb: Verb) -> Result<()> {
