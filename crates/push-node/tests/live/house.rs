@@ -204,6 +204,19 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+impl Answer {
+    /// The value of a header, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim()).next()
+    }
+
+    /// Where a message can be taken back.
+    pub(crate) fn location(&self) -> &str {
+        self.header("location").expect("a location")
+    }
+}
+
 /// One request on a connection of its own. `to` is a whole URL; only its path counts.
 #[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
 pub(crate) async fn request(
@@ -231,7 +244,7 @@ pub(crate) async fn request(
     let answer = timeout(PATIENCE, exchange).await.expect("an answer in time");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.expect("a status"), head: head.to_lowercase(), body: body.to_owned() }
+    Answer { status: status.expect("a status"), head: head.to_owned(), body: body.to_owned() }
 }
 
 /// The next notification.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use posthorn_agent::Agent;
+use posthorn_domain::Span;
 use posthorn_push::session;
 use posthorn_push_node::Options;
 
@@ -222,4 +223,24 @@ async fn a_post_while_the_store_is_being_read_arrives_without_a_reconnect() {
             gets(&mut agent, &["meanwhile"]).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_node_that_could_not_be_told_finds_out_by_itself() {
+    let (store, wires) = (Gated::new(), Wires::default());
+    let mut restless = options("n2");
+    restless.session.ping_interval = Span::from_millis(200);
+    restless.session.renew_interval = Span::from_millis(100);
+    let one = House::start(Arc::clone(&store) as _, &wires, options("n1")).await;
+    let two = House::start(Arc::clone(&store) as _, &wires, restless).await;
+    let (mut old, id, endpoint) = one.registered().await;
+    assert_eq!(one.post(&endpoint, "left behind").await.status, 201);
+    notification(&mut old).await;
+    let (mut new, _) = two.agent(Some(id)).await;
+    wires.cut("n2");
+    // What it has is stored, and nobody can be told; nor of what is posted then.
+    old.close().await.expect("closed");
+    assert_eq!(take(&mut new, 1).await, ["left behind"]);
+    assert_eq!(one.post(&endpoint, "posted").await.status, 201);
+    assert_eq!(take(&mut new, 1).await, ["posted"]);
 }
