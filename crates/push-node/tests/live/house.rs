@@ -218,8 +218,22 @@ impl Answer {
 }
 
 /// One request on a connection of its own. `to` is a whole URL; only its path counts.
-#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
 pub(crate) async fn request(
+    server: &str,
+    method: &str,
+    to: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
+    let length = body.len();
+    let headers = format!("Connection: close\r\nContent-Length: {length}\r\n{headers}");
+    exchange(server, method, to, &headers, body).await
+}
+
+/// A request with exactly these headers, and everything that is answered until the server ends the
+/// connection.
+#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
+pub(crate) async fn exchange(
     server: &str,
     method: &str,
     to: &str,
@@ -230,13 +244,8 @@ pub(crate) async fn request(
     let path = to.splitn(4, '/').nth(3).unwrap_or_default();
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
-        let head = format!(
-            "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n{headers}\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.expect("sent");
-        stream.write_all(body).await.expect("sent");
+        let head = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.expect("an answer");
         String::from_utf8(answer).expect("text")
