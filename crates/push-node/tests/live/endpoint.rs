@@ -114,6 +114,9 @@ async fn what_is_no_endpoint_is_not_found_and_nothing_more_is_said() {
         format!("wpush/{bound}"),
         format!("wpush/v3/{token}"),
         format!("wpush/V1/{token}"),
+        "wpush/%ff".to_owned(),
+        "wpush/v1/%ff".to_owned(),
+        format!("wpush/%ff/{token}"),
         "nothing/here".to_owned(),
     ];
     for path in paths {

@@ -61,16 +61,19 @@ impl Wires {
         self.nodes.lock().remove(node);
     }
 
-    async fn reach(&self, node: &str, call: Call) -> Option<Node> {
-        self.gates.pass(call).await;
-        self.nodes.lock().get(node).cloned()
+    /// What a node answers to a call. With a broken gate the call arrives and the answer is lost.
+    async fn call<A>(&self, node: &str, call: Call, make: impl FnOnce(Node) -> A) -> Option<A> {
+        let answered = self.gates.pass(call).await;
+        let node = self.nodes.lock().get(node).cloned();
+        node.map(make).filter(|_| answered)
     }
 }
 
 #[async_trait]
 impl Reach for Wires {
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
-        match self.reach(node, Call::Push).await.map(|node| node.local().push(message.clone())) {
+        let make = |node: Node| node.local().push(message.clone());
+        match self.call(node, Call::Push, make).await {
             Some(Pushed::Accepted) => NodeAnswer::Accepted,
             Some(Pushed::Full) => NodeAnswer::Full,
             Some(Pushed::NotConnected) => NodeAnswer::NotConnected,
@@ -79,7 +82,7 @@ impl Reach for Wires {
     }
 
     async fn hint(&self, node: &str, agent: AgentId) -> NodeAnswer {
-        match self.reach(node, Call::Hint).await.map(|node| node.local().hint(agent)) {
+        match self.call(node, Call::Hint, |node| node.local().hint(agent)).await {
             Some(true) => NodeAnswer::Accepted,
             Some(false) => NodeAnswer::NotConnected,
             None => NodeAnswer::Unreachable,

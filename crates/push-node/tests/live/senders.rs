@@ -184,7 +184,9 @@ async fn only_real_names_of_messages_are_taken() {
     let token = endpoint.rsplit('/').next().expect("a token");
     let base = format!("{}/m", house.url);
     let shortened = &location[..location.len() - 1];
-    for name in [&format!("{base}/junk"), &format!("{base}/{token}"), shortened] {
+    for name in
+        [&format!("{base}/junk"), &format!("{base}/{token}"), &format!("{base}/%ff"), shortened]
+    {
         assert_eq!(delete(&house, name).await, 400, "{name}");
     }
     // A message's name is no endpoint.
