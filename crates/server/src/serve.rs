@@ -49,6 +49,9 @@ pub struct ConfigArgs {
     /// Let receivers be in this network, e.g. 127.0.0.1 (egress.allow); may be repeated
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<String>,
+    /// Turn Web Push on (push.enabled): sockets for browsers, endpoints below /wpush
+    #[arg(long)]
+    pub push: bool,
     /// Any key of the configuration, e.g. engine.slots=64; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::commands::parse_pair)]
     pub set: Vec<(String, String)>,
@@ -61,6 +64,7 @@ impl ConfigArgs {
             ("--listen", "server.listen", self.listen.clone()),
             ("--data", "store.path", self.data.clone()),
             ("--allow", "egress.allow", Some(self.allow.join(",")).filter(|all| !all.is_empty())),
+            ("--push", "push.enabled", self.push.then(|| "true".to_owned())),
         ];
         let named = named.into_iter().filter_map(|(flag, key, text)| {
             text.map(|text| FlagValue { flag: flag.to_owned(), key: key.to_owned(), text })
