@@ -155,6 +155,8 @@ pub struct Seal {
     pub key: Option<VaultKey>,
     /// Keys that only open.
     pub former: Vec<VaultKey>,
+    /// The file of the key in use, when one was named.
+    pub file: Option<PathBuf>,
 }
 
 /// Logs.
@@ -681,7 +683,11 @@ impl Check<'_> {
         for text in &raw.former {
             former.extend(self.vault_keys("seal.former", text)?);
         }
-        Some(Seal { key, former })
+        let file = match raw.key.as_deref().and_then(SecretRef::parse) {
+            Some(SecretRef::File(path)) => Some(path),
+            _ => None,
+        };
+        Some(Seal { key, former, file })
     }
 
     fn vault_keys(&mut self, key: &str, text: &str) -> Option<Vec<VaultKey>> {

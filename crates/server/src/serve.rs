@@ -242,7 +242,7 @@ async fn start_engine(
     let own_file = seal.key.is_none();
     let catalog = opened.store().catalog_since(CatalogVersion(0)).await?;
     let file = storage::seal_file(&store.path);
-    let vault = seal::vault(seal, &file, &catalog)?;
+    let (vault, _) = seal::vault(seal, &file, &catalog)?;
     if own_file && matches!(store.kind, StoreKind::Postgres(_)) {
         warn!(file = %file.display(), "every node of this database needs the same seal key; \
             give it to them with seal.key");
