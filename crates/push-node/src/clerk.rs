@@ -94,7 +94,7 @@ impl Clerk {
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth
                     .map(|connected_at| Birth { node: node.to_owned(), connected_at });
-                let key = key.map(|key| KeyHash::of(&key));
+                let key = key.map(|key| KeyHash::of(&key).0);
                 self.registers.hand_in((asker, Register { agent, channel, key, at: now, birth }));
             }
             Ask::Unregister { agent, channel } => {
@@ -167,6 +167,9 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     reply(&node, askers, "connect", connected, |asker, at, connected| match connected {
         Some(Connected::Here { agent, before }) => {
             asker.set_channels(agent.channels.len());
+            if matches!(kinds[at], Kind::First { .. }) {
+                node.meter.known.increment(1);
+            }
             match kinds[at] {
                 Kind::Again => Answer::Renewed { restored: before.is_none() },
                 Kind::First { count: false } => Answer::Connected { stored: 0, outdated: false },
@@ -178,8 +181,14 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
                 }
             }
         }
-        Some(Connected::Superseded { .. }) => Answer::AlreadyConnected,
-        Some(Connected::Unknown) => Answer::Unknown,
+        Some(Connected::Superseded { .. }) => {
+            node.meter.superseded.increment(1);
+            Answer::AlreadyConnected
+        }
+        Some(Connected::Unknown) => {
+            node.meter.new.increment(1);
+            Answer::Unknown
+        }
         None => Answer::Failed,
     });
 }
@@ -228,7 +237,7 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
         .map(|register| Endpoint {
             agent: register.agent,
             channel: register.channel,
-            key: register.key,
+            key: register.key.map(KeyHash),
         })
         .collect();
     let registered = node.store.register_channels(registers).await;

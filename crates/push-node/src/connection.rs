@@ -99,6 +99,10 @@ impl Connection {
         // What time it is when an agent says hello tells this connection from its others.
         let floor = match first.then(|| read(text)) {
             Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => node.hello_time(agent),
+            Some(Ok(ClientMessage::Hello { agent: None, .. })) => {
+                node.meter.new.increment(1);
+                Timestamp::MIN
+            }
             _ => Timestamp::MIN,
         };
         self.run(node, floor, Caller::Socket, |inner, cx, out| {
@@ -171,7 +175,9 @@ impl Connection {
         let stalled = !inner.session.wants_frames();
         // Time does not go backwards for a session, whatever the clock does.
         let cx = node.context(&broadcasts, floor.max(inner.session.connected_at()));
+        let counted = *inner.session.counters();
         let result = call(&mut inner, &cx, &mut out);
+        node.meter.session(&counted, inner.session.counters());
         let after = self.apply(node, &mut inner, &cx, out);
         let work = !inner.outbox.is_empty() || (stalled && inner.session.wants_frames());
         let connected_at = inner.session.connected_at();
@@ -275,6 +281,11 @@ impl Connection {
             }
         }
         Some(frame)
+    }
+
+    /// For the socket's task: whether the session is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.lock().session.is_closed()
     }
 
     /// For the socket's task: whether frames may be read.

@@ -26,7 +26,7 @@ use posthorn_sealing::endpoint_token::MessageName;
 use posthorn_store::push::{Kept, Route};
 
 use crate::ending::{clear, whereabouts};
-use crate::metrics;
+use crate::meter::Meter;
 use crate::node::Shared;
 use crate::options::Direct;
 
@@ -79,14 +79,14 @@ async fn respond(
         },
         Err(refusal) => Err(refusal),
     };
-    metrics::request(began.elapsed());
+    node.meter.request(began.elapsed());
     match answer {
         Ok((message, accepted)) => {
-            metrics::accepted(&accepted, message.body.as_ref().map_or(0, bytes::Bytes::len));
+            node.meter.accepted(&accepted, message.body.as_ref().map_or(0, bytes::Bytes::len));
             accept(node, &message)
         }
         Err(refusal) => {
-            metrics::refused(&refusal);
+            Meter::refused(&refusal);
             refuse(&refusal)
         }
     }
@@ -104,8 +104,8 @@ async fn take(
     let headers = joined.headers();
     let now = node.clock.now();
     let opened = Opened::open(&node.tokens, version, token)?;
-    let authorized = opened.sender(&headers, &node.origin, &node.proven, now)?;
-    metrics::sender(authorized.vapid());
+    let authorized = opened.sender(&headers, &node.origin, now)?;
+    node.meter.sender(authorized.vapid());
     let (agent, channel) = (authorized.agent(), authorized.channel());
     let found = node.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
     let addressed = authorized.recipient(match &found {

@@ -8,8 +8,23 @@
 //! # What it must not know
 //! SQL, what a frame means (that is [`posthorn_push`]), how events are retried.
 
+mod admission;
+mod clerk;
+mod connection;
+mod ending;
+mod endpoint;
+mod gather;
 mod local;
+mod meter;
+pub mod metrics;
+mod node;
 mod options;
+mod reach;
+mod registry;
+mod socket;
+mod wheel;
 
 pub use local::Local;
+pub use node::{Node, Parts};
 pub use options::{Direct, Options, Roles};
+pub use reach::Reach;

@@ -20,6 +20,7 @@ use crate::clerk::Clerk;
 use crate::connection::Connection;
 use crate::gather::{Gather, Waiting};
 use crate::local::Local;
+use crate::meter::Meter;
 use crate::options::Options;
 use crate::reach::Reach;
 use crate::registry::Registry;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) routes: Gather<Waiting<RouteAsk, Result<Option<Route>, ()>>>,
     pub(crate) messages: Gather<Waiting<PushMessage, Result<Kept, ()>>>,
     pub(crate) pace: Pace,
+    pub(crate) meter: Meter,
     pub(crate) requests: Arc<AtomicU64>,
     pub(crate) sockets: AtomicUsize,
     /// What must end before the node may.
@@ -177,6 +179,7 @@ impl Node {
             wheel: Wheel::default(),
             clerk: Clerk::start(weak),
             pace: Pace::new(parts.options.opens_per_second),
+            meter: Meter::new(),
             requests: Arc::new(AtomicU64::new(0)),
             sockets: AtomicUsize::new(0),
             work: TaskTracker::new(),
@@ -320,6 +323,7 @@ impl Shared {
         connected_at: Timestamp,
         save: Vec<PushMessage>,
     ) {
+        self.meter.ended(&summary);
         ending::log(&summary);
         self.work.spawn(ending::settle(Arc::clone(self), summary, connected_at, save));
     }

@@ -3,7 +3,7 @@
 //! A task owns its socket and nothing else: what a frame means, and when something is due, is decided
 //! by the session; timers are in the node's wheel. So an idle socket costs its buffers and little more.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,6 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::connection::{Connection, Frame};
-use crate::metrics;
 use crate::node::Shared;
 
 /// The largest message of an agent.
@@ -71,12 +70,10 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     let Some(key) = key else {
         return answer(StatusCode::BAD_REQUEST, &[], "Sec-WebSocket-Key is missing\n");
     };
-    let place = match node.leaving.load(Ordering::SeqCst) {
-        true => None,
-        false => node.pace.place(Instant::now()),
-    };
+    let leaving = node.leaving.load(Ordering::SeqCst);
+    let place = if leaving { None } else { node.pace.place(Instant::now()) };
     let Some(place) = place else {
-        ::metrics::counter!(metrics::CONNECTIONS_REFUSED, "reason" => "pace").increment(1);
+        if leaving { &node.meter.draining } else { &node.meter.paced }.increment(1);
         let later = [(RETRY_AFTER, "5")];
         return answer(StatusCode::SERVICE_UNAVAILABLE, &later, "come back a little later\n");
     };
@@ -149,6 +146,8 @@ struct Socket {
     refilled: Instant,
     /// The socket is not read before this.
     pause: Option<Pin<Box<Sleep>>>,
+    /// The session is over; the socket is at the latest when this is.
+    parting: Option<Pin<Box<Sleep>>>,
     /// Something was written that is not flushed.
     unflushed: bool,
     _held: Option<Held>,
@@ -175,8 +174,8 @@ async fn run(mut socket: Socket) {
 impl Socket {
     fn new(node: Arc<Shared>, socket: WebSocketStream<Stream>, held: Option<Held>) -> Self {
         node.sockets.fetch_add(1, Ordering::Relaxed);
-        ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        ::metrics::counter!(metrics::CONNECTIONS_OPENED).increment(1);
+        node.meter.connections.increment(1);
+        node.meter.opened.increment(1);
         let connection = Connection::open(&node);
         let frames = node.options.frames_per_second.saturating_mul(FRAMES_BURST_SECONDS);
         Self {
@@ -185,6 +184,7 @@ impl Socket {
             frames,
             refilled: Instant::now(),
             pause: None,
+            parting: None,
             unflushed: false,
             _held: held,
             node,
@@ -201,7 +201,11 @@ impl Socket {
                 Poll::Ready(Ok(Some(close))) => return Poll::Ready(Turn::Closing(close)),
                 Poll::Ready(Err(_)) => return Poll::Ready(Turn::Broken),
                 // An agent that does not read is not read: what it asks for would be kept here.
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending if !self.connection.is_closed() => return Poll::Pending,
+                Poll::Pending => {
+                    ready!(self.patience(cx));
+                    return Poll::Ready(Turn::Broken);
+                }
             }
             if !self.connection.wants_frames() {
                 return Poll::Pending;
@@ -273,6 +277,11 @@ impl Socket {
         waiting
     }
 
+    /// How long an agent that does not read may keep its close from being written.
+    fn patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.parting.get_or_insert_with(|| Box::pin(sleep(GOODBYE))).as_mut().poll(cx)
+    }
+
     fn came(&mut self, message: Message) {
         self.frames = self.frames.saturating_sub(1);
         let node = &self.node;
@@ -323,7 +332,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.node.sockets.fetch_sub(1, Ordering::Relaxed);
-        ::metrics::gauge!(metrics::CONNECTIONS).decrement(1);
+        self.node.meter.connections.decrement(1);
     }
 }
 
