@@ -6,7 +6,8 @@
 //! certificate that was shown in the handshake. Routers that read certificates ask [`shown`], which
 //! also knows of proxies that end TLS in front of us. Whoever refuses somebody for not knowing them
 //! counts that in the one table of [`Failures`], so that guessing is limited over all routers of a
-//! process together.
+//! process together. A request that upgrades its connection takes [`Peer::hold`] and, once HTTP has
+//! let go of it, the bare connection with [`take_stream`].
 //!
 //! # What it must not know
 //! Which routes there are, what an event is, and whether a certificate is anybody's: that is for
@@ -19,15 +20,19 @@ pub mod body;
 mod failures;
 mod identity;
 pub mod metrics;
+mod open;
 mod peer;
 mod serve;
 mod table;
 mod tls;
+mod upgrade;
 
 pub use body::BodyError;
 pub use failures::Failures;
 pub use identity::{ProxyIdentity, Shown, only, shown};
+pub use open::Held;
 pub use peer::{Peer, PeerCertificate};
 pub use serve::{ServeLimits, serve};
 pub use table::Table;
 pub use tls::{ClientCertificates, Tls, TlsError};
+pub use upgrade::{Stream, Taken, take_stream};

@@ -1,10 +1,12 @@
 //! Who is at the other end of a connection.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use posthorn_domain::Thumbprint;
+
+use crate::open::{Held, Open};
 
 /// A request that follows a refusal on the same connection within this time (in nanoseconds) came at
 /// once.
@@ -21,6 +23,8 @@ struct Connection {
     certificate: Option<PeerCertificate>,
     /// When something asked on it was last refused because of overload.
     refused_at: AtomicU64,
+    /// Its place among the open ones. Weak, so that whoever keeps a peer does not keep the place.
+    open: Weak<Open>,
 }
 
 /// The client certificate that was shown in the handshake. That the other end has its key is proven;
@@ -34,9 +38,28 @@ pub struct PeerCertificate {
 }
 
 impl Peer {
-    /// One new connection.
+    /// One new connection, which no listener counts.
     pub fn new(address: IpAddr, certificate: Option<PeerCertificate>) -> Self {
-        Self(Arc::new(Connection { address, certificate, refused_at: AtomicU64::new(0) }))
+        Self::with(address, certificate, Weak::new())
+    }
+
+    /// One new connection of a listener.
+    pub(crate) fn of(
+        address: IpAddr,
+        certificate: Option<PeerCertificate>,
+        open: &Arc<Open>,
+    ) -> Self {
+        Self::with(address, certificate, Arc::downgrade(open))
+    }
+
+    fn with(address: IpAddr, certificate: Option<PeerCertificate>, open: Weak<Open>) -> Self {
+        Self(Arc::new(Connection { address, certificate, refused_at: AtomicU64::new(0), open }))
+    }
+
+    /// Keeps the connection counted as open after its HTTP has ended. To be taken while the request
+    /// that upgrades it is being answered: of a connection that has ended, nothing is left to keep.
+    pub fn hold(&self) -> Held {
+        Held::new(self.0.open.upgrade())
     }
 
     /// The address it comes from.

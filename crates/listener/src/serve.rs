@@ -5,15 +5,16 @@
 //! ends connections that stay idle, and at the cap new connections wait in the kernel's queue.
 //! A TLS handshake may take as long, and is made by the connection's own task, so that a client that
 //! is slow at it keeps nobody else waiting. Upgrades are allowed, so that WebSockets can share the
-//! listener.
+//! listener; a socket that outlives its connection's task goes on counting as long as its [`Held`]
+//! is kept, and its end is the business of whoever keeps it.
+//!
+//! [`Held`]: crate::Held
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -29,7 +30,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::metrics;
-use crate::peer::{Peer, source};
+use crate::open::{Addresses, Open};
+use crate::peer::Peer;
 use crate::tls::Tls;
 
 /// The first wait after the system refused a connection; it doubles up to [`BACKOFF_MAX`].
@@ -64,7 +66,7 @@ impl Default for ServeLimits {
 }
 
 /// Serves until `shutdown` is ready, then finishes the requests under way and closes. Without `tls`
-/// it speaks plain HTTP.
+/// it speaks plain HTTP. Connections that were upgraded are not waited for.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -95,7 +97,7 @@ pub async fn serve(
                     refused.increment(1);
                     continue;
                 };
-                let open = Open::new(slot, place);
+                let open = Arc::new(Open::new(slot, place));
                 let (router, tls, stopping) = (router.clone(), tls.clone(), stopping.clone());
                 connections.spawn(connection(stream, peer, open, router, tls, limits, stopping));
             }
@@ -146,19 +148,18 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 async fn connection(
     stream: TcpStream,
     address: IpAddr,
-    open: Open,
+    open: Arc<Open>,
     router: Router,
     tls: Option<Arc<Tls>>,
     limits: ServeLimits,
     mut stopping: watch::Receiver<()>,
 ) {
-    let _open = open;
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(error = %e, "TCP_NODELAY could not be set");
     }
     let inner = TowerToHyperService::new(router);
     let Some(tls) = tls else {
-        let service = FromPeer { inner, peer: Peer::new(address, None) };
+        let service = FromPeer { inner, peer: Peer::of(address, None, &open) };
         return requests(stream, service, limits, stopping).await;
     };
     let shaken = tokio::select! {
@@ -167,7 +168,7 @@ async fn connection(
         _ = stopping.changed() => return,
     };
     if let Some((stream, certificate)) = shaken {
-        let service = FromPeer { inner, peer: Peer::new(address, certificate) };
+        let service = FromPeer { inner, peer: Peer::of(address, certificate, &open) };
         requests(stream, service, limits, stopping).await;
     }
 }
@@ -213,61 +214,5 @@ impl Service<Request<Incoming>> for FromPeer {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer.clone());
         self.inner.call(request)
-    }
-}
-
-/// How many connections each address has open. Bounded by the connections there are.
-#[derive(Clone, Default)]
-struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-impl Addresses {
-    /// A place for one more connection of an address, when there is one.
-    fn enter(&self, peer: IpAddr, max: usize) -> Option<Place> {
-        let address = source(peer);
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = open.entry(address).or_default();
-        if max > 0 && *count >= max {
-            return None;
-        }
-        *count += 1;
-        drop(open);
-        Some(Place { addresses: self.clone(), address })
-    }
-}
-
-/// One connection of an address.
-struct Place {
-    addresses: Addresses,
-    address: IpAddr,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut count) = open.entry(self.address) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-}
-
-/// A connection that counts as open.
-struct Open {
-    _slot: OwnedSemaphorePermit,
-    _place: Place,
-}
-
-impl Open {
-    fn new(slot: OwnedSemaphorePermit, place: Place) -> Self {
-        ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        Self { _slot: slot, _place: place }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        ::metrics::gauge!(metrics::CONNECTIONS).decrement(1);
     }
 }

@@ -17,6 +17,7 @@ pub mod hash;
 mod hkdf;
 pub mod jwk;
 pub mod jwt;
+pub mod node_key;
 pub mod otp;
 pub mod p256;
 pub mod proxy_identity;

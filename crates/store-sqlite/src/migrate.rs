@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0003_certificate.sql"),
     include_str!("migrations/0004_names.sql"),
     include_str!("migrations/0005_push.sql"),
+    include_str!("migrations/0006_push_topics.sql"),
 ];
 
 /// Brings the database to the newest version.

@@ -31,6 +31,7 @@ pub mod push_agents;
 pub mod push_channels;
 pub mod push_messages;
 pub mod push_races;
+pub mod push_reading;
 pub mod push_upkeep;
 pub mod queries;
 pub mod record;

@@ -13,7 +13,7 @@
 //! * **One agent, one order.** All writes about one agent happen one after the other, also from
 //!   several nodes. Each stored message gets a [`MessageSeq`] that no message had before or will have
 //!   again; among the messages of one agent a greater one was committed later. So a reader that goes
-//!   on after the last sequence it saw misses nothing.
+//!   on after the last sequences it saw, with topics and without, misses nothing.
 //! * **Time is handed in.** A store has no clock of its own here: expiry is judged by the `now` of the
 //!   caller.
 //! * **Repeating is harmless.** Every verb may be called again with the same values after an unknown
@@ -23,6 +23,7 @@
 //! Sockets, endpoints, tokens, limits and who decides about them.
 
 use async_trait::async_trait;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
@@ -83,8 +84,13 @@ pub trait PushStore: Send + Sync + 'static {
     /// 8 KiB.
     async fn store_messages(&self, batch: Vec<PushMessage>) -> Result<Vec<Kept>>;
 
-    /// For each ask: up to `limit` messages of an agent with a sequence above `after` that have not
-    /// expired at `now`, in the order of their sequences. Nothing for agents that do not exist.
+    /// For each ask: first the messages of an agent with a topic and a sequence above `after_topics`,
+    /// then those without a topic and with a sequence above `after`, each in the order of their
+    /// sequences, together up to `limit`, none of them expired at `now`. Nothing for agents that do not
+    /// exist.
+    ///
+    /// Cost does not grow with what is before the two sequences. Messages with a topic that were read
+    /// and not removed are passed over, once, by who reads those without.
     async fn messages(&self, asks: Vec<MessagesAsk>) -> Result<Vec<Vec<StoredMessage>>>;
 
     /// How many messages of each agent have not expired at `now`.
@@ -112,9 +118,6 @@ pub trait PushStore: Send + Sync + 'static {
     /// moment; an agent that connects meanwhile stays.
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite>;
 }
-
-/// The digest of the application server's public key that a channel is bound to.
-pub type KeyHash = [u8; 32];
 
 /// Where an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,7 +269,9 @@ pub enum Kept {
 pub struct MessagesAsk {
     /// Whose.
     pub agent: AgentId,
-    /// Only those after this one; [`MessageSeq::START`] is before all.
+    /// Of those with a topic only those after this one; [`MessageSeq::START`] is before all.
+    pub after_topics: MessageSeq,
+    /// Of those without a topic only those after this one.
     pub after: MessageSeq,
     /// The moment at which they must not have expired.
     pub now: Timestamp,

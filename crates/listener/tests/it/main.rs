@@ -4,3 +4,4 @@
 
 mod authority;
 mod tls;
+mod upgrade;

@@ -58,6 +58,11 @@ impl Refusal {
         }
     }
 
+    /// A body that broke off or came too slowly.
+    pub const fn broken_body() -> Self {
+        Self::fixed(400, None, "the body broke off, or came too slowly")
+    }
+
     /// An `Urgency` that is none.
     pub const fn urgency() -> Self {
         Self::fixed(400, None, "the Urgency header must be one of very-low, low, normal, high")

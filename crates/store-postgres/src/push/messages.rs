@@ -165,10 +165,11 @@ pub(super) async fn read(
             let asks = Arc::clone(&asks);
             Box::pin(async move {
                 let agents: Vec<Uid> = asks.iter().map(|ask| ask.agent.into()).collect();
+                let topics: Vec<i64> = asks.iter().map(|ask| seq(ask.after_topics)).collect();
                 let afters: Vec<i64> = asks.iter().map(|ask| seq(ask.after)).collect();
                 let nows: Vec<i64> = asks.iter().map(|ask| ask.now.as_millis()).collect();
                 let limits: Vec<i64> = asks.iter().map(|ask| limit(ask.limit)).collect();
-                let params: [Param<'_>; 4] = [&agents, &afters, &nows, &limits];
+                let params: [Param<'_>; 5] = [&agents, &topics, &afters, &nows, &limits];
                 let rows = query(client, sql::PUSH_MESSAGES, &params).await?;
                 let mut replies: Vec<Vec<StoredMessage>> = vec![Vec::new(); asks.len()];
                 for row in &rows {

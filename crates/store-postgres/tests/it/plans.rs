@@ -113,9 +113,10 @@ const BACKLOG: &str = "
     select gen_random_uuid(), null, n, n, n from generate_series(1, 4000) as n;
     insert into push_channel (agent, id, created_at)
     select a.id, gen_random_uuid(), 0 from push_agent a, generate_series(1, 5);
-    insert into push_message (agent, seq, channel, id, received_at, ttl, expires_at, body)
+    insert into push_message (agent, seq, channel, id, topic, received_at, ttl, expires_at, body)
     select
-        c.agent, nextval('push_seq'), c.id, gen_random_uuid(), 0, 60,
+        c.agent, nextval('push_seq'), c.id, gen_random_uuid(),
+        case when random() < 0.1 then 'topic' end, 0, 60,
         60000 + (random() * 1000000)::int8, 'x'
     from push_channel c;
     analyze push_agent, push_channel, push_message;
@@ -131,6 +132,11 @@ async fn statements_use_indexes_with_a_backlog() {
     let pending = plan(&client, "pending", text_of("pending")).await;
     assert!(pending.contains("delivery_live_due"), "{pending}");
     assert!(!pending.contains("Sort Key: d."), "the index has the order\n{pending}");
+    let messages = plan(&client, "messages", text_of("push_messages")).await;
+    for index in ["push_message_topics", "push_message_pkey"] {
+        assert!(messages.contains(&format!("Index Scan using {index}")), "{messages}");
+    }
+    assert!(!messages.contains("Sort Key: p."), "the indexes have the order\n{messages}");
 
     // A skip scan reads a few pages for each subscription, not the backlog.
     let text = text_of("due_subscriptions");

@@ -1,10 +1,11 @@
 //! Questions about agents and their messages.
 
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushHeaders, PushMessage, StoredMessage, Timestamp,
 };
 use posthorn_store::push::{Agent, Channel, MessagesAsk, Route, RouteAsk, Router};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 
 use super::sql;
 use crate::codec::{Columns, int};
@@ -25,7 +26,7 @@ fn router(row: &Row<'_>) -> Result<(i64, Router), Corrupt> {
 fn channel(row: &Row<'_>) -> Result<Channel, Corrupt> {
     let columns = Columns::of(row, "push_channel", 0);
     let id = ChannelId::from_bytes(columns.array(0)?);
-    Ok(Channel { id, key: columns.maybe_array(1)? })
+    Ok(Channel { id, key: columns.maybe_array(1)?.map(KeyHash) })
 }
 
 /// An agent's number and router record.
@@ -70,22 +71,38 @@ pub(super) fn messages(
     conn: &Connection,
     asks: &[MessagesAsk],
 ) -> Result<Vec<Vec<StoredMessage>>, Failure> {
-    let mut statement = conn.prepare_cached(sql::MESSAGES)?;
+    let mut topics = conn.prepare_cached(sql::TOPIC_MESSAGES)?;
+    let mut plain = conn.prepare_cached(sql::PLAIN_MESSAGES)?;
     let mut answer = |ask: &MessagesAsk| -> Result<Vec<StoredMessage>, Failure> {
-        let limit = i64::try_from(ask.limit).unwrap_or(i64::MAX);
-        let now = ask.now.as_millis();
-        let mut rows =
-            statement.query(params![ask.agent.as_bytes(), int(ask.after.0), now, limit])?;
         let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(stored(ask.agent, row)?);
+        for (part, after) in [(&mut topics, ask.after_topics), (&mut plain, ask.after)] {
+            let room = ask.limit - found.len();
+            if room > 0 {
+                read_on(part, ask, after, room, &mut found)?;
+            }
         }
         Ok(found)
     };
     asks.iter().map(&mut answer).collect()
 }
 
-/// Decodes the columns of [`sql::MESSAGES`].
+/// Reads one of the two parts of an answer.
+fn read_on(
+    part: &mut Statement<'_>,
+    ask: &MessagesAsk,
+    after: MessageSeq,
+    room: usize,
+    found: &mut Vec<StoredMessage>,
+) -> Result<(), Failure> {
+    let (now, room) = (ask.now.as_millis(), int(room as u64));
+    let mut rows = part.query(params![ask.agent.as_bytes(), int(after.0), now, room])?;
+    while let Some(row) = rows.next()? {
+        found.push(stored(ask.agent, row)?);
+    }
+    Ok(())
+}
+
+/// Decodes the columns of [`sql::TOPIC_MESSAGES`] and [`sql::PLAIN_MESSAGES`].
 fn stored(agent: AgentId, row: &Row<'_>) -> Result<StoredMessage, Corrupt> {
     let columns = Columns::of(row, "push_message", 0);
     let topic = columns.maybe_text(3)?.map(|text| text.parse().map_err(|e| columns.corrupt(e)));

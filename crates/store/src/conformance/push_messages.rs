@@ -7,10 +7,10 @@ use posthorn_domain::{
 
 use super::builders::at;
 use super::push::{
-    PushFixture, Scene, TTL, agent_id, channel_id, further, message, newcomer, read, register,
-    store_all, stored,
+    PushFixture, Scene, TTL, agent_id, channel_id, further, message, newcomer, register, store_all,
+    stored,
 };
-use crate::push::{Kept, MessagesAsk, Registered, Trim};
+use crate::push::{Kept, Registered, Trim};
 
 /// Every field reads back, those that may be absent in both ways.
 pub async fn messages_read_back_as_they_were(fixture: &dyn PushFixture) {
@@ -55,73 +55,6 @@ pub async fn messages_come_in_order_of_their_sequence(fixture: &dyn PushFixture)
     let firsts: Vec<Kept> = found[..4].iter().map(|stored| Kept::Stored(stored.seq)).collect();
     assert_eq!(kept, firsts);
     assert!(found[0].seq > MessageSeq::START);
-}
-
-/// A reader goes on after the last sequence it saw, page by page.
-pub async fn reading_goes_on_after_a_sequence(fixture: &dyn PushFixture) {
-    let scene = Scene::new(fixture).await;
-    let batch: Vec<PushMessage> = (0..25).map(|n| scene.message(n)).collect();
-    let ids: Vec<MessageId> = batch.iter().map(|message| message.id).collect();
-    store_all(&*scene.store, batch).await;
-    let mut seen = Vec::new();
-    let mut after = MessageSeq::START;
-    loop {
-        let page = read(&*scene.store, scene.agent, after, at(0), 10).await;
-        let Some(last) = page.last() else { break };
-        after = last.seq;
-        seen.push(page.len());
-        let from = seen.iter().sum::<usize>() - page.len();
-        let found: Vec<MessageId> = page.iter().map(|stored| stored.message.id).collect();
-        assert_eq!(found, ids[from..from + page.len()]);
-    }
-    assert_eq!(seen, [10, 10, 5]);
-    assert!(read(&*scene.store, scene.agent, after, at(0), 10).await.is_empty());
-    assert!(read(&*scene.store, scene.agent, MessageSeq(u64::MAX), at(0), 10).await.is_empty());
-    assert!(read(&*scene.store, scene.agent, MessageSeq::START, at(0), 0).await.is_empty());
-}
-
-/// Several asks in one call, each with its own place, time and limit.
-pub async fn reads_answer_each_ask(fixture: &dyn PushFixture) {
-    let scene = Scene::new(fixture).await;
-    let (other, channel) = newcomer(&*scene.store, at(0)).await;
-    let mine: Vec<PushMessage> = (0..3).map(|n| scene.message(n)).collect();
-    let theirs: Vec<PushMessage> = (0..2).map(|n| message(other, channel, n)).collect();
-    let mixed: Vec<PushMessage> =
-        [&mine[0], &theirs[0], &mine[1], &theirs[1], &mine[2]].map(Clone::clone).to_vec();
-    store_all(&*scene.store, mixed).await;
-    let first = scene.stored().await[0].seq;
-    let ask = |agent, after, limit| MessagesAsk { agent, after, now: at(0), limit };
-    let asks = vec![
-        ask(other, MessageSeq::START, 10),
-        ask(scene.agent, first, 1),
-        ask(agent_id(), MessageSeq::START, 10),
-        MessagesAsk { now: at(100_000_000_000), ..ask(other, MessageSeq::START, 10) },
-        ask(scene.agent, MessageSeq::START, 10),
-    ];
-    let pages = scene.store.messages(asks).await.expect("messages");
-    let ids = |messages: &[PushMessage]| messages.iter().map(|m| m.id).collect::<Vec<_>>();
-    let expected = [ids(&theirs), ids(&mine[1..2]), Vec::new(), Vec::new(), ids(&mine)];
-    let found: Vec<Vec<MessageId>> =
-        pages.iter().map(|page| page.iter().map(|stored| stored.message.id).collect()).collect();
-    assert_eq!(found, expected);
-}
-
-/// A message lives for its whole seconds and not one moment longer.
-pub async fn expired_messages_are_not_read(fixture: &dyn PushFixture) {
-    let scene = Scene::new(fixture).await;
-    let short = PushMessage { ttl: 2, ..scene.message(10_999) };
-    let long = scene.message(10_999);
-    let never = PushMessage { ttl: 0, ..scene.message(10_999) };
-    store_all(&*scene.store, vec![short.clone(), long.clone(), never]).await;
-    let ids = async |millis| -> Vec<MessageId> {
-        let found = stored(&*scene.store, scene.agent, at(millis)).await;
-        found.into_iter().map(|stored| stored.message.id).collect()
-    };
-    assert_eq!(ids(11_999).await, [short.id, long.id]);
-    assert_eq!(ids(12_000).await, [long.id]);
-    // An expired one does not use up the limit.
-    let first = read(&*scene.store, scene.agent, MessageSeq::START, at(12_000), 1).await;
-    assert_eq!(first[0].message.id, long.id);
 }
 
 /// One that cannot be stored disturbs nobody.

@@ -67,7 +67,7 @@ async fn follow(
     loop {
         let over = ended.load(Ordering::Acquire);
         let after = seen.last().map_or(MessageSeq::START, |(seq, _)| *seq);
-        let page = read(&*store, agent, after, at(0), 64).await;
+        let page = read(&*store, agent, (after, after), at(0), 64).await;
         if over && page.is_empty() {
             return seen;
         }

@@ -1,8 +1,10 @@
 //! Agents, channels and messages in memory.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use async_trait::async_trait;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
@@ -10,8 +12,8 @@ use posthorn_domain::{
 use super::ModelStore;
 use crate::Result;
 use crate::push::{
-    Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, KeyHash, MessagesAsk, PushStore,
-    Register, Registered, Route, RouteAsk, Router, Trim,
+    Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register,
+    Registered, Route, RouteAsk, Router, Trim,
 };
 
 /// Everything of Web Push.
@@ -113,9 +115,14 @@ impl State {
 
     fn read(&self, ask: MessagesAsk) -> Vec<StoredMessage> {
         let Some(stored) = self.agents.get(&ask.agent) else { return Vec::new() };
-        let after = (std::ops::Bound::Excluded(ask.after), std::ops::Bound::Unbounded);
-        let alive = stored.messages.range(after).filter(|(_, m)| !m.is_expired(ask.now));
-        let found = alive.map(|(seq, m)| StoredMessage { seq: *seq, message: m.clone() });
+        let part = |after, with_topic| {
+            let after = (Bound::Excluded(after), Bound::Unbounded);
+            let wanted =
+                move |m: &PushMessage| m.topic.is_some() == with_topic && !m.is_expired(ask.now);
+            stored.messages.range(after).filter(move |(_, m)| wanted(m))
+        };
+        let all = part(ask.after_topics, true).chain(part(ask.after, false));
+        let found = all.map(|(seq, m)| StoredMessage { seq: *seq, message: m.clone() });
         found.take(ask.limit).collect()
     }
 

@@ -1,0 +1,302 @@
+//! One connection: its session, what waits to be written, and what waits to be asked.
+//!
+//! The session is behind a lock, because three parties call it: the socket's task, whoever pushes,
+//! and whoever brings an answer of the store. What it wants done is sorted here: frames go into the
+//! outbox, which only the socket's task empties; questions go to the clerk one at a time, so that
+//! they are carried out in their order; the rest is done after the lock is released.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use posthorn_domain::{AgentId, PushMessage, Timestamp};
+use posthorn_push::protocol::{ClientMessage, Close, read};
+use posthorn_push::session::{Answer, Ask, Context, Output, Pushed, Session, Summary};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+use crate::node::Shared;
+
+/// With more bytes than this waiting to be written, an agent is not reading: nothing more is pushed
+/// to it and nothing is read for it, so that the messages stay in the store and not in memory.
+const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+
+/// What the socket's task has to write.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    /// A text.
+    Text(Utf8Bytes),
+    /// An empty ping.
+    Ping,
+    /// The last one.
+    Close(Close),
+}
+
+struct Inner {
+    session: Session,
+    outbox: VecDeque<Frame>,
+    outbox_bytes: usize,
+    asks: VecDeque<Ask>,
+    /// The clerk has a question of this session.
+    asking: bool,
+    /// When the wheel will ask.
+    timer: Timestamp,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    inner: Mutex<Inner>,
+    writer: AtomicWaker,
+    /// How many channels its agent has, as far as is known here.
+    channels: AtomicUsize,
+}
+
+/// Who calls. The socket's task looks for work by itself when it comes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Socket,
+    Other,
+}
+
+/// What is done after the lock is released.
+#[derive(Default)]
+struct After {
+    replaced: Option<Arc<Connection>>,
+    save: Vec<PushMessage>,
+    ended: Option<Summary>,
+}
+
+impl Connection {
+    /// A socket that was just upgraded.
+    pub(crate) fn open(node: &Arc<Shared>) -> Arc<Self> {
+        let broadcasts = node.broadcasts.load();
+        let cx = node.context(&broadcasts, Timestamp::MIN);
+        let mut out = Vec::new();
+        let session = Session::new(AgentId::from_random(rand::random()), &cx, &mut out);
+        let connection = Arc::new(Self {
+            inner: Mutex::new(Inner {
+                session,
+                outbox: VecDeque::new(),
+                outbox_bytes: 0,
+                asks: VecDeque::new(),
+                asking: false,
+                timer: Timestamp::MAX,
+            }),
+            writer: AtomicWaker::new(),
+            channels: AtomicUsize::new(0),
+        });
+        let mut inner = connection.inner.lock();
+        connection.apply(node, &mut inner, &cx, out);
+        drop(inner);
+        connection
+    }
+
+    /// The agent sent a text. Called by the socket's task.
+    pub(crate) fn text(self: &Arc<Self>, node: &Arc<Shared>, text: &str) {
+        let first = self.inner.lock().session.agent().is_none();
+        // What time it is when an agent says hello tells this connection from its others.
+        let floor = match first.then(|| read(text)) {
+            Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => node.hello_time(agent),
+            Some(Ok(ClientMessage::Hello { agent: None, .. })) => {
+                node.meter.new.increment(1);
+                Timestamp::MIN
+            }
+            _ => Timestamp::MIN,
+        };
+        self.run(node, floor, Caller::Socket, |inner, cx, out| {
+            inner.session.text_frame(text, cx, out);
+        });
+    }
+
+    /// Something else came from the socket. Called by its task.
+    pub(crate) fn came(
+        self: &Arc<Self>,
+        node: &Arc<Shared>,
+        call: impl FnOnce(&mut Session, &Context<'_>, &mut Vec<Output>),
+    ) {
+        self.run(node, Timestamp::MIN, Caller::Socket, |inner, cx, out| {
+            call(&mut inner.session, cx, out);
+        });
+    }
+
+    /// Somebody has a message for the agent.
+    pub(crate) fn push(self: &Arc<Self>, node: &Arc<Shared>, message: PushMessage) -> Pushed {
+        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+            if inner.outbox_bytes > OUTBOX_BYTES_MAX {
+                // It is stored, and this session is told to look there.
+                return Pushed::Full;
+            }
+            inner.session.push(message, cx, out)
+        })
+    }
+
+    /// Something was stored for the agent. Says whether it is here.
+    pub(crate) fn hint(self: &Arc<Self>, node: &Arc<Shared>) -> bool {
+        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+            inner.session.check_storage(cx, out)
+        })
+    }
+
+    /// The clerk has an answer.
+    pub(crate) fn answer(self: &Arc<Self>, node: &Arc<Shared>, answer: Answer) {
+        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+            inner.asking = false;
+            inner.session.answer(answer, cx, out);
+        });
+    }
+
+    /// The wheel asks.
+    pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>) {
+        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+            inner.timer = Timestamp::MAX;
+            inner.session.tick(cx, out);
+        });
+    }
+
+    /// The node is going away.
+    pub(crate) fn send_away(self: &Arc<Self>, node: &Arc<Shared>) {
+        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+            inner.session.drain_node(cx, out);
+        });
+    }
+
+    /// A newer connection of the same agent is found instead of this one.
+    fn make_way(self: &Arc<Self>, node: &Arc<Shared>) {
+        // Through a pointer, because this is called by what it calls.
+        let replaced: fn(&mut Inner, &Context<'_>, &mut Vec<Output>) =
+            |inner, cx, out| inner.session.replaced(cx, out);
+        self.run(node, Timestamp::MIN, Caller::Other, replaced);
+    }
+
+    fn run<R>(
+        self: &Arc<Self>,
+        node: &Arc<Shared>,
+        floor: Timestamp,
+        caller: Caller,
+        call: impl FnOnce(&mut Inner, &Context<'_>, &mut Vec<Output>) -> R,
+    ) -> R {
+        let broadcasts = node.broadcasts.load();
+        let mut out = Vec::new();
+        let mut inner = self.inner.lock();
+        let stalled = !inner.session.wants_frames();
+        // Time does not go backwards for a session, whatever the clock does.
+        let cx = node.context(&broadcasts, floor.max(inner.session.connected_at()));
+        let counted = *inner.session.counters();
+        let result = call(&mut inner, &cx, &mut out);
+        node.meter.session(&counted, inner.session.counters());
+        let after = self.apply(node, &mut inner, &cx, out);
+        let work = !inner.outbox.is_empty() || (stalled && inner.session.wants_frames());
+        let connected_at = inner.session.connected_at();
+        drop(inner);
+        if work && caller == Caller::Other {
+            self.writer.wake();
+        }
+        if let Some(replaced) = after.replaced {
+            replaced.make_way(node);
+        }
+        if let Some(summary) = after.ended {
+            node.ended(summary, connected_at, after.save);
+        }
+        result
+    }
+
+    fn apply(
+        self: &Arc<Self>,
+        node: &Arc<Shared>,
+        inner: &mut Inner,
+        cx: &Context<'_>,
+        out: Vec<Output>,
+    ) -> After {
+        let mut after = After::default();
+        for output in out {
+            match output {
+                Output::Send(text) => {
+                    inner.outbox_bytes += text.len();
+                    inner.outbox.push_back(Frame::Text(text.into()));
+                }
+                Output::Ping => inner.outbox.push_back(Frame::Ping),
+                Output::Close(close) => inner.outbox.push_back(Frame::Close(close)),
+                Output::Enter(agent) => {
+                    after.replaced = node
+                        .registry
+                        .enter(agent, Arc::clone(self))
+                        .filter(|found| !Arc::ptr_eq(found, self));
+                }
+                Output::Leave(agent) => node.registry.leave(agent, self),
+                Output::Ask(ask) => inner.asks.push_back(ask),
+                Output::WakeAt(at) if at < inner.timer => {
+                    inner.timer = node.wheel.insert(Arc::downgrade(self), at, cx.now);
+                }
+                Output::WakeAt(_) => {}
+                Output::Save(messages) => after.save = messages,
+                Output::Ended(summary) => after.ended = Some(summary),
+            }
+        }
+        if inner.session.is_closed() {
+            inner.asks.clear();
+        }
+        self.ask_next(node, inner);
+        after
+    }
+
+    /// Hands the next question to the clerk, unless one is there already or the agent does not read.
+    fn ask_next(self: &Arc<Self>, node: &Arc<Shared>, inner: &mut Inner) {
+        if inner.asking || inner.outbox_bytes > OUTBOX_BYTES_MAX {
+            return;
+        }
+        if let Some(ask) = inner.asks.pop_front() {
+            inner.asking = true;
+            node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
+        } else if inner.asks.capacity() > 0 {
+            // Most connections wait for most of their lives; they keep no room for it.
+            inner.asks = VecDeque::new();
+        }
+    }
+
+    /// How many channels the agent has. Only the clerk asks and tells, one question at a time.
+    pub(crate) fn channels(&self) -> usize {
+        self.channels.load(Ordering::Relaxed)
+    }
+
+    /// See [`Connection::channels`].
+    pub(crate) fn set_channels(&self, channels: usize) {
+        self.channels.store(channels, Ordering::Relaxed);
+    }
+
+    /// For the socket's task: wakes it when there is something to write.
+    pub(crate) fn watch(&self, waker: &Waker) {
+        self.writer.register(waker);
+    }
+
+    /// For the socket's task: the next frame to be written.
+    pub(crate) fn next_frame(self: &Arc<Self>, node: &Arc<Shared>) -> Option<Frame> {
+        let mut inner = self.inner.lock();
+        let Some(frame) = inner.outbox.pop_front() else {
+            if inner.outbox.capacity() > 0 {
+                inner.outbox = VecDeque::new();
+            }
+            return None;
+        };
+        if let Frame::Text(text) = &frame {
+            let before = inner.outbox_bytes;
+            inner.outbox_bytes -= text.len();
+            if before > OUTBOX_BYTES_MAX {
+                self.ask_next(node, &mut inner);
+            }
+        }
+        Some(frame)
+    }
+
+    /// For the socket's task: whether the session is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.lock().session.is_closed()
+    }
+
+    /// For the socket's task: whether frames may be read.
+    pub(crate) fn wants_frames(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.session.wants_frames() && inner.outbox_bytes <= OUTBOX_BYTES_MAX
+    }
+}

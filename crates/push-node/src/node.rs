@@ -1,0 +1,305 @@
+//! The node: what its sockets and endpoints share, how it begins and how it goes away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use axum::Router;
+use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
+use posthorn_push::endpoint::{NodeAnswer, Outcome};
+use posthorn_push::session::{Broadcasts, Context, Pushed, Summary};
+use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
+use posthorn_sealing::vapid::Proven;
+use posthorn_store::push::PushStore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admission::Pace;
+use crate::clerk::Clerk;
+use crate::connection::Connection;
+use crate::local::Local;
+use crate::meter::Meter;
+use crate::options::Options;
+use crate::questions::Questions;
+use crate::reach::Reach;
+use crate::registry::Registry;
+use crate::wheel::{STEP, Wheel};
+use crate::{ending, endpoint, socket};
+
+/// Agents whose ids have this in common share a place in the table of hello times.
+const HELLO_PLACES: usize = 1024;
+/// How often sockets are closed while the node goes away.
+const WAVE: Duration = Duration::from_millis(100);
+/// How long what was left behind may take to be stored after the last socket is closed.
+const LAST_SAVES: Duration = Duration::from_secs(5);
+
+/// What a node is made of.
+pub struct Parts {
+    /// Where agents and messages are.
+    pub store: Arc<dyn PushStore>,
+    /// Makes and opens the names of endpoints and messages.
+    pub tokens: EndpointTokens,
+    /// The way to other nodes; `None` when there are none.
+    pub reach: Option<Arc<dyn Reach>>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The broadcasts, which somebody else keeps up to date.
+    pub broadcasts: Arc<ArcSwap<Broadcasts>>,
+    /// Whether more may be stored; false when the disk is nearly full.
+    pub accepting: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The knobs.
+    pub options: Options,
+}
+
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn PushStore>,
+    pub(crate) tokens: EndpointTokens,
+    pub(crate) reach: Option<Arc<dyn Reach>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) broadcasts: Arc<ArcSwap<Broadcasts>>,
+    pub(crate) accepting: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) options: Options,
+    /// Scheme, host and port of the endpoints, which senders sign for.
+    pub(crate) origin: String,
+    pub(crate) registry: Registry,
+    pub(crate) wheel: Wheel<Connection>,
+    pub(crate) clerk: Clerk,
+    pub(crate) questions: Questions,
+    pub(crate) pace: Pace,
+    /// Tokens of senders whose signatures are known to be good.
+    pub(crate) proven: Proven,
+    pub(crate) meter: Meter,
+    pub(crate) requests: Arc<AtomicU64>,
+    pub(crate) sockets: AtomicUsize,
+    /// What must end before the node may.
+    pub(crate) work: TaskTracker,
+    pub(crate) leaving: AtomicBool,
+    hellos: [AtomicI64; HELLO_PLACES],
+}
+
+impl Shared {
+    pub(crate) fn context<'a>(
+        &'a self,
+        broadcasts: &'a Guard<Arc<Broadcasts>>,
+        floor: Timestamp,
+    ) -> Context<'a> {
+        Context { now: self.clock.now().max(floor), options: &self.options.session, broadcasts }
+    }
+
+    /// A time for a hello that no other hello of this agent had on this node.
+    pub(crate) fn hello_time(&self, agent: AgentId) -> Timestamp {
+        let [.., high, low] = *agent.as_bytes();
+        let place = usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES;
+        let now = self.clock.now().as_millis();
+        let last = self.hellos[place]
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
+        // The update never refuses.
+        Timestamp::from_millis(last.map_or(now, |last| now.max(last + 1)))
+    }
+
+    /// The URL of an endpoint.
+    pub(crate) fn url_of(&self, endpoint: &Endpoint) -> String {
+        let base = &self.options.endpoint_url;
+        let version = endpoint.version().as_str();
+        format!("{base}/wpush/{version}/{}", self.tokens.seal_endpoint(endpoint))
+    }
+
+    /// Gives a message to a node, which may be this one.
+    pub(crate) async fn push_to(self: &Arc<Self>, node: &str, message: &PushMessage) -> NodeAnswer {
+        if node == self.options.node {
+            return match self.push_here(message.clone()) {
+                Pushed::Accepted => NodeAnswer::Accepted,
+                Pushed::Full => NodeAnswer::Full,
+                Pushed::NotConnected => NodeAnswer::NotConnected,
+            };
+        }
+        match &self.reach {
+            Some(reach) => reach.push(node, message).await,
+            None => NodeAnswer::Unreachable,
+        }
+    }
+
+    /// Tells a node, which may be this one, that something was stored for an agent.
+    pub(crate) async fn hint_to(self: &Arc<Self>, node: &str, agent: AgentId) -> NodeAnswer {
+        if node == self.options.node {
+            return match self.hint_here(agent) {
+                true => NodeAnswer::Accepted,
+                false => NodeAnswer::NotConnected,
+            };
+        }
+        match &self.reach {
+            Some(reach) => reach.hint(node, agent).await,
+            None => NodeAnswer::Unreachable,
+        }
+    }
+
+    fn push_here(self: &Arc<Self>, message: PushMessage) -> Pushed {
+        match self.registry.get(message.agent) {
+            Some(connection) => connection.push(self, message),
+            None => Pushed::NotConnected,
+        }
+    }
+
+    fn hint_here(self: &Arc<Self>, agent: AgentId) -> bool {
+        self.registry.get(agent).is_some_and(|connection| connection.hint(self))
+    }
+}
+
+/// The store could not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store could not be asked")]
+pub struct StoreFailed;
+
+/// A node of Web Push. Clones share it.
+#[derive(Clone)]
+pub struct Node(pub(crate) Arc<Shared>);
+
+impl Node {
+    /// Begins. Must be called within a runtime; `stop` ends the timers.
+    pub fn start(parts: Parts, stop: CancellationToken) -> Self {
+        let origin = endpoint::origin(&parts.options.endpoint_url);
+        let shared = Arc::new_cyclic(|weak| Shared {
+            questions: Questions::start(&parts.store),
+            store: parts.store,
+            tokens: parts.tokens,
+            reach: parts.reach,
+            clock: parts.clock,
+            broadcasts: parts.broadcasts,
+            accepting: parts.accepting,
+            origin,
+            registry: Registry::default(),
+            wheel: Wheel::default(),
+            clerk: Clerk::start(weak),
+            pace: Pace::new(parts.options.opens_per_second),
+            proven: Proven::default(),
+            meter: Meter::new(),
+            requests: Arc::new(AtomicU64::new(0)),
+            sockets: AtomicUsize::new(0),
+            work: TaskTracker::new(),
+            leaving: AtomicBool::new(false),
+            hellos: std::array::from_fn(|_| AtomicI64::new(0)),
+            options: parts.options,
+        });
+        tokio::spawn(turn(Arc::clone(&shared), stop));
+        Self(shared)
+    }
+
+    /// What agents and senders call, as far as this node has that role.
+    pub fn router(&self) -> Router {
+        let mut router = Router::new();
+        if self.0.options.roles.connection {
+            router = router.merge(socket::router(Arc::clone(&self.0)));
+        }
+        if self.0.options.roles.endpoint {
+            router = router.merge(endpoint::router(Arc::clone(&self.0)));
+        }
+        router
+    }
+
+    /// The agents that are connected here, for other nodes.
+    pub fn local(&self) -> Arc<dyn Local> {
+        Arc::new(self.clone())
+    }
+
+    /// What an endpoint's URL stands for, if it is one of this house.
+    pub fn open(&self, url: &str) -> Option<Endpoint> {
+        let path = url.strip_prefix(&self.0.options.endpoint_url)?.strip_prefix("/wpush/")?;
+        let (version, token) = path.split_once('/').unwrap_or(("v1", path));
+        let version = [Version::V1, Version::V2].into_iter().find(|v| v.as_str() == version)?;
+        self.0.tokens.open_endpoint(version, token).ok()
+    }
+
+    /// Whether an agent with a channel exists.
+    pub async fn is_registered(
+        &self,
+        agent: AgentId,
+        channel: ChannelId,
+    ) -> Result<bool, StoreFailed> {
+        let found = self.0.questions.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
+        Ok(found.is_some_and(|route| route.channel.is_some()))
+    }
+
+    /// Keeps a message in the store in any case, then tells the agent's node.
+    pub async fn keep(&self, message: &PushMessage) -> Outcome {
+        endpoint::keep(&self.0, message).await
+    }
+
+    /// How many posts were taken since the start.
+    pub fn request_count(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.requests)
+    }
+
+    /// Goes away: takes no more sockets, closes those that are open in waves, so that the other nodes
+    /// are not overrun by all of them at once, and waits until what they left behind is stored.
+    pub async fn drain(&self) {
+        let node = &self.0;
+        node.leaving.store(true, Ordering::SeqCst);
+        let open = node.registry.all();
+        let waves = node.options.drain.as_millis() / WAVE.as_millis();
+        let size = open.len().div_ceil(usize::try_from(waves).unwrap_or(1).max(1)).max(1);
+        if !open.is_empty() {
+            tracing::info!(sockets = open.len(), "closing the sockets of agents, in waves");
+        }
+        for wave in open.chunks(size) {
+            for connection in wave {
+                connection.send_away(node);
+            }
+            tokio::time::sleep(WAVE).await;
+        }
+        drop(open);
+        // Whoever came in while we were at it.
+        for connection in node.registry.all() {
+            connection.send_away(node);
+        }
+        node.work.close();
+        if tokio::time::timeout(LAST_SAVES, node.work.wait()).await.is_err() {
+            tracing::warn!(left = node.work.len(), "some sockets did not end in time");
+        }
+    }
+}
+
+impl Local for Node {
+    fn push(&self, message: PushMessage) -> Pushed {
+        self.0.push_here(message)
+    }
+
+    fn hint(&self, agent: AgentId) -> bool {
+        self.0.hint_here(agent)
+    }
+
+    fn connections(&self) -> usize {
+        self.0.sockets.load(Ordering::Relaxed)
+    }
+}
+
+/// Turns the wheel.
+async fn turn(node: Arc<Shared>, stop: CancellationToken) {
+    let mut steps = tokio::time::interval(Duration::from_millis(STEP.unsigned_abs()));
+    steps.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = steps.tick() => {}
+        }
+        for connection in node.wheel.due(node.clock.now()) {
+            if let Some(connection) = connection.upgrade() {
+                connection.tick(&node);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A connection is over.
+    pub(crate) fn ended(
+        self: &Arc<Self>,
+        summary: Summary,
+        connected_at: Timestamp,
+        save: Vec<PushMessage>,
+    ) {
+        self.meter.ended(&summary);
+        ending::log(&summary);
+        self.work.spawn(ending::settle(Arc::clone(self), summary, connected_at, save));
+    }
+}
