@@ -267,6 +267,7 @@ async fn start_engine(
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
+        push: None,
         vault: Arc::new(vault),
         clock: Arc::new(WallClock),
         seed: rand::random(),
