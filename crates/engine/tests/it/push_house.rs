@@ -11,7 +11,6 @@ use posthorn_engine::{
     PushKeys, PushOutcome, PushProblem, SubscriptionView,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
-use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::vault::Vault;
 use posthorn_sealing::web_push::ReceiverKeys;
 use serde_json::Value;
@@ -87,7 +86,7 @@ impl PushDelivery for Mailboxes {
 }
 
 /// An endpoint of some agent, for the sender with this key.
-pub(crate) fn endpoint(agent: u128, key: Option<KeyHash>) -> Endpoint {
+pub(crate) fn endpoint(agent: u128, key: Option<posthorn_domain::KeyHash>) -> Endpoint {
     Endpoint { agent: AgentId::from_random(agent), channel: ChannelId::from_random(agent + 1), key }
 }
 
