@@ -13,6 +13,7 @@ mod efgs;
 mod efgs_nodes;
 mod efgs_stage;
 mod harness;
+mod listen_push;
 mod mutual_tls;
 mod name_server;
 mod notificaties;
