@@ -23,6 +23,7 @@ mod notificaties_world;
 mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
+mod push;
 mod rotation;
 mod serving;
 mod tls;
