@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, PushMessage, TenantId};
 use posthorn_engine::{
     Delivering, Engine, NewSubscription, Opening, Options, Parts, PushDelivery, PushInput,
