@@ -12,8 +12,10 @@ mod admission;
 pub mod broadcasts;
 mod clerk;
 mod connection;
+mod destination;
 mod ending;
 mod endpoint;
+mod forgets;
 mod gather;
 pub mod health;
 mod local;
@@ -30,6 +32,7 @@ mod socket;
 pub mod upkeep;
 mod wheel;
 
+pub use destination::Mailboxes;
 pub use local::Local;
 pub use node::{Node, Parts, StoreFailed};
 pub use options::{Direct, Options, Roles};

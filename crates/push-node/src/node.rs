@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Pace;
 use crate::clerk::Clerk;
 use crate::connection::Connection;
+use crate::forgets::Forgetting;
 use crate::local::Local;
 use crate::meter::Meter;
 use crate::options::Options;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) wheel: Wheel<Connection>,
     pub(crate) clerk: Clerk,
+    pub(crate) forgetting: Forgetting,
     pub(crate) questions: Questions,
     pub(crate) pace: Pace,
     /// Tokens of senders whose signatures are known to be good.
@@ -182,6 +184,7 @@ impl Node {
             registry: Registry::default(),
             wheel: Wheel::default(),
             clerk: Clerk::start(weak),
+            forgetting: Forgetting::default(),
             pace: Pace::new(parts.options.opens_per_second),
             proven: Proven::default(),
             meter: Meter::new(),

@@ -14,6 +14,7 @@ mod efgs;
 pub mod layers;
 mod notificaties;
 mod profiles;
+pub mod push;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -37,11 +38,15 @@ use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use layers::{ENV_PREFIX, Layers, Problem, Source};
+use push::Push;
 use raw::RawConfig;
 use values::SecretRef;
 
 /// The file that is read when none is named.
 pub const FILE_DEFAULT: &str = "posthorn.yaml";
+/// Connections at once, in all and of one address, unless the operator says otherwise, where agents
+/// keep sockets open: those of ten thousand, and the requests beside them.
+const PUSH_CONNECTIONS: (usize, usize) = (20_000, 15_000);
 
 /// Everything, checked.
 #[derive(Debug)]
@@ -70,6 +75,8 @@ pub struct Config {
     pub dialects: Dialects,
     /// Where the webhooks of a payment server go.
     pub callbacks: Option<Callbacks>,
+    /// Web Push, when it is on.
+    pub push: Option<Push>,
 }
 
 /// Other systems' APIs; `None` for those that are off.
@@ -148,6 +155,8 @@ pub struct Seal {
     pub key: Option<VaultKey>,
     /// Keys that only open.
     pub former: Vec<VaultKey>,
+    /// The file of the key in use, when one was named.
+    pub file: Option<PathBuf>,
 }
 
 /// Logs.
@@ -370,8 +379,12 @@ impl Check<'_> {
     }
 
     fn config(&mut self, raw: RawConfig) -> Option<Config> {
-        let server = self.server(&raw.server);
+        let mut server = self.server(&raw.server);
         let store = self.store(&raw.store);
+        if let Some(server) = server.as_mut().filter(|_| raw.push.enabled) {
+            self.room_for_sockets(server);
+        }
+        let push = push::build(self, raw.push, server.as_ref(), store.as_ref());
         let egress = self.egress(raw.egress);
         let mut engine = self.engine(&raw.engine);
         engine.profiles = profiles::build(self, raw.profiles);
@@ -431,7 +444,23 @@ impl Check<'_> {
             telemetry,
             dialects,
             callbacks,
+            push,
         })
+    }
+
+    /// More connections than the default, where nobody chose a number.
+    fn room_for_sockets(&self, server: &mut Server) {
+        let unsaid = |name: &str| {
+            let path = ["server".to_owned(), name.to_owned()];
+            matches!(self.layers.source_of(&path), Source::Default)
+        };
+        let (all, of_one) = PUSH_CONNECTIONS;
+        if unsaid("connections") {
+            server.connections = all;
+        }
+        if unsaid("connections_per_address") {
+            server.connections_per_address = of_one;
+        }
     }
 
     /// The block `callbacks` with what `CALLBACK_…` in the environment says over it.
@@ -654,7 +683,11 @@ impl Check<'_> {
         for text in &raw.former {
             former.extend(self.vault_keys("seal.former", text)?);
         }
-        Some(Seal { key, former })
+        let file = match raw.key.as_deref().and_then(SecretRef::parse) {
+            Some(SecretRef::File(path)) => Some(path),
+            _ => None,
+        };
+        Some(Seal { key, former, file })
     }
 
     fn vault_keys(&mut self, key: &str, text: &str) -> Option<Vec<VaultKey>> {

@@ -1,5 +1,7 @@
 //! The key that seals secrets at rest: found, made at the first start, and proven to fit.
 
+pub mod endpoints;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,11 +13,15 @@ use tracing::info;
 use crate::config::Seal;
 use crate::exit::{Code, Failure};
 
-/// The vault of a configuration.
+/// The vault of a configuration, and the keys in it, the one that seals first.
 ///
 /// A key is made only when nothing is sealed yet: a fresh key beside sealed secrets would hide that
 /// the right one is lost. A given key must know what is sealed, for the same reason.
-pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<Vault> {
+pub fn vault(
+    seal: Seal,
+    file: &Path,
+    catalog: &CatalogDelta,
+) -> anyhow::Result<(Vault, Vec<VaultKey>)> {
     let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
     let keys =
         catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
@@ -49,7 +55,7 @@ pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<
         }
     };
     keys.extend(seal.former);
-    let vault = Vault::new(keys)?;
+    let vault = Vault::new(keys.clone())?;
     // The context is wrong on purpose: a vault that has the key says that the text does not belong
     // here, and one that has not says so before it looks.
     let unknown = |blob: &&[u8]| matches!(vault.open(b"", blob), Err(OpenError::UnknownKey));
@@ -68,7 +74,7 @@ pub fn vault(seal: Seal, file: &Path, catalog: &CatalogDelta) -> anyhow::Result<
         )
         .into());
     }
-    Ok(vault)
+    Ok((vault, keys))
 }
 
 /// The keys of a text, one a line: the first seals, all open.
@@ -101,12 +107,20 @@ pub fn read(file: &Path) -> anyhow::Result<Option<Vec<VaultKey>>> {
 /// Puts other keys into a file in one step: whoever reads it, also after a crash, finds either what
 /// was there or all that is new.
 pub fn replace(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
+    replace_lines(file, "the seal key", keys.iter().map(VaultKey::to_text))
+}
+
+fn replace_lines(
+    file: &Path,
+    what: &str,
+    lines: impl Iterator<Item = String>,
+) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
     // Left over from a try that was cut short; it was never used.
     drop(std::fs::remove_file(&beside));
-    write_keys(&beside, keys)?;
+    write_lines(&beside, what, lines)?;
     let rename = || -> std::io::Result<()> {
         std::fs::rename(&beside, file)?;
         if let Some(folder) = parent(file) {
@@ -115,17 +129,17 @@ pub fn replace(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
         Ok(())
     };
     rename().map_err(|e| {
-        let message = format!("the seal key {} cannot be replaced: {e}", file.display());
+        let message = format!("{what} {} cannot be replaced: {e}", file.display());
         Failure::new(Code::CannotCreate, message).into()
     })
 }
 
 /// Writes a key to a new file that only its owner can read, and makes sure it stays there.
 pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
-    write_keys(file, std::slice::from_ref(key))
+    write_lines(file, "the seal key", std::iter::once(key.to_text()))
 }
 
-fn write_keys(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
+fn write_lines(file: &Path, what: &str, lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -139,8 +153,8 @@ fn write_keys(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
             builder.create(&folder)?;
         }
         let mut out = options.open(file)?;
-        for key in keys {
-            writeln!(out, "{}", key.to_text())?;
+        for line in lines {
+            writeln!(out, "{line}")?;
         }
         // A key that is gone after a power cut takes with it what was sealed meanwhile.
         out.sync_all()?;
@@ -150,7 +164,7 @@ fn write_keys(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
         Ok(())
     };
     write().map_err(|e| {
-        let message = format!("the seal key cannot be written to {}: {e}", file.display());
+        let message = format!("{what} cannot be written to {}: {e}", file.display());
         Failure::new(Code::CannotCreate, message).into()
     })
 }

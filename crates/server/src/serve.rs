@@ -1,6 +1,5 @@
 //! `posthorn serve`: from a configuration to a running server.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,9 +7,11 @@ use std::sync::Arc;
 use posthorn_dialects::{cedros, efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
+use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts, PushDelivery};
 use posthorn_listener::{Failures, ServeLimits};
-use tokio::net::{TcpListener, TcpSocket};
+use posthorn_push_node::Mailboxes;
+use posthorn_sealing::vault::{Vault, VaultKey};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -21,6 +22,9 @@ use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
+use crate::open_files;
+use crate::ports::{self, take_port};
+use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
 use crate::surroundings::Surroundings;
@@ -28,11 +32,8 @@ use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
 
-/// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
-const BACKLOG: u32 = 4_096;
-
-/// Open files besides connections: the store's, logs, and a reserve.
-const OTHER_FILES: usize = 64;
+/// The setting that the address of the public listener comes from.
+const LISTEN: &str = "--listen";
 
 /// Where the configuration comes from, besides the environment.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -49,6 +50,9 @@ pub struct ConfigArgs {
     /// Let receivers be in this network, e.g. 127.0.0.1 (egress.allow); may be repeated
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<String>,
+    /// Turn Web Push on (push.enabled): sockets for browsers, endpoints below /wpush
+    #[arg(long)]
+    pub push: bool,
     /// Any key of the configuration, e.g. engine.slots=64; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::commands::parse_pair)]
     pub set: Vec<(String, String)>,
@@ -61,6 +65,7 @@ impl ConfigArgs {
             ("--listen", "server.listen", self.listen.clone()),
             ("--data", "store.path", self.data.clone()),
             ("--allow", "egress.allow", Some(self.allow.join(",")).filter(|all| !all.is_empty())),
+            ("--push", "push.enabled", self.push.then(|| "true".to_owned())),
         ];
         let named = named.into_iter().filter_map(|(flag, key, text)| {
             text.map(|text| FlagValue { flag: flag.to_owned(), key: key.to_owned(), text })
@@ -98,7 +103,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let human = telemetry::start_logs(&config.log);
     let mut signals = Signals::listen()?;
     tokio::select! {
-        started = start(config, args.address_file.as_deref(), human) => {
+        started = Box::pin(start(config, args.address_file.as_deref(), human)) => {
             Box::pin(started?.until_stopped(signals)).await
         }
         // While it waits for a database, say. Nothing is under way yet.
@@ -115,12 +120,18 @@ async fn start(
     human: bool,
 ) -> anyhow::Result<Running> {
     let recorder = Recorder::install()?;
-    fit_to_open_files(&mut config);
+    open_files::fit(&mut config);
     // The port is taken first, so that a second server on it fails before it touches any data, but
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
-    let socket = take_port(listen)?;
-    let patience = config.server.stop_timeout + config.engine.drain;
+    let socket = take_port(listen, LISTEN)?;
+    let push = config.push.take().map(push::Ports::take).transpose()?;
+    let mut patience = config.server.stop_timeout + config.engine.drain;
+    let mut listeners = vec![socket.local_addr()?];
+    if let Some(push) = &push {
+        patience += push.patience();
+        listeners.extend(push.internal()?);
+    }
     let failures = Arc::new(Failures::new(config.auth_failures));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
@@ -129,14 +140,19 @@ async fn start(
     let callbacks = config.callbacks;
 
     let opened = storage::open(&store).await?;
+    let extra_roots_pem = egress.extra_roots_pem.clone();
+    let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
     let egress = way_out(egress)?;
-    let surroundings = Surroundings::new(socket.local_addr()?, &server.public_names, &store);
+    let surroundings = Surroundings::new(listeners, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
-    let (engine, outcomes) = start_engine(egress, options, seal, &store, &opened).await?;
+    let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
+    let mailboxes = push.is_some().then(Mailboxes::default);
+    let (engine, outcomes) =
+        start_engine(egress.clone(), options, vault, &opened, mailboxes.clone()).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
-    let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
+    let listener = ports::open(socket, LISTEN)?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
@@ -170,8 +186,28 @@ async fn start(
                 }
             })?);
     }
-    let serving = listen_with(&server, router, listener, stop.clone());
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
+    let push = match push {
+        None => None,
+        Some(push) => {
+            let admission = Arc::clone(engine.admission());
+            let parts = push::Surroundings {
+                store: opened.push_store(),
+                vault_keys,
+                kept_keys,
+                egress,
+                extra_roots_pem,
+                own_url: url.clone(),
+                accepting: Arc::new(move || !admission.is_disk_full()),
+                stop_timeout: server.stop_timeout,
+                mailboxes: mailboxes.unwrap_or_default(),
+            };
+            let push = push.start(parts, &stop)?;
+            router = router.merge(push.public.clone());
+            Some(push)
+        }
+    };
+    let serving = listen_with(&server, router, listener, stop.clone());
     if let Some(tls) = server.tls {
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
@@ -188,30 +224,7 @@ async fn start(
     if let Some(key) = first_key {
         introduce(&key, address, &url, loopback_open);
     }
-    Ok(Running { engine, opened, serving, stop, patience })
-}
-
-/// Lowers the limits of connections to what the system allows this process to open. An attempt that
-/// fails because we have no descriptor left would be charged to the receiver.
-fn fit_to_open_files(config: &mut Config) {
-    let Ok(limits) = std::fs::read_to_string("/proc/self/limits") else { return };
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
-    let Some(limit) = soft else { return };
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    if *server + *egress + OTHER_FILES <= limit {
-        return;
-    }
-    let room = limit.saturating_sub(OTHER_FILES).max(2);
-    *egress = (*egress).min(room / 2);
-    *server = (*server).min(room - *egress);
-    info!(
-        limit,
-        server.connections = *server,
-        egress.connections = *egress,
-        "connections are limited to the open files the system allows; raise that with `ulimit -n` \
-         or LimitNOFILE="
-    );
+    Ok(Running { engine, opened, serving, push, stop, patience })
 }
 
 fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
@@ -228,24 +241,38 @@ fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
     })
 }
 
-async fn start_engine(
-    egress: Egress,
-    options: posthorn_engine::Options,
+/// The file of the seal key, or where it would be.
+fn seal_file(seal: &Seal, store: &config::Store) -> PathBuf {
+    seal.file.clone().unwrap_or_else(|| storage::seal_file(&store.path))
+}
+
+async fn open_vault(
     seal: Seal,
     store: &config::Store,
     opened: &Opened,
-) -> anyhow::Result<(Engine, OutcomeStream)> {
+) -> anyhow::Result<(Vault, Vec<VaultKey>)> {
     let own_file = seal.key.is_none();
     let catalog = opened.store().catalog_since(CatalogVersion(0)).await?;
     let file = storage::seal_file(&store.path);
-    let vault = seal::vault(seal, &file, &catalog)?;
+    let opened = seal::vault(seal, &file, &catalog)?;
     if own_file && matches!(store.kind, StoreKind::Postgres(_)) {
         warn!(file = %file.display(), "every node of this database needs the same seal key; \
             give it to them with seal.key");
     }
+    Ok(opened)
+}
+
+async fn start_engine(
+    egress: Egress,
+    options: posthorn_engine::Options,
+    vault: Vault,
+    opened: &Opened,
+    mailboxes: Option<Mailboxes>,
+) -> anyhow::Result<(Engine, OutcomeStream)> {
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
+        push: mailboxes.map(|mailboxes| Arc::new(mailboxes) as Arc<dyn PushDelivery>),
         vault: Arc::new(vault),
         clock: Arc::new(WallClock),
         seed: rand::random(),
@@ -276,37 +303,6 @@ fn listen_with(
     tokio::spawn(async move {
         posthorn_listener::serve(listener, router, limits, tls, stop.cancelled_owned()).await;
     })
-}
-
-/// Binds without listening: the address is ours, and nobody can connect yet.
-fn take_port(address: SocketAddr) -> anyhow::Result<TcpSocket> {
-    let bind = || -> io::Result<TcpSocket> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Connections of the process before us may linger; they must not keep us from starting.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Ok(socket)
-    };
-    bind().map_err(|e| explain_listen(address, &e).into())
-}
-
-fn explain_listen(address: SocketAddr, error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            Failure::new(Code::InUse, format!("the address {address} is in use by another process"))
-                .hint("stop it, or choose another with --listen; port 0 takes a free one")
-        }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(Code::Denied, format!("this user may not listen on {address}")).hint(
-                "ports below 1024 need a right of their own; choose a higher one with --listen",
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            Failure::new(Code::Config, format!("{address} is not an address of this machine"))
-                .hint("correct server.listen; 0.0.0.0 and [::] mean all addresses")
-        }
-        _ => Failure::new(Code::Failure, format!("cannot listen on {address}: {error}")),
-    }
 }
 
 /// In one step, so that a reader never sees half an address.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_store::Store;
+use posthorn_store::push::PushStore;
 use posthorn_store_postgres::PostgresStore;
 use posthorn_store_sqlite::{OpenError, SqliteStore};
 use tokio::time::Instant;
@@ -29,6 +30,14 @@ pub enum Opened {
 impl Opened {
     /// As the engine sees it.
     pub fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite(store) => Arc::<SqliteStore>::clone(store),
+            Self::Postgres(store) => Arc::<PostgresStore>::clone(store),
+        }
+    }
+
+    /// As Web Push sees it.
+    pub fn push_store(&self) -> Arc<dyn PushStore> {
         match self {
             Self::Sqlite(store) => Arc::<SqliteStore>::clone(store),
             Self::Postgres(store) => Arc::<PostgresStore>::clone(store),

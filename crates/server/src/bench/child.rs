@@ -17,6 +17,9 @@ use super::wire::{Reader, status};
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How much is repeated of what a server says that does not start.
+const SAID_CHARS_MAX: usize = 2_000;
+
 /// A child process that listens.
 pub(super) struct Server {
     child: Child,
@@ -34,6 +37,8 @@ pub(super) struct Home {
     pub(super) key: Option<String>,
     /// Certificates to trust besides the public roots.
     roots: Option<PathBuf>,
+    /// Settings over those that all benchmarks have.
+    settings: Vec<String>,
 }
 
 impl Home {
@@ -42,7 +47,7 @@ impl Home {
             Some(parent) => tempfile::tempdir_in(parent)?,
             None => tempfile::tempdir()?,
         };
-        Ok(Self { dir, store: store.to_owned(), key: None, roots: None })
+        Ok(Self { dir, store: store.to_owned(), key: None, roots: None, settings: Vec::new() })
     }
 
     /// Has servers trust this authority.
@@ -51,6 +56,11 @@ impl Home {
         std::fs::write(&file, pem)?;
         self.roots = Some(file);
         Ok(())
+    }
+
+    /// Adds settings, `KEY=VALUE`.
+    pub(super) fn set(&mut self, settings: impl IntoIterator<Item = String>) {
+        self.settings.extend(settings);
     }
 
     /// Starts `posthorn serve` on this data.
@@ -76,6 +86,9 @@ impl Home {
         std::fs::write(&file, config)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--config").arg(&file).current_dir(path);
+        for setting in &self.settings {
+            command.arg("--set").arg(setting);
+        }
         let mut server = Server::spawn(command, true, self.key.is_none()).await?;
         if server.key.is_some() {
             self.key.clone_from(&server.key);
@@ -90,6 +103,13 @@ impl Server {
     pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench").arg("relay").arg("--sink").arg(sink.to_string());
+        Self::spawn(command, false, false).await
+    }
+
+    /// Starts the bare WebSocket server, perhaps with a way to send to its sockets.
+    pub(super) async fn bare_sockets(mailboxes: bool) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("bench").arg(if mailboxes { "bare-push" } else { "bare-sockets" });
         Self::spawn(command, false, false).await
     }
 
@@ -109,8 +129,9 @@ impl Server {
         };
         let mut lines = BufReader::new(output).lines();
         let found = tokio::time::timeout(START_PATIENCE, async {
-            let mut key = None;
+            let (mut key, mut said) = (None, String::new());
             while let Some(line) = lines.next_line().await? {
+                said = format!("{said} {line}").trim().chars().take(SAID_CHARS_MAX).collect();
                 let words = || line.split(|c: char| c.is_whitespace() || c == '"');
                 key = words().find(|w| w.starts_with("ph_")).map(str::to_owned).or(key);
                 if line.contains("listening on") {
@@ -124,7 +145,7 @@ impl Server {
                     }
                 }
             }
-            bail!("the server under test ended before it listened")
+            bail!("the server under test ended before it listened: {said}")
         })
         .await
         .context("the server under test did not listen in time")?;

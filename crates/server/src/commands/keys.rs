@@ -54,6 +54,15 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         finish: Option<PathBuf>,
     },
+    /// Show the keys of Web Push endpoints that belong to seal keys; needs no server
+    ///
+    /// Whoever takes a seal key out by hand keeps its endpoint key in push.endpoint_keys or in
+    /// endpoint.keys beside the seal key, or endpoints made with it are dead. `rotate-seal --finish`
+    /// does so itself.
+    EndpointKeys {
+        /// The file of seal keys, e.g. posthorn-data/seal.key; /dev/stdin reads what is typed
+        file: PathBuf,
+    },
     /// Make a key for sealing secrets at rest; needs no server
     GenerateSeal {
         /// Write it to a new file that only its owner can read, instead of stdout
@@ -69,6 +78,9 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
     }
     if let Command::RotateSeal { begin: Some(file), .. } = command {
         return rotate::begin(file);
+    }
+    if let Command::EndpointKeys { file } = command {
+        return rotate::endpoint_keys(file);
     }
     let context = Context::new(access, json)?;
     match command {
@@ -118,7 +130,7 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.done(format_args!("revoked {id}"));
             Ok(())
         }
-        Command::GenerateSeal { .. } => Ok(()),
+        Command::GenerateSeal { .. } | Command::EndpointKeys { .. } => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The default file is both the lowest layer and the list of keys there are: whatever another layer
 //! adds to it is unknown, and reported with the layer that said it and the nearest known key. Only
-//! below `profiles` are names free.
+//! below `profiles` and the like are names free.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +14,9 @@ use serde_json::{Map, Value};
 pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yaml");
 /// What the names of overriding environment variables begin with.
 pub const ENV_PREFIX: &str = "POSTHORN__";
-/// The section whose keys are chosen by the operator.
-const FREE_SECTIONS: [&[&str]; 2] = [&["profiles"], &["callbacks", "headers"]];
+/// The sections whose keys are chosen by the operator.
+const FREE_SECTIONS: [&[&str]; 3] =
+    [&["profiles"], &["callbacks", "headers"], &["push", "broadcasts", "values"]];
 
 /// Which layer said something.
 #[derive(Clone, Debug, PartialEq, Eq)]

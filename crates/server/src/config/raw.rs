@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::efgs::RawEfgs;
 use super::notificaties::RawNotificaties;
+use super::push::RawPush;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
 
@@ -26,6 +27,7 @@ pub(super) struct RawConfig {
     pub(super) profiles: BTreeMap<String, RawProfile>,
     pub(super) callbacks: CallbacksConfig,
     pub(super) dialects: RawDialects,
+    pub(super) push: RawPush,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
     pub(super) telemetry: RawTelemetry,

@@ -1,3 +1,7 @@
+//! Layers, values and what they mean together.
+
+mod push;
+
 use std::collections::BTreeMap;
 
 use posthorn_domain::ProfileName;

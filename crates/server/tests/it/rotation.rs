@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Home, assert_exit, assert_says, posthorn, run};
+use crate::harness::{Home, assert_exit, assert_says, out, posthorn, run};
 
 fn keys_in(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).expect("a key file");
@@ -52,6 +52,12 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     assert_eq!(done["resealed"], 3, "{done}");
     assert_eq!(keys_in(&file), both[..1]);
     assert_eq!(keys_in(&home.data().join("seal.key.former")), old);
+    // The key of endpoints that belongs to the old one stays, for good.
+    let shown = run(home.path(), &["keys", "endpoint-keys", "posthorn-data/seal.key.former"]);
+    assert_exit(&shown, 0);
+    let kept = keys_in(&home.data().join("endpoint.keys"));
+    assert!(kept.len() == 1 && kept[0].starts_with("phek_"), "{kept:?}");
+    assert_eq!(out(&shown).trim_end(), kept[0]);
     let nothing = server.ask(&["keys", "rotate-seal"]);
     assert_eq!(nothing["resealed"], 0, "{nothing}");
     server.stop();

@@ -92,11 +92,26 @@ fn retire(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
     }
     // Kept there before it is gone here.
     seal::replace(&former, &kept)?;
+    let endpoints = seal::endpoints::beside(file);
+    seal::endpoints::keep(&endpoints, old)?;
     seal::replace(file, std::slice::from_ref(first))?;
     terminal::note(Paint::stderr().good(format_args!(
         "nothing is sealed with the old key any more; it is in {}, for backups from before",
         former.display()
     )));
+    terminal::note(format!(
+        "Web Push endpoints that were made with it go on working: their key is in {}, which every \
+         start reads. Give it to each node, and back it up",
+        endpoints.display()
+    ));
+    Ok(())
+}
+
+/// Shows the endpoint keys of the seal keys of a file.
+pub(super) fn endpoint_keys(file: &Path) -> anyhow::Result<()> {
+    for key in seal::endpoints::derived(&present(file)?) {
+        terminal::data(key.to_text())?;
+    }
     Ok(())
 }
 

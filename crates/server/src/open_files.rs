@@ -1,0 +1,115 @@
+//! How many connections the system lets this process have.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::{debug, info};
+
+use crate::config::Config;
+
+/// Open files besides connections: the store's, logs, and a reserve.
+const OTHER_FILES: usize = 64;
+
+/// Asks for as many open files as the connections of the configuration need, as far as the system lets
+/// us, and lowers the limits of connections to what there is. An attempt that fails because we have no
+/// descriptor left would be charged to the receiver.
+pub fn fit(config: &mut Config) {
+    let Some(limit) = raise(needed(config)) else { return };
+    if fit_to(config, limit) {
+        info!(
+            limit,
+            server.connections = config.server.connections,
+            egress.connections = config.egress.connections_max,
+            "connections are limited to the open files the system allows; raise that with \
+             `ulimit -n` or LimitNOFILE="
+        );
+    }
+}
+
+fn needed(config: &Config) -> usize {
+    let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
+    // Other nodes call, and are called.
+    let nodes = internal.map_or(0, |internal| 2 * internal.connections);
+    config.server.connections + config.egress.connections_max + nodes + OTHER_FILES
+}
+
+/// Raises the limit that holds, which is often low, towards the one that this process may choose.
+/// Gives what holds then; `None` when there is no limit.
+fn raise(needed: usize) -> Option<usize> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = u64::try_from(needed).unwrap_or(u64::MAX);
+    let wanted = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let mut held = current?;
+    if wanted > held {
+        match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+            Ok(()) => held = wanted,
+            Err(e) => debug!(error = %e, wanted, "the limit of open files cannot be raised"),
+        }
+    }
+    Some(usize::try_from(held).unwrap_or(usize::MAX))
+}
+
+/// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest,
+/// unless they need less.
+fn fit_to(config: &mut Config, limit: usize) -> bool {
+    if needed(config) <= limit {
+        return false;
+    }
+    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
+    let mut room = limit.saturating_sub(OTHER_FILES).max(16);
+    if let Some(internal) = config.push.as_mut().and_then(|push| push.internal.as_mut()) {
+        internal.connections = internal.connections.min(room / 16);
+        room -= 2 * internal.connections;
+    }
+    *egress = (*egress).min(room / 2);
+    *server = (*server).min(room - *egress);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{FlagValue, Inputs, load};
+
+    use super::*;
+
+    /// Connections of clients, to receivers, and of other nodes.
+    fn fitted(limit: usize, keys: &[(&str, &str)]) -> (usize, usize, Option<usize>) {
+        let flags = keys.iter().map(|(key, text)| FlagValue {
+            flag: format!("--set {key}"),
+            key: (*key).to_owned(),
+            text: (*text).to_owned(),
+        });
+        let inputs = Inputs { flags: flags.collect(), ..Inputs::default() };
+        let mut config = load(&inputs).expect("valid").config;
+        fit_to(&mut config, limit);
+        let nodes = config.push.and_then(|push| push.internal).map(|own| own.connections);
+        (config.server.connections, config.egress.connections_max, nodes)
+    }
+
+    #[test]
+    fn all_find_room_in_the_open_files() {
+        let push = ("push.enabled", "true");
+        let nodes = ("push.internal.listen", "127.0.0.1:0");
+        assert_eq!(fitted(100_000, &[]), (10_000, 2_000, None));
+        assert_eq!(fitted(100_000, &[push]), (20_000, 2_000, None));
+        assert_eq!(fitted(100_000, &[push, nodes]), (20_000, 2_000, Some(1_024)));
+        assert_eq!(fitted(12_064, &[]), (10_000, 2_000, None));
+        // Ten thousand idle agents, and clients beside them.
+        assert_eq!(fitted(16_384, &[push]), (14_320, 2_000, None));
+        assert_eq!(fitted(1_024, &[push]), (480, 480, None));
+        for limit in [0, 16, 256, 1_024, 4_096, 20_000] {
+            let (server, egress, nodes) = fitted(limit, &[push, nodes]);
+            let nodes = nodes.expect("listens");
+            assert!(server > 0 && egress > 0 && nodes > 0, "{limit}");
+            assert!(limit < 256 || server + egress + 2 * nodes + OTHER_FILES <= limit, "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_as_far_as_it_may() {
+        let before = getrlimit(Resource::Nofile);
+        let Some(held) = before.current else { return };
+        assert_eq!(raise(0), usize::try_from(held).ok(), "it is never lowered");
+        let more = usize::try_from(held + 1).expect("fits");
+        let allowed = before.maximum.is_none_or(|maximum| maximum > held);
+        assert_eq!(raise(more).is_some_and(|held| held >= more), allowed);
+    }
+}
