@@ -25,6 +25,7 @@ mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
 mod push;
+mod push_destination;
 mod rotation;
 mod serving;
 mod tls;
