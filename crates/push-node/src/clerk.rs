@@ -92,8 +92,7 @@ impl Clerk {
             }
             Ask::Forget { agent, seqs } => self.forgets.hand_in((asker, agent, seqs)),
             Ask::Register { agent, channel, key, birth } => {
-                let birth = birth
-                    .map(|connected_at| Birth { node: node.to_owned(), connected_at });
+                let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });
                 let key = key.map(|key| KeyHash::of(&key).0);
                 self.registers.hand_in((asker, Register { agent, channel, key, at: now, birth }));
             }
@@ -173,12 +172,10 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
             match kinds[at] {
                 Kind::Again => Answer::Renewed { restored: before.is_none() },
                 Kind::First { count: false } => Answer::Connected { stored: 0, outdated: false },
-                Kind::First { count: true } => {
-                    match counts.as_mut().and_then(Iterator::next) {
-                        Some(stored) => Answer::Connected { stored, outdated: false },
-                        None => Answer::Failed,
-                    }
-                }
+                Kind::First { count: true } => match counts.as_mut().and_then(Iterator::next) {
+                    Some(stored) => Answer::Connected { stored, outdated: false },
+                    None => Answer::Failed,
+                },
             }
         }
         Some(Connected::Superseded { .. }) => {

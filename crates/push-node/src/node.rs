@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::reach::Reach;
 use crate::registry::Registry;
 use crate::wheel::{STEP, Wheel};
-use crate::{endpoint, ending, socket};
+use crate::{ending, endpoint, socket};
 
 /// The most questions of endpoints in one batch, and batches at once.
 const BATCH: usize = 256;

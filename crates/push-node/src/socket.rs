@@ -338,13 +338,11 @@ impl Drop for Socket {
 
 /// Whether the agent sent what is no frame, as opposed to a connection that is gone.
 fn is_fault_of_agent(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Capacity(_) | Error::Protocol(_) | Error::Utf8(_) | Error::AttackAttempt
-    ) && !matches!(
-        error,
-        Error::Protocol(
-            tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake
+    matches!(error, Error::Capacity(_) | Error::Protocol(_) | Error::Utf8(_) | Error::AttackAttempt)
+        && !matches!(
+            error,
+            Error::Protocol(
+                tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake
+            )
         )
-    )
 }

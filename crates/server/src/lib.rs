@@ -2,7 +2,8 @@
 //!
 //! # Theory of operation
 //! `main` only starts a runtime and calls [`cli::run`]. `serve` reads a [`config`], opens the store
-//! ([`storage`]), finds the seal key ([`seal`]), starts the engine and the API, and hands them to
+//! ([`storage`]), finds the seal key ([`seal`]), starts the engine, the API and, where it is on, Web
+//! Push ([`push`]), and hands them to
 //! [`lifecycle`], which knows how a server ends. All other commands are clients of the API
 //! ([`client`], [`commands`]), or need no server at all.
 //!
@@ -28,6 +29,7 @@ pub mod demo;
 pub mod disk;
 pub mod exit;
 pub mod lifecycle;
+pub mod push;
 pub mod receiver;
 pub mod seal;
 pub mod serve;

@@ -2,14 +2,17 @@
 //!
 //! # The order
 //! 1. A signal comes (SIGTERM or SIGINT).
-//! 2. Nothing new is accepted; requests under way end, or are cut after `server.stop_timeout`.
-//! 3. The engine stops: attempts under way end, or are given up after `engine.drain`, and the node
+//! 2. With Web Push, no agent is let in any more, and those that are connected are sent away in waves
+//!    over `push.drain`, while everything else still works: they go to another node, and what they
+//!    had not acknowledged is stored.
+//! 3. Nothing new is accepted; requests under way end, or are cut after `server.stop_timeout`.
+//! 4. The engine stops: attempts under way end, or are given up after `engine.drain`, and the node
 //!    gives its shards back.
-//! 4. The store closes.
+//! 5. The store closes.
 //!
 //! A second signal ends the process at once. That is safe at any moment: what was acknowledged is
 //! on disk, and a restart recovers. When the engine fails, there is nothing to wait for, and the
-//! process ends without steps 2 to 4.
+//! process ends without steps 2 to 5.
 
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::exit::{Code, Failure};
+use crate::push;
 use crate::storage::Opened;
 
 /// What the steps may take beyond their own limits, closing the store included.
@@ -64,9 +68,11 @@ pub struct Running {
     pub opened: Opened,
     /// The accept loop, which ends when `stop` is cancelled.
     pub serving: JoinHandle<()>,
+    /// Web Push, when it is on.
+    pub push: Option<push::Running>,
     /// Stops the accept loop, and whatever else listens to it.
     pub stop: CancellationToken,
-    /// How long steps 2 and 3 may take together.
+    /// How long steps 2 to 4 may take together.
     pub patience: Duration,
 }
 
@@ -80,6 +86,9 @@ impl Running {
             ended = &mut self.serving => {
                 let reason = ended.err().map_or("it ended".to_owned(), |e| e.to_string());
                 return Err(self.fail(&format!("the accept loop is gone: {reason}")));
+            }
+            reason = internal_ended(&mut self.push) => {
+                return Err(self.fail(&format!("the internal listener is gone: {reason}")));
             }
         }
         let patience = self.patience + MARGIN;
@@ -102,6 +111,9 @@ impl Running {
     }
 
     async fn wind_down(&mut self) {
+        if let Some(push) = &self.push {
+            push.drain().await;
+        }
         self.stop.cancel();
         if let Err(e) = (&mut self.serving).await {
             error!(error = %e, "the accept loop ended badly");
@@ -117,6 +129,14 @@ impl Running {
         Failure::new(Code::Software, format!("the server has failed: {reason}"))
             .hint("restart it; nothing that was accepted is lost")
             .into()
+    }
+}
+
+/// Resolves when other nodes cannot call any more, though nobody stopped that.
+async fn internal_ended(push: &mut Option<push::Running>) -> String {
+    match push {
+        Some(push) => push.ended().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,6 +10,7 @@ use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
 use posthorn_listener::{Failures, ServeLimits};
+use posthorn_sealing::vault::{Vault, VaultKey};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
+use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
 use crate::surroundings::Surroundings;
@@ -29,10 +31,13 @@ use crate::terminal::{self, Paint};
 use crate::tls;
 
 /// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
-const BACKLOG: u32 = 4_096;
+pub(crate) const BACKLOG: u32 = 4_096;
 
 /// Open files besides connections: the store's, logs, and a reserve.
 const OTHER_FILES: usize = 64;
+
+/// The setting that the address of the public listener comes from.
+const LISTEN: &str = "--listen";
 
 /// Where the configuration comes from, besides the environment.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -123,8 +128,14 @@ async fn start(
     // The port is taken first, so that a second server on it fails before it touches any data, but
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
-    let socket = take_port(listen)?;
-    let patience = config.server.stop_timeout + config.engine.drain;
+    let socket = take_port(listen, LISTEN)?;
+    let push = config.push.take().map(push::Ports::take).transpose()?;
+    let mut patience = config.server.stop_timeout + config.engine.drain;
+    let mut listeners = vec![socket.local_addr()?];
+    if let Some(push) = &push {
+        patience += push.patience();
+        listeners.extend(push.internal()?);
+    }
     let failures = Arc::new(Failures::new(config.auth_failures));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
@@ -133,14 +144,17 @@ async fn start(
     let callbacks = config.callbacks;
 
     let opened = storage::open(&store).await?;
+    let extra_roots_pem = egress.extra_roots_pem.clone();
+    let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
     let egress = way_out(egress)?;
-    let surroundings = Surroundings::new(socket.local_addr()?, &server.public_names, &store);
+    let surroundings = Surroundings::new(listeners, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
-    let (engine, outcomes) = start_engine(egress, options, seal, &store, &opened).await?;
+    let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
+    let (engine, outcomes) = start_engine(egress.clone(), options, vault, &opened).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
-    let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, &e))?;
+    let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, LISTEN, &e))?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
@@ -174,8 +188,27 @@ async fn start(
                 }
             })?);
     }
-    let serving = listen_with(&server, router, listener, stop.clone());
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
+    let push = match push {
+        None => None,
+        Some(push) => {
+            let admission = Arc::clone(engine.admission());
+            let parts = push::Surroundings {
+                store: opened.push_store(),
+                vault_keys,
+                kept_keys,
+                egress,
+                extra_roots_pem,
+                own_url: url.clone(),
+                accepting: Arc::new(move || !admission.is_disk_full()),
+                stop_timeout: server.stop_timeout,
+            };
+            let push = push.start(parts, &stop)?;
+            router = router.merge(push.public.clone());
+            Some(push)
+        }
+    };
+    let serving = listen_with(&server, router, listener, stop.clone());
     if let Some(tls) = server.tls {
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
@@ -192,7 +225,7 @@ async fn start(
     if let Some(key) = first_key {
         introduce(&key, address, &url, loopback_open);
     }
-    Ok(Running { engine, opened, serving, stop, patience })
+    Ok(Running { engine, opened, serving, push, stop, patience })
 }
 
 /// Lowers the limits of connections to what the system allows this process to open. An attempt that
@@ -202,20 +235,34 @@ fn fit_to_open_files(config: &mut Config) {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
     let Some(limit) = soft else { return };
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    if *server + *egress + OTHER_FILES <= limit {
-        return;
+    if fit(config, limit) {
+        info!(
+            limit,
+            server.connections = config.server.connections,
+            egress.connections = config.egress.connections_max,
+            "connections are limited to the open files the system allows; raise that with \
+             `ulimit -n` or LimitNOFILE="
+        );
     }
-    let room = limit.saturating_sub(OTHER_FILES).max(2);
+}
+
+/// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest,
+/// unless they need less.
+fn fit(config: &mut Config, limit: usize) -> bool {
+    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
+    let internal = config.push.as_mut().and_then(|push| push.internal.as_mut());
+    let mut none = 0;
+    // They call, and are called.
+    let nodes = internal.map_or(&mut none, |internal| &mut internal.connections);
+    if *server + *egress + 2 * *nodes + OTHER_FILES <= limit {
+        return false;
+    }
+    let room = limit.saturating_sub(OTHER_FILES).max(16);
+    *nodes = (*nodes).min(room / 16);
+    let room = room - 2 * *nodes;
     *egress = (*egress).min(room / 2);
     *server = (*server).min(room - *egress);
-    info!(
-        limit,
-        server.connections = *server,
-        egress.connections = *egress,
-        "connections are limited to the open files the system allows; raise that with `ulimit -n` \
-         or LimitNOFILE="
-    );
+    true
 }
 
 fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
@@ -232,21 +279,33 @@ fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
     })
 }
 
-async fn start_engine(
-    egress: Egress,
-    options: posthorn_engine::Options,
+/// The file of the seal key, or where it would be.
+fn seal_file(seal: &Seal, store: &config::Store) -> PathBuf {
+    seal.file.clone().unwrap_or_else(|| storage::seal_file(&store.path))
+}
+
+async fn open_vault(
     seal: Seal,
     store: &config::Store,
     opened: &Opened,
-) -> anyhow::Result<(Engine, OutcomeStream)> {
+) -> anyhow::Result<(Vault, Vec<VaultKey>)> {
     let own_file = seal.key.is_none();
     let catalog = opened.store().catalog_since(CatalogVersion(0)).await?;
     let file = storage::seal_file(&store.path);
-    let (vault, _) = seal::vault(seal, &file, &catalog)?;
+    let opened = seal::vault(seal, &file, &catalog)?;
     if own_file && matches!(store.kind, StoreKind::Postgres(_)) {
         warn!(file = %file.display(), "every node of this database needs the same seal key; \
             give it to them with seal.key");
     }
+    Ok(opened)
+}
+
+async fn start_engine(
+    egress: Egress,
+    options: posthorn_engine::Options,
+    vault: Vault,
+    opened: &Opened,
+) -> anyhow::Result<(Engine, OutcomeStream)> {
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
@@ -283,7 +342,7 @@ fn listen_with(
 }
 
 /// Binds without listening: the address is ours, and nobody can connect yet.
-fn take_port(address: SocketAddr) -> anyhow::Result<TcpSocket> {
+pub(crate) fn take_port(address: SocketAddr, setting: &str) -> anyhow::Result<TcpSocket> {
     let bind = || -> io::Result<TcpSocket> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // Connections of the process before us may linger; they must not keep us from starting.
@@ -291,23 +350,26 @@ fn take_port(address: SocketAddr) -> anyhow::Result<TcpSocket> {
         socket.bind(address)?;
         Ok(socket)
     };
-    bind().map_err(|e| explain_listen(address, &e).into())
+    bind().map_err(|e| explain_listen(address, setting, &e).into())
 }
 
-fn explain_listen(address: SocketAddr, error: &io::Error) -> Failure {
+/// Why an address that a setting gives cannot be listened on.
+pub(crate) fn explain_listen(address: SocketAddr, setting: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             Failure::new(Code::InUse, format!("the address {address} is in use by another process"))
-                .hint("stop it, or choose another with --listen; port 0 takes a free one")
+                .hint(format!("stop it, or choose another with {setting}; port 0 takes a free one"))
         }
         io::ErrorKind::PermissionDenied => {
             Failure::new(Code::Denied, format!("this user may not listen on {address}")).hint(
-                "ports below 1024 need a right of their own; choose a higher one with --listen",
+                format!(
+                    "ports below 1024 need a right of their own; choose a higher one with {setting}"
+                ),
             )
         }
         io::ErrorKind::AddrNotAvailable => {
             Failure::new(Code::Config, format!("{address} is not an address of this machine"))
-                .hint("correct server.listen; 0.0.0.0 and [::] mean all addresses")
+                .hint(format!("correct {setting}; 0.0.0.0 and [::] mean all addresses"))
         }
         _ => Failure::new(Code::Failure, format!("cannot listen on {address}: {error}")),
     }

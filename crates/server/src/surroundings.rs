@@ -16,10 +16,10 @@ const LOOKUP_EVERY: Duration = Duration::from_secs(60);
 /// For one lookup; until it answers, what was known stays.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Our listener, and the hosts of the database.
+/// Our listeners, and the hosts of the database.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    listener: SocketAddr,
+    listeners: Vec<SocketAddr>,
     database: Vec<(String, u16)>,
     /// Names and addresses by which the world knows this server.
     public: Vec<String>,
@@ -27,17 +27,17 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Of a server that listens there and has this store.
-    pub fn new(listener: SocketAddr, public: &[String], store: &config::Store) -> Self {
+    pub fn new(listeners: Vec<SocketAddr>, public: &[String], store: &config::Store) -> Self {
         let database = match &store.kind {
             StoreKind::Sqlite => Vec::new(),
             StoreKind::Postgres(options) => options.hosts(),
         };
-        Self { listener, database, public: public.to_vec() }
+        Self { listeners, database, public: public.to_vec() }
     }
 
     /// What egress must not reach, as far as it is written down; no name is looked up.
     pub fn written(&self) -> Own {
-        let mut own = Own { listeners: vec![self.listener], ..Own::default() };
+        let mut own = Own { listeners: self.listeners.clone(), ..Own::default() };
         for host in &self.public {
             match host.parse() {
                 Ok(ip) => own.addresses.push(ip),
@@ -134,7 +134,7 @@ mod tests {
         let kind = StoreKind::Postgres(Box::new(postgres::Options::new(url)));
         let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
         Surroundings::new(
-            "0.0.0.0:8080".parse().expect("address"),
+            vec!["0.0.0.0:8080".parse().expect("address")],
             &["203.0.113.7".to_owned(), "hooks.example".to_owned()],
             &store,
         )

@@ -24,6 +24,8 @@ use super::{Check, Server, Store, StoreKind};
 const BODY_BYTES_MIN: usize = 4_096;
 /// More is no notification, and every one of them is kept in memory while it is under way.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Of other nodes, which keep theirs open; the rest wait for a moment.
+const INTERNAL_CONNECTIONS: usize = 1_024;
 const WINDOW_MAX: u16 = 4_096;
 const BATCH_MAX: u16 = 128;
 const SECRET_HINT: &str =
@@ -124,6 +126,8 @@ pub struct Internal {
     pub listen: SocketAddr,
     /// What the others call; made from `listen` when it is not given.
     pub url: Option<String>,
+    /// Connections of other nodes at once.
+    pub connections: usize,
 }
 
 /// Texts that every agent may follow.
@@ -314,7 +318,13 @@ fn roles(check: &mut Check<'_>, names: &[String]) -> Option<Roles> {
 /// `Some(None)` when other nodes cannot call this one.
 fn internal(check: &mut Check<'_>, raw: &RawInternal) -> Option<Option<Internal>> {
     const LISTEN: &str = "push.internal.listen";
-    let url = given(raw.url.as_deref(), |text| base_url(check, "push.internal.url", text));
+    const URL: &str = "push.internal.url";
+    let url = given(raw.url.as_deref(), |text| base_url(check, URL, text));
+    if let Some(Some(text)) = &url
+        && Url::parse(text).is_ok_and(|url| url.path() != "/")
+    {
+        check.refuse(URL, "must end after its port: calls are signed with their whole path");
+    }
     let Some(text) = &raw.listen else {
         if raw.url.is_some() {
             check.refuse(LISTEN, "must be given too: it is what push.internal.url leads to");
@@ -328,9 +338,9 @@ fn internal(check: &mut Check<'_>, raw: &RawInternal) -> Option<Option<Internal>
     if url.is_none() && listen.ip().is_unspecified() {
         let problem = "must be given, since push.internal.listen names all addresses and no single \
                        one: the other nodes call it, e.g. http://10.0.0.5:8081";
-        check.refuse("push.internal.url", problem);
+        check.refuse(URL, problem);
     }
-    Some(Some(Internal { listen, url }))
+    Some(Some(Internal { listen, url, connections: INTERNAL_CONNECTIONS }))
 }
 
 fn broadcasts(check: &mut Check<'_>, raw: RawBroadcasts) -> Option<Broadcasts> {

@@ -92,6 +92,8 @@ fn wrong_values_are_named() {
     let everywhere = "internal: {listen: '0.0.0.0:8081'}";
     refused(everywhere, &["push.internal.url: must be given", "http://10.0.0.5:8081"]);
     refused("internal: {listen: '10.0.0.5:1', url: 'h:1'}", &["push.internal.url", "`h:1`"]);
+    let below = "internal: {listen: '10.0.0.5:1', url: 'http://h:1/below'}";
+    refused(below, &["push.internal.url: must end after its port"]);
     refused("unacked_window: 0", &["push.unacked_window: must be 1 to 4096"]);
     refused("unacked_window: 4097", &["push.unacked_window: must be 1 to 4096"]);
     refused("batch: 129", &["push.batch: must be 1 to 128"]);
