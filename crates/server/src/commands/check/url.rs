@@ -72,8 +72,10 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
 /// The guard as `serve` would have it, except that no name is looked up.
 fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
     let config = config::load(&config.inputs())?.config;
+    let internal = config.push.and_then(|push| push.internal);
+    let listeners = std::iter::once(config.server.listen).chain(internal.map(|own| own.listen));
     let surroundings =
-        Surroundings::new(config.server.listen, &config.server.public_names, &config.store);
+        Surroundings::new(listeners.collect(), &config.server.public_names, &config.store);
     let egress = Egress::new(config.egress).map_err(|e| {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;
