@@ -15,6 +15,11 @@ use crate::Timestamp;
 /// The most characters a topic may have.
 pub const PUSH_TOPIC_BYTES_MAX: usize = 32;
 
+/// The SHA-256 of a sender's public key: what a channel and its endpoint keep of the only one that may
+/// post there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyHash(pub [u8; 32]);
+
 /// Why a text is not an id of agents, channels or messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a UUID: 32 hexadecimal digits, with or without dashes")]

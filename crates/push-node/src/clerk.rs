@@ -9,12 +9,14 @@ use std::sync::{Arc, Weak};
 use posthorn_domain::{AgentId, ChannelId, MessageSeq, Timestamp};
 use posthorn_push::session::{Answer, Ask};
 use posthorn_sealing::endpoint_token::Endpoint;
-use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::vapid::hash_key;
 use posthorn_store::Result;
 use posthorn_store::push::{Birth, Connect, Connected, MessagesAsk, Register, Registered, Trim};
 
 use crate::connection::Connection;
 use crate::gather::Gather;
+use crate::log::chain;
+use crate::meter::Meter;
 use crate::node::Shared;
 
 /// The most questions in one batch.
@@ -93,7 +95,7 @@ impl Clerk {
             Ask::Forget { agent, seqs } => self.forgets.hand_in((asker, agent, seqs)),
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });
-                let key = key.map(|key| KeyHash::of(&key).0);
+                let key = key.map(|key| hash_key(&key));
                 self.registers.hand_in((asker, Register { agent, channel, key, at: now, birth }));
             }
             Ask::Unregister { agent, channel } => {
@@ -119,7 +121,8 @@ fn reply<A>(
     let mut answers = match answers {
         Ok(answers) => answers.into_iter(),
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not {what} for connected agents");
+            tracing::warn!(error = %chain(&e), "the store could not {what} for connected agents");
+            Meter::store_failed(what);
             Vec::new().into_iter()
         }
     };
@@ -159,7 +162,7 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let mut counts = match counts {
         Ok(counts) => Some(counts.into_iter()),
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not count messages of agents that came back");
+            tracing::warn!(error = %chain(&e), "the store could not count messages of agents that came back");
             None
         }
     };
@@ -234,7 +237,7 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
         .map(|register| Endpoint {
             agent: register.agent,
             channel: register.channel,
-            key: register.key.map(KeyHash),
+            key: register.key,
         })
         .collect();
     let registered = node.store.register_channels(registers).await;

@@ -162,6 +162,14 @@ impl Connection {
         });
     }
 
+    /// A newer connection of the same agent is found instead of this one.
+    fn make_way(self: &Arc<Self>, node: &Arc<Shared>) {
+        // Through a pointer, because this is called by what it calls.
+        let replaced: fn(&mut Inner, &Context<'_>, &mut Vec<Output>) =
+            |inner, cx, out| inner.session.replaced(cx, out);
+        self.run(node, Timestamp::MIN, Caller::Other, replaced);
+    }
+
     fn run<R>(
         self: &Arc<Self>,
         node: &Arc<Shared>,
@@ -186,9 +194,7 @@ impl Connection {
             self.writer.wake();
         }
         if let Some(replaced) = after.replaced {
-            replaced.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
-                inner.session.replaced(cx, out);
-            });
+            replaced.make_way(node);
         }
         if let Some(summary) = after.ended {
             node.ended(summary, connected_at, after.save);

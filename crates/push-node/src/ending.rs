@@ -10,6 +10,7 @@ use posthorn_push::protocol::Close;
 use posthorn_push::session::Summary;
 use posthorn_store::push::{ClearNode, Route};
 
+use crate::log::chain;
 use crate::node::Shared;
 
 /// Waits between tries to store what was left behind.
@@ -100,7 +101,7 @@ async fn keep(node: &Arc<Shared>, save: &[PushMessage]) -> bool {
         match node.store.store_messages(save.to_vec()).await {
             Ok(_) => return true,
             Err(e) => {
-                tracing::warn!(error = %e, "what a connection left behind could not be stored");
+                tracing::warn!(error = %chain(&e), "what a connection left behind could not be stored");
                 let Some(wait) = waits.next() else { return false };
                 tokio::time::sleep(wait).await;
             }
@@ -113,6 +114,6 @@ pub(crate) async fn clear(node: &Arc<Shared>, agent: AgentId, connection: Connec
     let Connection { node: name, connected_at } = connection;
     let clear = ClearNode { agent, node: name, connected_at };
     if let Err(e) = node.store.clear_nodes(vec![clear]).await {
-        tracing::debug!(error = %e, "a connection stays on the record");
+        tracing::debug!(error = %chain(&e), "a connection stays on the record");
     }
 }

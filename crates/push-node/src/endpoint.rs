@@ -26,6 +26,7 @@ use posthorn_sealing::endpoint_token::MessageName;
 use posthorn_store::push::{Kept, Route};
 
 use crate::ending::{clear, whereabouts};
+use crate::log::chain;
 use crate::meter::Meter;
 use crate::node::Shared;
 use crate::options::Direct;
@@ -104,7 +105,7 @@ async fn take(
     let headers = joined.headers();
     let now = node.clock.now();
     let opened = Opened::open(&node.tokens, version, token)?;
-    let authorized = opened.sender(&headers, &node.origin, now)?;
+    let authorized = opened.sender(&headers, &node.proven, &node.origin, now)?;
     node.meter.sender(authorized.vapid());
     let (agent, channel) = (authorized.agent(), authorized.channel());
     let found = node.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
@@ -226,7 +227,7 @@ async fn take_back(State(node): State<Arc<Shared>>, Path(name): Path<String>) ->
             response
         }
         Err(e) => {
-            tracing::warn!(error = %e, "the store could not remove a message");
+            tracing::warn!(error = %chain(&e), "the store could not remove a message");
             refuse(&Refusal::unavailable())
         }
     }

@@ -9,22 +9,27 @@
 //! SQL, what a frame means (that is [`posthorn_push`]), how events are retried.
 
 mod admission;
+pub mod broadcasts;
 mod clerk;
 mod connection;
 mod ending;
 mod endpoint;
 mod gather;
+pub mod health;
 mod local;
+mod log;
 mod meter;
 pub mod metrics;
 mod node;
+pub mod nodes;
 mod options;
 mod reach;
 mod registry;
 mod socket;
+pub mod upkeep;
 mod wheel;
 
 pub use local::Local;
-pub use node::{Node, Parts};
+pub use node::{Node, Parts, StoreFailed};
 pub use options::{Direct, Options, Roles};
 pub use reach::Reach;

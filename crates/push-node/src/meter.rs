@@ -132,4 +132,9 @@ impl Meter {
         let status = refusal.status().to_string();
         counter!(names::REFUSED, "status" => status, "errno" => errno).increment(1);
     }
+
+    /// The store could not be asked.
+    pub(crate) fn store_failed(what: &'static str) {
+        counter!(names::STORE_ERRORS, "operation" => what).increment(1);
+    }
 }

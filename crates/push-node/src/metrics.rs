@@ -9,14 +9,12 @@ pub const CONNECTIONS: &str = "posthorn_push_connections";
 pub const CONNECTIONS_OPENED: &str = "posthorn_push_connections_opened_total";
 /// Sockets ended, by `close`: why, as in [`posthorn_push::protocol::Close`].
 pub const CONNECTIONS_ENDED: &str = "posthorn_push_connections_ended_total";
-/// Sockets that were not let in, by `reason` (`rate`, `upgrade`, `draining`).
+/// Sockets that were not let in, by `reason` (`pace`, `draining`).
 pub const CONNECTIONS_REFUSED: &str = "posthorn_push_connections_refused_total";
 /// How long sockets were open.
 pub const CONNECTION_SECONDS: &str = "posthorn_push_connection_seconds";
-/// What agents said, by `command` (`hello`, `register`, `unregister`, `ack`, `nack`, `ping`,
-/// `broadcast_subscribe`).
-pub const COMMANDS: &str = "posthorn_push_commands_total";
-/// Agents that said hello, by `agent` (`known`, `new`).
+/// Agents that said hello, by `agent` (`known`, `new`,
+/// `already_connected`).
 pub const HELLOS: &str = "posthorn_push_hellos_total";
 /// Channels registered.
 pub const REGISTERS: &str = "posthorn_push_registers_total";
@@ -36,24 +34,21 @@ pub const MESSAGE_BYTES: &str = "posthorn_push_message_bytes_total";
 pub const REFUSED: &str = "posthorn_push_refused_total";
 /// How long posts took.
 pub const REQUEST_SECONDS: &str = "posthorn_push_request_seconds";
-/// Posts by how their senders showed who they are, by `form` (`none`, `vapid`, `webpush`, `bearer`).
+/// Posts by how their senders showed who they are, by `form` (`none`, `rfc8292`,
+/// `draft01`).
 pub const VAPID: &str = "posthorn_push_vapid_total";
 /// Calls of other nodes, by `call` (`push`, `hint`) and `outcome` (`accepted`, `full`,
 /// `not_connected`, `unreachable`).
 pub const NODE_CALLS: &str = "posthorn_push_node_calls_total";
 /// Calls of other nodes that were not let in, by `reason` (`form`, `unknown`, `time`).
 pub const NODE_CALLS_REFUSED: &str = "posthorn_push_node_calls_refused_total";
-/// Messages read from the store for agents.
-pub const STORED_READ: &str = "posthorn_push_stored_read_total";
-/// Bytes of the bodies of messages read from the store for agents.
-pub const STORED_READ_BYTES: &str = "posthorn_push_stored_read_bytes_total";
 /// Messages that were stored because their socket ended before they were acknowledged.
 pub const SAVED_AT_END: &str = "posthorn_push_saved_at_end_total";
 /// Messages removed from the store because their time was over.
 pub const EXPIRED_MESSAGES: &str = "posthorn_push_expired_messages_total";
 /// Agents removed because they were not seen for long.
 pub const EXPIRED_AGENTS: &str = "posthorn_push_expired_agents_total";
-/// Agents dropped with everything they had, by `reason` (`too_many_stored`, `outdated`).
+/// Agents that were dropped with everything they had, and told so.
 pub const AGENTS_DROPPED: &str = "posthorn_push_agents_dropped_total";
 /// Questions to the store that failed, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_push_store_errors_total";
@@ -67,7 +62,6 @@ pub fn describe() {
     describe_counter!(CONNECTIONS_ENDED, "Sockets of agents ended, by the reason of their close");
     describe_counter!(CONNECTIONS_REFUSED, "Sockets of agents that were not let in, by reason");
     describe_histogram!(CONNECTION_SECONDS, Unit::Seconds, "How long sockets were open");
-    describe_counter!(COMMANDS, "Messages of agents, by command");
     describe_counter!(HELLOS, "Agents that said hello, known or new");
     describe_counter!(REGISTERS, "Channels registered");
     describe_counter!(UNREGISTERS, "Channels unregistered");
@@ -85,12 +79,10 @@ pub fn describe() {
     describe_counter!(VAPID, "Posts by how their senders showed who they are");
     describe_counter!(NODE_CALLS, "Calls of other nodes, by call and outcome");
     describe_counter!(NODE_CALLS_REFUSED, "Calls by other nodes that were not let in, by reason");
-    describe_counter!(STORED_READ, "Messages read from the store for agents");
-    describe_counter!(STORED_READ_BYTES, Unit::Bytes, "Bytes of bodies read from the store");
     describe_counter!(SAVED_AT_END, "Messages stored because their socket ended before their ack");
     describe_counter!(EXPIRED_MESSAGES, "Stored messages removed because their time was over");
     describe_counter!(EXPIRED_AGENTS, "Agents removed because they were not seen for long");
-    describe_counter!(AGENTS_DROPPED, "Agents dropped with everything they had, by reason");
+    describe_counter!(AGENTS_DROPPED, "Agents dropped with everything they had");
     describe_counter!(STORE_ERRORS, "Questions of Web Push to the store that failed");
     describe_counter!(BROADCAST_POLLS, "Polls of the table of broadcasts, by outcome");
 }

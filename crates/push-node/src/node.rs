@@ -8,9 +8,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use axum::Router;
 use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
-use posthorn_push::endpoint::NodeAnswer;
+use posthorn_push::endpoint::{NodeAnswer, Outcome};
 use posthorn_push::session::{Broadcasts, Context, Pushed, Summary};
-use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens};
+use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
+use posthorn_sealing::vapid::Proven;
 use posthorn_store::push::{Kept, PushStore, Route, RouteAsk};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +21,7 @@ use crate::clerk::Clerk;
 use crate::connection::Connection;
 use crate::gather::{Gather, Waiting};
 use crate::local::Local;
+use crate::log::chain;
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::reach::Reach;
@@ -71,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) routes: Gather<Waiting<RouteAsk, Result<Option<Route>, ()>>>,
     pub(crate) messages: Gather<Waiting<PushMessage, Result<Kept, ()>>>,
     pub(crate) pace: Pace,
+    /// Tokens of senders whose signatures are known to be good.
+    pub(crate) proven: Proven,
     pub(crate) meter: Meter,
     pub(crate) requests: Arc<AtomicU64>,
     pub(crate) sockets: AtomicUsize,
@@ -157,6 +161,11 @@ impl Shared {
     }
 }
 
+/// The store could not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store could not be asked")]
+pub struct StoreFailed;
+
 /// A node of Web Push. Clones share it.
 #[derive(Clone)]
 pub struct Node(pub(crate) Arc<Shared>);
@@ -179,6 +188,7 @@ impl Node {
             wheel: Wheel::default(),
             clerk: Clerk::start(weak),
             pace: Pace::new(parts.options.opens_per_second),
+            proven: Proven::default(),
             meter: Meter::new(),
             requests: Arc::new(AtomicU64::new(0)),
             sockets: AtomicUsize::new(0),
@@ -206,6 +216,29 @@ impl Node {
     /// The agents that are connected here, for other nodes.
     pub fn local(&self) -> Arc<dyn Local> {
         Arc::new(self.clone())
+    }
+
+    /// What an endpoint's URL stands for, if it is one of this house.
+    pub fn open(&self, url: &str) -> Option<Endpoint> {
+        let path = url.strip_prefix(&self.0.options.endpoint_url)?.strip_prefix("/wpush/")?;
+        let (version, token) = path.split_once('/').unwrap_or(("v1", path));
+        let version = [Version::V1, Version::V2].into_iter().find(|v| v.as_str() == version)?;
+        self.0.tokens.open_endpoint(version, token).ok()
+    }
+
+    /// Whether an agent with a channel exists.
+    pub async fn is_registered(
+        &self,
+        agent: AgentId,
+        channel: ChannelId,
+    ) -> Result<bool, StoreFailed> {
+        let found = self.0.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
+        Ok(found.is_some_and(|route| route.channel.is_some()))
+    }
+
+    /// Keeps a message in the store in any case, then tells the agent's node.
+    pub async fn keep(&self, message: &PushMessage) -> Outcome {
+        endpoint::keep(&self.0, message).await
     }
 
     /// How many posts were taken since the start.
@@ -305,7 +338,8 @@ where
                     }
                 }
                 Err(e) => {
-                    tracing::warn!(error = %e, "the store could not {what}");
+                    tracing::warn!(error = %chain(&e), "the store could not {what}");
+                    Meter::store_failed(what);
                     for waiting in waiting {
                         let _ = waiting.send(Err(()));
                     }

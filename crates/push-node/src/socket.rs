@@ -63,8 +63,10 @@ fn answer(status: StatusCode, headers: &[(HeaderName, &str)], text: &'static str
 }
 
 async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Response {
-    if let Err(refused) = check(request.method(), request.headers()) {
-        return refused;
+    if let Some(problem) = problem(request.method(), request.headers()) {
+        let needed =
+            [(UPGRADE, "websocket"), (CONNECTION, "upgrade"), (SEC_WEBSOCKET_VERSION, "13")];
+        return answer(StatusCode::UPGRADE_REQUIRED, &needed, problem);
     }
     let key = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let Some(key) = key else {
@@ -94,24 +96,19 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     answer(StatusCode::SWITCHING_PROTOCOLS, &headers, "")
 }
 
-/// Whether it is a WebSocket at all.
-fn check(method: &Method, headers: &HeaderMap) -> Result<(), Response> {
+/// Why it is no WebSocket.
+fn problem(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let has = |name: HeaderName, word: &str| {
         headers.get_all(name).iter().any(|value| {
             let words = value.to_str().unwrap_or_default().split(',');
             words.map(str::trim).any(|found| found.eq_ignore_ascii_case(word))
         })
     };
-    let needed = [(UPGRADE, "websocket"), (CONNECTION, "upgrade"), (SEC_WEBSOCKET_VERSION, "13")];
-    if !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") || method != Method::GET {
-        let text = "agents connect here with a WebSocket\n";
-        return Err(answer(StatusCode::UPGRADE_REQUIRED, &needed, text));
+    if method != Method::GET || !has(UPGRADE, "websocket") || !has(CONNECTION, "upgrade") {
+        return Some("agents connect here with a WebSocket\n");
     }
-    if !has(SEC_WEBSOCKET_VERSION, "13") {
-        let text = "only version 13 of WebSocket is spoken here\n";
-        return Err(answer(StatusCode::UPGRADE_REQUIRED, &needed, text));
-    }
-    Ok(())
+    let spoken = has(SEC_WEBSOCKET_VERSION, "13");
+    (!spoken).then_some("only version 13 of WebSocket is spoken here\n")
 }
 
 async fn begin(node: Arc<Shared>, upgraded: hyper::upgrade::Upgraded, held: Option<Held>) {

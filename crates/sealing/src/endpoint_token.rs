@@ -29,11 +29,11 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, MessageId, PUSH_TOPIC_BYTES_MAX, PushTopic};
 use zeroize::Zeroizing;
 
 use crate::hkdf::derive;
-use crate::vapid::KeyHash;
 use crate::vault::VaultKey;
 
 const KEY_BYTES: usize = 32;
@@ -329,6 +329,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::vapid::hash_key;
 
     fn tokens(keys: &[&EndpointKey]) -> EndpointTokens {
         EndpointTokens::new(keys.iter().map(|key| (*key).clone()).collect()).expect("keys")
@@ -357,7 +358,7 @@ mod tests {
         let v1 = tokens.seal_endpoint(&endpoint(None));
         assert_eq!(v1.len(), V1_TEXT_BYTES);
         assert_eq!(tokens.open_endpoint(Version::V1, &v1), Ok(endpoint(None)));
-        let locked = endpoint(Some(KeyHash::of(b"key")));
+        let locked = endpoint(Some(hash_key(b"key")));
         let v2 = tokens.seal_endpoint(&locked);
         assert_eq!(v2.len(), V2_TEXT_BYTES);
         assert_eq!(tokens.open_endpoint(Version::V2, &v2), Ok(locked));
@@ -376,7 +377,7 @@ mod tests {
     fn a_token_opens_on_its_own_path_only() {
         let tokens = one();
         let v1 = tokens.seal_endpoint(&endpoint(None));
-        let v2 = tokens.seal_endpoint(&endpoint(Some(KeyHash::of(b"key"))));
+        let v2 = tokens.seal_endpoint(&endpoint(Some(hash_key(b"key"))));
         let id = tokens.seal_message(&message(None));
         assert_eq!(tokens.open_endpoint(Version::V2, &v1), Err(TokenError::Form));
         assert_eq!(tokens.open_endpoint(Version::V1, &v2), Err(TokenError::Form));
@@ -399,7 +400,7 @@ mod tests {
     fn any_changed_character_is_noticed() {
         let tokens = one();
         let v1 = tokens.seal_endpoint(&endpoint(None));
-        let v2 = tokens.seal_endpoint(&endpoint(Some(KeyHash::of(b"key"))));
+        let v2 = tokens.seal_endpoint(&endpoint(Some(hash_key(b"key"))));
         let id = tokens.seal_message(&message(Some("topic")));
         let opens = |text: &str| {
             tokens.open_endpoint(Version::V1, text).is_ok()
@@ -492,7 +493,7 @@ mod tests {
         assert_eq!(tokens.open_endpoint(Version::V1, v1), Ok(endpoint(None)));
         let v2 = "AAECAwQFBgcICQoL6ifMukHOLTXPCVvHHAoEBoBwEt9d4GjMKtH7dq5WA45GdEmAzLRtRIgHmSvApZ9S\
              9rjf8_O0P5YLUfL8gmt48TMDsHEBf6x-i7fEs-gL6vQ";
-        let locked = endpoint(Some(KeyHash::of(b"key")));
+        let locked = endpoint(Some(hash_key(b"key")));
         assert_eq!(tokens.open_endpoint(Version::V2, v2), Ok(locked));
     }
 

@@ -5,22 +5,26 @@
 //! `Authorization: vapid t=…,k=…`; the draft before it has the token alone in `Authorization:
 //! WebPush …` (or `Bearer …`), and the key in `Crypto-Key: p256ecdsa=…`.
 //!
-//! [`verify`] does everything. Its three steps can be had apart, for a caller that remembers what it
-//! has seen: [`read`] finds token and key, [`Presented::prove`] checks the signature, which is the
-//! costly part and does not depend on the time, and [`Vapid::check`] compares audience and time.
+//! [`verify`] does everything, in three steps: [`read`] finds token and key, [`Presented::prove`]
+//! checks the signature, which is the costly part and does not depend on the time, and
+//! [`Vapid::check`] compares audience and time. Senders show one token for up to a day, so a server
+//! has a [`Proven`], which does the same and remembers proofs.
 //!
 //! The algorithm is fixed here and compared with the token's, never taken from it. Claims other than
 //! `aud`, `exp` and `sub` are passed over, and `sub` is only for the log.
 
+mod proven;
 mod sender;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use posthorn_domain::push::KeyHash;
 use serde::Deserialize;
 use serde_json::Value;
 use subtle::ConstantTimeEq;
 
+pub use self::proven::{PROVEN_MAX, Proven};
 pub use self::sender::{SenderKey, SenderKeyError};
 use crate::encoding::base64_any;
 use crate::p256::PublicKey;
@@ -106,35 +110,35 @@ impl Refusal {
     }
 }
 
-/// The SHA-256 of a sender's key: what an endpoint keeps of it. Compared in constant time.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyHash(pub [u8; 32]);
-
-impl KeyHash {
-    /// The hash of a key's bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        let hash = digest(&SHA256, bytes);
-        Self(std::array::from_fn(|index| hash.as_ref()[index]))
-    }
-
-    /// The hash of a key as browsers send it when they ask for an endpoint: base64 in any spelling.
-    /// Whether it is a point on the curve is not looked at, because such an endpoint harms nobody:
-    /// no sender can prove to have that key.
-    pub fn of_text(text: &str) -> Option<Self> {
-        if text.len() > KEY_TEXT_BYTES_MAX {
-            return None;
-        }
-        base64_any(text).filter(|bytes| !bytes.is_empty()).map(|bytes| Self::of(&bytes))
-    }
+/// The hash of a key's bytes.
+pub fn hash_key(bytes: &[u8]) -> KeyHash {
+    let hash = digest(&SHA256, bytes);
+    KeyHash(std::array::from_fn(|index| hash.as_ref()[index]))
 }
 
-impl PartialEq for KeyHash {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+/// The hash of a key as browsers send it when they ask for an endpoint: base64 in any spelling.
+/// Whether it is a point on the curve is not looked at, because such an endpoint harms nobody: no
+/// sender can prove to have that key.
+pub fn hash_key_text(text: &str) -> Option<KeyHash> {
+    if text.len() > KEY_TEXT_BYTES_MAX {
+        return None;
     }
+    base64_any(text).filter(|bytes| !bytes.is_empty()).map(|bytes| hash_key(&bytes))
 }
 
-impl Eq for KeyHash {}
+/// Token and key as they stand in the headers.
+struct Found {
+    form: Form,
+    token: String,
+    key: String,
+}
+
+impl Found {
+    fn presented(self) -> Result<Presented, Refusal> {
+        let key = PublicKey::parse(&self.key).map_err(|_| Refusal::Key)?;
+        Ok(Presented { form: self.form, token: self.token, key })
+    }
+}
 
 /// Token and key as they were shown. Nothing is proven yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +150,10 @@ pub struct Presented {
 
 /// Finds token and key in the headers. Several `Crypto-Key` headers count as one, joined by commas.
 pub fn read(authorization: &str, crypto_key: Option<&str>) -> Result<Presented, Refusal> {
+    find(authorization, crypto_key)?.presented()
+}
+
+fn find(authorization: &str, crypto_key: Option<&str>) -> Result<Found, Refusal> {
     let (scheme, rest) = authorization.trim().split_once([' ', '\t']).ok_or_else(|| {
         if is_known(authorization.trim()) { Refusal::NoToken } else { Refusal::Scheme }
     })?;
@@ -171,7 +179,7 @@ pub fn read(authorization: &str, crypto_key: Option<&str>) -> Result<Presented, 
     if token.len() > TOKEN_BYTES_MAX {
         return Err(Refusal::Token);
     }
-    Ok(Presented { form, token, key: PublicKey::parse(&key).map_err(|_| Refusal::Key)? })
+    Ok(Found { form, token, key })
 }
 
 fn is_known(scheme: &str) -> bool {
@@ -276,7 +284,7 @@ impl Vapid {
 
     /// What an endpoint keeps of the key.
     pub fn key_hash(&self) -> KeyHash {
-        KeyHash::of(self.key.as_bytes())
+        hash_key(self.key.as_bytes())
     }
 }
 
@@ -293,10 +301,11 @@ pub fn verify(
     Ok(vapid)
 }
 
-/// Whether the sender is the one that an endpoint was made for.
+/// Whether the sender is the one that an endpoint was made for, compared in constant time.
 pub fn check_key(sender: Option<&Vapid>, made_for: &KeyHash) -> Result<(), Refusal> {
     let sender = sender.ok_or(Refusal::Missing)?;
-    if sender.key_hash() == *made_for { Ok(()) } else { Err(Refusal::OtherKey) }
+    let same = sender.key_hash().0.ct_eq(&made_for.0);
+    if same.into() { Ok(()) } else { Err(Refusal::OtherKey) }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@
 //! Sockets, endpoints, tokens, limits and who decides about them.
 
 use async_trait::async_trait;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
@@ -117,9 +118,6 @@ pub trait PushStore: Send + Sync + 'static {
     /// moment; an agent that connects meanwhile stays.
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite>;
 }
-
-/// The digest of the application server's public key that a channel is bound to.
-pub type KeyHash = [u8; 32];
 
 /// Where an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]

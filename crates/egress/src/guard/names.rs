@@ -34,7 +34,14 @@ const DENIED_DOMAINS: [&str; 18] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameRule {
     name: String,
-    below: bool,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    This,
+    Below,
+    Every,
 }
 
 /// Not a name that can be opened.
@@ -46,26 +53,34 @@ impl std::str::FromStr for NameRule {
     type Err = NameRuleError;
 
     fn from_str(text: &str) -> Result<Self, NameRuleError> {
-        let (name, below) = match text.strip_prefix("*.") {
-            Some(name) => (name, true),
-            None => (text, false),
+        let (name, scope) = match text.strip_prefix("*.") {
+            Some(name) => (name, Scope::Below),
+            None => (text, Scope::This),
         };
         let name = name.to_ascii_lowercase();
         let number = name.parse::<std::net::IpAddr>().is_ok();
         if number || name.len() > NAME_BYTES_MAX || !name.split('.').all(label_is_valid) {
             return Err(NameRuleError(text.to_owned()));
         }
-        Ok(Self { name, below })
+        Ok(Self { name, scope })
     }
 }
 
 impl NameRule {
+    /// Opens every name: only for a way out to URLs that nobody but the operator writes. There is no
+    /// text for it, so that no configuration can open it to tenants.
+    pub const fn every() -> Self {
+        Self { name: String::new(), scope: Scope::Every }
+    }
+
     /// Whether it opens this name, which is lower case and without the trailing dot.
     pub(super) fn covers(&self, name: &str) -> bool {
-        if self.below {
-            name.strip_suffix(&self.name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-        } else {
-            name == self.name
+        match self.scope {
+            Scope::This => name == self.name,
+            Scope::Below => name
+                .strip_suffix(&self.name)
+                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+            Scope::Every => true,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The checks of a post, in their order.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use posthorn_domain::{AgentId, ChannelId, MessageId, PushMessage, Timestamp};
 use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
 use posthorn_sealing::push_headers::{self, Given};
-use posthorn_sealing::vapid::{self, Vapid};
+use posthorn_sealing::vapid::{self, Proven, Vapid};
 
 use super::Refusal;
 
@@ -69,7 +71,7 @@ pub struct Opened(Endpoint);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorized {
     endpoint: Endpoint,
-    sender: Option<Vapid>,
+    sender: Option<Arc<Vapid>>,
 }
 
 /// An agent and a channel that exist, and a sender that may write to them.
@@ -92,19 +94,21 @@ impl Opened {
     }
 
     /// Looks who posts. Whoever shows a token must show a good one, also where none is needed.
-    /// `origin` is that of the endpoints, without a slash at its end.
+    /// `origin` is that of the endpoints, without a slash at its end; `proven` remembers whom it
+    /// believed before.
     pub fn sender(
         self,
         headers: &Headers<'_>,
+        proven: &Proven,
         origin: &str,
         now: Timestamp,
     ) -> Result<Authorized, Refusal> {
         let sender = headers
             .authorization
-            .map(|header| vapid::verify(header, headers.crypto_key, origin, now.as_seconds()))
+            .map(|header| proven.verify(header, headers.crypto_key, origin, now.as_seconds()))
             .transpose()?;
         if let Some(made_for) = &self.0.key {
-            vapid::check_key(sender.as_ref(), made_for)?;
+            vapid::check_key(sender.as_deref(), made_for)?;
         }
         Ok(Authorized { endpoint: self.0, sender })
     }
@@ -122,8 +126,8 @@ impl Authorized {
     }
 
     /// Who posts, if it was said.
-    pub const fn vapid(&self) -> Option<&Vapid> {
-        self.sender.as_ref()
+    pub fn vapid(&self) -> Option<&Vapid> {
+        self.sender.as_deref()
     }
 
     /// Goes on if agent and channel exist.

@@ -7,7 +7,7 @@ use posthorn_push::endpoint::{
     Refusal, Step, StoreAnswer, created, route,
 };
 use posthorn_sealing::endpoint_token::{Endpoint, EndpointKey, EndpointTokens};
-use posthorn_sealing::vapid::{KeyHash, SenderKey};
+use posthorn_sealing::vapid::{Proven, SenderKey, hash_key};
 
 use crate::rig::{CHANNEL, KNOWN};
 
@@ -34,7 +34,7 @@ impl Post {
     fn v2() -> Self {
         let sender = SenderKey::generate();
         let tokens = EndpointTokens::new(vec![EndpointKey::generate()]).expect("one key");
-        let key = Some(KeyHash::of(sender.public_key().as_bytes()));
+        let key = Some(hash_key(sender.public_key().as_bytes()));
         let token = tokens.seal_endpoint(&Endpoint { agent: KNOWN, channel: CHANNEL, key });
         Self {
             tokens,
@@ -64,7 +64,7 @@ impl Post {
     fn send(&self) -> Result<PushMessage, Refusal> {
         let headers = Headers { authorization: self.authorization.as_deref(), ..self.headers };
         Opened::open(&self.tokens, self.version, &self.token)?
-            .sender(&headers, ORIGIN, NOW)?
+            .sender(&headers, &Proven::default(), ORIGIN, NOW)?
             .recipient(self.recipient)?
             .message(
                 &headers,
@@ -234,7 +234,7 @@ fn a_body_has_a_limit_to_the_byte() {
     let addressed = || {
         let post = Post::v1();
         Opened::open(&post.tokens, post.version, &post.token)
-            .and_then(|opened| opened.sender(&Headers::default(), ORIGIN, NOW))
+            .and_then(|opened| opened.sender(&Headers::default(), &Proven::default(), ORIGIN, NOW))
             .and_then(|authorized| {
                 assert_eq!((authorized.agent(), authorized.channel()), (KNOWN, CHANNEL));
                 assert!(authorized.vapid().is_none());

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, Timestamp};
 use posthorn_store::Result;
 use posthorn_store::push::{
-    Agent, Bite, Channel, ClearNode, Connect, Connected, KeyHash, Register, Registered, Route,
-    RouteAsk, Router,
+    Agent, Bite, Channel, ClearNode, Connect, Connected, Register, Registered, Route, RouteAsk,
+    Router,
 };
 use tokio_postgres::Row;
 
@@ -39,7 +40,7 @@ fn router(reader: &Reader<'_>) -> Result<Router, Corrupt> {
 
 fn key(reader: &Reader<'_>, raw: Option<&[u8]>) -> Result<Option<KeyHash>, Corrupt> {
     let fixed = |raw: &[u8]| raw.try_into().map_err(|error| reader.corrupt("key_hash", error));
-    raw.map(fixed).transpose()
+    Ok(raw.map(fixed).transpose()?.map(KeyHash))
 }
 
 fn agent(reader: &Reader<'_>) -> Result<Agent, Corrupt> {
@@ -313,7 +314,7 @@ async fn register_piece(client: &Object, items: &[Register]) -> Outcome<Vec<Regi
     let agents: Vec<Uid> = mine.iter().map(|item| item.agent.into()).collect();
     let channels: Vec<Uid> = mine.iter().map(|item| item.channel.into()).collect();
     let keys: Vec<Option<&[u8]>> =
-        mine.iter().map(|item| item.key.as_ref().map(|key| &key[..])).collect();
+        mine.iter().map(|item| item.key.as_ref().map(|key| &key.0[..])).collect();
     let times: Vec<i64> = mine.iter().map(|item| item.at.as_millis()).collect();
     let params: [Param<'_>; 4] = [&agents, &channels, &keys, &times];
     let mut again: HashMap<Uid, bool> = HashMap::new();

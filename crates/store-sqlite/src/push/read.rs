@@ -1,5 +1,6 @@
 //! Questions about agents and their messages.
 
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushHeaders, PushMessage, StoredMessage, Timestamp,
 };
@@ -25,7 +26,7 @@ fn router(row: &Row<'_>) -> Result<(i64, Router), Corrupt> {
 fn channel(row: &Row<'_>) -> Result<Channel, Corrupt> {
     let columns = Columns::of(row, "push_channel", 0);
     let id = ChannelId::from_bytes(columns.array(0)?);
-    Ok(Channel { id, key: columns.maybe_array(1)? })
+    Ok(Channel { id, key: columns.maybe_array(1)?.map(KeyHash) })
 }
 
 /// An agent's number and router record.

@@ -69,7 +69,7 @@ pub(super) fn register(conn: &Connection, batch: &[Register]) -> Result<Vec<Regi
             birth.execute(params![item.agent.as_bytes(), born.node, connected_at, at])?;
         }
         let Some(no) = number(conn, item.agent)? else { return Ok(Registered::AgentGone) };
-        let (channel, key) = (item.channel.as_bytes(), item.key.as_ref().map(<[u8; 32]>::as_slice));
+        let (channel, key) = (item.channel.as_bytes(), item.key.as_ref().map(|key| &key.0[..]));
         if rekey.execute(params![no, channel, key])? > 0 {
             return Ok(Registered::Again);
         }

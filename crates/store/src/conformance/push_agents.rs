@@ -2,6 +2,8 @@
 
 use posthorn_domain::ChannelId;
 
+use posthorn_domain::push::KeyHash;
+
 use super::builders::at;
 use super::push::{
     NODE, OTHER, PushFixture, Scene, agent_id, channel_id, clear, connect, further, look, newcomer,
@@ -29,7 +31,7 @@ pub async fn newcomer_reads_back(fixture: &dyn PushFixture) {
     let store = fixture.push_store().await;
     let (agent, channel) = (agent_id(), channel_id());
     let birth = Some(Birth { node: NODE.to_owned(), connected_at: at(7) });
-    let first = Register { agent, channel, key: Some([9; 32]), at: at(8), birth };
+    let first = Register { agent, channel, key: Some(KeyHash([9; 32])), at: at(8), birth };
     assert_eq!(register(&*store, first).await, Registered::New);
     let router = Router {
         node: Some(NODE.to_owned()),
@@ -37,7 +39,7 @@ pub async fn newcomer_reads_back(fixture: &dyn PushFixture) {
         created_at: at(8),
         seen_at: at(8),
     };
-    let channels = vec![Channel { id: channel, key: Some([9; 32]) }];
+    let channels = vec![Channel { id: channel, key: Some(KeyHash([9; 32])) }];
     assert_eq!(look(&*store, agent).await, Some(Agent { id: agent, router, channels }));
 }
 
@@ -45,13 +47,13 @@ pub async fn newcomer_reads_back(fixture: &dyn PushFixture) {
 pub async fn routes_name_one_channel(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
     let (agent, bound, absent) = (scene.agent, channel_id(), channel_id());
-    let more = Register { key: Some([1; 32]), ..further(agent, bound) };
+    let more = Register { key: Some(KeyHash([1; 32])), ..further(agent, bound) };
     assert_eq!(register(&*scene.store, more).await, Registered::New);
     let ask = |channel: ChannelId| RouteAsk { agent, channel };
     let asks = vec![ask(bound), ask(absent), ask(scene.channel), ask(bound)];
     let routes = scene.store.routes(asks).await.expect("routes");
     let router = scene.look().await.router;
-    let expected = [Some(Some([1; 32])), None, Some(None), Some(Some([1; 32]))];
+    let expected = [Some(Some(KeyHash([1; 32]))), None, Some(None), Some(Some(KeyHash([1; 32])))];
     assert_eq!(routes.len(), expected.len());
     for (route, key) in routes.into_iter().zip(expected) {
         let route = route.expect("the agent is there");

@@ -1,5 +1,7 @@
 //! Channels of agents.
 
+use posthorn_domain::push::KeyHash;
+
 use super::builders::at;
 use super::push::{
     NODE, OTHER, PushFixture, Scene, agent_id, channel_id, further, look, newcomer, register,
@@ -12,7 +14,7 @@ pub async fn channels_read_back_with_their_keys(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
     let mut expected = vec![Channel { id: scene.channel, key: None }];
     for number in 0..20_u8 {
-        let key = (number % 2 == 0).then_some([number; 32]);
+        let key = (number % 2 == 0).then_some(KeyHash([number; 32]));
         let channel = channel_id();
         let reply = register(&*scene.store, Register { key, ..further(scene.agent, channel) });
         assert_eq!(reply.await, Registered::New);
@@ -26,7 +28,7 @@ pub async fn channels_read_back_with_their_keys(fixture: &dyn PushFixture) {
 /// A channel that is registered again has the new key, or none.
 pub async fn registering_again_replaces_the_key(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
-    for key in [Some([1; 32]), Some([2; 32]), None] {
+    for key in [Some(KeyHash([1; 32])), Some(KeyHash([2; 32])), None] {
         let again = Register { key, ..further(scene.agent, scene.channel) };
         assert_eq!(register(&*scene.store, again).await, Registered::Again);
         assert_eq!(scene.look().await.channels, [Channel { id: scene.channel, key }]);
@@ -84,7 +86,7 @@ pub async fn unregistering_keeps_messages(fixture: &dyn PushFixture) {
 pub async fn channels_belong_to_their_agent(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
     let (other, _) = newcomer(&*scene.store, at(0)).await;
-    let item = Register { key: Some([5; 32]), ..further(other, scene.channel) };
+    let item = Register { key: Some(KeyHash([5; 32])), ..further(other, scene.channel) };
     assert_eq!(register(&*scene.store, item).await, Registered::New);
     assert_eq!(scene.look().await.channels, [Channel { id: scene.channel, key: None }]);
     let gone = vec![(scene.agent, scene.channel)];
@@ -103,7 +105,7 @@ pub async fn items_of_a_batch_see_each_other(fixture: &dyn PushFixture) {
         Register { birth, ..further(fresh, one) },
         further(fresh, two),
         further(lost, one),
-        Register { key: Some([3; 32]), ..further(fresh, one) },
+        Register { key: Some(KeyHash([3; 32])), ..further(fresh, one) },
         further(scene.agent, scene.channel),
     ];
     let replies = scene.store.register_channels(batch).await.expect("register");
@@ -111,7 +113,8 @@ pub async fn items_of_a_batch_see_each_other(fixture: &dyn PushFixture) {
     assert_eq!(replies, [AgentGone, New, New, AgentGone, Again, Again]);
     let agent = look(&*scene.store, fresh).await.expect("there");
     assert_eq!(agent.router.connected_at, at(4));
-    let mut channels = [Channel { id: one, key: Some([3; 32]) }, Channel { id: two, key: None }];
+    let mut channels =
+        [Channel { id: one, key: Some(KeyHash([3; 32])) }, Channel { id: two, key: None }];
     channels.sort_by_key(|channel| channel.id);
     assert_eq!(agent.channels, channels);
     assert_eq!(look(&*scene.store, lost).await, None);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use async_trait::async_trait;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
@@ -11,8 +12,8 @@ use posthorn_domain::{
 use super::ModelStore;
 use crate::Result;
 use crate::push::{
-    Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, KeyHash, MessagesAsk, PushStore,
-    Register, Registered, Route, RouteAsk, Router, Trim,
+    Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register,
+    Registered, Route, RouteAsk, Router, Trim,
 };
 
 /// Everything of Web Push.

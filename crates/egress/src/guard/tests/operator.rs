@@ -157,6 +157,18 @@ fn names_of_an_inner_network_can_be_opened_but_not_their_addresses() {
 }
 
 #[test]
+fn every_name_can_be_opened_but_no_address_by_that() {
+    let guard = Guard::new(Rules { names: vec![NameRule::every()], ..Rules::default() });
+    for text in ["http://localhost:8081/", "http://node-1/", "http://a.internal/"] {
+        check(&guard, text, Allowed);
+    }
+    check(&guard, "http://a..b/", Policy);
+    for text in ["http://127.0.0.1/", "http://10.0.0.1/", "http://169.254.169.254/"] {
+        check(&guard, text, Blocked);
+    }
+}
+
+#[test]
 fn ports_can_be_narrowed_and_a_rule_can_add_one() {
     let guard = Guard::new(Rules {
         ports: vec![443, 9_443],

@@ -1,0 +1,8 @@
+//! Nodes as others see them, over real connections on this machine.
+
+mod broadcasts;
+mod health;
+mod house;
+mod moody;
+mod nodes;
+mod upkeep;

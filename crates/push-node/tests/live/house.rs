@@ -1,0 +1,241 @@
+//! Nodes to test with: real listeners on loopback, a store they share, and wires between them that a
+//! test can cut.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use posthorn_agent::{Agent, Event, Notification};
+use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Span, Timestamp};
+use posthorn_listener::{ServeLimits, serve};
+use posthorn_push::endpoint::{Limits, NodeAnswer};
+use posthorn_push::session::{self, Broadcasts, Pushed};
+use posthorn_push_node::{Direct, Node, Options, Parts, Reach, Roles};
+use posthorn_sealing::endpoint_token::{EndpointKey, EndpointTokens};
+use posthorn_store::model::ModelStore;
+use posthorn_store::push::PushStore;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Long enough for anything that happens at all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for something that should not happen to show itself.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
+
+/// The clock of the nodes.
+pub(crate) struct Wall;
+
+impl Clock for Wall {
+    #[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
+    fn now(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let millis = since.expect("after 1970").as_millis();
+        Timestamp::from_millis(i64::try_from(millis).expect("before the year 292277026596"))
+    }
+}
+
+/// The wires between the nodes of a test, by their names.
+#[derive(Clone, Default)]
+pub(crate) struct Wires(Arc<Mutex<HashMap<String, Node>>>);
+
+impl Wires {
+    /// From now on nobody can reach the node.
+    pub(crate) fn cut(&self, node: &str) {
+        self.0.lock().remove(node);
+    }
+
+    fn get(&self, node: &str) -> Option<Node> {
+        self.0.lock().get(node).cloned()
+    }
+}
+
+#[async_trait]
+impl Reach for Wires {
+    async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
+        match self.get(node).map(|node| node.local().push(message.clone())) {
+            Some(Pushed::Accepted) => NodeAnswer::Accepted,
+            Some(Pushed::Full) => NodeAnswer::Full,
+            Some(Pushed::NotConnected) => NodeAnswer::NotConnected,
+            None => NodeAnswer::Unreachable,
+        }
+    }
+
+    async fn hint(&self, node: &str, agent: AgentId) -> NodeAnswer {
+        match self.get(node).map(|node| node.local().hint(agent)) {
+            Some(true) => NodeAnswer::Accepted,
+            Some(false) => NodeAnswer::NotConnected,
+            None => NodeAnswer::Unreachable,
+        }
+    }
+}
+
+/// Everything on by default, and patient.
+pub(crate) fn options(name: &str) -> Options {
+    Options {
+        roles: Roles { connection: true, endpoint: true },
+        endpoint_url: String::new(),
+        node: name.to_owned(),
+        session: session::Options { stored_limit: 0, ..session::Options::default() },
+        limits: Limits::default(),
+        direct: Direct::Memory,
+        channels_max: 100,
+        opens_per_second: 0,
+        frames_per_second: 1_000,
+        drain: Duration::from_millis(300),
+        agent_ttl: Span::from_secs(86_400),
+        upkeep: Duration::from_secs(60),
+    }
+}
+
+/// A node at work. It is killed when this is dropped: what only it had is gone.
+pub(crate) struct House {
+    pub(crate) node: Node,
+    pub(crate) url: String,
+    name: String,
+    wires: Wires,
+    stop: CancellationToken,
+}
+
+impl House {
+    pub(crate) async fn start(
+        store: Arc<dyn PushStore>,
+        wires: &Wires,
+        mut options: Options,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        options.endpoint_url = url.clone();
+        let name = options.node.clone();
+        let stop = CancellationToken::new();
+        let tokens = EndpointTokens::new(vec![shared_key()]).expect("one key");
+        let parts = Parts {
+            store,
+            tokens,
+            reach: Some(Arc::new(wires.clone())),
+            clock: Arc::new(Wall),
+            broadcasts: Arc::new(ArcSwap::from_pointee(Broadcasts::default())),
+            accepting: Arc::new(|| true),
+            options,
+        };
+        let node = Node::start(parts, stop.clone());
+        wires.0.lock().insert(name.clone(), node.clone());
+        let router = node.router();
+        let stopped = stop.clone().cancelled_owned();
+        tokio::spawn(serve(listener, router, ServeLimits::default(), None, stopped));
+        Self { node, url, name, wires: wires.clone(), stop }
+    }
+
+    /// An agent that said hello, with the id it got.
+    pub(crate) async fn agent(&self, known: Option<AgentId>) -> (Agent, AgentId) {
+        let agent = Agent::connect(&self.url, &posthorn_agent::Options::default()).await;
+        let mut agent = agent.expect("a socket");
+        let hello = agent.hello(known, &[]).await.expect("a hello");
+        (agent, hello.agent)
+    }
+
+    /// A new agent with one channel and its endpoint.
+    pub(crate) async fn registered(&self) -> (Agent, AgentId, String) {
+        let (mut agent, id) = self.agent(None).await;
+        let channel = ChannelId::from_random(rand::random());
+        let endpoint = agent.register(channel, None).await.expect("an endpoint");
+        (agent, id, endpoint)
+    }
+
+    /// Posts without a body.
+    pub(crate) async fn knock(&self, endpoint: &str, headers: &str) -> Answer {
+        request(&self.url, "POST", endpoint, headers, b"").await
+    }
+
+    /// Posts some text, which nobody decrypts here.
+    pub(crate) async fn post(&self, endpoint: &str, text: &str) -> Answer {
+        let headers = "TTL: 600\r\nContent-Encoding: aes128gcm\r\n";
+        request(&self.url, "POST", endpoint, headers, text.as_bytes()).await
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.wires.cut(&self.name);
+        self.stop.cancel();
+    }
+}
+
+/// All nodes of a test process have one key.
+fn shared_key() -> EndpointKey {
+    static KEY: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    EndpointKey::parse(KEY.get_or_init(|| EndpointKey::generate().to_text())).expect("a key")
+}
+
+/// An empty store.
+pub(crate) fn store() -> Arc<ModelStore> {
+    Arc::new(ModelStore::new(Arc::new(Wall)))
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// One request on a connection of its own. `to` is a whole URL; only its path counts.
+#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
+pub(crate) async fn request(
+    server: &str,
+    method: &str,
+    to: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
+    let address = server.strip_prefix("http://").expect("plain http");
+    let path = to.splitn(4, '/').nth(3).unwrap_or_default();
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let head = format!(
+            "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        stream.write_all(body).await.expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("an answer");
+        String::from_utf8(answer).expect("text")
+    };
+    let answer = timeout(PATIENCE, exchange).await.expect("an answer in time");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer { status: status.expect("a status"), head: head.to_lowercase(), body: body.to_owned() }
+}
+
+/// The next notification.
+pub(crate) async fn notification(agent: &mut Agent) -> Notification {
+    let next = async {
+        loop {
+            match agent.next().await.expect("a socket") {
+                Event::Notification(notification) => return notification,
+                Event::Ping => {}
+                other => panic!("not a notification: {other:?}"),
+            }
+        }
+    };
+    timeout(PATIENCE, next).await.expect("a notification in time")
+}
+
+/// The text of a notification.
+pub(crate) fn text(notification: &Notification) -> String {
+    String::from_utf8(notification.data.clone().unwrap_or_default()).expect("text")
+}
+
+/// Nothing comes for a while.
+pub(crate) async fn silence(agent: &mut Agent) {
+    if let Ok(event) = timeout(QUIET, agent.next()).await {
+        panic!("something came: {event:?}");
+    }
+}
