@@ -40,13 +40,13 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Counts the request against the limits of the caller, and of everybody.
-    fn enter(&self, engine: &Engine, scope: Scope) -> Result<()> {
+    fn enter(&self, engine: &Engine, scope: Option<Scope>) -> Result<()> {
         let admission = engine.admission();
         self.principal
             .key
             .take(admission)
             .map_err(|wait| rate_limited("the key makes more requests than it may", wait))?;
-        if scope == Scope::Publish {
+        if scope == Some(Scope::Publish) {
             admission.publish(self.tenant)?;
         }
         Ok(())
@@ -72,9 +72,13 @@ impl Call {
         request: Request<Body>,
     ) -> Result<Self> {
         let (parts, body) = request.into_parts();
+        let scope = match route.access {
+            Access::Open | Access::Key => None,
+            Access::Scope(scope) => Some(scope),
+        };
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
-            Access::Scope(scope) => {
+            Access::Key | Access::Scope(_) => {
                 let peer = parts.extensions.get::<Peer>();
                 let caller = match authorize(api, scope, peer, &parts.headers) {
                     Err(problem) if problem.is(codes::UNAUTHORIZED) => {
@@ -99,7 +103,7 @@ impl Call {
 
     /// The tenant the caller acts for. Routes without a key have none and must not ask.
     pub(crate) fn tenant(&self) -> TenantId {
-        self.caller.as_ref().expect("a route with a scope has a caller").tenant
+        self.caller.as_ref().expect("a route that needs a key has a caller").tenant
     }
 
     /// Counts more against the rate of the key than the one request that was let in.
@@ -150,7 +154,12 @@ impl Call {
 }
 
 /// Who sends this, and may they?
-fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller> {
+fn authorize(
+    api: &Api,
+    scope: Option<Scope>,
+    peer: Option<&Peer>,
+    headers: &HeaderMap,
+) -> Result<Caller> {
     let engine = &api.engine;
     let principal = match certified(api, peer, headers) {
         Some(principal) => principal,
@@ -159,17 +168,17 @@ fn authorize(api: &Api, scope: Scope, peer: Option<&Peer>, headers: &HeaderMap) 
             engine.authenticate(text).ok_or_else(Problem::unauthorized)?
         }
     };
-    let allowed = match scope {
+    let allowed = |scope| match scope {
         // A key bound to a tenant is never an operator, whatever its scopes say.
         Scope::Operator => principal.is_operator(),
         scope => principal.key.allows(scope),
     };
-    if !allowed {
+    if let Some(scope) = scope.filter(|scope| !allowed(*scope)) {
         let name = scope_name(scope);
         return Err(Problem::new(codes::FORBIDDEN, format!("the key needs the scope `{name}`")));
     }
     let tenant = match scope {
-        Scope::Operator => TenantId::DEFAULT,
+        Some(Scope::Operator) => TenantId::DEFAULT,
         _ => tenant(engine, &principal, headers)?,
     };
     Ok(Caller { principal, tenant })

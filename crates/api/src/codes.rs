@@ -165,6 +165,24 @@ codes! {
         "A secret that the policy needs is missing, or one that was given is malformed."
         "Give the secret that `detail` names, in the form it asks for."
 
+    PUSH_ENDPOINT_UNKNOWN 422 "push_endpoint_unknown" "Unknown push endpoint"
+        "The endpoint of a push destination is not one of this server's, or was altered."
+        "Give the endpoint exactly as the browser has it. Browsers that are connected to another \
+         push service cannot be reached from here."
+
+    PUSH_ENDPOINT_GONE 422 "push_endpoint_gone" "Push endpoint is gone"
+        "The browser has unsubscribed, or was not seen for so long that it was forgotten."
+        "Let the browser subscribe again, and give its new endpoint."
+
+    PUSH_ENDPOINT_BOUND 422 "push_endpoint_bound" "Push endpoint of another sender"
+        "The browser made the endpoint for another application server key than this tenant's, so \
+         that only the owner of that key may send to it."
+        "Let the browser unsubscribe, and subscribe with the key of `GET /v1/push/key`."
+
+    INVALID_PUSH_KEYS 422 "invalid_push_keys" "Invalid push keys"
+        "`p256dh` or `auth` of a push destination are not the keys of a browser; `detail` says which."
+        "Give both as `PushSubscription.toJSON()` shows them, or no keys at all."
+
     RATE_LIMITED 429 "rate_limited" "Rate limited"
         "The key makes more requests, or publishes more events, than it may; or the tenant tests \
          subscriptions or begins redrives too often. Nothing was done."
@@ -186,6 +204,10 @@ codes! {
         "A defect of ours. The details are in the server's log."
         "Repeat publishes with the same `Idempotency-Key`. Please report it with the log lines of \
          that time."
+
+    PUSH_NOT_ENABLED 501 "push_not_enabled" "Push is not enabled"
+        "This server has no push service, so that nothing can be delivered to browsers."
+        "Operators: set push.enabled, or start it with `posthorn serve --push`."
 
     UNAVAILABLE 503 "unavailable" "Unavailable"
         "The store cannot be reached, or the server is starting, stopping or overloaded. Nothing was \

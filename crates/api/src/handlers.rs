@@ -7,6 +7,7 @@ pub(crate) mod keys;
 pub(crate) mod open;
 pub(crate) mod profiles;
 pub(crate) mod publish;
+pub(crate) mod push;
 pub(crate) mod redrives;
 pub(crate) mod subscriptions;
 pub(crate) mod topics;

@@ -54,10 +54,11 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 11] = [
     ("events", "Publish events and see what became of them"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Who wants which events, where and how"),
+    ("push", "Browsers and other agents as destinations"),
     ("profiles", "Named policies"),
     ("deliveries", "One event on its way to one subscription"),
     ("dead-letters", "Deliveries that ended without success"),
@@ -87,6 +88,10 @@ fn operation(route: &Route) -> Value {
     let mut parameters = path_parameters(route.path);
     match route.access {
         Access::Open => operation["security"] = json!([]),
+        Access::Key => {
+            operation["security"] = json!([{"key": []}]);
+            parameters.push(parameter_reference("Posthorn-Tenant"));
+        }
         Access::Scope(scope) => {
             operation["security"] = json!([{"key": []}]);
             operation["x-scope"] = json!(scope_name(scope));

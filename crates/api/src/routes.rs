@@ -9,7 +9,7 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, deliveries, events, keys, open, profiles, publish, redrives, subscriptions,
+    certificates, deliveries, events, keys, open, profiles, publish, push, redrives, subscriptions,
     topics,
 };
 
@@ -18,6 +18,8 @@ use crate::handlers::{
 pub enum Access {
     /// Everybody, without a key.
     Open,
+    /// Every key of the tenant, and operators.
+    Key,
     /// Keys with this scope, and operators.
     Scope(Scope),
 }
@@ -94,6 +96,7 @@ impl Route {
 }
 
 const OPEN: Access = Access::Open;
+const KEY: Access = Access::Key;
 const PUBLISH: Access = Access::Scope(Scope::Publish);
 const READ: Access = Access::Scope(Scope::Read);
 const MANAGE: Access = Access::Scope(Scope::Subscriptions);
@@ -155,6 +158,10 @@ routes! {
     POST "/v1/subscriptions/{id}/rotate-secret" MANAGE "rotateSecret"
         "Replace a secret; the old one goes on signing for a while"
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
+    GET "/v1/push/key" KEY "getPushKey"
+        "The key that browsers subscribe with, so that this tenant's events can reach them"
+        push::key, gives(200, "PushKey");
+
     GET "/v1/profiles" READ "listProfiles" "List the profiles subscriptions may name"
         profiles::list, gives(200, "ProfileList");
     GET "/v1/profiles/{name}" READ "getProfile" "One profile" profiles::one,

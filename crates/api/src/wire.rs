@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
     Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, Labels, LaneKey,
-    ProfileName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
-    Topic, TopicName,
+    ProfileName, PushTarget, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
+    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
+    Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
 use serde::Serialize;
@@ -210,6 +210,7 @@ fn detail(failure: Option<FailureCode>, detail: &str, operator: bool) -> Option<
                 | FailureCode::AddressNotAllowed
                 | FailureCode::ConnectFailed
                 | FailureCode::ConnectTimeout
+                | FailureCode::PushUnavailable
                 | FailureCode::Internal
         )
     );
@@ -271,7 +272,10 @@ pub(crate) struct SubscriptionBody<'a> {
     id: SubscriptionId,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a SubscriptionName>,
-    url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<PushView>,
     description: &'a str,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
@@ -288,6 +292,21 @@ pub(crate) struct SubscriptionBody<'a> {
     updated_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signing_secret: Option<&'a str>,
+}
+
+/// A channel, without a word about whose it is.
+#[derive(Serialize)]
+pub(crate) struct PushView {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    encrypted: bool,
+    ttl: u32,
+}
+
+impl From<&PushTarget> for PushView {
+    fn from(target: &PushTarget) -> Self {
+        Self { kind: "push", encrypted: target.p256dh.is_some(), ttl: target.ttl }
+    }
 }
 
 /// What receivers verify asymmetric signatures with.
@@ -313,7 +332,10 @@ impl From<&VerificationKey> for PublicKeyView {
 
 impl<'a> SubscriptionBody<'a> {
     pub(crate) fn new(subscription: &'a Subscription, keys: &[VerificationKey]) -> Self {
-        let Destination::Webhook { url } = &subscription.destination;
+        let (url, destination) = match &subscription.destination {
+            Destination::Webhook { url } => (Some(url.as_str()), None),
+            Destination::Push(target) => (None, Some(PushView::from(target))),
+        };
         let (status, status_reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),
             SubscriptionStatus::Paused => ("paused", None),
@@ -327,6 +349,7 @@ impl<'a> SubscriptionBody<'a> {
             id: subscription.id,
             name: subscription.name.as_ref(),
             url,
+            destination,
             description: &subscription.description,
             labels: &subscription.labels,
             filter: &subscription.filter,
@@ -485,6 +508,7 @@ mod tests {
             "address_not_allowed",
             "connect_failed",
             "connect_timeout",
+            "push_unavailable",
             "internal",
         ];
         assert_eq!(hidden, expected);

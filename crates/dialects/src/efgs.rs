@@ -34,8 +34,7 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
-    Destination, Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId,
-    TopicName,
+    Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId, TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionChange, SubscriptionView};
 use posthorn_listener::{Failures, ProxyIdentity};
@@ -275,8 +274,8 @@ impl Dialect {
 
     /// The URL as it was written, unless somebody changed it by another way since.
     fn shown_url<'v>(&self, view: &'v SubscriptionView) -> &'v str {
-        let Destination::Webhook { url } = &view.subscription.destination;
-        let is_same = |written: &&str| self.engine.check_url(written).is_ok_and(|now| now == *url);
+        let url = view.subscription.destination.url().unwrap_or_default();
+        let is_same = |written: &&str| self.engine.check_url(written).is_ok_and(|now| now == url);
         view.subscription.labels.get(URL).filter(is_same).unwrap_or(url)
     }
 

@@ -50,13 +50,17 @@ pub enum FailureCode {
     CertificateUnavailable,
     /// The token that the receiver asks for could not be fetched.
     TokenUnavailable,
+    /// What there is to say does not fit into a push message.
+    MessageTooLarge,
+    /// The message could not be put into the agent's mailbox; trouble of ours.
+    PushUnavailable,
     /// The attempt itself crashed; a defect of ours, never of the receiver.
     Internal,
 }
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 21] = [
+    pub const ALL: [FailureCode; 23] = [
         Self::UrlNotAllowed,
         Self::UrlRefused,
         Self::DnsFailed,
@@ -77,6 +81,8 @@ impl FailureCode {
         Self::AuthUnavailable,
         Self::CertificateUnavailable,
         Self::TokenUnavailable,
+        Self::MessageTooLarge,
+        Self::PushUnavailable,
         Self::Internal,
     ];
 
@@ -103,6 +109,8 @@ impl FailureCode {
             Self::AuthUnavailable => "auth_unavailable",
             Self::CertificateUnavailable => "certificate_unavailable",
             Self::TokenUnavailable => "token_unavailable",
+            Self::MessageTooLarge => "message_too_large",
+            Self::PushUnavailable => "push_unavailable",
             Self::Internal => "internal",
         }
     }
@@ -129,6 +137,8 @@ impl FailureCode {
                 | Self::AuthUnavailable
                 | Self::CertificateUnavailable
                 | Self::TokenUnavailable
+                | Self::MessageTooLarge
+                | Self::PushUnavailable
                 | Self::Internal
         )
     }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Filter, KeyId, Labels, ProfileName, SecretName, SubscriptionId, SubscriptionName, TenantId,
-    Timestamp, TopicName,
+    Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, SubscriptionId, SubscriptionName,
+    TenantId, Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
@@ -51,6 +51,18 @@ pub enum Destination {
         /// Its normalised URL.
         url: String,
     },
+    /// A channel of an agent.
+    Push(PushTarget),
+}
+
+impl Destination {
+    /// The URL of a webhook.
+    pub fn url(&self) -> Option<&str> {
+        match self {
+            Self::Webhook { url } => Some(url),
+            Self::Push(_) => None,
+        }
+    }
 }
 
 /// Whether a subscription takes part.

@@ -1,4 +1,5 @@
-//! One attempt: ask the gate, fetch a token, build the request, send it, say how it went.
+//! One attempt: ask the gate, fetch a token, build the request, send it, say how it went. Or, where
+//! the destination is a channel: build the message, put it into the mailbox, say how it went.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -6,15 +7,17 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use posthorn_domain::policy::{Gate, OnClosed, Policy, Route};
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Span, SubscriptionId, Timestamp,
+    Answer, AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, PushTarget, Span,
+    SubscriptionId, Timestamp,
 };
 use posthorn_store::Work;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::catalog::{Catalog, Endpoint, SubscriptionView};
+use crate::catalog::{Catalog, Endpoint, Place, SubscriptionView};
 use crate::metrics;
 use crate::policy_log;
+use crate::push::{self, PushDelivery, PushOutcome};
 use crate::request::{self, AttemptLookup, BuildError, EventLookup, percent_encode};
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
@@ -23,6 +26,7 @@ use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
 /// What attempts need besides their work.
 pub(crate) struct Surroundings {
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) push: Option<Arc<dyn PushDelivery>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,
@@ -96,6 +100,14 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     if let Some(problem) = not_routed(job) {
         return failed(FailureCode::FamilyNotRouted, problem);
     }
+    match &job.view.place {
+        Place::Webhook(endpoint) => send(around, job, endpoint).await,
+        Place::Push(target) => put(around, job, target).await,
+    }
+}
+
+/// Sends a request to a webhook.
+async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Ended {
     let event = EventLookup::new(&job.work.event);
     if let Some(gate) = &job.policy.gate {
         match ask(around, job, &event, gate).await {
@@ -122,7 +134,7 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
     let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
-    let built = request::build(&around.catalog, &values, text);
+    let built = request::build(&around.catalog, endpoint, &values, text);
     let (mut outbound, told) = match built {
         Ok(built) => built,
         Err(BuildError::Request(detail)) => return failed(FailureCode::RequestInvalid, detail),
@@ -134,20 +146,7 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     };
     // What the token took is taken off, so that the whole attempt keeps its deadline.
     outbound.deadlines.shorten(elapsed(before_token));
-    // Nothing is awaited between these checks and the send: once an unsubscribe has returned, no
-    // request of the old subscription begins. The lease may have run out while the gate was asked or
-    // the claim written, and with it the promise that this node's catalog is fresh.
-    let leased = job.leased.is_none_or(|losses| around.term.holds_since(losses));
-    #[cfg(feature = "plant")]
-    let leased = leased || crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
-    if !leased {
-        return Ended::Overtaken;
-    }
-    let current = around.catalog.view(job.view.subscription.id);
-    let overtaken = !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view));
-    #[cfg(feature = "plant")]
-    let overtaken = overtaken && !crate::plant::active(crate::plant::Plant::IgnoreUnsubscribe);
-    if overtaken {
+    if is_overtaken(around, job) {
         return Ended::Overtaken;
     }
     policy_log::before(job, &values);
@@ -159,6 +158,63 @@ async fn attempt(around: &Surroundings, job: &Job) -> Ended {
     }
     policy_log::failure(job, &values, &outcome);
     Ended::Outcome(outcome)
+}
+
+/// Puts a message into an agent's mailbox. Gates, tokens and whatever else makes a request play no
+/// part.
+async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
+    let Some(mailboxes) = &around.push else {
+        let detail = "push is not enabled on this node (push.enabled)";
+        return failed(FailureCode::PushUnavailable, detail.to_owned());
+    };
+    let Job { work, view, policy, .. } = job;
+    let now = around.clock.now();
+    let message = match push::message(view, target, policy, work, now) {
+        Ok(message) => message,
+        Err(problem) => return failed(problem.code, problem.detail),
+    };
+    if is_overtaken(around, job) {
+        return Ended::Overtaken;
+    }
+    let event = EventLookup::new(&work.event);
+    let values = AttemptLookup::new(view, policy, work, &event, now);
+    policy_log::before(job, &values);
+    let total = policy.limits.total;
+    let put = tokio::time::timeout(total.to_duration(), mailboxes.deliver(message)).await;
+    let outcome = match put {
+        Ok(PushOutcome::Kept) => answered(push::KEPT_STATUS),
+        Ok(PushOutcome::Gone) => answered(push::GONE_STATUS),
+        Ok(PushOutcome::Unavailable(detail)) => {
+            AttemptOutcome::Failed { code: FailureCode::PushUnavailable, detail }
+        }
+        Err(_) => AttemptOutcome::Failed {
+            code: FailureCode::PushUnavailable,
+            detail: format!("the mailbox did not answer within {total}"),
+        },
+    };
+    policy_log::failure(job, &values, &outcome);
+    Ended::Outcome(outcome)
+}
+
+/// An answer without a word.
+fn answered(status: u16) -> AttemptOutcome {
+    let body = bytes::Bytes::new();
+    AttemptOutcome::Answered(Answer { status, retry_after: None, content_type: None, body })
+}
+
+/// Whether an attempt must not be made any more. Nothing may be awaited between this and the
+/// sending: once an unsubscribe has returned, nothing of the old subscription begins. The lease may
+/// have run out while the gate was asked or the claim written, and with it the promise that this
+/// node's catalog is fresh.
+fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
+    let leased = job.leased.is_none_or(|losses| around.term.holds_since(losses));
+    #[cfg(feature = "plant")]
+    let leased = leased || crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
+    let current = around.catalog.view(job.view.subscription.id);
+    let changed = !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view));
+    #[cfg(feature = "plant")]
+    let changed = changed && !crate::plant::active(crate::plant::Plant::IgnoreUnsubscribe);
+    !leased || changed
 }
 
 /// Why events of this family are not sent; found out before anybody is asked anything.

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 pub use certificates::{CertificateView, TlsChoice};
 pub use known_key::KnownKey;
 pub use profiles::Profile;
-pub use view::{Endpoint, Secrets, SubscriptionView, VerificationKey};
+pub use view::{Endpoint, Place, Secrets, SubscriptionView, VerificationKey};
 
 /// Hash maps without per-process randomness: the simulator replays runs exactly.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;

@@ -98,6 +98,7 @@ impl Courier {
         let policy = view.usable_policy()?;
         let around = Arc::new(Surroundings {
             transport,
+            push: None,
             clock: Arc::clone(&clock),
             catalog: Arc::new(catalog),
             term: LeaseTerm::default(),
@@ -108,7 +109,7 @@ impl Courier {
 
     /// Where it brings things.
     pub fn url(&self) -> &str {
-        &self.view.endpoint.url
+        self.view.subscription.destination.url().unwrap_or_default()
     }
 
     /// The policy it follows.

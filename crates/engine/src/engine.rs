@@ -20,6 +20,7 @@ use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
+use crate::push::PushDelivery;
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::tokens::Tokens;
@@ -36,6 +37,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// The way out.
     pub transport: Arc<dyn Transport>,
+    /// The mailboxes of agents, where there are any.
+    pub push: Option<Arc<dyn PushDelivery>>,
     /// What opens secrets.
     pub vault: Arc<Vault>,
     /// What time it is.
@@ -91,7 +94,7 @@ impl Engine {
 
     /// The same, with all outcomes from the very first on: also those of work that was left to do.
     pub async fn start_followed(parts: Parts) -> Result<(Engine, OutcomeStream)> {
-        let Parts { store, transport, vault, clock, seed, options } = parts;
+        let Parts { store, transport, push, vault, clock, seed, options } = parts;
         let options = Arc::new(options);
         let chance = Arc::new(Chance::new(seed));
         let node = chance.node_id(clock.now());
@@ -112,6 +115,7 @@ impl Engine {
         let wakes = Wakes::default();
         let around = Arc::new(Surroundings {
             transport,
+            push,
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
             term: term.clone(),

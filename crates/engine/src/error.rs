@@ -5,6 +5,7 @@ use posthorn_domain::policy::PolicyError;
 use posthorn_domain::{CatalogVersion, EventId, ProfileName, Span, TopicName};
 use posthorn_store as store;
 
+use crate::push::PushRefusal;
 use crate::transport::UrlProblem;
 
 /// The result of every engine call.
@@ -43,6 +44,9 @@ pub enum Error {
     /// The URL may not be used.
     #[error("the URL is not allowed: {0}")]
     Url(#[from] UrlProblem),
+    /// A push destination cannot be used.
+    #[error("the push destination is refused: {0}")]
+    Push(#[from] PushRefusal),
     /// A secret is missing or malformed.
     #[error("secret `{name}`: {problem}")]
     Secret {

@@ -52,6 +52,7 @@ mod outcomes;
 pub mod plant;
 pub mod policy_log;
 mod profiles;
+mod push;
 mod recorder;
 mod rehearsal;
 mod request;
@@ -79,6 +80,9 @@ pub use options::Options;
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
+pub use push::{
+    Delivering, Opening, PushDelivery, PushInput, PushKeys, PushOutcome, PushProblem, PushRefusal,
+};
 pub use rehearsal::Rehearsal;
 pub use scheduler::Snapshot;
 pub use seal::Resealed;

@@ -1,13 +1,14 @@
 //! Profiles that tenants make or change at run time.
 
 use posthorn_domain::policy::{Policy, PolicyError};
-use posthorn_domain::{ProfileName, TenantId, TenantProfile};
+use posthorn_domain::{Destination, ProfileName, TenantId, TenantProfile};
 use posthorn_store::CatalogChange;
 use serde_json::Value;
 
 use crate::catalog::Profile;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::push;
 use crate::subscriptions::check_secrets;
 
 /// Profiles of one tenant at most: each is kept in memory on every node.
@@ -70,7 +71,10 @@ impl Engine {
                 .patched(&subscription.overrides)
                 .and_then(|whole| whole.check_complete().map(|()| whole))
                 .map_err(Error::from)
-                .and_then(|whole| check_secrets(&whole, &subscription.secrets));
+                .and_then(|whole| match &subscription.destination {
+                    Destination::Webhook { .. } => check_secrets(&whole, &subscription.secrets),
+                    Destination::Push(_) => Ok(push::check_policy(&whole)?),
+                });
             if let Err(e) = fits {
                 let problem = format!("does not fit subscription {}: {e}", subscription.id);
                 return Err(PolicyError { path: "policy".to_owned(), problem }.into());

@@ -12,7 +12,7 @@ use posthorn_domain::{
 };
 use posthorn_store::Work;
 
-use crate::catalog::SubscriptionView;
+use crate::catalog::{Endpoint, SubscriptionView};
 use crate::courier::work_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -69,7 +69,7 @@ impl Engine {
             name: None,
             description: String::new(),
             labels: Labels::default(),
-            destination: Destination::Webhook { url },
+            destination: Destination::Webhook { url: url.clone() },
             filter: Filter::everything(),
             profile,
             overrides: rehearsal.overrides,
@@ -94,7 +94,8 @@ impl Engine {
         let text = token.as_ref().map(crate::tokens::Lent::text);
         let event = EventLookup::new(&work.event);
         let values = AttemptLookup::new(&view, &policy, &work, &event, now);
-        match request::build(&inner.catalog, &values, text) {
+        let endpoint = Arc::new(Endpoint::new(url));
+        match request::build(&inner.catalog, &endpoint, &values, text) {
             Ok((outbound, told)) => {
                 let mut outcome = inner.around.transport.send(outbound).await;
                 told.remove_from(&mut outcome);

@@ -7,6 +7,7 @@ mod lookup;
 mod told;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -16,8 +17,8 @@ use posthorn_domain::{
     Event, Lookup, SecretName, SubscriptionId, Template, TenantId, alternatives,
 };
 
-use crate::catalog::Catalog;
 use crate::catalog::certificates::NoCertificate;
+use crate::catalog::{Catalog, Endpoint};
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
@@ -50,16 +51,17 @@ pub(crate) fn secret_context(
     context
 }
 
-/// Builds the request of one attempt, and what must not be written down of its answer. `token` is the
-/// one its policy asks a token server for.
+/// Builds the request of one attempt to an endpoint, and what must not be written down of its answer.
+/// `token` is the one its policy asks a token server for.
 pub(crate) fn build(
     catalog: &Catalog,
+    endpoint: &Arc<Endpoint>,
     values: &AttemptLookup<'_>,
     token: Option<&str>,
 ) -> Result<(Outbound, Told), BuildError> {
     let AttemptLookup { view, policy, work, now, .. } = *values;
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
-    view.endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
+    endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
     let (form, body) = match shape.body {
         BodySource::Payload => form(&work.event, shape.alternative.as_deref())?,
@@ -88,7 +90,7 @@ pub(crate) fn build(
         }
     }
     let told = authenticate::add(&policy.auth, view, values, &body, token, &mut headers)?;
-    let tls = certify::add(catalog, policy, view, now, &mut headers)?;
+    let tls = certify::add(catalog, policy, view, endpoint, now, &mut headers)?;
     let path = match shape.route(work.event.family()) {
         Route::Path(path) => Some(path),
         _ => shape.path.as_ref(),
@@ -96,8 +98,8 @@ pub(crate) fn build(
     let outbound = Outbound {
         tenant: view.subscription.tenant,
         subscription: view.subscription.id,
-        endpoint: std::sync::Arc::clone(&view.endpoint),
-        path_and_query: path_and_query(shape, path, &view.endpoint.url, values)?,
+        endpoint: Arc::clone(endpoint),
+        path_and_query: path_and_query(shape, path, &endpoint.url, values)?,
         method: Method::from_bytes(shape.method.as_str().as_bytes())
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
@@ -109,7 +111,10 @@ pub(crate) fn build(
 }
 
 /// The form of an event that a policy asks for: its content type and its bytes.
-fn form<'e>(event: &'e Event, wanted: Option<&str>) -> Result<(Cow<'e, str>, Bytes), BuildError> {
+pub(crate) fn form<'e>(
+    event: &'e Event,
+    wanted: Option<&str>,
+) -> Result<(Cow<'e, str>, Bytes), BuildError> {
     if event.content_type == alternatives::MEDIA_TYPE {
         let chosen = alternatives::choose(&event.payload, wanted)
             .map_err(|e| BuildError::Request(format!("request.alternative: {e}")))?;

@@ -1,5 +1,6 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
+mod destination;
 mod ensure;
 mod secrets;
 
@@ -9,30 +10,28 @@ use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
-    policy::{Auth, Policy, PolicyError, profiles},
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended};
-use crate::catalog::certificates::{NoCertificate, Purpose};
-use crate::catalog::{Endpoint, SubscriptionView};
+use crate::catalog::SubscriptionView;
 use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
+use crate::push::{self, OpenedPush, PushInput};
 use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
-use crate::tokens::token_endpoint;
-use crate::transport::UrlProblem;
 
 pub use secrets::{Rotation, SecretInput};
 
 pub(crate) use secrets::{check_secrets, names_secret, seal};
 
-use secrets::check_signing;
+use destination::Wanted;
+use secrets::{check_no_secrets, check_signing};
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -46,8 +45,10 @@ pub struct NewSubscription {
     pub description: String,
     /// What else is remembered of it.
     pub labels: Labels,
-    /// Where to.
+    /// Where to, unless it is a channel.
     pub url: String,
+    /// To which channel.
+    pub push: Option<PushInput>,
     /// Which events; everything when absent.
     pub filter: Option<Filter>,
     /// The policy it names.
@@ -71,8 +72,10 @@ pub struct SubscriptionChange {
     pub description: Option<String>,
     /// What else is remembered of it, as a whole.
     pub labels: Option<Labels>,
-    /// Where to.
+    /// Where to, from now on.
     pub url: Option<String>,
+    /// To which channel, from now on; only without a URL.
+    pub push: Option<PushInput>,
     /// Which events.
     pub filter: Option<Filter>,
     /// The policy it names.
@@ -98,7 +101,7 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let now = self.now();
         let id = self.inner.chance.subscription_id(now);
-        let url = self.inner.around.transport.check_url(&new.url)?;
+        let wanted = self.wanted(tenant, &new.url, new.push.as_ref()).await?;
         let filter = new.filter.unwrap_or_default();
         filter.validate()?;
         let profile = match new.profile {
@@ -107,11 +110,21 @@ impl Engine {
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
-        self.check_destination(tenant, &known, &url, &policy).await?;
+        self.check_destination(tenant, &known, wanted.aim(), &policy).await?;
         policy.check_complete()?;
-        self.check_other_urls(&policy)?;
-        let (secrets, made) =
-            self.first_secrets(tenant, id, &policy, &new.secrets, new.secret_kind, now)?;
+        let (destination, secrets, made) = match wanted {
+            Wanted::Webhook(url) => {
+                self.check_other_urls(&policy)?;
+                let (given, kind) = (&new.secrets, new.secret_kind);
+                let (secrets, made) = self.first_secrets(tenant, id, &policy, given, kind, now)?;
+                (Destination::Webhook { url }, secrets, made)
+            }
+            Wanted::Push(opened) => {
+                check_no_secrets(&new.secrets, new.secret_kind)?;
+                let sealed = opened.auth.iter().map(|auth| self.seal(tenant, id, auth, now));
+                (Destination::Push(opened.target), sealed.collect::<Result<_>>()?, None)
+            }
+        };
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let subscription = Subscription {
@@ -120,7 +133,7 @@ impl Engine {
             name: new.name,
             description: new.description,
             labels: new.labels,
-            destination: Destination::Webhook { url },
+            destination,
             filter,
             profile,
             overrides: new.overrides,
@@ -139,55 +152,6 @@ impl Engine {
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 
-    /// A URL as a subscription would keep it, when the guard has nothing against it.
-    pub fn check_url(&self, url: &str) -> Result<String> {
-        Ok(self.inner.around.transport.check_url(url)?)
-    }
-
-    /// What a policy demands of a destination beyond what the guard demands of all: its own rules for
-    /// URLs, names that resolve, and certificates that exist.
-    async fn check_destination(
-        &self,
-        tenant: TenantId,
-        known: &SubscriptionLookup<'_>,
-        url: &str,
-        policy: &Policy,
-    ) -> Result<()> {
-        let endpoint = Endpoint::new(url.to_owned());
-        let parts = endpoint.parts();
-        parts.check(&policy.url)?;
-        if policy.url.resolve {
-            self.inner.around.transport.vet(url).await?;
-        }
-        let now = self.now();
-        let missing = |field: &'static str| {
-            move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
-        };
-        for auth in &policy.auth {
-            let Some(choice) = auth.certificate() else { continue };
-            let shown = matches!(auth, Auth::ClientCertificate(_));
-            if shown && !parts.https {
-                let message = "a client certificate can only be shown over https".to_owned();
-                return Err(UrlProblem { code: "https_only", message }.into());
-            }
-            let purpose = if shown { Purpose::Show } else { Purpose::Name };
-            let found = self
-                .catalog()
-                .client_certificate(tenant, choice, known, parts.host, purpose, now)
-                .map_err(missing("policy.auth"))?;
-            if shown {
-                found.identity().map_err(|problem| Error::Certificate {
-                    field: "policy.auth",
-                    problem: format!("certificate {} {problem}", found.certificate.id),
-                })?;
-            }
-        }
-        self.catalog()
-            .authorities(tenant, &policy.tls.authorities, now)
-            .map_err(missing("policy.tls.authorities"))?;
-        Ok(())
-    }
-
     /// Changes a subscription. Attempts that start after this returned use the new version.
     pub async fn update_subscription(
         &self,
@@ -196,9 +160,12 @@ impl Engine {
         change: SubscriptionChange,
     ) -> Result<Arc<SubscriptionView>> {
         let now = self.now();
-        let url = match &change.url {
-            Some(url) => Some(self.inner.around.transport.check_url(url)?),
-            None => None,
+        let wanted = match (&change.url, &change.push) {
+            (None, None) => None,
+            (url, push) => {
+                let push = push.as_ref().filter(|_| url.is_none());
+                Some(self.wanted(tenant, url.as_deref().unwrap_or_default(), push).await?)
+            }
         };
         if let Some(filter) = &change.filter {
             filter.validate()?;
@@ -207,7 +174,13 @@ impl Engine {
         for secret in &change.secrets {
             sealed.push(self.seal(tenant, id, secret, now)?);
         }
-        self.check_changed_destination(tenant, id, &change, url.as_deref()).await?;
+        self.check_changed_destination(tenant, id, &change, wanted.as_ref()).await?;
+        let auth = match &wanted {
+            Some(Wanted::Push(OpenedPush { auth: Some(auth), .. })) => {
+                Some(self.seal(tenant, id, auth, now)?)
+            }
+            _ => None,
+        };
         self.modify(tenant, id, change.expected, |mut subscription| {
             if let Some(name) = &change.name {
                 subscription.name.clone_from(name);
@@ -218,8 +191,17 @@ impl Engine {
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
             }
-            if let Some(url) = &url {
-                subscription.destination = Destination::Webhook { url: url.clone() };
+            match &wanted {
+                None => {}
+                Some(Wanted::Webhook(url)) => {
+                    subscription.destination = Destination::Webhook { url: url.clone() };
+                    subscription.secrets.retain(|secret| secret.name != push::auth_name());
+                }
+                Some(Wanted::Push(opened)) => {
+                    subscription.destination = Destination::Push(opened.target.clone());
+                    // Nothing signs a message to a channel.
+                    subscription.secrets = auth.iter().cloned().collect();
+                }
             }
             if let Some(filter) = &change.filter {
                 subscription.filter = filter.clone();
@@ -230,79 +212,29 @@ impl Engine {
             if let Some(overrides) = &change.overrides {
                 subscription.overrides = overrides.clone();
             }
-            for secret in &sealed {
-                subscription.secrets.retain(|old| old.name != secret.name);
-                subscription.secrets.push(secret.clone());
-            }
             let policy = self
                 .catalog()
                 .profile(tenant, &subscription.profile)?
                 .patched(&subscription.overrides)?;
+            policy.check_complete()?;
+            if let Destination::Push(_) = subscription.destination {
+                push::check_policy(&policy)?;
+                check_no_secrets(&change.secrets, None)?;
+                return Ok(subscription);
+            }
+            for secret in &sealed {
+                subscription.secrets.retain(|old| old.name != secret.name);
+                subscription.secrets.push(secret.clone());
+            }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
             }
-            policy.check_complete()?;
             self.check_other_urls(&policy)?;
             Ok(subscription)
         })
         .await
-    }
-
-    /// The same for a change, when it concerns the destination or the policy.
-    async fn check_changed_destination(
-        &self,
-        tenant: TenantId,
-        id: SubscriptionId,
-        change: &SubscriptionChange,
-        url: Option<&str>,
-    ) -> Result<()> {
-        let view = self.catalog().subscription(tenant, id)?;
-        let old = &view.subscription;
-        let profile = change.profile.as_ref().unwrap_or(&old.profile);
-        let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
-        let policy = self.catalog().profile(tenant, profile)?.patched(overrides)?;
-        // Names and labels concern the destination only where they say whose certificate is shown.
-        let owners = policy.auth.iter().filter_map(|auth| auth.certificate()?.owner.as_ref());
-        let named = owners.flat_map(|owner| owner.names()).next().is_some();
-        let renamed = change.name.is_some() || change.labels.is_some();
-        if url.is_none()
-            && change.profile.is_none()
-            && change.overrides.is_none()
-            && !(renamed && named)
-        {
-            return Ok(());
-        }
-        let known = SubscriptionLookup {
-            name: change.name.as_ref().unwrap_or(&old.name).as_ref(),
-            labels: change.labels.as_ref().unwrap_or(&old.labels),
-        };
-        let Destination::Webhook { url: present } = &old.destination;
-        self.check_destination(tenant, &known, url.unwrap_or(present), &policy).await
-    }
-
-    /// Refuses a token server that could never be reached or told a secret, and a gate that could
-    /// never be asked, as far as their URLs tell. What a template becomes is checked when it is used.
-    pub(crate) fn check_other_urls(&self, policy: &Policy) -> Result<()> {
-        for auth in &policy.auth {
-            if let Auth::Oauth2(client) = auth
-                && let Err(problem) =
-                    token_endpoint(&*self.inner.around.transport, client, &policy.url)
-            {
-                let path = "auth.token_url".to_owned();
-                return Err(PolicyError { path, problem: problem.to_string() }.into());
-            }
-        }
-        if let Some(gate) = &policy.gate
-            && gate.url.source().to_ascii_lowercase().starts_with("http://")
-            && let Err(problem) =
-                Endpoint::new(gate.url.source().to_owned()).parts().check_scheme(&policy.url)
-        {
-            let path = "gate.url".to_owned();
-            return Err(PolicyError { path, problem: problem.to_string() }.into());
-        }
-        Ok(())
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{AgentId, PushMessage, Timestamp};
+use posthorn_domain::{PushMessage, Timestamp};
 use posthorn_push::endpoint::{Connection, Found, hint_after_save};
 use posthorn_push::protocol::Close;
 use posthorn_push::session::Summary;
-use posthorn_store::push::{ClearNode, Route};
+use posthorn_store::push::Route;
 
 use crate::log::chain;
 use crate::node::Shared;
@@ -57,7 +57,7 @@ pub(crate) async fn settle(
     let Some(first) = save.first() else {
         // Who took over is on the record already, or there is no record.
         if !matches!(summary.close, Close::Replaced | Close::AlreadyConnected | Close::Reset) {
-            clear(&node, agent, ours).await;
+            node.questions.clear(agent, ours).await;
         }
         return;
     };
@@ -69,13 +69,13 @@ pub(crate) async fn settle(
             "messages that were sent and not acknowledged could not be stored; they are lost"
         );
     }
-    let found = match node.route_to(agent, channel).await {
+    let found = match node.questions.route_to(agent, channel).await {
         Ok(None) => Found::NoAgent,
         Ok(Some(route)) => whereabouts(&route),
         Err(()) => Found::Failed,
     };
     match hint_after_save(&found) {
-        Some(there) if *there == ours => clear(&node, agent, ours).await,
+        Some(there) if *there == ours => node.questions.clear(agent, ours).await,
         Some(there) => {
             node.hint_to(&there.node, agent).await;
         }
@@ -106,14 +106,5 @@ async fn keep(node: &Arc<Shared>, save: &[PushMessage]) -> bool {
                 tokio::time::sleep(wait).await;
             }
         }
-    }
-}
-
-/// Takes a connection off the record, if it is the one on it. When that fails, the next push does it.
-pub(crate) async fn clear(node: &Arc<Shared>, agent: AgentId, connection: Connection) {
-    let Connection { node: name, connected_at } = connection;
-    let clear = ClearNode { agent, node: name, connected_at };
-    if let Err(e) = node.store.clear_nodes(vec![clear]).await {
-        tracing::debug!(error = %chain(&e), "a connection stays on the record");
     }
 }

@@ -13,7 +13,7 @@ use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{delete, post};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use posthorn_domain::{MessageId, PushMessage};
@@ -25,7 +25,7 @@ use posthorn_push::endpoint::{
 use posthorn_sealing::endpoint_token::MessageName;
 use posthorn_store::push::{Kept, Route};
 
-use crate::ending::{clear, whereabouts};
+use crate::ending::whereabouts;
 use crate::log::chain;
 use crate::meter::Meter;
 use crate::node::Shared;
@@ -108,7 +108,8 @@ async fn take(
     let authorized = opened.sender(&headers, &node.proven, &node.origin, now)?;
     node.meter.sender(authorized.vapid());
     let (agent, channel) = (authorized.agent(), authorized.channel());
-    let found = node.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
+    let found =
+        node.questions.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
     let addressed = authorized.recipient(match &found {
         Some(Route { channel: Some(_), .. }) => Recipient::Registered,
         Some(_) => Recipient::NoChannel,
@@ -163,12 +164,12 @@ async fn walk(node: &Arc<Shared>, mut step: Step, message: &PushMessage) -> Outc
                 push.answered(answer)
             }
             Step::Clear(step) => {
-                clear(node, message.agent, step.connection.clone()).await;
+                node.questions.clear(message.agent, step.connection.clone()).await;
                 step.done()
             }
             Step::Store(step) => step.answered(store(node, message).await),
             Step::LookAgain(step) => {
-                step.found(match node.route_to(message.agent, message.channel).await {
+                step.found(match node.questions.route_to(message.agent, message.channel).await {
                     Ok(Some(route)) => whereabouts(&route),
                     Ok(None) => Found::NoAgent,
                     Err(()) => Found::Failed,
@@ -187,10 +188,10 @@ async fn store(node: &Shared, message: &PushMessage) -> StoreAnswer {
     if !(node.accepting)() {
         return StoreAnswer::Failed;
     }
-    match node.messages.ask(message.clone()).await {
-        Some(Ok(Kept::Stored(_) | Kept::Again(_) | Kept::Outdated)) => StoreAnswer::Stored,
-        Some(Ok(Kept::AgentGone | Kept::ChannelGone)) => StoreAnswer::Gone,
-        Some(Err(())) | None => StoreAnswer::Failed,
+    match node.questions.store(message.clone()).await {
+        Ok(Kept::Stored(_) | Kept::Again(_) | Kept::Outdated) => StoreAnswer::Stored,
+        Ok(Kept::AgentGone | Kept::ChannelGone) => StoreAnswer::Gone,
+        Err(()) => StoreAnswer::Failed,
     }
 }
 
@@ -266,16 +267,14 @@ const NAMES: [&str; 8] = [
     "crypto-key",
     "encryption",
     "encryption-key",
-    CONTENT_ENCODING_NAME,
+    "content-encoding",
     "ttl",
     "topic",
     "urgency",
 ];
-const CONTENT_ENCODING_NAME: &str = "content-encoding";
 
 impl Joined {
     fn of(headers: &HeaderMap) -> Self {
-        debug_assert_eq!(CONTENT_ENCODING.as_str(), CONTENT_ENCODING_NAME);
         Self(NAMES.map(|name| {
             let mut all = headers.get_all(name).iter();
             let first = text(all.next()?);

@@ -23,6 +23,7 @@ pub mod metrics;
 mod node;
 pub mod nodes;
 mod options;
+mod questions;
 mod reach;
 mod registry;
 mod socket;

@@ -1,6 +1,5 @@
 //! The node: what its sockets and endpoints share, how it begins and how it goes away.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,26 +11,22 @@ use posthorn_push::endpoint::{NodeAnswer, Outcome};
 use posthorn_push::session::{Broadcasts, Context, Pushed, Summary};
 use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
 use posthorn_sealing::vapid::Proven;
-use posthorn_store::push::{Kept, PushStore, Route, RouteAsk};
+use posthorn_store::push::PushStore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Pace;
 use crate::clerk::Clerk;
 use crate::connection::Connection;
-use crate::gather::{Gather, Waiting};
 use crate::local::Local;
-use crate::log::chain;
 use crate::meter::Meter;
 use crate::options::Options;
+use crate::questions::Questions;
 use crate::reach::Reach;
 use crate::registry::Registry;
 use crate::wheel::{STEP, Wheel};
 use crate::{ending, endpoint, socket};
 
-/// The most questions of endpoints in one batch, and batches at once.
-const BATCH: usize = 256;
-const ABREAST: usize = 2;
 /// Agents whose ids have this in common share a place in the table of hello times.
 const HELLO_PLACES: usize = 1024;
 /// How often sockets are closed while the node goes away.
@@ -70,8 +65,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) wheel: Wheel<Connection>,
     pub(crate) clerk: Clerk,
-    pub(crate) routes: Gather<Waiting<RouteAsk, Result<Option<Route>, ()>>>,
-    pub(crate) messages: Gather<Waiting<PushMessage, Result<Kept, ()>>>,
+    pub(crate) questions: Questions,
     pub(crate) pace: Pace,
     /// Tokens of senders whose signatures are known to be good.
     pub(crate) proven: Proven,
@@ -109,15 +103,6 @@ impl Shared {
         let base = &self.options.endpoint_url;
         let version = endpoint.version().as_str();
         format!("{base}/wpush/{version}/{}", self.tokens.seal_endpoint(endpoint))
-    }
-
-    /// The way to a channel.
-    pub(crate) async fn route_to(
-        &self,
-        agent: AgentId,
-        channel: ChannelId,
-    ) -> Result<Option<Route>, ()> {
-        self.routes.ask(RouteAsk { agent, channel }).await.unwrap_or(Err(()))
     }
 
     /// Gives a message to a node, which may be this one.
@@ -175,8 +160,7 @@ impl Node {
     pub fn start(parts: Parts, stop: CancellationToken) -> Self {
         let origin = endpoint::origin(&parts.options.endpoint_url);
         let shared = Arc::new_cyclic(|weak| Shared {
-            routes: gather_routes(Arc::clone(&parts.store)),
-            messages: gather_messages(Arc::clone(&parts.store)),
+            questions: Questions::start(&parts.store),
             store: parts.store,
             tokens: parts.tokens,
             reach: parts.reach,
@@ -232,7 +216,7 @@ impl Node {
         agent: AgentId,
         channel: ChannelId,
     ) -> Result<bool, StoreFailed> {
-        let found = self.0.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
+        let found = self.0.questions.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
         Ok(found.is_some_and(|route| route.channel.is_some()))
     }
 
@@ -304,49 +288,6 @@ async fn turn(node: Arc<Shared>, stop: CancellationToken) {
             }
         }
     }
-}
-
-fn gather_routes(
-    store: Arc<dyn PushStore>,
-) -> Gather<Waiting<RouteAsk, Result<Option<Route>, ()>>> {
-    gather(store, "look up agents", |store, asks| async move { store.routes(asks).await })
-}
-
-fn gather_messages(store: Arc<dyn PushStore>) -> Gather<Waiting<PushMessage, Result<Kept, ()>>> {
-    gather(store, "store messages", |store, batch| async move { store.store_messages(batch).await })
-}
-
-/// Gathers the questions of requests for one verb of the store.
-fn gather<Q, A, Fut>(
-    store: Arc<dyn PushStore>,
-    what: &'static str,
-    verb: fn(Arc<dyn PushStore>, Vec<Q>) -> Fut,
-) -> Gather<Waiting<Q, Result<A, ()>>>
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-    Fut: Future<Output = posthorn_store::Result<Vec<A>>> + Send + 'static,
-{
-    Gather::start(BATCH, ABREAST, move |batch: Vec<Waiting<Q, Result<A, ()>>>| {
-        let (questions, waiting): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let answers = verb(Arc::clone(&store), questions);
-        async move {
-            match answers.await {
-                Ok(answers) => {
-                    for (waiting, answer) in waiting.into_iter().zip(answers) {
-                        let _ = waiting.send(Ok(answer));
-                    }
-                }
-                Err(e) => {
-                    tracing::warn!(error = %chain(&e), "the store could not {what}");
-                    Meter::store_failed(what);
-                    for waiting in waiting {
-                        let _ = waiting.send(Err(()));
-                    }
-                }
-            }
-        }
-    })
 }
 
 impl Shared {

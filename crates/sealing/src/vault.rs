@@ -13,8 +13,11 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use posthorn_domain::TenantId;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
+
+use crate::vapid::SenderKey;
 
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 32;
@@ -152,25 +155,32 @@ pub enum OpenError {
     Altered,
 }
 
-/// Seals and opens.
+/// Seals and opens, and knows what is derived from its keys.
 pub struct Vault {
     /// The first one seals.
     keys: Vec<([u8; KEY_ID_BYTES], LessSafeKey)>,
+    /// The same keys, to derive others from.
+    roots: Vec<VaultKey>,
 }
 
 impl Vault {
     /// The first key seals, all open.
-    #[expect(clippy::needless_pass_by_value, reason = "the keys are wiped when this returns")]
-    pub fn new(keys: Vec<VaultKey>) -> Result<Self, NoVaultKey> {
-        if keys.is_empty() {
+    pub fn new(roots: Vec<VaultKey>) -> Result<Self, NoVaultKey> {
+        if roots.is_empty() {
             return Err(NoVaultKey);
         }
-        let keys = keys.iter().map(|key| {
+        let keys = roots.iter().map(|key| {
             let unbound = UnboundKey::new(&AES_256_GCM_SIV, &*key.0)
                 .expect("a vault key has exactly the length the algorithm asks for");
             (key.id(), LessSafeKey::new(unbound))
         });
-        Ok(Self { keys: keys.collect() })
+        Ok(Self { keys: keys.collect(), roots })
+    }
+
+    /// The keys with which this server sends push messages for a tenant, one for each key of the
+    /// vault: the first is the current one, the others were before a change of keys.
+    pub fn sender_keys(&self, tenant: TenantId) -> impl Iterator<Item = SenderKey> {
+        self.roots.iter().map(move |root| SenderKey::derived_from(root, tenant))
     }
 
     /// Seals a secret for one place, named by `context`.

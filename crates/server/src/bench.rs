@@ -9,6 +9,7 @@ mod baseline;
 mod child;
 mod load;
 mod overload;
+mod push;
 mod report;
 mod scenarios;
 mod sink;
@@ -52,6 +53,21 @@ pub struct Args {
     /// Events per second for the healthy receivers in the hostile scenario.
     #[arg(long, default_value_t = 500.0)]
     rate: f64,
+    /// Idle connections in the sockets scenario.
+    #[arg(long, default_value_t = 10_000)]
+    connections: usize,
+    /// Connected agents in the push scenario.
+    #[arg(long, default_value_t = 64)]
+    agents: usize,
+    /// Bytes of a message's body in the push scenario.
+    #[arg(long, default_value_t = 1_000)]
+    body: usize,
+    /// How senders of the push scenario show who they are.
+    #[arg(long, value_enum, default_value_t = VapidForm::V2)]
+    vapid: VapidForm,
+    /// A setting of the server in the sockets and push scenarios, like push.direct=stored.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Where the embedded store puts its data; a folder below it is made and removed.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
@@ -82,12 +98,40 @@ pub enum Scenario {
     Overload,
     /// Latency of the healthy beside many hostile receivers, and what those cost the server.
     Hostile,
+    /// Memory of idle WebSockets, and how fast they are opened.
+    Sockets,
+    /// Web Push: messages to agents who are connected, away, and back.
+    Push,
     /// The bare relay that throughput is compared with (used by the other scenarios).
     #[value(hide = true)]
     Relay,
     /// The hostile receivers (used by the hostile scenario).
     #[value(hide = true)]
     HostileFleet,
+    /// A bare WebSocket server (used by the sockets scenario).
+    #[value(hide = true)]
+    BareSockets,
+    /// The same with a way to send to its sockets (used by the push scenario).
+    #[value(hide = true)]
+    BarePush,
+}
+
+/// How senders show who they are.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VapidForm {
+    /// Every endpoint is bound to a sender's key, and every message proves it (RFC 8292).
+    V2,
+    /// Endpoints for anybody.
+    None,
+}
+
+impl VapidForm {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::None => "none",
+        }
+    }
 }
 
 impl Args {
@@ -107,7 +151,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         scenarios::hostile::run_fleet().await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = scenarios::run(&args).await?;
-    report.print(args.json);
+    match args.scenario {
+        Scenario::BareSockets => push::serve_bare(false).await?,
+        Scenario::BarePush => push::serve_bare(true).await?,
+        Scenario::Sockets | Scenario::Push => push::run(&args).await?,
+        _ => report::print(&scenarios::run(&args).await?, args.json),
+    }
     Ok(ExitCode::SUCCESS)
 }

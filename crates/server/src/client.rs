@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::exit::{Code, Failure};
 use connect::Origin;
+pub(crate) use connect::roots;
 
 /// For one call, connecting included. Generous: the server has deadlines of its own.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 //! `posthorn serve`: from a configuration to a running server.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,11 @@ use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
 use posthorn_listener::{Failures, ServeLimits};
 use posthorn_sealing::vault::{Vault, VaultKey};
+<<<<<<< HEAD
 use tokio::net::{TcpListener, TcpSocket};
+=======
+use tokio::net::TcpListener;
+>>>>>>> main
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -22,6 +25,11 @@ use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
+<<<<<<< HEAD
+=======
+use crate::open_files;
+use crate::ports::{self, take_port};
+>>>>>>> main
 use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
@@ -30,11 +38,16 @@ use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
 
+<<<<<<< HEAD
 /// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
 pub(crate) const BACKLOG: u32 = 4_096;
 
 /// Open files besides connections: the store's, logs, and a reserve.
 const OTHER_FILES: usize = 64;
+=======
+/// The setting that the address of the public listener comes from.
+const LISTEN: &str = "--listen";
+>>>>>>> main
 
 /// The setting that the address of the public listener comes from.
 const LISTEN: &str = "--listen";
@@ -107,7 +120,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let human = telemetry::start_logs(&config.log);
     let mut signals = Signals::listen()?;
     tokio::select! {
-        started = start(config, args.address_file.as_deref(), human) => {
+        started = Box::pin(start(config, args.address_file.as_deref(), human)) => {
             Box::pin(started?.until_stopped(signals)).await
         }
         // While it waits for a database, say. Nothing is under way yet.
@@ -124,7 +137,7 @@ async fn start(
     human: bool,
 ) -> anyhow::Result<Running> {
     let recorder = Recorder::install()?;
-    fit_to_open_files(&mut config);
+    open_files::fit(&mut config);
     // The port is taken first, so that a second server on it fails before it touches any data, but
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
@@ -154,7 +167,11 @@ async fn start(
     let (engine, outcomes) = start_engine(egress.clone(), options, vault, &opened).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
+<<<<<<< HEAD
     let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, LISTEN, &e))?;
+=======
+    let listener = ports::open(socket, LISTEN)?;
+>>>>>>> main
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
@@ -226,6 +243,7 @@ async fn start(
         introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, push, stop, patience })
+<<<<<<< HEAD
 }
 
 /// Lowers the limits of connections to what the system allows this process to open. An attempt that
@@ -263,6 +281,8 @@ fn fit(config: &mut Config, limit: usize) -> bool {
     *egress = (*egress).min(room / 2);
     *server = (*server).min(room - *egress);
     true
+=======
+>>>>>>> main
 }
 
 fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
@@ -309,6 +329,7 @@ async fn start_engine(
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
+        push: None,
         vault: Arc::new(vault),
         clock: Arc::new(WallClock),
         seed: rand::random(),
@@ -341,6 +362,7 @@ fn listen_with(
     })
 }
 
+<<<<<<< HEAD
 /// Binds without listening: the address is ours, and nobody can connect yet.
 pub(crate) fn take_port(address: SocketAddr, setting: &str) -> anyhow::Result<TcpSocket> {
     let bind = || -> io::Result<TcpSocket> {
@@ -375,6 +397,8 @@ pub(crate) fn explain_listen(address: SocketAddr, setting: &str, error: &io::Err
     }
 }
 
+=======
+>>>>>>> main
 /// In one step, so that a reader never sees half an address.
 fn write_address(file: &Path, url: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();

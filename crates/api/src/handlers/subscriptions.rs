@@ -9,12 +9,14 @@ use posthorn_domain::{
     SubscriptionName, SubscriptionStatus, policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
-    NewSubscription, Rotation, SecretInput, SecretKind, SubscriptionChange, SubscriptionView,
+    NewSubscription, PushInput, Rotation, SecretInput, SecretKind, SubscriptionChange,
+    SubscriptionView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::check_description;
+use super::push::Destination;
 use crate::call::{Answer, Call};
 use crate::codes;
 use crate::cursor::{self, List};
@@ -29,7 +31,8 @@ const SECRETS_MAX: usize = 16;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
-    url: String,
+    url: Option<String>,
+    destination: Option<Destination>,
     name: Option<SubscriptionName>,
     #[serde(default)]
     description: String,
@@ -67,6 +70,8 @@ impl From<Kind> for SecretKind {
 struct Change {
     #[serde(default, deserialize_with = "given")]
     url: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    destination: Option<Destination>,
     /// `null` takes the name away.
     #[serde(default, deserialize_with = "given")]
     name: Option<Option<SubscriptionName>>,
@@ -91,11 +96,19 @@ struct Change {
 pub(crate) async fn create(mut call: Call) -> Answer {
     let new: New = call.json().await?;
     check_description(&new.description)?;
+    let (url, push) = one_destination(new.url, new.destination)?;
+    let Some(url) = url.or_else(|| push.is_some().then(String::new)) else {
+        return Err(Problem::field(
+            "url",
+            "is missing; a push subscription has destination instead",
+        ));
+    };
     let new = NewSubscription {
         name: new.name,
         description: new.description,
         labels: new.labels,
-        url: new.url,
+        url,
+        push,
         filter: new.filter,
         profile: new.profile,
         overrides: new.policy.unwrap_or_else(no_overrides),
@@ -108,6 +121,20 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     body.signing_secret = made.as_deref();
     let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
     Ok(tagged(respond::created(place, &body)?, &view))
+}
+
+/// A URL or a channel, not both.
+fn one_destination(
+    url: Option<String>,
+    destination: Option<Destination>,
+) -> Result<(Option<String>, Option<PushInput>)> {
+    if url.is_some() && destination.is_some() {
+        return Err(Problem::field(
+            "destination",
+            "does not go with url; leave one of the two out",
+        ));
+    }
+    Ok((url, destination.map(PushInput::from)))
 }
 
 fn no_overrides() -> Value {
@@ -180,11 +207,13 @@ pub(crate) async fn update(mut call: Call) -> Answer {
     let engine = call.engine();
     check_description(change.description.as_deref().unwrap_or_default())?;
     let paused = change.paused;
+    let (url, push) = one_destination(change.url, change.destination)?;
     let contents = SubscriptionChange {
         name: change.name,
         description: change.description,
         labels: change.labels,
-        url: change.url,
+        url,
+        push,
         filter: change.filter,
         profile: change.profile,
         overrides: change.policy.map(|policy| match policy {
@@ -199,6 +228,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
         && contents.labels.is_none()
         && contents.description.is_none()
         && contents.url.is_none()
+        && contents.push.is_none()
         && contents.filter.is_none()
         && contents.profile.is_none()
         && contents.overrides.is_none()

@@ -208,7 +208,11 @@ fn subscriptions() -> Value {
         "writeOnly": true,
     });
     let writable = json!({
-        "url": {"type": "string", "format": "uri"}, "description": text(),
+        "url": {
+            "type": "string", "format": "uri",
+            "description": "Where to; exactly one of url and destination",
+        },
+        "destination": reference("PushDestination"), "description": text(),
         "name": {
             "type": ["string", "null"], "minLength": 1, "maxLength": 255,
             "description": "What its makers call it; unique in the tenant",
@@ -241,7 +245,11 @@ fn subscriptions() -> Value {
         }),
     );
     let shown = json!({
-        "id": id("sub"), "name": text(), "url": {"type": "string", "format": "uri"},
+        "id": id("sub"), "name": text(),
+        "url": {"type": "string", "format": "uri", "description": "Absent for push"},
+        "destination": object(&["type", "encrypted", "ttl"], json!({
+            "type": {"const": "push"}, "encrypted": flag(), "ttl": count(),
+        })),
         "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": {"type": "object"},
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
@@ -250,7 +258,6 @@ fn subscriptions() -> Value {
     });
     let required = [
         "id",
-        "url",
         "description",
         "filter",
         "profile",
@@ -261,7 +268,7 @@ fn subscriptions() -> Value {
         "updated_at",
     ];
     json!({
-        "NewSubscription": object(&["url"], create),
+        "NewSubscription": object(&[], create),
         "SubscriptionChange": object(&[], writable),
         "Subscription": object(&required, shown.clone()),
         "CreatedSubscription": object(&required, with(&shown, json!({
@@ -270,6 +277,30 @@ fn subscriptions() -> Value {
                 "description": "The signing secret, when one was made; shown this once",
             },
         }))),
+        "PushDestination": object(&["type", "endpoint"], json!({
+            "type": {"const": "push"},
+            "endpoint": {"type": "string", "format": "uri", "writeOnly": true},
+            "keys": {
+                "description": "The browser's keys; without them messages are not encrypted",
+                "oneOf": [
+                    object(&["p256dh", "auth"], json!({"p256dh": text(), "auth": text()})),
+                    {"type": "null"},
+                ],
+                "writeOnly": true,
+            },
+            "ttl": {
+                "type": ["integer", "null"], "minimum": 1, "maximum": 2_592_000,
+                "default": 2_592_000,
+                "description": "For how many seconds a message waits for the agent",
+            },
+            "expirationTime": {"description": "Ignored; browsers write it"},
+        })),
+        "PushKey": object(&["public_key"], json!({
+            "public_key": {
+                "type": "string", "pattern": "^[A-Za-z0-9_-]{87}$",
+                "description": "applicationServerKey of PushManager.subscribe()",
+            },
+        })),
         "Filter": object(&["any_of"], json!({
             "any_of": {"type": "array", "maxItems": 64, "items": object(&[], json!({
                 "topics": {"type": "array", "items": name(128)},

@@ -186,6 +186,7 @@ impl Server {
         let engine = Engine::start(Parts {
             store: Arc::new(ModelStore::new(Arc::clone(&clock))),
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
+            push: None,
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],

@@ -110,7 +110,8 @@ impl Told {
     }
 
     fn url(&self) -> String {
-        self.view.as_ref().map(|view| view.endpoint.url.clone()).unwrap_or_default()
+        let url = self.view.as_ref().and_then(|view| view.subscription.destination.url());
+        url.unwrap_or_default().to_owned()
     }
 
     fn event_type(&self) -> String {

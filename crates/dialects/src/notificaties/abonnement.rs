@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_domain::limits::FILTER_GROUPS_MAX;
 use posthorn_domain::{
-    CertificateId, Destination, Filter, Labels, ProfileName, SubscriptionName, TenantId, TopicName,
+    CertificateId, Filter, Labels, ProfileName, SubscriptionName, TenantId, TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionView};
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ impl Abonnement {
         let subscription = &view.subscription;
         let client = subscription.labels.get(CLIENT)?.to_owned();
         let uuid = subscription.name.as_ref()?.as_str().parse().ok()?;
-        let Destination::Webhook { url } = &subscription.destination;
+        let url = subscription.destination.url()?;
         let overrides = &subscription.overrides;
         let wants = overrides.pointer("/request/alternative").and_then(Value::as_str);
         let mut abonnement = Self {

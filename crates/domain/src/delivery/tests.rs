@@ -127,7 +127,7 @@ fn a_refused_url_does_what_the_policy_says_and_other_failures_do_not() {
             let effect = if code.refuses_url() { effect } else { Effect::None };
             assert_eq!(next.subscription, effect, "{code:?}, {choice}");
             let given_up = (code == FailureCode::UrlNotAllowed && choice == "give_up")
-                || code == FailureCode::FamilyNotRouted;
+                || matches!(code, FailureCode::FamilyNotRouted | FailureCode::MessageTooLarge);
             assert_eq!(next.state.is_terminal(), given_up, "{code:?}, {choice}");
             assert!(next.charge, "{code:?}, {choice}");
         }

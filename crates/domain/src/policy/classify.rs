@@ -84,7 +84,7 @@ impl Policy {
                 FailureCode::UrlNotAllowed if self.url.on_refused == OnRefused::GiveUp => {
                     Verdict::Permanent
                 }
-                FailureCode::FamilyNotRouted => Verdict::Permanent,
+                FailureCode::FamilyNotRouted | FailureCode::MessageTooLarge => Verdict::Permanent,
                 _ => Verdict::Retry { asked: None, throttle: false },
             },
             AttemptOutcome::Answered(answer) => self.classify_answer(answer, now),

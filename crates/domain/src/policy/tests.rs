@@ -227,7 +227,11 @@ fn every_status_means_what_the_policy_says_and_nothing_else_does() {
     // Without an answer there is one more chance, except where there can never be one.
     for code in FailureCode::ALL {
         let failed = AttemptOutcome::Failed { code, detail: "410 Gone 200 OK".to_owned() };
-        let hopeless = [FailureCode::UrlNotAllowed, FailureCode::FamilyNotRouted];
+        let hopeless = [
+            FailureCode::UrlNotAllowed,
+            FailureCode::FamilyNotRouted,
+            FailureCode::MessageTooLarge,
+        ];
         let expected = if hopeless.contains(&code) { Kind::Permanent } else { Kind::Retry };
         check_verdict(&default, &failed, expected);
         assert_eq!(FailureCode::parse(code.as_str()), Some(code));
@@ -248,6 +252,8 @@ fn failures_of_ours_are_not_held_against_a_receiver() {
         "auth_unavailable",
         "certificate_unavailable",
         "token_unavailable",
+        "message_too_large",
+        "push_unavailable",
         "internal",
     ];
     assert_eq!(ours, expected);

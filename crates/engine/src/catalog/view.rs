@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route, UrlPolicy};
 use posthorn_domain::{
-    Destination, Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
+    Destination, Event, Lane, LaneKey, Policy, PushTarget, SecretName, Subscription, Timestamp,
+    TopicName,
 };
 use posthorn_egress::Target;
 use posthorn_sealing::encoding::Encoding;
@@ -87,14 +88,22 @@ impl UrlParts<'_> {
     }
 }
 
+/// Where a subscription's deliveries go, ready for use.
+pub enum Place {
+    /// Requests to a URL.
+    Webhook(Arc<Endpoint>),
+    /// Messages to a channel.
+    Push(PushTarget),
+}
+
 /// One version of a subscription. Immutable: an attempt holds on to the one it began with.
 pub struct SubscriptionView {
     /// The record.
     pub subscription: Subscription,
     /// The complete policy, or why there is none.
     pub policy: Result<Arc<Policy>, String>,
-    /// Where requests go.
-    pub endpoint: Arc<Endpoint>,
+    /// Where its deliveries go.
+    pub place: Place,
     vault: Arc<Vault>,
     secrets: OnceLock<Result<Secrets, String>>,
 }
@@ -136,9 +145,11 @@ impl SubscriptionView {
         policy: Result<Arc<Policy>, String>,
         vault: Arc<Vault>,
     ) -> Self {
-        let Destination::Webhook { url } = &subscription.destination;
-        let endpoint = Arc::new(Endpoint::new(url.clone()));
-        Self { subscription, policy, endpoint, vault, secrets: OnceLock::new() }
+        let place = match &subscription.destination {
+            Destination::Webhook { url } => Place::Webhook(Arc::new(Endpoint::new(url.clone()))),
+            Destination::Push(target) => Place::Push(target.clone()),
+        };
+        Self { subscription, policy, place, vault, secrets: OnceLock::new() }
     }
 
     /// The complete policy, or what must be mended before anything can be sent.

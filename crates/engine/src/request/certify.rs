@@ -11,18 +11,19 @@ use posthorn_domain::{Thumbprint, Timestamp};
 
 use super::{BuildError, SubscriptionLookup, authenticate};
 use crate::catalog::certificates::{NoCertificate, Purpose};
-use crate::catalog::{Catalog, SubscriptionView, TlsChoice};
+use crate::catalog::{Catalog, Endpoint, SubscriptionView, TlsChoice};
 
 /// Adds what the policy asks for. Without a usable certificate there is no request.
 pub(super) fn add(
     catalog: &Catalog,
     policy: &Policy,
     view: &SubscriptionView,
+    endpoint: &Endpoint,
     now: Timestamp,
     headers: &mut HeaderMap,
 ) -> Result<Option<Arc<TlsChoice>>, BuildError> {
     let tenant = view.subscription.tenant;
-    let parts = view.endpoint.parts();
+    let parts = endpoint.parts();
     let values = SubscriptionLookup::of(&view.subscription);
     let mut identity = None;
     for auth in &policy.auth {

@@ -6,6 +6,7 @@ use posthorn_domain::policy::profiles;
 use posthorn_domain::{Destination, ProfileName, TenantId};
 use posthorn_sealing::vault::Secret;
 
+use super::destination::Wanted;
 use super::{NewSubscription, SecretInput, SubscriptionChange, TRIES, names_secret};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
@@ -34,7 +35,7 @@ impl Engine {
                     Err(e) => return Err(e),
                 }
             };
-            let Some(change) = self.difference(&view, &wanted)? else {
+            let Some(change) = self.difference(&view, &wanted).await? else {
                 return Ok((view, false));
             };
             match self.update_subscription(tenant, view.subscription.id, change).await {
@@ -47,13 +48,21 @@ impl Engine {
     }
 
     /// What has to be changed in a subscription so that it is as wanted.
-    fn difference(
+    async fn difference(
         &self,
         view: &SubscriptionView,
         wanted: &NewSubscription,
     ) -> Result<Option<SubscriptionChange>> {
         let present = &view.subscription;
-        let url = self.inner.around.transport.check_url(&wanted.url)?;
+        let there = match self.wanted(present.tenant, &wanted.url, wanted.push.as_ref()).await? {
+            Wanted::Webhook(url) => {
+                present.destination == Destination::Webhook { url } && !Self::has_more(view)
+            }
+            Wanted::Push(opened) => {
+                present.destination == Destination::Push(opened.target)
+                    && opened.auth.iter().all(|auth| self.has(view, auth))
+            }
+        };
         let filter = wanted.filter.clone().unwrap_or_default();
         let profile = match &wanted.profile {
             Some(profile) => profile.clone(),
@@ -63,17 +72,17 @@ impl Engine {
             wanted.secrets.iter().filter(|secret| !self.has(view, secret)).cloned().collect();
         let same = present.description == wanted.description
             && present.labels == wanted.labels
-            && present.destination == Destination::Webhook { url }
+            && there
             && present.filter == filter
             && present.profile == profile
             && present.overrides == wanted.overrides
-            && secrets.is_empty()
-            && !Self::has_more(view);
+            && secrets.is_empty();
         Ok((!same).then(|| SubscriptionChange {
             name: None,
             description: Some(wanted.description.clone()),
             labels: Some(wanted.labels.clone()),
-            url: Some(wanted.url.clone()),
+            url: wanted.push.is_none().then(|| wanted.url.clone()),
+            push: wanted.push.clone(),
             filter: Some(filter),
             profile: Some(profile),
             overrides: Some(wanted.overrides.clone()),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthorn_domain::policy::Auth;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
+    Destination, Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
 use posthorn_sealing::vault::Vault;
@@ -142,6 +142,10 @@ impl Engine {
             return Err(Error::Overlap { max: options.rotation_overlap_max });
         }
         let view = self.catalog().subscription(tenant, id)?;
+        if let Destination::Push(_) = view.subscription.destination {
+            let problem = "a push destination has no secrets to rotate; give its keys anew";
+            return Err(Error::Secret { name: name.to_string(), problem: problem.to_owned() });
+        }
         let (text, told) = match value {
             Some(text) => {
                 let private = SigningSecret::parse(&text).is_ok_and(|s| s.public_key().is_some());
@@ -198,6 +202,16 @@ fn make_up(kind: SecretKind) -> (String, Option<String>) {
     let text = SigningSecret::generate_of(kind).to_text();
     let told = (kind == SecretKind::Hmac).then(|| text.clone());
     (text, told)
+}
+
+/// Nothing signs a message to a channel, so that a secret for it can only be a mistake.
+pub(super) fn check_no_secrets(given: &[SecretInput], kind: Option<SecretKind>) -> Result<()> {
+    let problem = "a push destination has no secrets but its keys; leave it out".to_owned();
+    match given.first() {
+        Some(secret) => Err(Error::Secret { name: secret.name.to_string(), problem }),
+        None if kind.is_some() => Err(Error::SecretKind(problem)),
+        None => Ok(()),
+    }
 }
 
 /// A wish for a kind must be one that can come true: the policy signs, and no secret of another kind

@@ -161,6 +161,7 @@ impl House {
         let parts = Parts {
             store: Arc::new(self.store.peer()),
             transport: self.receivers.clone(),
+            push: None,
             vault: Arc::clone(&self.vault),
             clock,
             seed: [seed; 32],

@@ -84,6 +84,7 @@ async fn start() -> (SocketAddr, Engine, SubscriptionId) {
     let engine = Engine::start(Parts {
         store: Arc::new(ModelStore::new(Arc::clone(&clock))),
         transport: Arc::new(EgressTransport::new(egress)),
+        push: None,
         vault: Arc::new(Vault::new(vec![VaultKey::generate()]).expect("one key")),
         clock,
         seed: [1; 32],

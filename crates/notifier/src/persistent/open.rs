@@ -102,6 +102,7 @@ async fn start(
     let parts = Parts {
         store,
         transport: outside.transport()?,
+        push: None,
         vault: Arc::new(vault),
         clock: Arc::clone(&outside.clock),
         seed: rand::random(),

@@ -171,6 +171,7 @@ impl House {
         let parts = Parts {
             store: Arc::new(self.store.peer()),
             transport: self.receiver.clone(),
+            push: None,
             vault: Arc::clone(&self.vault),
             clock: self.clock.clone(),
             seed: [seed; 32],

@@ -30,7 +30,7 @@ async fn node(roles: Roles, store: Arc<Moody>) -> Server {
     }
     let health = Health::new(HealthParts {
         roles,
-        local: roles.connection.then(|| agents as _),
+        local: roles.connection.then_some(agents as _),
         store,
         request_count: Arc::new(AtomicU64::new(17)),
         clock: SetClock::at(0),

@@ -7,12 +7,14 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use posthorn_domain::TenantId;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::encoding::base64_any;
-use crate::p256::{PrivateKey, PublicKey};
-use crate::vault::Secret;
+use crate::hkdf::derive;
+use crate::p256::{PRIVATE_KEY_BYTES, PrivateKey, PublicKey};
+use crate::vault::{Secret, VaultKey};
 
 const HEADER: &[u8] = br#"{"typ":"JWT","alg":"ES256"}"#;
 /// Longest text worth reading: a PEM file of one key has a few hundred bytes.
@@ -43,6 +45,19 @@ impl SenderKey {
     /// A fresh key.
     pub fn generate() -> Self {
         Self::new(PrivateKey::generate())
+    }
+
+    /// The key with which this server sends for a tenant: always the same for one key of the vault,
+    /// with no way back to that, and none to the key of another tenant.
+    pub fn derived_from(key: &VaultKey, tenant: TenantId) -> Self {
+        // All but one in 2^32 of random numbers are private keys, so the first is almost always one.
+        let numbered = |number: u8| {
+            let info: [&[u8]; 3] = [b"posthorn push sender key", tenant.as_bytes(), &[number]];
+            let scalar = derive::<PRIVATE_KEY_BYTES>(b"", key.expose(), &info);
+            PrivateKey::from_scalar(&*scalar)
+        };
+        let found = (0..=u8::MAX).find_map(numbered);
+        Self::new(found.expect("256 numbers in a row that are no keys do not happen"))
     }
 
     /// Reads a key as the tools of this trade write it: the bare number in base64url, or PKCS#8 or

@@ -1,8 +1,10 @@
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use posthorn_domain::TenantId;
 
 use super::*;
+use crate::vault::{Vault, VaultKey};
 
 const NOW: i64 = 1_700_000_000;
 const ORIGIN: &str = "https://push.example.org";
@@ -301,4 +303,26 @@ fn sender_keys_are_read_as_tools_write_them_and_keep_quiet() {
     for bad in ["", "AAAA", "!", &URL_SAFE_NO_PAD.encode([0; 32]), &"A".repeat(5_000)] {
         assert_eq!(SenderKey::parse(bad).err(), Some(SenderKeyError), "{bad}");
     }
+}
+
+#[test]
+fn the_key_of_a_tenant_follows_from_the_key_of_the_vault() {
+    // Computed apart, with HKDF and the curve written out.
+    let root = VaultKey::parse("phvk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("a key");
+    let tenant = TenantId::from_bytes([7; 16]);
+    let key = SenderKey::derived_from(&root, tenant);
+    assert_eq!(key.to_text().expose_str(), Some("3DIeGY2eKVm07hPfM5b99JFcBIuhgSzU8ADek8SDjCw"));
+    assert_eq!(
+        key.public_key().to_text(),
+        "BMT9Zvo2njz59Eg4_wdmBC3AyDgPUPtbLG9qW33qZCT2umvjkaqnzsXaX7c5mGWGwzPJC0m2vuJkqQQNfFXTVjw"
+    );
+    let other = SenderKey::derived_from(&root, TenantId::from_bytes([8; 16]));
+    assert_ne!(other.public_key(), key.public_key());
+
+    // After a change of keys the new one leads, and the former ones are still known.
+    let fresh = VaultKey::generate();
+    let vault = Vault::new(vec![fresh.clone(), root]).expect("keys");
+    let all: Vec<_> = vault.sender_keys(tenant).map(|key| *key.public_key()).collect();
+    let first = *SenderKey::derived_from(&fresh, tenant).public_key();
+    assert_eq!(all, [first, *key.public_key()]);
 }

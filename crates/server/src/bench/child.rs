@@ -34,6 +34,8 @@ pub(super) struct Home {
     pub(super) key: Option<String>,
     /// Certificates to trust besides the public roots.
     roots: Option<PathBuf>,
+    /// Settings over those that all benchmarks have.
+    settings: Vec<String>,
 }
 
 impl Home {
@@ -42,7 +44,7 @@ impl Home {
             Some(parent) => tempfile::tempdir_in(parent)?,
             None => tempfile::tempdir()?,
         };
-        Ok(Self { dir, store: store.to_owned(), key: None, roots: None })
+        Ok(Self { dir, store: store.to_owned(), key: None, roots: None, settings: Vec::new() })
     }
 
     /// Has servers trust this authority.
@@ -51,6 +53,11 @@ impl Home {
         std::fs::write(&file, pem)?;
         self.roots = Some(file);
         Ok(())
+    }
+
+    /// Adds settings, `KEY=VALUE`.
+    pub(super) fn set(&mut self, settings: impl IntoIterator<Item = String>) {
+        self.settings.extend(settings);
     }
 
     /// Starts `posthorn serve` on this data.
@@ -76,6 +83,9 @@ impl Home {
         std::fs::write(&file, config)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg("--config").arg(&file).current_dir(path);
+        for setting in &self.settings {
+            command.arg("--set").arg(setting);
+        }
         let mut server = Server::spawn(command, true, self.key.is_none()).await?;
         if server.key.is_some() {
             self.key.clone_from(&server.key);
@@ -90,6 +100,13 @@ impl Server {
     pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench").arg("relay").arg("--sink").arg(sink.to_string());
+        Self::spawn(command, false, false).await
+    }
+
+    /// Starts the bare WebSocket server, perhaps with a way to send to its sockets.
+    pub(super) async fn bare_sockets(mailboxes: bool) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("bench").arg(if mailboxes { "bare-push" } else { "bare-sockets" });
         Self::spawn(command, false, false).await
     }
 

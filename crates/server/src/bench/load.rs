@@ -115,6 +115,17 @@ impl Load {
         numbers: &Arc<AtomicU64>,
         sink: &Sink,
     ) -> Self {
+        Self::spread(std::slice::from_ref(target), publishers, rate, numbers, sink)
+    }
+
+    /// The same, with publishers for each of these targets in turn.
+    pub(super) fn spread(
+        targets: &[Target],
+        publishers: usize,
+        rate: Option<f64>,
+        numbers: &Arc<AtomicU64>,
+        sink: &Sink,
+    ) -> Self {
         let mut load = Self {
             stop: Arc::new(AtomicBool::new(false)),
             accepted: Arc::new(AtomicU64::new(0)),
@@ -122,7 +133,7 @@ impl Load {
             tasks: tokio::task::JoinSet::new(),
             began: Instant::now(),
         };
-        for turn in 0..publishers {
+        for (turn, target) in targets.iter().cycle().take(publishers).enumerate() {
             let publisher = Publisher {
                 target: target.clone(),
                 request: Request::new(target, turn),

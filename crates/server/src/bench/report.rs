@@ -122,20 +122,18 @@ pub struct Hostile {
     pub limits_broken: Vec<String>,
 }
 
-impl Report {
-    /// Prints it on stdout.
-    #[expect(clippy::print_stdout, reason = "this is the data the command exists for")]
-    pub fn print(&self, json: bool) {
-        let value = serde_json::to_value(self).unwrap_or_default();
-        if json {
-            println!("{value}");
-            return;
-        }
-        for (name, value) in value.as_object().into_iter().flatten() {
-            match value.as_f64() {
-                Some(number) if number.fract() != 0.0 => println!("{name:>19}  {number:.2}"),
-                _ => println!("{name:>19}  {}", value.to_string().trim_matches('"')),
-            }
+/// Prints figures on stdout.
+#[expect(clippy::print_stdout, reason = "this is the data the command exists for")]
+pub(super) fn print(report: &impl Serialize, json: bool) {
+    let value = serde_json::to_value(report).unwrap_or_default();
+    if json {
+        println!("{value}");
+        return;
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        match value.as_f64() {
+            Some(number) if number.fract() != 0.0 => println!("{name:>25}  {number:.2}"),
+            _ => println!("{name:>25}  {}", value.to_string().trim_matches('"')),
         }
     }
 }

@@ -17,9 +17,9 @@ use super::sink::Sink;
 use super::{Args, Scenario, baseline};
 
 /// Load before anything is measured: connections open, caches warm.
-const WARM_UP: Duration = Duration::from_secs(2);
+pub(super) const WARM_UP: Duration = Duration::from_secs(2);
 /// How long the sink may see nothing before what is missing counts as lost.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Everything a scenario works with.
 pub(super) struct Bench<'a> {
@@ -49,9 +49,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
         Scenario::Restart => ("restart", bench.restart().await?),
         Scenario::Overload => ("overload", super::overload::run(bench).await?),
         Scenario::Hostile => ("hostile", bench.hostile().await?),
-        Scenario::Relay | Scenario::HostileFleet => {
-            anyhow::bail!("relay and hostile-fleet are not scenarios of their own")
-        }
+        other => anyhow::bail!("{other:?} is not a scenario of publishers"),
     };
     report.scenario = scenario;
     report.store = if args.store == "sqlite" { "sqlite".into() } else { "postgres".into() };

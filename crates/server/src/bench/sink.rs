@@ -81,7 +81,8 @@ impl Sink {
         }
     }
 
-    fn take(&self, body: &[u8], at: u64) {
+    /// Counts one payload that arrived at this time.
+    pub(super) fn take(&self, body: &[u8], at: u64) {
         let number_at = PREFIX.len();
         let time_at = number_at + DIGITS + BETWEEN;
         let number = body.get(number_at..number_at + DIGITS).and_then(get_digits);

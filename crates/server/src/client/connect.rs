@@ -120,26 +120,29 @@ async fn handshake(
     Ok(sender)
 }
 
-fn connector(extra: Option<&Path>) -> anyhow::Result<TlsConnector> {
+/// The public authorities, and those of a PEM file.
+pub(crate) fn roots(extra: Option<&Path>) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    if let Some(file) = extra {
-        let bad = |problem: &dyn std::fmt::Display| {
-            let message =
-                format!("the certificates in {} cannot be used: {problem}", file.display());
-            Failure::new(Code::Usage, message).hint("--ca takes a PEM file of certificates")
-        };
-        let before = roots.len();
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|e| bad(&e))? {
-            roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
-        }
-        if roots.len() == before {
-            return Err(bad(&"there is none").into());
-        }
+    let Some(file) = extra else { return Ok(roots) };
+    let bad = |problem: &dyn std::fmt::Display| {
+        let message = format!("the certificates in {} cannot be used: {problem}", file.display());
+        Failure::new(Code::Usage, message).hint("--ca takes a PEM file of certificates")
+    };
+    let before = roots.len();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|e| bad(&e))? {
+        roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
     }
+    if roots.len() == before {
+        return Err(bad(&"there is none").into());
+    }
+    Ok(roots)
+}
+
+fn connector(extra: Option<&Path>) -> anyhow::Result<TlsConnector> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(extra)?)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }

@@ -1,6 +1,11 @@
 //! `posthorn listen`: a receiver that shows what arrives, and can misbehave on request.
 
+mod identity;
+mod push;
+mod shown;
+
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +28,8 @@ const LAST_ANSWER: Duration = Duration::from_millis(200);
 /// Receive webhooks and show them
 ///
 /// With --subscribe it makes the topic and a subscription that points here, checks signatures with
-/// its secret, and removes the subscription at the end.
+/// its secret, and removes the subscription at the end. With --push nothing must reach this machine:
+/// events come over a socket that it opens itself, encrypted for it alone.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The port; 0 takes a free one
@@ -56,6 +62,14 @@ pub struct Args {
     /// End after N requests; exit code 1 when a signature did not fit
     #[arg(long, value_name = "N")]
     count: Option<u64>,
+    /// Get the events as messages of Web Push, over a socket to the server: no public URL is needed
+    #[arg(long, requires = "subscribe", conflicts_with_all = [
+        "port", "address", "status", "fail_first", "delay", "stall", "verify",
+    ])]
+    push: bool,
+    /// Keep the agent and its subscription in this file: what comes meanwhile waits for the next start
+    #[arg(long, value_name = "FILE", requires = "push")]
+    keep: Option<PathBuf>,
 }
 
 /// What the handler and the end of the command share.
@@ -67,6 +81,11 @@ struct Tally {
 
 /// Runs it.
 pub async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Result<()> {
+    if args.push
+        && let Some(topic) = &args.subscribe
+    {
+        return Box::pin(push::run(access, json, args, topic)).await;
+    }
     let listener = receiver::bind(SocketAddr::new(args.address, args.port)).await?;
     let address = listener.local_addr()?;
     terminal::note(format!("listening on http://{address}"));

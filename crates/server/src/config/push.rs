@@ -3,8 +3,9 @@
 //! What depends on the port that is really listened on (the URL of endpoints, the name of this node)
 //! is settled at the start; everything else is checked here.
 
+mod build;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,10 +14,9 @@ use posthorn_push::{endpoint, session};
 use posthorn_push_node::{Direct, Options, Roles};
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::node_key::NodeKey;
-use serde::Deserialize;
-use serde_json::Value;
 use url::Url;
 
+<<<<<<< HEAD
 use super::values::{ByteSize, SecretRef};
 use super::{Check, Server, Store, StoreKind};
 
@@ -83,6 +83,9 @@ struct RawBroadcasts {
     interval: Span,
     values: BTreeMap<String, Value>,
 }
+=======
+pub(super) use build::{RawPush, build};
+>>>>>>> main
 
 /// Web Push as it was configured.
 #[derive(Clone, Debug)]
@@ -160,6 +163,7 @@ impl Push {
         }
     }
 }
+<<<<<<< HEAD
 
 /// `None` when it is off, or when something is wrong, which was said then.
 pub(super) fn build(
@@ -417,3 +421,5 @@ fn given<T>(text: Option<&str>, read: impl FnOnce(&str) -> Option<T>) -> Option<
         Some(text) => read(text).map(Some),
     }
 }
+=======
+>>>>>>> main

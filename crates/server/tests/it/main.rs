@@ -26,6 +26,7 @@ mod postgres;
 mod push;
 mod push_ends;
 mod push_firefox;
+mod push_life;
 mod push_surface;
 mod push_world;
 mod rotation;

@@ -1,251 +1,189 @@
-//! The everyday life of Web Push, at the real program, however an installation is set up.
+//! Web Push, as an operator, a browser and a sender see it.
 
-use posthorn_agent::{Agent, Event};
-use posthorn_domain::AgentId;
+use std::future::Future;
 
-use crate::push_world::{
-    SPLIT, Sender, Shape, Town, WITH_TEXT, acknowledged, channel, event, notification, silence,
-    text,
-};
+use posthorn_agent::{Agent, Event, Notification, Options};
+use posthorn_domain::{AgentId, ChannelId};
+use tokio::time::timeout;
 
-/// An agent, its id and its endpoint, and somebody who sends to it.
-struct Pair {
-    agent: Agent,
-    id: AgentId,
-    endpoint: String,
-    sender: Sender,
+use crate::caller::{Reply, call};
+use crate::harness::{Home, PATIENCE, Server, assert_exit, assert_says, err, out, posthorn, run};
+use crate::postgres;
+
+const CHANNEL: ChannelId = ChannelId::from_bytes([7; 16]);
+
+/// A home whose servers do Web Push, with more keys below `push`.
+fn home(keys: &str) -> Home {
+    let home = Home::new();
+    add(&home, &format!("push:\n  enabled: true\n  drain: 200ms\n{keys}"));
+    home
 }
 
-impl Pair {
-    async fn new(town: &Town) -> Self {
-        let (agent, id, endpoint) = town.agents().registered().await;
-        Self { agent, id, endpoint, sender: town.senders().sender().await }
+fn add(home: &Home, text: &str) {
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(file, format!("{config}{text}")).expect("written");
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::block_in_place(|| runtime.block_on(timeout(PATIENCE, future))).expect("in time")
+}
+
+/// A browser that is connected, perhaps as somebody the server knows.
+fn connected(server: &Server, known: Option<AgentId>) -> (Agent, AgentId) {
+    wait(async {
+        let mut agent = Agent::connect(&server.url, &Options::default()).await.expect("a socket");
+        let hello = agent.hello(known, &[]).await.expect("hello");
+        assert_eq!(hello.known, known.is_some());
+        (agent, hello.agent)
+    })
+}
+
+fn notified(agent: &mut Agent) -> Notification {
+    match wait(agent.next()).expect("an event") {
+        Event::Notification(notification) => notification,
+        other => panic!("{other:?}"),
     }
+}
 
-    async fn post(&mut self, text: &str) {
-        self.sender.post(&self.endpoint, text).await.expect(201);
+/// Posts to an endpoint, at the server that has its path now.
+#[track_caller]
+fn post(server: &Server, endpoint: &str, ttl: &str) -> Reply {
+    let path = &endpoint[endpoint.find("/wpush/").expect("an endpoint")..];
+    let headers = [("ttl", ttl), ("content-length", "0")];
+    call(&server.url, None, "POST", path, &headers).expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_goes_from_a_sender_to_a_browser_and_survives_a_restart() {
+    let mut home = home("  broadcasts: {values: {one: v1}}\n");
+    let server = home.serve();
+    call(&server.url, None, "GET", "/", &[]).expect("an answer").expect(426);
+    let (mut agent, id) = connected(&server, None);
+    let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
+    assert!(endpoint.starts_with(&format!("{}/wpush/v1/", server.url)), "{endpoint}");
+    post(&server, &endpoint, "0").expect(201);
+    let first = notified(&mut agent);
+    assert_eq!(first.channel, CHANNEL);
+    wait(agent.ack(&[first.ack()])).expect("acknowledged");
+    let health = call(&server.url, None, "GET", "/health", &[]).expect("an answer").expect(200);
+    let health = health.json();
+    assert_eq!((&health["connections"], &health["request_count"]), (&1.into(), &1.into()));
+    // The rest of the server is there as well.
+    call(&server.url, None, "GET", "/healthz", &[]).expect("an answer").expect(200);
+    server.ask(&["stats"]);
+
+    // What the browser had not acknowledged when the server stopped comes again.
+    post(&server, &endpoint, "60").expect(201);
+    let second = notified(&mut agent);
+    server.stop();
+    let end = wait(agent.next());
+    assert!(matches!(end, Ok(Event::Closed(_))), "{end:?}");
+    let server = home.serve();
+    let (mut agent, _) = connected(&server, Some(id));
+    assert_eq!(notified(&mut agent).version, second.version);
+    drop(agent);
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_survive_a_change_of_the_seal_key() {
+    let mut home = home("");
+    let server = home.serve();
+    let (mut agent, _) = connected(&server, None);
+    let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
+    let begin = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
+    assert_exit(&begin, 0);
+    server.stop();
+    let server = home.serve();
+    let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
+    let finish = server.command().args(finish).output().expect("runs");
+    assert_exit(&finish, 0);
+    assert_says(&finish, &["endpoint.keys", "back it up"]);
+    server.stop();
+    let server = home.serve();
+    post(&server, &endpoint, "60").expect(201);
+    server.stop();
+    // Without the kept key it would be dead.
+    std::fs::remove_file(home.data().join("endpoint.keys")).expect("was there");
+    let server = home.serve();
+    post(&server, &endpoint, "60").expect(404);
+    server.stop();
+    std::fs::write(home.data().join("endpoint.keys"), "nonsense\n").expect("written");
+    let broken = run(home.path(), &["serve"]);
+    assert_exit(&broken, 78);
+    assert_says(&broken, &["endpoint.keys are not readable", "backup"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_one_database_hand_messages_to_each_other() {
+    let Some(database) = postgres::database() else { return };
+    let nodes = "  internal: {listen: '127.0.0.1:0'}\n";
+    let (mut one, mut two) = (home(nodes), home(nodes));
+    for home in [&one, &two] {
+        postgres::configure(home, &database.url());
     }
+    let first = one.serve();
+    two.key.clone_from(&one.key);
+    std::fs::create_dir_all(two.data()).expect("made");
+    std::fs::copy(one.data().join("seal.key"), two.data().join("seal.key")).expect("the same key");
+    let second = two.serve();
+    let (mut agent, _) = connected(&first, None);
+    let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
+    // One that is stored for nobody: it arrives straight away or not at all.
+    post(&second, &endpoint, "0").expect(201);
+    let notification = notified(&mut agent);
+    wait(agent.ack(&[notification.ack()])).expect("acknowledged");
+    drop(agent);
+    first.stop();
+    post(&second, &endpoint, "60").expect(201);
+    second.stop();
+}
 
-    /// Posts with these headers.
-    async fn post_with(&mut self, headers: &[(&str, &str)], text: &str) -> String {
-        let headers = [&[("content-encoding", "aes128gcm")], headers].concat();
-        let answer = self.sender.ask("POST", &self.endpoint, &headers, text.to_owned()).await;
-        answer.expect("an answer").expect(201).header("location").to_owned()
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nearly_full_disk_takes_no_messages_in() {
+    let mut home = home("");
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let full = config.replace("disk_warn: 100, disk_refuse: 100", "disk_warn: 1, disk_refuse: 1");
+    let server = home.serve();
+    let (mut agent, _) = connected(&server, None);
+    let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
+    drop(agent);
+    server.stop();
+    std::fs::write(&file, full).expect("written");
+    let mut server = home.serve();
+    server.running.wait_for("the word", |text| text.contains("nearly full").then_some(()));
+    post(&server, &endpoint, "60").expect(503);
+    server.stop();
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_starts() {
+    let home = home("  body: 1KiB\n  endpoint_url: push.example\n");
+    for command in [&["check"][..], &["serve"]] {
+        let output = run(home.path(), command);
+        assert_exit(&output, 78);
+        assert_says(&output, &["push.body", "push.endpoint_url"]);
     }
-
-    async fn back(&mut self, town: &Town) {
-        self.agent = town.agents().agent(Some(self.id)).await.0;
-    }
+    let plain = Home::new();
+    let flag = run(plain.path(), &["check", "--push", "--json"]);
+    assert_exit(&flag, 0);
+    assert!(out(&flag).contains("flag --push"), "{}", out(&flag));
+    // A port that is taken is named by its setting.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address");
+    let setting = format!("push.internal.listen={address}");
+    let output = run(plain.path(), &["serve", "--push", "--set", &setting]);
+    assert_says(&output, &["in use", "push.internal.listen"]);
 }
 
-async fn close(pair: &mut Pair, town: &Town) {
-    let (other, _) = town.agents().agent(None).await;
-    std::mem::replace(&mut pair.agent, other).close().await.expect("closed");
-}
-
-async fn everyday(shape: Shape) {
-    let town = Town::start(shape, "");
-    straight(&town).await;
-    away(&town).await;
-    topics_times_and_deletions(&town).await;
-    unregistered(&town).await;
-    town.stop();
-}
-
-/// To an agent that is there.
-async fn straight(town: &Town) {
-    let mut pair = Pair::new(town).await;
-    let answer = pair.sender.post(&pair.endpoint, "hello").await.expect(201);
-    assert_eq!(answer.header("ttl"), "600");
-    let location = answer.header("location");
-    let base = pair.endpoint.split("/wpush/").next().expect("a base");
-    let version = location.strip_prefix(&format!("{base}/m/")).expect(location);
-    let got = notification(&mut pair.agent).await;
-    assert_eq!((text(&got).as_str(), got.version.as_str()), ("hello", version));
-    pair.agent.ack(&[got.ack()]).await.expect("sent");
-    // A message without a body is a knock on the door.
-    let knock = pair.sender.ask("POST", &pair.endpoint, &[("ttl", "0")], "").await;
-    assert!(knock.expect("an answer").expect(201).body.is_empty());
-    let got = notification(&mut pair.agent).await;
-    assert_eq!((&got.data, &got.headers), (&None, &None));
-    // What was acknowledged, and what was only for now, does not come again.
-    close(&mut pair, town).await;
-    pair.back(town).await;
-    silence(&mut pair.agent).await;
-}
-
-/// To an agent that is away for a while.
-async fn away(town: &Town) {
-    let mut pair = Pair::new(town).await;
-    close(&mut pair, town).await;
-    for n in 0..30 {
-        pair.post(&n.to_string()).await;
-    }
-    pair.back(town).await;
-    for n in 0..30 {
-        assert_eq!(acknowledged(&mut pair.agent).await, n.to_string());
-    }
-    pair.post("and now straight").await;
-    assert_eq!(acknowledged(&mut pair.agent).await, "and now straight");
-    close(&mut pair, town).await;
-    pair.back(town).await;
-    silence(&mut pair.agent).await;
-}
-
-async fn topics_times_and_deletions(town: &Town) {
-    let mut pair = Pair::new(town).await;
-    // While it is there, each one comes.
-    for n in ["one", "two"] {
-        pair.post_with(&[("ttl", "600"), ("topic", "score")], n).await;
-        assert_eq!(acknowledged(&mut pair.agent).await, n);
-    }
-    close(&mut pair, town).await;
-    pair.post_with(&[("ttl", "600"), ("topic", "score")], "1:0").await;
-    pair.post_with(&[("ttl", "0")], "only for now").await;
-    pair.post_with(&[("ttl", "1")], "only for a second").await;
-    pair.post("lasting").await;
-    let mistake = pair.post_with(&[("ttl", "600")], "a mistake").await;
-    pair.post_with(&[("ttl", "600"), ("topic", "score")], "2:0").await;
-    for _ in 0..2 {
-        let deleted = pair.sender.ask("DELETE", &mistake, &[], "").await.expect("an answer");
-        deleted.expect(204);
-    }
-    let nothing = pair.sender.ask("DELETE", "/m/nonsense", &[], "").await.expect("an answer");
-    nothing.expect(400);
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    pair.back(town).await;
-    assert_eq!(acknowledged(&mut pair.agent).await, "2:0", "topics first, and only the newest");
-    assert_eq!(acknowledged(&mut pair.agent).await, "lasting");
-    silence(&mut pair.agent).await;
-}
-
-/// To a channel that is gone.
-async fn unregistered(town: &Town) {
-    let mut pair = Pair::new(town).await;
-    let second = channel();
-    let endpoint = pair.agent.register(second, None).await.expect("an endpoint");
-    pair.agent.unregister(second).await.expect("done");
-    let gone = pair.sender.ask("POST", &endpoint, &WITH_TEXT, "x").await.expect("an answer");
-    let gone = gone.expect(410);
-    assert_eq!(gone.header("cache-control"), "max-age=86400");
-    assert!(gone.body.contains("\"errno\":106"), "{}", gone.body);
-    pair.post("still here").await;
-    assert_eq!(acknowledged(&mut pair.agent).await, "still here");
-    // What is no endpoint has no answer but its status.
-    let nowhere = pair.sender.ask("POST", "/wpush/v1/nonsense", &WITH_TEXT, "x").await;
-    assert_eq!(nowhere.expect("an answer").expect(404).body, "");
-}
-
-#[tokio::test]
-async fn messages_come_and_go_on_sqlite() {
-    everyday(Shape::Sqlite).await;
-}
-
-#[tokio::test]
-async fn messages_come_and_go_on_postgresql() {
-    everyday(Shape::Postgres).await;
-}
-
-#[tokio::test]
-async fn messages_come_and_go_between_nodes() {
-    everyday(SPLIT).await;
-}
-
-/// Concurrent posts of many senders to an agent that is away.
-async fn two_thousand(shape: Shape) {
-    const SENDERS: usize = 40;
-    const EACH: usize = 50;
-    const WINDOW: usize = 128;
-    let town = Town::start(shape, &format!("unacked_window: {WINDOW}"));
-    let mut pair = Pair::new(&town).await;
-    close(&mut pair, &town).await;
-    let mut posting = tokio::task::JoinSet::new();
-    for from in 0..SENDERS {
-        let (url, endpoint) = (town.senders().url.clone(), pair.endpoint.clone());
-        posting.spawn(async move {
-            let mut sender = Sender::to(&url).await;
-            for nth in 0..EACH {
-                sender.post(&endpoint, &format!("{from} {nth}")).await.expect(201);
-            }
-        });
-    }
-    posting.join_all().await;
-    let stored = town.senders().metric("posthorn_push_messages_total{outcome=\"stored\"}").await;
-    assert_eq!(stored, 2_000);
-    // Whoever goes without a word gets the same again.
-    pair.back(&town).await;
-    let mut first = Vec::new();
-    for _ in 0..WINDOW {
-        first.push(text(&notification(&mut pair.agent).await));
-    }
-    silence(&mut pair.agent).await;
-    pair.back(&town).await;
-    let mut next = [0; SENDERS];
-    for n in 0..SENDERS * EACH {
-        let got = acknowledged(&mut pair.agent).await;
-        if let Some(before) = first.get(n) {
-            assert_eq!(&got, before);
-        }
-        let (from, nth) = got.split_once(' ').expect("two numbers");
-        let from: usize = from.parse().expect("a number");
-        // Each once, and those of one sender in the order they were accepted.
-        assert_eq!(nth.parse(), Ok(next[from]), "of {from}");
-        next[from] += 1;
-    }
-    assert_eq!(next, [EACH; SENDERS]);
-    silence(&mut pair.agent).await;
-    close(&mut pair, &town).await;
-    pair.back(&town).await;
-    silence(&mut pair.agent).await;
-    town.stop();
-}
-
-#[tokio::test]
-async fn two_thousand_posts_at_once_are_stored_and_come_once_each_in_order_on_sqlite() {
-    two_thousand(Shape::Sqlite).await;
-}
-
-#[tokio::test]
-async fn two_thousand_posts_at_once_are_stored_and_come_once_each_in_order_on_postgresql() {
-    two_thousand(SPLIT).await;
-}
-
-/// Messages that went straight to a socket, whose agent then goes without a word.
-async fn unacknowledged(shape: Shape) {
-    const COUNT: usize = 304;
-    let town = Town::start(shape, "unacked_window: 512");
-    let mut pair = Pair::new(&town).await;
-    let mut sent = Vec::new();
-    for n in 0..COUNT {
-        pair.post(&n.to_string()).await;
-        sent.push(notification(&mut pair.agent).await);
-    }
-    let direct = town.senders().metric("posthorn_push_messages_total{outcome=\"direct\"}").await;
-    assert_eq!(direct, 304, "none was stored");
-    drop(std::mem::replace(&mut pair.agent, town.agents().agent(None).await.0));
-    pair.back(&town).await;
-    for before in &sent {
-        assert_eq!(&notification(&mut pair.agent).await, before, "the same, in the same order");
-    }
-    silence(&mut pair.agent).await;
-    let acks: Vec<_> = sent.iter().map(posthorn_agent::Notification::ack).collect();
-    for some in acks.chunks(100) {
-        pair.agent.ack(some).await.expect("sent");
-    }
-    pair.agent.ping().await.expect("sent");
-    assert_eq!(event(&mut pair.agent).await, Event::Pong);
-    close(&mut pair, &town).await;
-    pair.back(&town).await;
-    silence(&mut pair.agent).await;
-    town.stop();
-}
-
-#[tokio::test]
-async fn of_304_unacknowledged_messages_304_come_again_on_sqlite() {
-    unacknowledged(Shape::Sqlite).await;
-}
-
-#[tokio::test]
-async fn of_304_unacknowledged_messages_304_come_again_between_nodes() {
-    unacknowledged(SPLIT).await;
+#[test]
+fn no_tenant_can_make_the_server_call_its_internal_listener() {
+    let home = home("  internal: {listen: '127.0.0.1:18081'}\n");
+    let url = |url: &str| posthorn(home.path()).args(["check", "url", url]).output().expect("runs");
+    assert_exit(&url("http://127.0.0.1:18082/"), 0);
+    let own = url("http://127.0.0.1:18081/push/x");
+    assert_ne!(own.status.code(), Some(0), "{}", err(&own));
 }

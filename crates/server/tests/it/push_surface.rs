@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::authority::{Authority, der};
 use crate::caller::{Identity, call};
-use crate::harness::{Home, eventually};
+use crate::harness::Home;
 use crate::push_world::{
     Answer, PushNode, SPLIT, Sender, Shape, Town, WITH_TEXT, acknowledged, append, channel, event,
     notification, seal_file, silence,
@@ -281,43 +281,5 @@ async fn agents_and_senders_may_come_over_tls() {
         assert_eq!(acknowledged(&mut agent).await, "");
     }
     agent.close().await.expect("closed");
-    node.stop();
-}
-
-#[tokio::test]
-async fn what_would_have_to_be_stored_is_refused_while_the_disk_is_nearly_full() {
-    let home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let full = "admission: {disk_warn: 1, disk_refuse: 1, disk_refresh: 100ms}\n";
-    let config = config.replace("admission: {disk_warn: 100, disk_refuse: 100}\n", full);
-    assert!(config.contains(full));
-    std::fs::write(file, config).expect("written");
-    append(&home, "push: {enabled: true}\n");
-    let mut node = PushNode::start(home);
-    let asked = eventually("a look at the disk", || {
-        let reply = call(&node.url, None, "GET", "/metrics", &[])?;
-        let line = reply.body.lines().find_map(|l| l.strip_prefix("posthorn_disk_used_ratio "));
-        line?.parse::<f64>().ok()
-    });
-    if asked < 0.01 {
-        // A disk as empty as this is above no watermark that can be set.
-        return;
-    }
-    eventually("the word of it", || {
-        let reply = call(&node.url, None, "GET", "/readyz", &[])?;
-        reply.body.contains("disk_full").then_some(())
-    });
-    let (mut agent, id, endpoint) = node.registered().await;
-    let mut sender = node.sender().await;
-    // What needs no room goes on.
-    sender.post(&endpoint, "straight").await.expect(201);
-    assert_eq!(acknowledged(&mut agent).await, "straight");
-    agent.close().await.expect("closed");
-    let refused = sender.post(&endpoint, "to be stored").await.expect(503);
-    assert_eq!(refused.header("retry-after"), "120");
-    assert!(refused.body.contains("\"errno\":201"), "{}", refused.body);
-    let (mut agent, _) = node.agent(Some(id)).await;
-    silence(&mut agent).await;
     node.stop();
 }

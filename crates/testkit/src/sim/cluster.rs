@@ -54,6 +54,7 @@ impl Cluster {
             let started = Engine::start(Parts {
                 store: Arc::new(store),
                 transport: Arc::new(transport),
+                push: None,
                 vault: Arc::clone(&self.vault),
                 clock: Arc::new(clock),
                 seed: seed_bytes(world.plan.seed, &format!("engine {life}")),

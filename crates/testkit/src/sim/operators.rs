@@ -162,8 +162,8 @@ impl Operator {
     async fn update(&mut self, node: &Node) {
         let Some((tenant, id, _)) = self.some() else { return };
         let Ok(view) = node.engine.catalog().subscription(tenant, id) else { return };
-        let posthorn_domain::Destination::Webhook { url } = &view.subscription.destination;
-        let Some((base, _)) = url.rsplit_once("/v") else { return };
+        let url = view.subscription.destination.url();
+        let Some((base, _)) = url.and_then(|url| url.rsplit_once("/v")) else { return };
         self.made += 1;
         let label = 1_000 + self.made;
         let change = SubscriptionChange {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::policy::OrderScope;
 use posthorn_domain::{
-    CatalogVersion, Destination, Event, Lane, Policy, Subscription, SubscriptionId, TenantId,
-    Timestamp,
+    CatalogVersion, Event, Lane, Policy, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use posthorn_store::CatalogChange;
@@ -110,13 +109,13 @@ impl Oracle {
     }
 
     fn put(&mut self, now: Timestamp, subscription: &Subscription, version: CatalogVersion) {
-        let Destination::Webhook { url } = &subscription.destination;
+        let url = subscription.destination.url().expect("the simulator makes webhooks");
         let signing = self.open(subscription);
         let policy = self.resolve(subscription);
         let active = subscription.status.is_active();
         let version = Version {
             version,
-            url: url.clone(),
+            url: url.to_owned(),
             active,
             signing,
             subscription: subscription.clone(),

@@ -1,0 +1,214 @@
+//! Push as a destination, as the engine sees it: a message goes into an agent's mailbox.
+//!
+//! A delivery to a channel is a delivery like any other: the same scheduler, lanes, budget and
+//! history. Only its attempt is another: there is no request, but a [`PushMessage`] that is kept
+//! durably for the agent. `delivered` means that it is in the mailbox, where it stays until the agent
+//! acknowledges it or its TTL is over.
+//!
+//! What it must not know: sockets, nodes, how a mailbox is stored. That is behind [`PushDelivery`].
+
+mod message;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use posthorn_domain::policy::{Auth, Policy, PolicyError};
+use posthorn_domain::{PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId};
+use posthorn_sealing::endpoint_token::Endpoint;
+use posthorn_sealing::p256::PublicKey;
+use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::web_push::{Receiver, ReceiverError};
+use tracing::warn;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::subscriptions::SecretInput;
+
+pub(crate) use message::message;
+
+/// What a kept message is answered with in the history of attempts.
+pub(crate) const KEPT_STATUS: u16 = 201;
+/// What stands there when the agent or its channel no longer exists.
+pub(crate) const GONE_STATUS: u16 = 410;
+/// Under which name a subscription keeps the agent's `auth`.
+const AUTH_SECRET: &str = "push.auth";
+
+/// An endpoint on its way to being opened.
+pub type Opening = Pin<Box<dyn Future<Output = Result<Endpoint, PushProblem>> + Send>>;
+/// A message on its way to a mailbox.
+pub type Delivering = Pin<Box<dyn Future<Output = PushOutcome> + Send>>;
+
+/// The mailboxes of agents.
+pub trait PushDelivery: Send + Sync + 'static {
+    /// What an endpoint's URL stands for, when it is one of ours and its agent and channel are
+    /// registered at this moment.
+    fn open(&self, endpoint: &str) -> Opening;
+
+    /// Keeps a message durably in its agent's mailbox, also when the agent is connected right now.
+    /// The same message once more is kept once. Dropping the future gives up; the message may be
+    /// kept all the same.
+    fn deliver(&self, message: PushMessage) -> Delivering;
+}
+
+/// Why an endpoint cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushProblem {
+    /// It is not of this server, or was altered.
+    NotOurs,
+    /// Its agent or channel does not exist any more.
+    Gone,
+    /// Nobody can tell at the moment; why, for the operator.
+    Unavailable(String),
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushOutcome {
+    /// It is in the mailbox, or was.
+    Kept,
+    /// The agent or the channel does not exist any more.
+    Gone,
+    /// It may or may not be kept; why, for the operator.
+    Unavailable(String),
+}
+
+/// Why a push destination is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushRefusal {
+    /// There are no agents here.
+    #[error("push is not enabled on this server; operators enable it with push.enabled")]
+    NotEnabled,
+    /// Not an endpoint of ours.
+    #[error("the endpoint is not one of this server's, or was altered")]
+    NotOurs,
+    /// The agent or its channel does not exist any more.
+    #[error("the agent has unsubscribed or is gone; let it subscribe again")]
+    Gone,
+    /// The endpoint belongs to another sender.
+    #[error(
+        "the endpoint was made for another application server key; subscribe with that of \
+         GET /v1/push/key"
+    )]
+    OtherKey,
+    /// The agent's keys are not keys.
+    #[error(transparent)]
+    Keys(#[from] ReceiverError),
+    /// A TTL that cannot be.
+    #[error("must be 1 to {PUSH_TTL_SECONDS_MAX} seconds")]
+    Ttl,
+}
+
+/// A channel to deliver to, as a browser describes it.
+#[derive(Clone)]
+pub struct PushInput {
+    /// The endpoint's URL.
+    pub endpoint: String,
+    /// The agent's keys. Without them messages are not encrypted.
+    pub keys: Option<PushKeys>,
+    /// For how many seconds a message waits for the agent; as long as possible when absent.
+    pub ttl: Option<u32>,
+}
+
+impl fmt::Debug for PushInput {
+    // Whoever has the URL of an endpoint may be able to send to it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PushInput").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// What a message is encrypted with.
+#[derive(Clone)]
+pub struct PushKeys {
+    /// The agent's public key.
+    pub p256dh: String,
+    /// The secret it shares with its senders.
+    pub auth: String,
+}
+
+/// A channel that may be delivered to, and the agent's secret, which is yet to be sealed.
+pub(crate) struct OpenedPush {
+    pub(crate) target: PushTarget,
+    pub(crate) auth: Option<SecretInput>,
+}
+
+/// Under which name a subscription keeps the agent's `auth`.
+pub(crate) fn auth_name() -> SecretName {
+    SecretName::new(AUTH_SECRET).expect("a valid name")
+}
+
+/// Refuses what can only mean that somebody expects HTTP. The rest of a policy that concerns
+/// requests has no effect here.
+pub(crate) fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
+    let problem = |path: &str, problem: &str| {
+        Err(PolicyError { path: path.to_owned(), problem: problem.to_owned() })
+    };
+    if !policy.success.contains(KEPT_STATUS) {
+        return problem("success", "must contain 201, which is what a kept push message counts as");
+    }
+    if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
+        return problem("auth", "a client certificate cannot be shown to a push destination");
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// The public key for which agents make endpoints that this tenant's events may be delivered to
+    /// (`applicationServerKey`).
+    pub fn push_key(&self, tenant: TenantId) -> Result<PublicKey> {
+        self.catalog().tenant(tenant)?;
+        if self.inner.around.push.is_none() {
+            return Err(PushRefusal::NotEnabled.into());
+        }
+        let mut keys = self.inner.vault.sender_keys(tenant);
+        Ok(*keys.next().expect("a vault has at least one key").public_key())
+    }
+
+    /// Looks who stands behind an endpoint, and whether this tenant may send there. An endpoint that
+    /// was made for a key needs one of the tenant's; one that was made for none is for everybody who
+    /// knows it.
+    pub(crate) async fn open_push(
+        &self,
+        tenant: TenantId,
+        input: &PushInput,
+    ) -> Result<OpenedPush> {
+        let push = self.inner.around.push.as_ref().ok_or(PushRefusal::NotEnabled)?;
+        let ttl = input.ttl.unwrap_or(PUSH_TTL_SECONDS_MAX);
+        if !(1..=PUSH_TTL_SECONDS_MAX).contains(&ttl) {
+            return Err(PushRefusal::Ttl.into());
+        }
+        let receiver = match &input.keys {
+            None => None,
+            Some(keys) => {
+                Some(Receiver::parse(&keys.p256dh, &keys.auth).map_err(PushRefusal::Keys)?)
+            }
+        };
+        let endpoint = match push.open(&input.endpoint).await {
+            Ok(endpoint) => endpoint,
+            Err(PushProblem::NotOurs) => return Err(PushRefusal::NotOurs.into()),
+            Err(PushProblem::Gone) => return Err(PushRefusal::Gone.into()),
+            Err(PushProblem::Unavailable(problem)) => {
+                warn!(problem, "an endpoint could not be looked up");
+                return Err(Error::Busy("the endpoint cannot be looked up"));
+            }
+        };
+        if let Some(made_for) = endpoint.key {
+            let mut keys = self.inner.vault.sender_keys(tenant);
+            if !keys.any(|key| KeyHash::of(key.public_key().as_bytes()) == made_for) {
+                return Err(PushRefusal::OtherKey.into());
+            }
+        }
+        let target = PushTarget {
+            agent: endpoint.agent,
+            channel: endpoint.channel,
+            p256dh: receiver.as_ref().map(|receiver| receiver.key().to_text().into()),
+            ttl,
+        };
+        let text = |receiver: &Receiver| {
+            String::from_utf8_lossy(receiver.auth_text().expose()).into_owned()
+        };
+        let auth = receiver.as_ref().map(text);
+        let auth = auth.map(|value| SecretInput { name: auth_name(), value });
+        Ok(OpenedPush { target, auth })
+    }
+}
