@@ -29,11 +29,8 @@ pub mod demo;
 pub mod disk;
 pub mod exit;
 pub mod lifecycle;
-<<<<<<< HEAD
-=======
 pub mod open_files;
 pub mod ports;
->>>>>>> main
 pub mod push;
 pub mod receiver;
 pub mod seal;

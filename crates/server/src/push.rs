@@ -7,10 +7,7 @@
 //! other nodes can still call; the stop of the process ends the rest.
 
 use std::net::SocketAddr;
-<<<<<<< HEAD
-=======
 use std::path::PathBuf;
->>>>>>> main
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +32,8 @@ use url::{Host, Url};
 use crate::clock::WallClock;
 use crate::config::push::Push;
 use crate::exit::{Code, Failure};
-<<<<<<< HEAD
-use crate::seal::endpoints;
-use crate::serve::{BACKLOG, explain_listen, take_port};
-=======
 use crate::ports::{self, take_port};
 use crate::seal::endpoints;
->>>>>>> main
 use crate::storage::chain;
 
 /// The setting that an address of the internal listener comes from.
@@ -58,11 +50,7 @@ pub struct Surroundings {
     /// The seal keys, the one that seals first.
     pub vault_keys: Vec<VaultKey>,
     /// Where endpoint keys of former seal keys are kept.
-<<<<<<< HEAD
-    pub kept_keys: std::path::PathBuf,
-=======
     pub kept_keys: PathBuf,
->>>>>>> main
     /// The way out, for broadcasts.
     pub egress: Egress,
     /// Certificates trusted besides the public roots.
@@ -195,11 +183,7 @@ struct Called {
 impl Called {
     fn new(push: &Push, socket: TcpSocket) -> anyhow::Result<Self> {
         let listen = socket.local_addr()?;
-<<<<<<< HEAD
-        let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, INTERNAL, &e))?;
-=======
         let listener = ports::open(socket, INTERNAL)?;
->>>>>>> main
         let internal = push.internal.as_ref();
         let url = internal.and_then(|internal| internal.url.clone());
         let url = url.unwrap_or_else(|| format!("http://{listen}"));

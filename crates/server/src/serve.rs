@@ -10,11 +10,7 @@ use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
 use posthorn_listener::{Failures, ServeLimits};
 use posthorn_sealing::vault::{Vault, VaultKey};
-<<<<<<< HEAD
-use tokio::net::{TcpListener, TcpSocket};
-=======
 use tokio::net::TcpListener;
->>>>>>> main
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -25,11 +21,8 @@ use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::lifecycle::{Running, Signals};
-<<<<<<< HEAD
-=======
 use crate::open_files;
 use crate::ports::{self, take_port};
->>>>>>> main
 use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
@@ -37,17 +30,6 @@ use crate::surroundings::Surroundings;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
-
-<<<<<<< HEAD
-/// Connections that wait to be accepted; more than the kernel's usual limit is cut by it.
-pub(crate) const BACKLOG: u32 = 4_096;
-
-/// Open files besides connections: the store's, logs, and a reserve.
-const OTHER_FILES: usize = 64;
-=======
-/// The setting that the address of the public listener comes from.
-const LISTEN: &str = "--listen";
->>>>>>> main
 
 /// The setting that the address of the public listener comes from.
 const LISTEN: &str = "--listen";
@@ -167,11 +149,7 @@ async fn start(
     let (engine, outcomes) = start_engine(egress.clone(), options, vault, &opened).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
-<<<<<<< HEAD
-    let listener = socket.listen(BACKLOG).map_err(|e| explain_listen(listen, LISTEN, &e))?;
-=======
     let listener = ports::open(socket, LISTEN)?;
->>>>>>> main
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
@@ -243,46 +221,6 @@ async fn start(
         introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, push, stop, patience })
-<<<<<<< HEAD
-}
-
-/// Lowers the limits of connections to what the system allows this process to open. An attempt that
-/// fails because we have no descriptor left would be charged to the receiver.
-fn fit_to_open_files(config: &mut Config) {
-    let Ok(limits) = std::fs::read_to_string("/proc/self/limits") else { return };
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
-    let Some(limit) = soft else { return };
-    if fit(config, limit) {
-        info!(
-            limit,
-            server.connections = config.server.connections,
-            egress.connections = config.egress.connections_max,
-            "connections are limited to the open files the system allows; raise that with \
-             `ulimit -n` or LimitNOFILE="
-        );
-    }
-}
-
-/// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest,
-/// unless they need less.
-fn fit(config: &mut Config, limit: usize) -> bool {
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    let internal = config.push.as_mut().and_then(|push| push.internal.as_mut());
-    let mut none = 0;
-    // They call, and are called.
-    let nodes = internal.map_or(&mut none, |internal| &mut internal.connections);
-    if *server + *egress + 2 * *nodes + OTHER_FILES <= limit {
-        return false;
-    }
-    let room = limit.saturating_sub(OTHER_FILES).max(16);
-    *nodes = (*nodes).min(room / 16);
-    let room = room - 2 * *nodes;
-    *egress = (*egress).min(room / 2);
-    *server = (*server).min(room - *egress);
-    true
-=======
->>>>>>> main
 }
 
 fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
@@ -362,43 +300,6 @@ fn listen_with(
     })
 }
 
-<<<<<<< HEAD
-/// Binds without listening: the address is ours, and nobody can connect yet.
-pub(crate) fn take_port(address: SocketAddr, setting: &str) -> anyhow::Result<TcpSocket> {
-    let bind = || -> io::Result<TcpSocket> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Connections of the process before us may linger; they must not keep us from starting.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Ok(socket)
-    };
-    bind().map_err(|e| explain_listen(address, setting, &e).into())
-}
-
-/// Why an address that a setting gives cannot be listened on.
-pub(crate) fn explain_listen(address: SocketAddr, setting: &str, error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            Failure::new(Code::InUse, format!("the address {address} is in use by another process"))
-                .hint(format!("stop it, or choose another with {setting}; port 0 takes a free one"))
-        }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(Code::Denied, format!("this user may not listen on {address}")).hint(
-                format!(
-                    "ports below 1024 need a right of their own; choose a higher one with {setting}"
-                ),
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            Failure::new(Code::Config, format!("{address} is not an address of this machine"))
-                .hint(format!("correct {setting}; 0.0.0.0 and [::] mean all addresses"))
-        }
-        _ => Failure::new(Code::Failure, format!("cannot listen on {address}: {error}")),
-    }
-}
-
-=======
->>>>>>> main
 /// In one step, so that a reader never sees half an address.
 fn write_address(file: &Path, url: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
