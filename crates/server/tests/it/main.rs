@@ -13,6 +13,8 @@ mod efgs;
 mod efgs_nodes;
 mod efgs_stage;
 mod harness;
+#[path = "../../../sealing/tests/it/interpreter.rs"]
+mod interpreter;
 mod mutual_tls;
 mod name_server;
 mod notificaties;
@@ -27,6 +29,7 @@ mod push;
 mod push_ends;
 mod push_firefox;
 mod push_life;
+mod push_senders;
 mod push_surface;
 mod push_world;
 mod rotation;

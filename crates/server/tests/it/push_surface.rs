@@ -1,5 +1,5 @@
-//! What of Web Push is open to whom: listeners and roles, calls between nodes, health, metrics, log,
-//! TLS and a disk that is nearly full.
+//! What of Web Push is open to whom: listeners and roles, calls between nodes, health, metrics, log
+//! and TLS.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use crate::harness::{Home, PATIENCE, Server, assert_exit, run};
 use crate::postgres::configure;
 
 /// Long enough for something that should not happen to show itself.
-const QUIET: Duration = Duration::from_millis(300);
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
 /// How an installation is set up.
 #[derive(Clone, Copy, Debug)]
