@@ -17,7 +17,7 @@ use posthorn_domain::policy::{Auth, Policy, PolicyError};
 use posthorn_domain::{PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId};
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::p256::PublicKey;
-use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::web_push::{Receiver, ReceiverError};
 use tracing::warn;
 
@@ -194,7 +194,7 @@ impl Engine {
         };
         if let Some(made_for) = endpoint.key {
             let mut keys = self.inner.vault.sender_keys(tenant);
-            if !keys.any(|key| KeyHash::of(key.public_key().as_bytes()) == made_for) {
+            if !keys.any(|key| hash_key(key.public_key().as_bytes()) == made_for) {
                 return Err(PushRefusal::OtherKey.into());
             }
         }

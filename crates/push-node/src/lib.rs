@@ -12,6 +12,7 @@ mod admission;
 pub mod broadcasts;
 mod clerk;
 mod connection;
+mod destination;
 mod ending;
 mod endpoint;
 mod gather;
@@ -30,6 +31,7 @@ mod socket;
 pub mod upkeep;
 mod wheel;
 
+pub use destination::Mailboxes;
 pub use local::Local;
 pub use node::{Node, Parts, StoreFailed};
 pub use options::{Direct, Options, Roles};

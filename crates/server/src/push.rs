@@ -18,7 +18,7 @@ use posthorn_listener::ServeLimits;
 use posthorn_push_node::health::{Health, HealthParts};
 use posthorn_push_node::nodes::{Nodes, internal};
 use posthorn_push_node::upkeep::Upkeep;
-use posthorn_push_node::{Node, Parts, Reach, broadcasts};
+use posthorn_push_node::{Mailboxes, Node, Parts, Reach, broadcasts};
 use posthorn_sealing::endpoint_token::EndpointTokens;
 use posthorn_sealing::node_key::{NodeKey, NodeKeys};
 use posthorn_sealing::vault::VaultKey;
@@ -61,6 +61,8 @@ pub struct Surroundings {
     pub accepting: Arc<dyn Fn() -> bool + Send + Sync>,
     /// For requests of other nodes to end at a stop.
     pub stop_timeout: Duration,
+    /// Where events for agents are delivered, once the node is there.
+    pub mailboxes: Mailboxes,
 }
 
 /// Web Push, not started yet: its configuration, and the port of the internal listener.
@@ -120,6 +122,7 @@ impl Ports {
             },
             stop.clone(),
         );
+        parts.mailboxes.serve(node.clone());
         let health = Health::new(HealthParts {
             roles: push.roles,
             local: push.roles.connection.then(|| node.local()),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use posthorn_dialects::{cedros, efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts};
+use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts, PushDelivery};
 use posthorn_listener::{Failures, ServeLimits};
+use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -146,7 +147,9 @@ async fn start(
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
-    let (engine, outcomes) = start_engine(egress.clone(), options, vault, &opened).await?;
+    let mailboxes = push.is_some().then(Mailboxes::default);
+    let (engine, outcomes) =
+        start_engine(egress.clone(), options, vault, &opened, mailboxes.clone()).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = ports::open(socket, LISTEN)?;
@@ -197,6 +200,7 @@ async fn start(
                 own_url: url.clone(),
                 accepting: Arc::new(move || !admission.is_disk_full()),
                 stop_timeout: server.stop_timeout,
+                mailboxes: mailboxes.unwrap_or_default(),
             };
             let push = push.start(parts, &stop)?;
             router = router.merge(push.public.clone());
@@ -263,11 +267,12 @@ async fn start_engine(
     options: posthorn_engine::Options,
     vault: Vault,
     opened: &Opened,
+    mailboxes: Option<Mailboxes>,
 ) -> anyhow::Result<(Engine, OutcomeStream)> {
     let parts = Parts {
         store: opened.store(),
         transport: Arc::new(EgressTransport::new(egress)),
-        push: None,
+        push: mailboxes.map(|mailboxes| Arc::new(mailboxes) as Arc<dyn PushDelivery>),
         vault: Arc::new(vault),
         clock: Arc::new(WallClock),
         seed: rand::random(),

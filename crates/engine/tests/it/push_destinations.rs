@@ -7,7 +7,7 @@ use posthorn_engine::{
     Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal, Rotation, SecretInput,
     SecretKind, SubscriptionChange,
 };
-use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_sealing::web_push::{ReceiverError, ReceiverKeys};
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::push_house::{
 };
 
 fn hash(key: &posthorn_sealing::p256::PublicKey) -> KeyHash {
-    KeyHash::of(key.as_bytes())
+    hash_key(key.as_bytes())
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use posthorn_engine::{
     PushKeys, PushOutcome, PushProblem, SubscriptionView,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
-use posthorn_sealing::vapid::KeyHash;
+use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::vault::Vault;
 use posthorn_sealing::web_push::ReceiverKeys;
 use serde_json::Value;
