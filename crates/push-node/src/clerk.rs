@@ -11,7 +11,9 @@ use posthorn_push::session::{Answer, Ask};
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::vapid::hash_key;
 use posthorn_store::Result;
-use posthorn_store::push::{Birth, Connect, Connected, MessagesAsk, Register, Registered, Trim};
+use posthorn_store::push::{
+    Birth, Connect, Connected, MessagesAsk, Register, Registered, Route, RouteAsk, Trim,
+};
 
 use crate::connection::Connection;
 use crate::gather::Gather;
@@ -221,12 +223,13 @@ async fn forget(node: Arc<Shared>, batch: Vec<(Asker, AgentId, Vec<MessageSeq>)>
 async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
     let mut askers = Vec::with_capacity(batch.len());
     let mut registers = Vec::with_capacity(batch.len());
+    let mut known = known_channels(&node, &batch).await.into_iter();
     for (asker, register) in batch {
-        if asker.channels() >= node.options.channels_max {
-            asker.answer(&node, Answer::NotRegistered(register.channel));
-        } else {
+        if has_room(&node, &asker) || known.next().unwrap_or(false) {
             askers.push(asker);
             registers.push(register);
+        } else {
+            asker.answer(&node, Answer::NotRegistered(register.channel));
         }
     }
     if askers.is_empty() {
@@ -254,6 +257,32 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
             None => Answer::NotRegistered(endpoint.channel),
         }
     });
+}
+
+fn has_room(node: &Shared, asker: &Connection) -> bool {
+    asker.channels() < node.options.channels_max
+}
+
+/// Of those who have no room for another channel, whether theirs is one that they have: that may be
+/// registered again.
+async fn known_channels(node: &Shared, batch: &[(Asker, Register)]) -> Vec<bool> {
+    let full = batch.iter().filter(|(asker, _)| !has_room(node, asker));
+    let asks: Vec<RouteAsk> = full
+        .map(|(_, register)| RouteAsk { agent: register.agent, channel: register.channel })
+        .collect();
+    if asks.is_empty() {
+        return Vec::new();
+    }
+    match node.store.routes(asks).await {
+        Ok(routes) => {
+            let registered = |route: Route| route.channel.is_some();
+            routes.into_iter().map(|route| route.is_some_and(registered)).collect()
+        }
+        Err(e) => {
+            tracing::warn!(error = %chain(&e), "the store could not look up channels of connected agents");
+            Vec::new()
+        }
+    }
 }
 
 async fn unregister(node: Arc<Shared>, batch: Vec<(Asker, (AgentId, ChannelId))>) {

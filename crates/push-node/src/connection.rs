@@ -72,7 +72,7 @@ impl Connection {
     /// A socket that was just upgraded.
     pub(crate) fn open(node: &Arc<Shared>) -> Arc<Self> {
         let broadcasts = node.broadcasts.load();
-        let cx = node.context(&broadcasts, Timestamp::MIN);
+        let cx = node.context(&broadcasts, node.clock.now());
         let mut out = Vec::new();
         let session = Session::new(AgentId::from_random(rand::random()), &cx, &mut out);
         let connection = Arc::new(Self {
@@ -95,17 +95,22 @@ impl Connection {
 
     /// The agent sent a text. Called by the socket's task.
     pub(crate) fn text(self: &Arc<Self>, node: &Arc<Shared>, text: &str) {
-        let first = self.inner.lock().session.agent().is_none();
+        let (first, opened_at) = {
+            let session = &self.inner.lock().session;
+            (session.agent().is_none(), session.connected_at())
+        };
         // What time it is when an agent says hello tells this connection from its others.
-        let floor = match first.then(|| read(text)) {
-            Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => node.hello_time(agent),
+        let now = match first.then(|| read(text)) {
+            Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => {
+                Some(node.hello_time(agent, opened_at))
+            }
             Some(Ok(ClientMessage::Hello { agent: None, .. })) => {
                 node.meter.new.increment(1);
-                Timestamp::MIN
+                None
             }
-            _ => Timestamp::MIN,
+            _ => None,
         };
-        self.run(node, floor, Caller::Socket, |inner, cx, out| {
+        self.run(node, now, Caller::Socket, |inner, cx, out| {
             inner.session.text_frame(text, cx, out);
         });
     }
@@ -116,14 +121,14 @@ impl Connection {
         node: &Arc<Shared>,
         call: impl FnOnce(&mut Session, &Context<'_>, &mut Vec<Output>),
     ) {
-        self.run(node, Timestamp::MIN, Caller::Socket, |inner, cx, out| {
+        self.run(node, None, Caller::Socket, |inner, cx, out| {
             call(&mut inner.session, cx, out);
         });
     }
 
     /// Somebody has a message for the agent.
     pub(crate) fn push(self: &Arc<Self>, node: &Arc<Shared>, message: PushMessage) -> Pushed {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             if inner.outbox_bytes > OUTBOX_BYTES_MAX {
                 // It is stored, and this session is told to look there.
                 return Pushed::Full;
@@ -134,22 +139,24 @@ impl Connection {
 
     /// Something was stored for the agent. Says whether it is here.
     pub(crate) fn hint(self: &Arc<Self>, node: &Arc<Shared>) -> bool {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
-            inner.session.check_storage(cx, out)
-        })
+        self.run(node, None, Caller::Other, |inner, cx, out| inner.session.check_storage(cx, out))
     }
 
     /// The clerk has an answer.
     pub(crate) fn answer(self: &Arc<Self>, node: &Arc<Shared>, answer: Answer) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             inner.asking = false;
             inner.session.answer(answer, cx, out);
         });
     }
 
-    /// The wheel asks.
-    pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+    /// The wheel asks, having turned as far as `turned`.
+    pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>, turned: Timestamp) {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
+            if inner.timer > turned {
+                // A place in the wheel that was given up for an earlier one.
+                return;
+            }
             inner.timer = Timestamp::MAX;
             inner.session.tick(cx, out);
         });
@@ -157,7 +164,7 @@ impl Connection {
 
     /// The node is going away.
     pub(crate) fn send_away(self: &Arc<Self>, node: &Arc<Shared>) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             inner.session.drain_node(cx, out);
         });
     }
@@ -167,13 +174,13 @@ impl Connection {
         // Through a pointer, because this is called by what it calls.
         let replaced: fn(&mut Inner, &Context<'_>, &mut Vec<Output>) =
             |inner, cx, out| inner.session.replaced(cx, out);
-        self.run(node, Timestamp::MIN, Caller::Other, replaced);
+        self.run(node, None, Caller::Other, replaced);
     }
 
     fn run<R>(
         self: &Arc<Self>,
         node: &Arc<Shared>,
-        floor: Timestamp,
+        now: Option<Timestamp>,
         caller: Caller,
         call: impl FnOnce(&mut Inner, &Context<'_>, &mut Vec<Output>) -> R,
     ) -> R {
@@ -182,7 +189,8 @@ impl Connection {
         let mut inner = self.inner.lock();
         let stalled = !inner.session.wants_frames();
         // Time does not go backwards for a session, whatever the clock does.
-        let cx = node.context(&broadcasts, floor.max(inner.session.connected_at()));
+        let now = now.unwrap_or_else(|| node.clock.now()).max(inner.session.connected_at());
+        let cx = node.context(&broadcasts, now);
         let counted = *inner.session.counters();
         let result = call(&mut inner, &cx, &mut out);
         node.meter.session(&counted, inner.session.counters());
@@ -219,6 +227,7 @@ impl Connection {
                 Output::Ping => inner.outbox.push_back(Frame::Ping),
                 Output::Close(close) => inner.outbox.push_back(Frame::Close(close)),
                 Output::Enter(agent) => {
+                    node.note_hello(agent, inner.session.connected_at());
                     after.replaced = node
                         .registry
                         .enter(agent, Arc::clone(self))

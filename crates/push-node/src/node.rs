@@ -82,20 +82,31 @@ impl Shared {
     pub(crate) fn context<'a>(
         &'a self,
         broadcasts: &'a Guard<Arc<Broadcasts>>,
-        floor: Timestamp,
+        now: Timestamp,
     ) -> Context<'a> {
-        Context { now: self.clock.now().max(floor), options: &self.options.session, broadcasts }
+        Context { now, options: &self.options.session, broadcasts }
     }
 
-    /// A time for a hello that no other hello of this agent had on this node.
-    pub(crate) fn hello_time(&self, agent: AgentId) -> Timestamp {
-        let [.., high, low] = *agent.as_bytes();
-        let place = usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES;
-        let now = self.clock.now().as_millis();
-        let last = self.hellos[place]
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
+    /// A time for a hello that no other hello of this agent had on this node, and not before the
+    /// socket was opened.
+    pub(crate) fn hello_time(&self, agent: AgentId, opened_at: Timestamp) -> Timestamp {
+        let now = self.clock.now().max(opened_at).as_millis();
+        let last =
+            self.last_hello(agent)
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
         // The update never refuses.
         Timestamp::from_millis(last.map_or(now, |last| now.max(last + 1)))
+    }
+
+    /// An agent is connected since this time. Its id may be a new one, for which nobody asked the
+    /// time; but nobody knows it yet, either.
+    pub(crate) fn note_hello(&self, agent: AgentId, at: Timestamp) {
+        self.last_hello(agent).fetch_max(at.as_millis(), Ordering::SeqCst);
+    }
+
+    fn last_hello(&self, agent: AgentId) -> &AtomicI64 {
+        let [.., high, low] = *agent.as_bytes();
+        &self.hellos[usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES]
     }
 
     /// The URL of an endpoint.
@@ -282,9 +293,10 @@ async fn turn(node: Arc<Shared>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = steps.tick() => {}
         }
-        for connection in node.wheel.due(node.clock.now()) {
+        let now = node.clock.now();
+        for connection in node.wheel.due(now) {
             if let Some(connection) = connection.upgrade() {
-                connection.tick(&node);
+                connection.tick(&node, now);
             }
         }
     }
