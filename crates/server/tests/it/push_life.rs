@@ -166,7 +166,7 @@ async fn two_thousand(shape: Shape) {
     const SENDERS: usize = 40;
     const EACH: usize = 50;
     const WINDOW: usize = 128;
-    let town = Town::start(shape, "unacked_window: 128, batch: 16");
+    let town = Town::start(shape, "unacked_window: 128, batch: 16, frames_per_second: 100000");
     let mut pair = Pair::new(&town).await;
     pair.close(&town).await;
     let mut posting = tokio::task::JoinSet::new();
