@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{Labels, ProfileName, SubscriptionName};
 use posthorn_engine::{
     Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal, Rotation, SecretInput,
@@ -17,7 +18,7 @@ use crate::push_house::{
     Mailboxes, endpoint, engine_of, envelope, house, keys_of, subscribe, subscribe_in, to,
 };
 
-fn hash(key: &posthorn_sealing::p256::PublicKey) -> KeyHash {
+fn hash(key: &posthorn_sealing::p256::PublicKey) -> posthorn_domain::KeyHash {
     hash_key(key.as_bytes())
 }
 

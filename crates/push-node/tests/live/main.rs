@@ -6,5 +6,8 @@ mod gated;
 mod house;
 mod limits;
 mod order;
+mod protocol;
 mod races;
 mod sockets;
+mod timers;
+mod wire;

@@ -17,6 +17,9 @@ use super::wire::{Reader, status};
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How much is repeated of what a server says that does not start.
+const SAID_CHARS_MAX: usize = 2_000;
+
 /// A child process that listens.
 pub(super) struct Server {
     child: Child,
@@ -126,8 +129,9 @@ impl Server {
         };
         let mut lines = BufReader::new(output).lines();
         let found = tokio::time::timeout(START_PATIENCE, async {
-            let mut key = None;
+            let (mut key, mut said) = (None, String::new());
             while let Some(line) = lines.next_line().await? {
+                said = format!("{said} {line}").trim().chars().take(SAID_CHARS_MAX).collect();
                 let words = || line.split(|c: char| c.is_whitespace() || c == '"');
                 key = words().find(|w| w.starts_with("ph_")).map(str::to_owned).or(key);
                 if line.contains("listening on") {
@@ -141,7 +145,7 @@ impl Server {
                     }
                 }
             }
-            bail!("the server under test ended before it listened")
+            bail!("the server under test ended before it listened: {said}")
         })
         .await
         .context("the server under test did not listen in time")?;

@@ -58,8 +58,9 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
+/// Tells how far it is.
 pub(super) fn say(text: &str) {
-    tracing::info!("{text}");
+    crate::terminal::note(text);
 }
 
 impl Bench<'_> {

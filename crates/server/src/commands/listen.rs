@@ -3,6 +3,7 @@
 mod identity;
 mod push;
 mod shown;
+mod subscription;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

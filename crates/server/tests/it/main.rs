@@ -15,6 +15,7 @@ mod efgs_stage;
 mod harness;
 #[path = "../../../sealing/tests/it/interpreter.rs"]
 mod interpreter;
+mod listen_push;
 mod mutual_tls;
 mod name_server;
 mod notificaties;
@@ -26,6 +27,7 @@ mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
 mod push;
+mod push_destination;
 mod push_ends;
 mod push_firefox;
 mod push_life;

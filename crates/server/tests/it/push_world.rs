@@ -156,6 +156,10 @@ impl PushNode {
         Self { home, server: Some(server), url }
     }
 
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
     /// As a machine that loses its power.
     pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().expect("it runs");

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use http::{Method, StatusCode};
 use posthorn_agent::{Ack, Agent, DECRYPTION_ERROR, DELIVERED, Error, Event};
 use posthorn_domain::{AgentId, Clock as _};
-use serde_json::{Value, json};
 
 use super::Args;
 use super::identity::Identity;
 use super::shown::Pushed;
-use crate::client::{self, Access, Call};
+use super::subscription;
+use crate::client::{self, Access};
 use crate::clock::WallClock;
 use crate::commands::{Context, send};
 use crate::exit::{Code, Failure};
@@ -154,12 +153,15 @@ impl<'a> Listener<'a> {
                     terminal::note(
                         "the server has forgotten this agent; what it had not got is lost",
                     );
-                    self.unsubscribe(former.subscription.as_deref()).await?;
+                    self.unsubscribe(former).await?;
                 }
                 Identity::fresh(&server, self.topic, fresh)
             }
         };
-        if !self.looked && !self.is_subscribed(&identity).await? {
+        if !self.looked
+            && let Some(id) = &identity.subscription
+            && !subscription::exists(&self.context.client, id).await?
+        {
             identity.subscription = None;
         }
         if identity.subscription.is_none() {
@@ -168,9 +170,11 @@ impl<'a> Listener<'a> {
             // First the agent, then what leads to it, so that no run leaves a subscription behind
             // that the next one does not find.
             self.keep(&identity)?;
-            identity.subscription = Some(self.subscribe(&identity, &endpoint).await?);
+            let (client, profile) = (&self.context.client, self.args.profile.as_deref());
+            let id = subscription::create(client, &identity, &endpoint, profile).await?;
+            identity.subscription = Some(id);
             if let Err(error) = self.keep(&identity) {
-                self.unsubscribe(identity.subscription.as_deref()).await?;
+                self.unsubscribe(&identity).await?;
                 return Err(error);
             }
         }
@@ -186,45 +190,11 @@ impl<'a> Listener<'a> {
         }
     }
 
-    async fn is_subscribed(&self, identity: &Identity) -> anyhow::Result<bool> {
-        let Some(id) = &identity.subscription else { return Ok(false) };
-        let call = || Call::new(Method::GET, format!("/v1/subscriptions/{id}"));
-        if self.context.client.exchange(call()).await?.status == StatusCode::NOT_FOUND {
-            return Ok(false);
+    async fn unsubscribe(&self, identity: &Identity) -> anyhow::Result<()> {
+        match &identity.subscription {
+            Some(id) => subscription::remove(&self.context.client, id).await,
+            None => Ok(()),
         }
-        self.context.client.call(call()).await?;
-        Ok(true)
-    }
-
-    async fn subscribe(&self, identity: &Identity, endpoint: &str) -> anyhow::Result<String> {
-        let receiver = identity.keys.receiver();
-        let auth = receiver.auth_text();
-        let mut body = json!({
-            "destination": {
-                "type": "push",
-                "endpoint": endpoint,
-                "keys": {"p256dh": receiver.key().to_text(), "auth": auth.expose_str()},
-            },
-            "description": "posthorn listen --push",
-            "filter": {"any_of": [{"topics": [self.topic]}]},
-        });
-        if let Some(profile) = &self.args.profile {
-            body["profile"] = Value::String(profile.clone());
-        }
-        let made = self.context.client.post("/v1/subscriptions", &body).await?;
-        Ok(terminal::cell(&made, "id"))
-    }
-
-    async fn unsubscribe(&self, id: Option<&str>) -> anyhow::Result<()> {
-        let Some(id) = id else { return Ok(()) };
-        let call = Call::new(Method::DELETE, format!("/v1/subscriptions/{id}"));
-        let reply = self.context.client.exchange(call).await?;
-        if !reply.status.is_success() && reply.status != StatusCode::NOT_FOUND {
-            let message = format!("{id} could not be removed: {}", reply.status);
-            let hint = format!("remove it with `posthorn subscriptions delete {id}`");
-            return Err(Failure::new(Code::Failure, message).hint(hint).into());
-        }
-        Ok(())
     }
 
     fn subscription(&self) -> &str {
@@ -337,7 +307,7 @@ impl<'a> Listener<'a> {
         match &self.args.keep {
             Some(file) => terminal::note(format!("{} keeps the agent", file.display())),
             None => {
-                self.unsubscribe(identity.subscription.as_deref()).await?;
+                self.unsubscribe(&identity).await?;
                 if let Some(agent) = &mut agent {
                     // The channel leads nowhere any more; a server that is gone will notice itself.
                     drop(agent.unregister(identity.channel).await);

@@ -1,0 +1,166 @@
+//! `posthorn listen --push`: events over a socket that the listener opens.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Running, Server, assert_exit, assert_says};
+
+/// A place whose servers do Web Push, on this port (0: any).
+fn home(port: u16) -> Home {
+    let home = Home::new();
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let config = config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    std::fs::write(&file, format!("{config}push: {{enabled: true, drain: 0s}}\n"))
+        .expect("written");
+    home
+}
+
+fn listen(server: &Server, args: &[&str]) -> Running {
+    let mut command = server.command();
+    command.args(["listen", "--push", "--subscribe", "orders"]).args(args);
+    let mut listener = Running::start(&mut command);
+    listener.wait_for("subscription", |text| text.contains("subscribed to").then_some(()));
+    listener
+}
+
+/// The events that were shown with `--json`, each opened.
+fn events(listener: &Running) -> Vec<Value> {
+    let lines = listener.stdout();
+    let messages = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    messages
+        .map(|message| {
+            assert_eq!(message["verified"], true, "{message}");
+            assert_eq!((&message["method"], &message["answered"]), (&json!("PUSH"), &json!(100)));
+            let body = message["body"].as_str().expect("a text");
+            serde_json::from_str(body).expect("an event")
+        })
+        .collect()
+}
+
+fn subscriptions(server: &Server) -> Vec<Value> {
+    server.ask(&["subscriptions", "list"])["items"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn events_come_over_the_socket_and_nothing_is_left_behind() {
+    let mut home = home(0);
+    let server = home.serve();
+    let mut listener = listen(&server, &["--count", "2", "--json"]);
+    let sent: Vec<Value> = (0..2)
+        .map(|n| {
+            let payload = json!({"n": n}).to_string();
+            server.ask(&["send", "orders", "order.created", &payload])["id"].clone()
+        })
+        .collect();
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    let mut got = events(&listener);
+    got.sort_by_key(|event| event["payload"]["n"].as_u64());
+    for (n, event) in got.iter().enumerate() {
+        assert_eq!(event["id"], sent[n]);
+        assert_eq!((&event["topic"], &event["type"]), (&json!("orders"), &json!("order.created")));
+        assert_eq!(event["payload"], json!({"n": n}));
+    }
+    assert_eq!(got.len(), 2);
+    assert!(subscriptions(&server).is_empty(), "removed at the end");
+
+    let mut listener = listen(&server, &["--count", "1"]);
+    let sent = server.ask(&["send", "orders", "order.created", "{\"total\": 12}"]);
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    let text = listener.stdout();
+    let id = sent["id"].as_str().expect("an id");
+    for part in ["PUSH orders order.created", id, "decrypted → 100", "\"total\""] {
+        assert!(text.contains(part), "`{part}` is not in:\n{text}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_signal_removes_what_was_made() {
+    let mut home = home(0);
+    let server = home.serve();
+    let mut listener = listen(&server, &[]);
+    assert_eq!(subscriptions(&server).len(), 1);
+    listener.signal("INT");
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    assert!(subscriptions(&server).is_empty());
+    server.stop();
+}
+
+#[test]
+fn what_comes_while_the_listener_is_away_waits_for_it() {
+    let mut home = home(0);
+    let server = home.serve();
+    let file = home.path().join("agent.json");
+    let keep = file.to_str().expect("a path");
+    let mut first = listen(&server, &["--keep", keep, "--json"]);
+    first.signal("INT");
+    assert_eq!(first.wait().code(), Some(0), "{}", first.stderr());
+    let mode = std::fs::metadata(&file).expect("kept").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let kept = subscriptions(&server);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+
+    let sent: Vec<Value> = (0..3)
+        .map(|_| server.ask(&["send", "orders", "order.created", "{}"])["id"].clone())
+        .collect();
+    let mut second = listen(&server, &["--keep", keep, "--json", "--count", "3"]);
+    assert_eq!(second.wait().code(), Some(0), "{}", second.stderr());
+    let mut got: Vec<Value> = events(&second).into_iter().map(|it| it["id"].clone()).collect();
+    got.sort_by_key(Value::to_string);
+    let mut wanted = sent;
+    wanted.sort_by_key(Value::to_string);
+    assert_eq!(got, wanted);
+    assert_eq!(subscriptions(&server)[0]["id"], kept[0]["id"], "the same subscription");
+
+    let other = ["listen", "--push", "--subscribe", "invoices", "--keep", keep];
+    let refused = server.command().args(other).output().expect("runs");
+    assert_exit(&refused, 2);
+    assert_says(&refused, &["keeps an agent of the topic orders", "--keep"]);
+    server.stop();
+}
+
+#[test]
+fn a_server_that_goes_is_waited_for() {
+    let port = {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address").port()
+    };
+    let mut home = home(port);
+    let server = home.serve();
+    let mut listener = listen(&server, &["--count", "2", "--json"]);
+    let before = server.ask(&["send", "orders", "order.created", "{}"])["id"].clone();
+    crate::harness::eventually("the first event", || {
+        listener.stdout().contains(before.as_str()?).then_some(())
+    });
+    server.stop();
+    listener.wait_for("a break", |text| text.contains("the socket broke").then_some(()));
+    let server = home.serve();
+    let after = server.ask(&["send", "orders", "order.created", "{}"])["id"].clone();
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    let got: Vec<Value> = events(&listener).into_iter().map(|event| event["id"].clone()).collect();
+    assert_eq!(got, [before, after]);
+    assert!(subscriptions(&server).is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_server_without_web_push_says_how_to_get_it() {
+    let mut home = Home::new();
+    let server = home.serve();
+    let args = ["listen", "--push", "--subscribe", "orders"];
+    let refused = server.command().args(args).output().expect("runs");
+    assert_exit(&refused, 1);
+    assert_says(&refused, &["does not do Web Push", "posthorn serve --push"]);
+    for wrong in [
+        &["listen", "--push"][..],
+        &["listen", "--subscribe", "orders", "--keep", "agent.json"],
+        &["listen", "--push", "--subscribe", "orders", "--status", "503"],
+    ] {
+        let output = server.command().args(wrong).output().expect("runs");
+        assert_exit(&output, 2);
+    }
+    server.stop();
+}
