@@ -41,7 +41,8 @@ impl Subscriber {
             destination["keys"] = json!({"p256dh": keys.receiver().key().to_text(),
                 "auth": auth.expose_str().expect("text")});
         }
-        let made = json!({"destination": destination, "filter": {"topics": ["orders"]}});
+        let made =
+            json!({"destination": destination, "filter": {"any_of": [{"topics": ["orders"]}]}});
         let made = api(api_node, "POST", "/v1/subscriptions", made, 201).await;
         assert_eq!(made["destination"]["encrypted"], keys.is_some(), "{made}");
         assert!(made.get("signing_secret").is_none_or(Value::is_null), "{made}");
