@@ -46,6 +46,8 @@ struct Inner {
     under_way: Option<TaskTrackerToken>,
     /// The clerk has a question of this session.
     asking: bool,
+    /// How many notifications were sent whose acks may come at once.
+    credit: u32,
     /// When the wheel will ask.
     timer: Timestamp,
 }
@@ -89,6 +91,7 @@ impl Connection {
                 acks: Acks::default(),
                 under_way: None,
                 asking: false,
+                credit: 0,
                 timer: Timestamp::MAX,
             }),
             writer: AtomicWaker::new(),
@@ -210,7 +213,11 @@ impl Connection {
         let cx = node.context(&broadcasts, now);
         let counted = *inner.session.counters();
         let result = call(&mut inner, &cx, &mut out);
-        node.meter.session(&counted, inner.session.counters());
+        let counts = *inner.session.counters();
+        node.meter.session(&counted, &counts);
+        let sent =
+            counts.direct_sent - counted.direct_sent + counts.stored_sent - counted.stored_sent;
+        inner.credit = inner.credit.saturating_add(sent);
         let after = self.apply(node, &mut inner, &cx, out);
         let work = !inner.outbox.is_empty() || (stalled && inner.session.wants_frames());
         let connected_at = inner.session.connected_at();
@@ -332,6 +339,11 @@ impl Connection {
             }
         }
         Some(frame)
+    }
+
+    /// For the socket's task: how many more frames may come because notifications were sent.
+    pub(crate) fn take_credit(&self) -> u32 {
+        std::mem::take(&mut self.inner.lock().credit)
     }
 
     /// For the socket's task: whether the session is over.

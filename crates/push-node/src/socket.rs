@@ -265,6 +265,10 @@ impl Socket {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
         }
+        if self.frames == 0 {
+            // Who gets much has much to acknowledge.
+            self.frames = self.connection.take_credit();
+        }
         if self.frames > 0 {
             return Poll::Ready(());
         }
