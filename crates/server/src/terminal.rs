@@ -69,9 +69,17 @@ fn wanted() -> bool {
 /// Writes data, with a line end. Fails when nobody reads it any more.
 pub fn data(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    out.flush()
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        // Told apart from connections, which break in the same way.
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed),
+        _ => e,
+    })
 }
+
+/// Nobody reads our output any more.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output any more")]
+pub struct OutputClosed;
 
 /// Says something that is not data. Nobody listening is no reason to fail.
 pub fn note(text: impl Display) {
