@@ -1,7 +1,7 @@
 //! What is shown: data on stdout, everything else on stderr, colours only on a terminal.
 
 use std::env;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -77,9 +77,16 @@ pub fn data(text: impl Display) -> io::Result<()> {
 }
 
 /// Nobody reads our output any more.
-#[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
+#[derive(Debug)]
 pub struct OutputClosed;
+
+impl Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
 
 /// Says something that is not data. Nobody listening is no reason to fail.
 pub fn note(text: impl Display) {
