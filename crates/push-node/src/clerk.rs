@@ -77,6 +77,11 @@ impl Clerk {
         }
     }
 
+    /// Removes acknowledged messages; then [`Connection::forgot`] is called.
+    pub(crate) fn forget(&self, asker: Asker, agent: AgentId, seqs: Vec<MessageSeq>) {
+        self.forgets.hand_in((asker, agent, seqs));
+    }
+
     /// Takes a question. The answer goes to [`Connection::answer`].
     pub(crate) fn hand_in(&self, asker: Asker, ask: Ask, node: &str, now: Timestamp) {
         match ask {
@@ -94,7 +99,7 @@ impl Clerk {
                 let ask = MessagesAsk { agent, after_topics, after, now, limit };
                 self.reads.hand_in((asker, ask));
             }
-            Ask::Forget { agent, seqs } => self.forgets.hand_in((asker, agent, seqs)),
+            Ask::Forget { agent, seqs } => self.forget(asker, agent, seqs),
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });
                 let key = key.map(|key| hash_key(&key));
@@ -144,6 +149,8 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
         connects.push(connect);
     }
     let agents: Vec<AgentId> = connects.iter().map(|connect| connect.agent).collect();
+    // What an agent acknowledged on its last connection must not come again on this one.
+    node.forgetting.settled(&agents).await;
     let connected = node.store.connect_agents(connects).await;
     // Counted after it is written down, so that nothing is stored unseen in between.
     let counted: Vec<AgentId> = match &connected {
@@ -208,16 +215,19 @@ async fn forget(node: Arc<Shared>, batch: Vec<(Asker, AgentId, Vec<MessageSeq>)>
     let mut askers = Vec::with_capacity(batch.len());
     let mut acks = Vec::new();
     for (asker, agent, seqs) in batch {
-        askers.push(asker);
+        askers.push((asker, agent));
         acks.extend(seqs.into_iter().map(|seq| (agent, seq)));
     }
-    // One answer for all of them: whether a message was there does not matter.
-    let done = node.store.ack_messages(acks).await;
-    let done = done.map(|_| vec![(); askers.len()]);
-    reply(&node, askers, "remove acknowledged messages", done, |_, _, done| match done {
-        Some(()) => Answer::Forgotten,
-        None => Answer::Failed,
-    });
+    // Whether a message was still there does not matter.
+    let removed = node.store.ack_messages(acks).await;
+    if let Err(e) = &removed {
+        tracing::warn!(error = %chain(e), "the store could not remove acknowledged messages");
+        Meter::store_failed("remove acknowledged messages");
+    }
+    node.forgetting.end(askers.iter().map(|(_, agent)| *agent));
+    for (asker, _) in askers {
+        asker.forgot(&node, removed.is_ok());
+    }
 }
 
 async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {

@@ -16,7 +16,9 @@ use posthorn_domain::{AgentId, PushMessage, Timestamp};
 use posthorn_push::protocol::{ClientMessage, Close, read};
 use posthorn_push::session::{Answer, Ask, Context, Output, Pushed, Session, Summary};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::forgets::{Acks, WAITING_MAX};
 use crate::node::Shared;
 
 /// With more bytes than this waiting to be written, an agent is not reading: nothing more is pushed
@@ -39,8 +41,13 @@ struct Inner {
     outbox: VecDeque<Frame>,
     outbox_bytes: usize,
     asks: VecDeque<Ask>,
+    acks: Acks,
+    /// Keeps the node from ending while something of this session is under way.
+    under_way: Option<TaskTrackerToken>,
     /// The clerk has a question of this session.
     asking: bool,
+    /// How many notifications were sent whose acks may come at once.
+    credit: u32,
     /// When the wheel will ask.
     timer: Timestamp,
 }
@@ -81,7 +88,10 @@ impl Connection {
                 outbox: VecDeque::new(),
                 outbox_bytes: 0,
                 asks: VecDeque::new(),
+                acks: Acks::default(),
+                under_way: None,
                 asking: false,
+                credit: 0,
                 timer: Timestamp::MAX,
             }),
             writer: AtomicWaker::new(),
@@ -150,6 +160,16 @@ impl Connection {
         });
     }
 
+    /// Acknowledged messages are removed, or could not be.
+    pub(crate) fn forgot(self: &Arc<Self>, node: &Arc<Shared>, removed: bool) {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
+            inner.acks.done();
+            if !removed {
+                inner.session.answer(Answer::Failed, cx, out);
+            }
+        });
+    }
+
     /// The wheel asks, having turned as far as `turned`.
     pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>, turned: Timestamp) {
         self.run(node, None, Caller::Other, |inner, cx, out| {
@@ -193,7 +213,11 @@ impl Connection {
         let cx = node.context(&broadcasts, now);
         let counted = *inner.session.counters();
         let result = call(&mut inner, &cx, &mut out);
-        node.meter.session(&counted, inner.session.counters());
+        let counts = *inner.session.counters();
+        node.meter.session(&counted, &counts);
+        let sent =
+            counts.direct_sent - counted.direct_sent + counts.stored_sent - counted.stored_sent;
+        inner.credit = inner.credit.saturating_add(sent);
         let after = self.apply(node, &mut inner, &cx, out);
         let work = !inner.outbox.is_empty() || (stalled && inner.session.wants_frames());
         let connected_at = inner.session.connected_at();
@@ -218,7 +242,8 @@ impl Connection {
         out: Vec<Output>,
     ) -> After {
         let mut after = After::default();
-        for output in out {
+        let mut out = VecDeque::from(out);
+        while let Some(output) = out.pop_front() {
             match output {
                 Output::Send(text) => {
                     inner.outbox_bytes += text.len();
@@ -234,6 +259,15 @@ impl Connection {
                         .filter(|found| !Arc::ptr_eq(found, self));
                 }
                 Output::Leave(agent) => node.registry.leave(agent, self),
+                Output::Ask(Ask::Forget { agent, seqs }) => {
+                    // Nothing the session does next depends on it, so it need not wait.
+                    if inner.acks.add(agent, seqs) {
+                        node.forgetting.begin(agent);
+                    }
+                    let mut more = Vec::new();
+                    inner.session.answer(Answer::Forgotten, cx, &mut more);
+                    out.extend(more);
+                }
                 Output::Ask(ask) => inner.asks.push_back(ask),
                 Output::WakeAt(at) if at < inner.timer => {
                     inner.timer = node.wheel.insert(Arc::downgrade(self), at, cx.now);
@@ -244,7 +278,8 @@ impl Connection {
             }
         }
         if inner.session.is_closed() {
-            inner.asks.clear();
+            // What the agent asked for is carried out, also when it does not wait for the answer.
+            inner.asks.retain(|ask| matches!(ask, Ask::Register { .. } | Ask::Unregister { .. }));
         }
         self.ask_next(node, inner);
         after
@@ -252,15 +287,23 @@ impl Connection {
 
     /// Hands the next question to the clerk, unless one is there already or the agent does not read.
     fn ask_next(self: &Arc<Self>, node: &Arc<Shared>, inner: &mut Inner) {
-        if inner.asking || inner.outbox_bytes > OUTBOX_BYTES_MAX {
-            return;
+        if let Some((agent, seqs)) = inner.acks.next() {
+            node.clerk.forget(Arc::clone(self), agent, seqs);
         }
-        if let Some(ask) = inner.asks.pop_front() {
-            inner.asking = true;
-            node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
-        } else if inner.asks.capacity() > 0 {
-            // Most connections wait for most of their lives; they keep no room for it.
-            inner.asks = VecDeque::new();
+        let crowded = inner.outbox_bytes > OUTBOX_BYTES_MAX || inner.acks.waiting() > WAITING_MAX;
+        if !inner.asking && (!crowded || inner.session.is_closed()) {
+            if let Some(ask) = inner.asks.pop_front() {
+                inner.asking = true;
+                node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
+            } else if inner.asks.capacity() > 0 {
+                // Most connections wait for most of their lives; they keep no room for it.
+                inner.asks = VecDeque::new();
+            }
+        }
+        if !inner.asking && !inner.acks.is_busy() {
+            inner.under_way = None;
+        } else if inner.under_way.is_none() {
+            inner.under_way = Some(node.work.token());
         }
     }
 
@@ -296,6 +339,11 @@ impl Connection {
             }
         }
         Some(frame)
+    }
+
+    /// For the socket's task: how many more frames may come because notifications were sent.
+    pub(crate) fn take_credit(&self) -> u32 {
+        std::mem::take(&mut self.inner.lock().credit)
     }
 
     /// For the socket's task: whether the session is over.

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Pace;
 use crate::clerk::Clerk;
 use crate::connection::Connection;
+use crate::forgets::Forgetting;
 use crate::local::Local;
 use crate::meter::Meter;
 use crate::options::Options;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) wheel: Wheel<Connection>,
     pub(crate) clerk: Clerk,
+    pub(crate) forgetting: Forgetting,
     pub(crate) questions: Questions,
     pub(crate) pace: Pace,
     /// Tokens of senders whose signatures are known to be good.
@@ -182,6 +184,7 @@ impl Node {
             registry: Registry::default(),
             wheel: Wheel::default(),
             clerk: Clerk::start(weak),
+            forgetting: Forgetting::default(),
             pace: Pace::new(parts.options.opens_per_second),
             proven: Proven::default(),
             meter: Meter::new(),
@@ -213,9 +216,10 @@ impl Node {
         Arc::new(self.clone())
     }
 
-    /// What an endpoint's URL stands for, if it is one of this house.
+    /// What an endpoint's URL stands for, if it was made with one of our keys. Where it says that we
+    /// are does not matter: endpoints outlive names of hosts.
     pub fn open(&self, url: &str) -> Option<Endpoint> {
-        let path = url.strip_prefix(&self.0.options.endpoint_url)?.strip_prefix("/wpush/")?;
+        let (_, path) = url.rsplit_once("/wpush/")?;
         let (version, token) = path.split_once('/').unwrap_or(("v1", path));
         let version = [Version::V1, Version::V2].into_iter().find(|v| v.as_str() == version)?;
         self.0.tokens.open_endpoint(version, token).ok()

@@ -265,6 +265,10 @@ impl Socket {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
         }
+        if self.frames == 0 {
+            // Who gets much has much to acknowledge.
+            self.frames = self.connection.take_credit();
+        }
         if self.frames > 0 {
             return Poll::Ready(());
         }
@@ -293,10 +297,15 @@ impl Socket {
         let node = &self.node;
         match message {
             Message::Text(text) => {
-                if node.leaving.load(Ordering::Relaxed) {
-                    self.connection.send_away(node);
-                }
+                let send_away = || {
+                    if node.leaving.load(Ordering::SeqCst) {
+                        self.connection.send_away(node);
+                    }
+                };
+                send_away();
                 self.connection.text(node, &text);
+                // Whoever was not to be found yet when the others were sent away.
+                send_away();
             }
             Message::Binary(_) => self.connection.came(node, Session::binary_frame),
             Message::Ping(_) => {

@@ -12,6 +12,7 @@ use crate::gated::{Gated, Verb};
 use crate::house::{
     Call, House, Wires, closed, notification, options, settled, silence, take, text,
 };
+use crate::wire::{HELLO, Raw};
 
 /// A node that can be killed: nothing of it runs any more, and what only it had is gone.
 struct Doomed {
@@ -109,7 +110,15 @@ async fn a_node_that_goes_away_closes_its_sockets_and_leaves_nothing_behind() {
         assert_eq!(one.post(&endpoint, &n.to_string()).await.status, 201);
         agents.push((agent, id, endpoint));
     }
-    two.node.drain().await;
+    // One that has said nothing yet is sent away as soon as it does.
+    let mut quiet = Raw::open(&two.url, None).await;
+    let (mut other, _) = two.agent(None).await;
+    let said = async {
+        assert_eq!(closed(&mut other).await.0, Some(1001));
+        quiet.text(HELLO).await;
+        assert_eq!(quiet.end().await, (1001, "SessionClosed".to_owned()));
+    };
+    tokio::join!(two.node.drain(), said);
     for (n, (mut agent, id, endpoint)) in agents.into_iter().enumerate() {
         assert_eq!(text(&notification(&mut agent).await), n.to_string());
         assert_eq!(closed(&mut agent).await, (Some(1001), "SessionClosed".to_owned()));

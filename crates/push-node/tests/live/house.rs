@@ -61,16 +61,19 @@ impl Wires {
         self.nodes.lock().remove(node);
     }
 
-    async fn reach(&self, node: &str, call: Call) -> Option<Node> {
-        self.gates.pass(call).await;
-        self.nodes.lock().get(node).cloned()
+    /// What a node answers to a call. With a broken gate the call arrives and the answer is lost.
+    async fn call<A>(&self, node: &str, call: Call, make: impl FnOnce(Node) -> A) -> Option<A> {
+        let answered = self.gates.pass(call).await;
+        let node = self.nodes.lock().get(node).cloned();
+        node.map(make).filter(|_| answered)
     }
 }
 
 #[async_trait]
 impl Reach for Wires {
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
-        match self.reach(node, Call::Push).await.map(|node| node.local().push(message.clone())) {
+        let make = |node: Node| node.local().push(message.clone());
+        match self.call(node, Call::Push, make).await {
             Some(Pushed::Accepted) => NodeAnswer::Accepted,
             Some(Pushed::Full) => NodeAnswer::Full,
             Some(Pushed::NotConnected) => NodeAnswer::NotConnected,
@@ -79,7 +82,7 @@ impl Reach for Wires {
     }
 
     async fn hint(&self, node: &str, agent: AgentId) -> NodeAnswer {
-        match self.reach(node, Call::Hint).await.map(|node| node.local().hint(agent)) {
+        match self.call(node, Call::Hint, |node| node.local().hint(agent)).await {
             Some(true) => NodeAnswer::Accepted,
             Some(false) => NodeAnswer::NotConnected,
             None => NodeAnswer::Unreachable,
@@ -218,8 +221,22 @@ impl Answer {
 }
 
 /// One request on a connection of its own. `to` is a whole URL; only its path counts.
-#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
 pub(crate) async fn request(
+    server: &str,
+    method: &str,
+    to: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
+    let length = body.len();
+    let headers = format!("Connection: close\r\nContent-Length: {length}\r\n{headers}");
+    exchange(server, method, to, &headers, body).await
+}
+
+/// A request with exactly these headers, and everything that is answered until the server ends the
+/// connection.
+#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
+pub(crate) async fn exchange(
     server: &str,
     method: &str,
     to: &str,
@@ -230,13 +247,8 @@ pub(crate) async fn request(
     let path = to.splitn(4, '/').nth(3).unwrap_or_default();
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
-        let head = format!(
-            "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n{headers}\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.expect("sent");
-        stream.write_all(body).await.expect("sent");
+        let head = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.expect("an answer");
         String::from_utf8(answer).expect("text")

@@ -1,5 +1,6 @@
 //! A node with real sockets and real HTTP on loopback, on the model store.
 
+mod endpoint;
 mod ends;
 mod failures;
 mod gated;
@@ -8,6 +9,8 @@ mod limits;
 mod order;
 mod protocol;
 mod races;
+mod senders;
 mod sockets;
+mod storm;
 mod timers;
 mod wire;

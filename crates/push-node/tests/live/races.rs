@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use posthorn_agent::Agent;
+use posthorn_agent::{Agent, Event};
 use posthorn_domain::Span;
 use posthorn_push::session;
 use posthorn_push_node::Options;
@@ -225,14 +225,20 @@ async fn a_post_while_the_store_is_being_read_arrives_without_a_reconnect() {
     }
 }
 
-#[tokio::test]
-async fn a_node_that_could_not_be_told_finds_out_by_itself() {
+/// Two nodes, the second of which says again and again who is there.
+async fn restless() -> Street {
     let (store, wires) = (Gated::new(), Wires::default());
     let mut restless = options("n2");
     restless.session.ping_interval = Span::from_millis(200);
     restless.session.renew_interval = Span::from_millis(100);
     let one = House::start(Arc::clone(&store) as _, &wires, options("n1")).await;
     let two = House::start(Arc::clone(&store) as _, &wires, restless).await;
+    Street { store, wires, one, two }
+}
+
+#[tokio::test]
+async fn a_node_that_could_not_be_told_finds_out_by_itself() {
+    let Street { wires, one, two, .. } = restless().await;
     let (mut old, id, endpoint) = one.registered().await;
     assert_eq!(one.post(&endpoint, "left behind").await.status, 201);
     notification(&mut old).await;
@@ -243,4 +249,33 @@ async fn a_node_that_could_not_be_told_finds_out_by_itself() {
     assert_eq!(take(&mut new, 1).await, ["left behind"]);
     assert_eq!(one.post(&endpoint, "posted").await.status, 201);
     assert_eq!(take(&mut new, 1).await, ["posted"]);
+}
+
+#[tokio::test]
+async fn a_message_whose_node_was_not_heard_is_stored_too_and_comes_once() {
+    let Street { store, wires, one, two } = restless().await;
+    let (mut agent, id, endpoint) = two.registered().await;
+    wires.gates.break_down(Call::Push);
+    assert_eq!(one.post(&endpoint, "doubled").await.status, 201);
+    let got = notification(&mut agent).await;
+    assert_eq!(text(&got), "doubled");
+    assert_eq!(store.texts(id).await, ["doubled"]);
+    // The node finds itself off the record, and in the store what it has sent already.
+    store.open(Verb::Read);
+    wires.gates.open(Call::Push);
+    let heard = async {
+        loop {
+            tokio::select! {
+                () = store.arrived(Verb::Read, 1) => return,
+                event = agent.next() => assert!(matches!(event, Ok(Event::Ping)), "{event:?}"),
+            }
+        }
+    };
+    heard.await;
+    settled(&mut agent).await;
+    assert_eq!(store.node_of(id).await.as_deref(), Some("n2"));
+    agent.ack(&[got.ack()]).await.expect("sent");
+    store.holds(id, &[]).await;
+    assert_eq!(one.post(&endpoint, "next").await.status, 201);
+    assert_eq!(take(&mut agent, 1).await, ["next"]);
 }

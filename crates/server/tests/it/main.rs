@@ -27,6 +27,7 @@ mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
 mod push;
+mod push_destination;
 mod push_ends;
 mod push_firefox;
 mod push_life;

@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(fields: PushFields, expected: Option<Value>) {
-        assert_eq!(fields.into_destination().expect("fits"), expected);
+    fn check(fields: PushFields, expected: Option<&Value>) {
+        assert_eq!(fields.into_destination().expect("fits").as_ref(), expected);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         };
         let expected = json!({"type": "push", "endpoint": "https://p/", "expirationTime": null,
             "keys": {"p256dh": "B", "auth": "a"}, "ttl": 60});
-        check(fields, Some(expected));
+        check(fields, Some(&expected));
         let list = PushFields { push: Some("[]".to_owned()), ..PushFields::default() };
         assert!(list.into_destination().is_err());
     }
@@ -88,11 +88,11 @@ mod tests {
     fn an_endpoint_may_come_with_keys_or_without() {
         let bare =
             PushFields { push_endpoint: Some("https://p/".to_owned()), ..PushFields::default() };
-        check(bare.clone(), Some(json!({"type": "push", "endpoint": "https://p/"})));
+        check(bare.clone(), Some(&json!({"type": "push", "endpoint": "https://p/"})));
         let keys = PushFields { p256dh: Some("B".into()), auth: Some("a".into()), ..bare };
         let expected = json!({"type": "push", "endpoint": "https://p/",
             "keys": {"p256dh": "B", "auth": "a"}});
-        check(keys, Some(expected));
+        check(keys, Some(&expected));
         check(PushFields::default(), None);
         let lonely = PushFields { ttl: Some(Span::from_secs(60)), ..PushFields::default() };
         assert!(lonely.into_destination().is_err());
