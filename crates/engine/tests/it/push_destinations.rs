@@ -18,7 +18,7 @@ use crate::push_house::{
     Mailboxes, endpoint, engine_of, envelope, house, keys_of, subscribe, subscribe_in, to,
 };
 
-fn hash(key: &posthorn_sealing::p256::PublicKey) -> posthorn_domain::KeyHash {
+fn hash(key: &posthorn_sealing::p256::PublicKey) -> KeyHash {
     hash_key(key.as_bytes())
 }
 

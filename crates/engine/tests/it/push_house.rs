@@ -87,7 +87,7 @@ impl PushDelivery for Mailboxes {
 }
 
 /// An endpoint of some agent, for the sender with this key.
-pub(crate) fn endpoint(agent: u128, key: Option<posthorn_domain::KeyHash>) -> Endpoint {
+pub(crate) fn endpoint(agent: u128, key: Option<KeyHash>) -> Endpoint {
     Endpoint { agent: AgentId::from_random(agent), channel: ChannelId::from_random(agent + 1), key }
 }
 
