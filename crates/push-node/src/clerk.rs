@@ -144,13 +144,24 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let mut kinds = Vec::with_capacity(batch.len());
     let mut connects = Vec::with_capacity(batch.len());
     for (asker, connect, kind) in batch {
+        // What an agent acknowledged on its last connection must not come again on this one. It
+        // waits by itself, so that nobody waits for the acks of others.
+        if matches!(kind, Kind::First { .. }) && node.forgetting.is_busy(connect.agent) {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                node.forgetting.settled(connect.agent).await;
+                node.clerk.connects.hand_in((asker, connect, kind));
+            });
+            continue;
+        }
         askers.push(asker);
         kinds.push(kind);
         connects.push(connect);
     }
+    if askers.is_empty() {
+        return;
+    }
     let agents: Vec<AgentId> = connects.iter().map(|connect| connect.agent).collect();
-    // What an agent acknowledged on its last connection must not come again on this one.
-    node.forgetting.settled(&agents).await;
     let connected = node.store.connect_agents(connects).await;
     // Counted after it is written down, so that nothing is stored unseen in between.
     let counted: Vec<AgentId> = match &connected {

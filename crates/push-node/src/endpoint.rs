@@ -168,28 +168,49 @@ pub(crate) async fn keep(node: &Arc<Shared>, message: &PushMessage) -> Outcome {
 async fn walk(node: &Arc<Shared>, mut step: Step, message: &PushMessage) -> Outcome {
     loop {
         step = match step {
-            Step::Push(push) => {
-                let answer = node.push_to(&push.connection.node, message).await;
-                push.answered(answer)
-            }
-            Step::Clear(step) => {
-                node.questions.clear(message.agent, step.connection.clone()).await;
-                step.done()
-            }
-            Step::Store(step) => step.answered(store(node, message).await),
-            Step::LookAgain(step) => {
-                step.found(match node.questions.route_to(message.agent, message.channel).await {
-                    Ok(Some(route)) => whereabouts(&route),
-                    Ok(None) => Found::NoAgent,
-                    Err(()) => Found::Failed,
-                })
-            }
-            Step::Hint(hint) => {
-                let answer = node.hint_to(&hint.connection.node, message.agent).await;
-                hint.answered(answer)
-            }
             Step::Done(outcome) => return outcome,
+            // From here on to its end, also when the sender hangs up: who stores has to tell.
+            Step::Store(_) => {
+                let rest = node.work.spawn(walk_on(Arc::clone(node), step, message.clone()));
+                return rest.await.unwrap_or(Outcome::Refused(Refusal::not_stored()));
+            }
+            step => take_step(node, step, message).await,
         }
+    }
+}
+
+async fn walk_on(node: Arc<Shared>, mut step: Step, message: PushMessage) -> Outcome {
+    loop {
+        step = match step {
+            Step::Done(outcome) => return outcome,
+            step => take_step(&node, step, &message).await,
+        }
+    }
+}
+
+async fn take_step(node: &Arc<Shared>, step: Step, message: &PushMessage) -> Step {
+    match step {
+        Step::Push(push) => {
+            let answer = node.push_to(&push.connection.node, message).await;
+            push.answered(answer)
+        }
+        Step::Clear(step) => {
+            node.questions.clear(message.agent, step.connection.clone()).await;
+            step.done()
+        }
+        Step::Store(step) => step.answered(store(node, message).await),
+        Step::LookAgain(step) => {
+            step.found(match node.questions.route_to(message.agent, message.channel).await {
+                Ok(Some(route)) => whereabouts(&route),
+                Ok(None) => Found::NoAgent,
+                Err(()) => Found::Failed,
+            })
+        }
+        Step::Hint(hint) => {
+            let answer = node.hint_to(&hint.connection.node, message.agent).await;
+            hint.answered(answer)
+        }
+        Step::Done(outcome) => Step::Done(outcome),
     }
 }
 

@@ -91,17 +91,15 @@ impl Forgetting {
         self.changed.send_replace(());
     }
 
-    /// Waits until none of these has any under way.
-    pub(crate) async fn settled(&self, agents: &[AgentId]) {
+    /// Whether an agent has any under way.
+    pub(crate) fn is_busy(&self, agent: AgentId) -> bool {
+        self.agents.lock().contains_key(&agent)
+    }
+
+    /// Waits until an agent has none under way.
+    pub(crate) async fn settled(&self, agent: AgentId) {
         let mut changed = self.changed.subscribe();
-        loop {
-            {
-                let under_way = self.agents.lock();
-                if under_way.is_empty() || !agents.iter().any(|agent| under_way.contains_key(agent))
-                {
-                    return;
-                }
-            }
+        while self.is_busy(agent) {
             // The sender is in here, so it cannot be gone.
             let _ = changed.changed().await;
         }
@@ -137,10 +135,10 @@ mod tests {
         let (one, other) = (AgentId::from_random(1), AgentId::from_random(2));
         forgetting.begin(one);
         forgetting.begin(one);
-        forgetting.settled(&[other]).await;
+        forgetting.settled(other).await;
         let waiting = tokio::spawn({
             let forgetting = Arc::clone(&forgetting);
-            async move { forgetting.settled(&[other, one]).await }
+            async move { forgetting.settled(one).await }
         });
         forgetting.end([one]);
         tokio::task::yield_now().await;

@@ -1,5 +1,6 @@
 //! A node with real sockets and real HTTP on loopback, on the model store.
 
+mod acks;
 mod endpoint;
 mod ends;
 mod failures;
