@@ -55,7 +55,7 @@ async fn post_numbers(
             break;
         }
         let url = urls.borrow().clone();
-        if !sender.as_ref().is_some_and(|(_, at)| *at == url) {
+        if sender.as_ref().is_none_or(|(_, at)| *at != url) {
             sender = Sender::try_to(&url).await.map(|sender| (sender, url));
         }
         let answer = match &mut sender {
