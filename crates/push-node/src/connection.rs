@@ -18,7 +18,7 @@ use posthorn_push::session::{Answer, Ask, Context, Output, Pushed, Session, Summ
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::forgets::{Acks, WAITING_MAX};
+use crate::forgets::Acks;
 use crate::node::Shared;
 
 /// With more bytes than this waiting to be written, an agent is not reading: nothing more is pushed
@@ -50,6 +50,17 @@ struct Inner {
     credit: u32,
     /// When the wheel will ask.
     timer: Timestamp,
+}
+
+impl Inner {
+    /// Whether the next question would read more than the window has room for, as long as messages
+    /// that were acknowledged are still in the store.
+    fn is_beyond_window(&self, node: &Shared) -> bool {
+        let Some(Ask::Read { limit, .. }) = self.asks.front() else { return false };
+        let window = usize::from(node.options.session.unacked_window.max(1));
+        let unremoved = self.acks.unremoved();
+        unremoved > 0 && self.session.outstanding() + unremoved + limit > window
+    }
 }
 
 /// One connection.
@@ -290,7 +301,7 @@ impl Connection {
         if let Some((agent, seqs)) = inner.acks.next() {
             node.clerk.forget(Arc::clone(self), agent, seqs);
         }
-        let crowded = inner.outbox_bytes > OUTBOX_BYTES_MAX || inner.acks.waiting() > WAITING_MAX;
+        let crowded = inner.outbox_bytes > OUTBOX_BYTES_MAX || inner.is_beyond_window(node);
         if !inner.asking && (!crowded || inner.session.is_closed()) {
             if let Some(ask) = inner.asks.pop_front() {
                 inner.asking = true;

@@ -1,9 +1,10 @@
 //! Acknowledged messages on their way out of the store.
 //!
 //! Agents acknowledge one message at a time, and each removal is a commit. So the acks of a connection
-//! that come while a removal is under way are joined, and neither reading on nor the end of the
-//! connection waits for them. An agent that comes back does: otherwise it would get again what it
-//! acknowledged a moment before.
+//! that come while a removal is under way are joined, and the end of the connection does not wait for
+//! them. Reading on does, once they fill the window: if the node dies, what was acknowledged and not
+//! yet removed comes again, and that must not be more than the window. An agent that comes back waits
+//! as well: otherwise it would get again what it acknowledged a moment before.
 
 use std::collections::HashMap;
 
@@ -11,15 +12,13 @@ use parking_lot::Mutex;
 use posthorn_domain::{AgentId, MessageSeq};
 use tokio::sync::watch;
 
-/// With more than this waiting, a connection reads nothing more from the store.
-pub(crate) const WAITING_MAX: usize = 1_024;
-
 /// The acks of one connection.
 #[derive(Default)]
 pub(crate) struct Acks {
     agent: Option<AgentId>,
     waiting: Vec<MessageSeq>,
-    under_way: bool,
+    /// How many are being removed.
+    under_way: usize,
 }
 
 impl Acks {
@@ -36,26 +35,26 @@ impl Acks {
 
     /// The next round, when none is under way: all that wait.
     pub(crate) fn next(&mut self) -> Option<(AgentId, Vec<MessageSeq>)> {
-        if self.under_way || self.waiting.is_empty() {
+        if self.under_way > 0 || self.waiting.is_empty() {
             return None;
         }
-        self.under_way = true;
+        self.under_way = self.waiting.len();
         Some((self.agent?, std::mem::take(&mut self.waiting)))
     }
 
     /// The round that was under way is over.
     pub(crate) fn done(&mut self) {
-        self.under_way = false;
+        self.under_way = 0;
     }
 
-    /// How many wait for the next round.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// How many are still in the store.
+    pub(crate) fn unremoved(&self) -> usize {
+        self.under_way + self.waiting.len()
     }
 
     /// Whether there is anything left to do.
     pub(crate) fn is_busy(&self) -> bool {
-        self.under_way || !self.waiting.is_empty()
+        self.unremoved() > 0
     }
 }
 
@@ -122,7 +121,7 @@ mod tests {
         assert_eq!(acks.next(), Some((agent, seqs(&[1]))));
         assert!(acks.add(agent, seqs(&[2])));
         assert!(!acks.add(agent, seqs(&[3, 4])));
-        assert_eq!((acks.next(), acks.waiting()), (None, 3));
+        assert_eq!((acks.next(), acks.unremoved()), (None, 4));
         acks.done();
         assert_eq!(acks.next(), Some((agent, seqs(&[2, 3, 4]))));
         assert!(acks.is_busy());

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Each page with how many requirements its system has.
-const PAGES: [(&str, usize); 4] =
-    [("efgs", 34), ("notificaties", 15), ("cedros", 32), ("pca-hub", 25)];
+const PAGES: [(&str, usize); 5] =
+    [("efgs", 34), ("notificaties", 15), ("cedros", 32), ("pca-hub", 25), ("autopush", 63)];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root exists")

@@ -13,6 +13,7 @@ mod efgs;
 mod efgs_nodes;
 mod efgs_stage;
 mod harness;
+#[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
 mod interpreter;
 mod listen_push;

@@ -111,6 +111,9 @@ async fn each_role_has_its_own_routes() {
     assert_eq!(allowed.header("access-control-allow-origin"), "*");
     assert_eq!(allowed.header("access-control-max-age"), "3600");
     page.ask("PUT", &url, &[], "").await.expect("an answer").expect(405);
+    // Phones have push services of their own, to which there is no bridge.
+    let bridge = page.ask("POST", "/v1/fcm/app/registration", &[], "{}").await;
+    bridge.expect("an answer").expect(404);
     town.stop();
 }
 
