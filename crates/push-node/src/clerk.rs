@@ -11,7 +11,9 @@ use posthorn_push::session::{Answer, Ask};
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::vapid::hash_key;
 use posthorn_store::Result;
-use posthorn_store::push::{Birth, Connect, Connected, MessagesAsk, Register, Registered, Trim};
+use posthorn_store::push::{
+    Birth, Connect, Connected, MessagesAsk, Register, Registered, Route, RouteAsk, Trim,
+};
 
 use crate::connection::Connection;
 use crate::gather::Gather;
@@ -75,6 +77,11 @@ impl Clerk {
         }
     }
 
+    /// Removes acknowledged messages; then [`Connection::forgot`] is called.
+    pub(crate) fn forget(&self, asker: Asker, agent: AgentId, seqs: Vec<MessageSeq>) {
+        self.forgets.hand_in((asker, agent, seqs));
+    }
+
     /// Takes a question. The answer goes to [`Connection::answer`].
     pub(crate) fn hand_in(&self, asker: Asker, ask: Ask, node: &str, now: Timestamp) {
         match ask {
@@ -92,7 +99,7 @@ impl Clerk {
                 let ask = MessagesAsk { agent, after_topics, after, now, limit };
                 self.reads.hand_in((asker, ask));
             }
-            Ask::Forget { agent, seqs } => self.forgets.hand_in((asker, agent, seqs)),
+            Ask::Forget { agent, seqs } => self.forget(asker, agent, seqs),
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });
                 let key = key.map(|key| hash_key(&key));
@@ -137,9 +144,22 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let mut kinds = Vec::with_capacity(batch.len());
     let mut connects = Vec::with_capacity(batch.len());
     for (asker, connect, kind) in batch {
+        // What an agent acknowledged on its last connection must not come again on this one. It
+        // waits by itself, so that nobody waits for the acks of others.
+        if matches!(kind, Kind::First { .. }) && node.forgetting.is_busy(connect.agent) {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                node.forgetting.settled(connect.agent).await;
+                node.clerk.connects.hand_in((asker, connect, kind));
+            });
+            continue;
+        }
         askers.push(asker);
         kinds.push(kind);
         connects.push(connect);
+    }
+    if askers.is_empty() {
+        return;
     }
     let agents: Vec<AgentId> = connects.iter().map(|connect| connect.agent).collect();
     let connected = node.store.connect_agents(connects).await;
@@ -206,27 +226,31 @@ async fn forget(node: Arc<Shared>, batch: Vec<(Asker, AgentId, Vec<MessageSeq>)>
     let mut askers = Vec::with_capacity(batch.len());
     let mut acks = Vec::new();
     for (asker, agent, seqs) in batch {
-        askers.push(asker);
+        askers.push((asker, agent));
         acks.extend(seqs.into_iter().map(|seq| (agent, seq)));
     }
-    // One answer for all of them: whether a message was there does not matter.
-    let done = node.store.ack_messages(acks).await;
-    let done = done.map(|_| vec![(); askers.len()]);
-    reply(&node, askers, "remove acknowledged messages", done, |_, _, done| match done {
-        Some(()) => Answer::Forgotten,
-        None => Answer::Failed,
-    });
+    // Whether a message was still there does not matter.
+    let removed = node.store.ack_messages(acks).await;
+    if let Err(e) = &removed {
+        tracing::warn!(error = %chain(e), "the store could not remove acknowledged messages");
+        Meter::store_failed("remove acknowledged messages");
+    }
+    node.forgetting.end(askers.iter().map(|(_, agent)| *agent));
+    for (asker, _) in askers {
+        asker.forgot(&node, removed.is_ok());
+    }
 }
 
 async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
     let mut askers = Vec::with_capacity(batch.len());
     let mut registers = Vec::with_capacity(batch.len());
+    let mut known = known_channels(&node, &batch).await.into_iter();
     for (asker, register) in batch {
-        if asker.channels() >= node.options.channels_max {
-            asker.answer(&node, Answer::NotRegistered(register.channel));
-        } else {
+        if has_room(&node, &asker) || known.next().unwrap_or(false) {
             askers.push(asker);
             registers.push(register);
+        } else {
+            asker.answer(&node, Answer::NotRegistered(register.channel));
         }
     }
     if askers.is_empty() {
@@ -254,6 +278,32 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
             None => Answer::NotRegistered(endpoint.channel),
         }
     });
+}
+
+fn has_room(node: &Shared, asker: &Connection) -> bool {
+    asker.channels() < node.options.channels_max
+}
+
+/// Of those who have no room for another channel, whether theirs is one that they have: that may be
+/// registered again.
+async fn known_channels(node: &Shared, batch: &[(Asker, Register)]) -> Vec<bool> {
+    let full = batch.iter().filter(|(asker, _)| !has_room(node, asker));
+    let asks: Vec<RouteAsk> = full
+        .map(|(_, register)| RouteAsk { agent: register.agent, channel: register.channel })
+        .collect();
+    if asks.is_empty() {
+        return Vec::new();
+    }
+    match node.store.routes(asks).await {
+        Ok(routes) => {
+            let registered = |route: Route| route.channel.is_some();
+            routes.into_iter().map(|route| route.is_some_and(registered)).collect()
+        }
+        Err(e) => {
+            tracing::warn!(error = %chain(&e), "the store could not look up channels of connected agents");
+            Vec::new()
+        }
+    }
 }
 
 async fn unregister(node: Arc<Shared>, batch: Vec<(Asker, (AgentId, ChannelId))>) {

@@ -16,7 +16,9 @@ use posthorn_domain::{AgentId, PushMessage, Timestamp};
 use posthorn_push::protocol::{ClientMessage, Close, read};
 use posthorn_push::session::{Answer, Ask, Context, Output, Pushed, Session, Summary};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::forgets::{Acks, WAITING_MAX};
 use crate::node::Shared;
 
 /// With more bytes than this waiting to be written, an agent is not reading: nothing more is pushed
@@ -39,8 +41,13 @@ struct Inner {
     outbox: VecDeque<Frame>,
     outbox_bytes: usize,
     asks: VecDeque<Ask>,
+    acks: Acks,
+    /// Keeps the node from ending while something of this session is under way.
+    under_way: Option<TaskTrackerToken>,
     /// The clerk has a question of this session.
     asking: bool,
+    /// How many notifications were sent whose acks may come at once.
+    credit: u32,
     /// When the wheel will ask.
     timer: Timestamp,
 }
@@ -72,7 +79,7 @@ impl Connection {
     /// A socket that was just upgraded.
     pub(crate) fn open(node: &Arc<Shared>) -> Arc<Self> {
         let broadcasts = node.broadcasts.load();
-        let cx = node.context(&broadcasts, Timestamp::MIN);
+        let cx = node.context(&broadcasts, node.clock.now());
         let mut out = Vec::new();
         let session = Session::new(AgentId::from_random(rand::random()), &cx, &mut out);
         let connection = Arc::new(Self {
@@ -81,7 +88,10 @@ impl Connection {
                 outbox: VecDeque::new(),
                 outbox_bytes: 0,
                 asks: VecDeque::new(),
+                acks: Acks::default(),
+                under_way: None,
                 asking: false,
+                credit: 0,
                 timer: Timestamp::MAX,
             }),
             writer: AtomicWaker::new(),
@@ -95,17 +105,22 @@ impl Connection {
 
     /// The agent sent a text. Called by the socket's task.
     pub(crate) fn text(self: &Arc<Self>, node: &Arc<Shared>, text: &str) {
-        let first = self.inner.lock().session.agent().is_none();
+        let (first, opened_at) = {
+            let session = &self.inner.lock().session;
+            (session.agent().is_none(), session.connected_at())
+        };
         // What time it is when an agent says hello tells this connection from its others.
-        let floor = match first.then(|| read(text)) {
-            Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => node.hello_time(agent),
+        let now = match first.then(|| read(text)) {
+            Some(Ok(ClientMessage::Hello { agent: Some(agent), .. })) => {
+                Some(node.hello_time(agent, opened_at))
+            }
             Some(Ok(ClientMessage::Hello { agent: None, .. })) => {
                 node.meter.new.increment(1);
-                Timestamp::MIN
+                None
             }
-            _ => Timestamp::MIN,
+            _ => None,
         };
-        self.run(node, floor, Caller::Socket, |inner, cx, out| {
+        self.run(node, now, Caller::Socket, |inner, cx, out| {
             inner.session.text_frame(text, cx, out);
         });
     }
@@ -116,14 +131,14 @@ impl Connection {
         node: &Arc<Shared>,
         call: impl FnOnce(&mut Session, &Context<'_>, &mut Vec<Output>),
     ) {
-        self.run(node, Timestamp::MIN, Caller::Socket, |inner, cx, out| {
+        self.run(node, None, Caller::Socket, |inner, cx, out| {
             call(&mut inner.session, cx, out);
         });
     }
 
     /// Somebody has a message for the agent.
     pub(crate) fn push(self: &Arc<Self>, node: &Arc<Shared>, message: PushMessage) -> Pushed {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             if inner.outbox_bytes > OUTBOX_BYTES_MAX {
                 // It is stored, and this session is told to look there.
                 return Pushed::Full;
@@ -134,22 +149,34 @@ impl Connection {
 
     /// Something was stored for the agent. Says whether it is here.
     pub(crate) fn hint(self: &Arc<Self>, node: &Arc<Shared>) -> bool {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
-            inner.session.check_storage(cx, out)
-        })
+        self.run(node, None, Caller::Other, |inner, cx, out| inner.session.check_storage(cx, out))
     }
 
     /// The clerk has an answer.
     pub(crate) fn answer(self: &Arc<Self>, node: &Arc<Shared>, answer: Answer) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             inner.asking = false;
             inner.session.answer(answer, cx, out);
         });
     }
 
-    /// The wheel asks.
-    pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+    /// Acknowledged messages are removed, or could not be.
+    pub(crate) fn forgot(self: &Arc<Self>, node: &Arc<Shared>, removed: bool) {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
+            inner.acks.done();
+            if !removed {
+                inner.session.answer(Answer::Failed, cx, out);
+            }
+        });
+    }
+
+    /// The wheel asks, having turned as far as `turned`.
+    pub(crate) fn tick(self: &Arc<Self>, node: &Arc<Shared>, turned: Timestamp) {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
+            if inner.timer > turned {
+                // A place in the wheel that was given up for an earlier one.
+                return;
+            }
             inner.timer = Timestamp::MAX;
             inner.session.tick(cx, out);
         });
@@ -157,7 +184,7 @@ impl Connection {
 
     /// The node is going away.
     pub(crate) fn send_away(self: &Arc<Self>, node: &Arc<Shared>) {
-        self.run(node, Timestamp::MIN, Caller::Other, |inner, cx, out| {
+        self.run(node, None, Caller::Other, |inner, cx, out| {
             inner.session.drain_node(cx, out);
         });
     }
@@ -167,13 +194,13 @@ impl Connection {
         // Through a pointer, because this is called by what it calls.
         let replaced: fn(&mut Inner, &Context<'_>, &mut Vec<Output>) =
             |inner, cx, out| inner.session.replaced(cx, out);
-        self.run(node, Timestamp::MIN, Caller::Other, replaced);
+        self.run(node, None, Caller::Other, replaced);
     }
 
     fn run<R>(
         self: &Arc<Self>,
         node: &Arc<Shared>,
-        floor: Timestamp,
+        now: Option<Timestamp>,
         caller: Caller,
         call: impl FnOnce(&mut Inner, &Context<'_>, &mut Vec<Output>) -> R,
     ) -> R {
@@ -182,10 +209,15 @@ impl Connection {
         let mut inner = self.inner.lock();
         let stalled = !inner.session.wants_frames();
         // Time does not go backwards for a session, whatever the clock does.
-        let cx = node.context(&broadcasts, floor.max(inner.session.connected_at()));
+        let now = now.unwrap_or_else(|| node.clock.now()).max(inner.session.connected_at());
+        let cx = node.context(&broadcasts, now);
         let counted = *inner.session.counters();
         let result = call(&mut inner, &cx, &mut out);
-        node.meter.session(&counted, inner.session.counters());
+        let counts = *inner.session.counters();
+        node.meter.session(&counted, &counts);
+        let sent =
+            counts.direct_sent - counted.direct_sent + counts.stored_sent - counted.stored_sent;
+        inner.credit = inner.credit.saturating_add(sent);
         let after = self.apply(node, &mut inner, &cx, out);
         let work = !inner.outbox.is_empty() || (stalled && inner.session.wants_frames());
         let connected_at = inner.session.connected_at();
@@ -210,7 +242,8 @@ impl Connection {
         out: Vec<Output>,
     ) -> After {
         let mut after = After::default();
-        for output in out {
+        let mut out = VecDeque::from(out);
+        while let Some(output) = out.pop_front() {
             match output {
                 Output::Send(text) => {
                     inner.outbox_bytes += text.len();
@@ -219,12 +252,22 @@ impl Connection {
                 Output::Ping => inner.outbox.push_back(Frame::Ping),
                 Output::Close(close) => inner.outbox.push_back(Frame::Close(close)),
                 Output::Enter(agent) => {
+                    node.note_hello(agent, inner.session.connected_at());
                     after.replaced = node
                         .registry
                         .enter(agent, Arc::clone(self))
                         .filter(|found| !Arc::ptr_eq(found, self));
                 }
                 Output::Leave(agent) => node.registry.leave(agent, self),
+                Output::Ask(Ask::Forget { agent, seqs }) => {
+                    // Nothing the session does next depends on it, so it need not wait.
+                    if inner.acks.add(agent, seqs) {
+                        node.forgetting.begin(agent);
+                    }
+                    let mut more = Vec::new();
+                    inner.session.answer(Answer::Forgotten, cx, &mut more);
+                    out.extend(more);
+                }
                 Output::Ask(ask) => inner.asks.push_back(ask),
                 Output::WakeAt(at) if at < inner.timer => {
                     inner.timer = node.wheel.insert(Arc::downgrade(self), at, cx.now);
@@ -235,7 +278,8 @@ impl Connection {
             }
         }
         if inner.session.is_closed() {
-            inner.asks.clear();
+            // What the agent asked for is carried out, also when it does not wait for the answer.
+            inner.asks.retain(|ask| matches!(ask, Ask::Register { .. } | Ask::Unregister { .. }));
         }
         self.ask_next(node, inner);
         after
@@ -243,15 +287,23 @@ impl Connection {
 
     /// Hands the next question to the clerk, unless one is there already or the agent does not read.
     fn ask_next(self: &Arc<Self>, node: &Arc<Shared>, inner: &mut Inner) {
-        if inner.asking || inner.outbox_bytes > OUTBOX_BYTES_MAX {
-            return;
+        if let Some((agent, seqs)) = inner.acks.next() {
+            node.clerk.forget(Arc::clone(self), agent, seqs);
         }
-        if let Some(ask) = inner.asks.pop_front() {
-            inner.asking = true;
-            node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
-        } else if inner.asks.capacity() > 0 {
-            // Most connections wait for most of their lives; they keep no room for it.
-            inner.asks = VecDeque::new();
+        let crowded = inner.outbox_bytes > OUTBOX_BYTES_MAX || inner.acks.waiting() > WAITING_MAX;
+        if !inner.asking && (!crowded || inner.session.is_closed()) {
+            if let Some(ask) = inner.asks.pop_front() {
+                inner.asking = true;
+                node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
+            } else if inner.asks.capacity() > 0 {
+                // Most connections wait for most of their lives; they keep no room for it.
+                inner.asks = VecDeque::new();
+            }
+        }
+        if !inner.asking && !inner.acks.is_busy() {
+            inner.under_way = None;
+        } else if inner.under_way.is_none() {
+            inner.under_way = Some(node.work.token());
         }
     }
 
@@ -287,6 +339,11 @@ impl Connection {
             }
         }
         Some(frame)
+    }
+
+    /// For the socket's task: how many more frames may come because notifications were sent.
+    pub(crate) fn take_credit(&self) -> u32 {
+        std::mem::take(&mut self.inner.lock().credit)
     }
 
     /// For the socket's task: whether the session is over.

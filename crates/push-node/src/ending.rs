@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{PushMessage, Timestamp};
-use posthorn_push::endpoint::{Connection, Found, hint_after_save};
+use posthorn_push::endpoint::{Connection, Found, NodeAnswer, hint_after_save};
 use posthorn_push::protocol::Close;
 use posthorn_push::session::Summary;
 use posthorn_store::push::Route;
@@ -76,9 +76,13 @@ pub(crate) async fn settle(
     };
     match hint_after_save(&found) {
         Some(there) if *there == ours => node.questions.clear(agent, ours).await,
-        Some(there) => {
-            node.hint_to(&there.node, agent).await;
-        }
+        Some(there) => match node.hint_to(&there.node, agent).await {
+            NodeAnswer::Accepted | NodeAnswer::Full => {}
+            // If it is there all the same, it finds itself off the record and looks by itself.
+            NodeAnswer::NotConnected | NodeAnswer::Unreachable => {
+                node.questions.clear(agent, there.clone()).await;
+            }
+        },
         None => {}
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
@@ -48,19 +49,27 @@ pub(crate) fn origin(url: &str) -> String {
     url[..end].to_owned()
 }
 
+type FromPath<T> = Result<Path<T>, PathRejection>;
+
+/// What is no text in a path becomes an empty one, which is the name of nothing.
+fn readable<T: Default>(path: FromPath<T>) -> T {
+    path.map(|Path(path)| path).unwrap_or_default()
+}
+
 async fn post_plain(
     State(node): State<Arc<Shared>>,
-    Path(token): Path<String>,
+    token: FromPath<String>,
     request: Request,
 ) -> Response {
-    respond(&node, None, &token, request).await
+    respond(&node, None, &readable(token), request).await
 }
 
 async fn post_versioned(
     State(node): State<Arc<Shared>>,
-    Path((version, token)): Path<(String, String)>,
+    path: FromPath<(String, String)>,
     request: Request,
 ) -> Response {
+    let (version, token) = readable(path);
     respond(&node, Some(&version), &token, request).await
 }
 
@@ -159,28 +168,49 @@ pub(crate) async fn keep(node: &Arc<Shared>, message: &PushMessage) -> Outcome {
 async fn walk(node: &Arc<Shared>, mut step: Step, message: &PushMessage) -> Outcome {
     loop {
         step = match step {
-            Step::Push(push) => {
-                let answer = node.push_to(&push.connection.node, message).await;
-                push.answered(answer)
-            }
-            Step::Clear(step) => {
-                node.questions.clear(message.agent, step.connection.clone()).await;
-                step.done()
-            }
-            Step::Store(step) => step.answered(store(node, message).await),
-            Step::LookAgain(step) => {
-                step.found(match node.questions.route_to(message.agent, message.channel).await {
-                    Ok(Some(route)) => whereabouts(&route),
-                    Ok(None) => Found::NoAgent,
-                    Err(()) => Found::Failed,
-                })
-            }
-            Step::Hint(hint) => {
-                let answer = node.hint_to(&hint.connection.node, message.agent).await;
-                hint.answered(answer)
-            }
             Step::Done(outcome) => return outcome,
+            // From here on to its end, also when the sender hangs up: who stores has to tell.
+            Step::Store(_) => {
+                let rest = node.work.spawn(walk_on(Arc::clone(node), step, message.clone()));
+                return rest.await.unwrap_or(Outcome::Refused(Refusal::not_stored()));
+            }
+            step => take_step(node, step, message).await,
         }
+    }
+}
+
+async fn walk_on(node: Arc<Shared>, mut step: Step, message: PushMessage) -> Outcome {
+    loop {
+        step = match step {
+            Step::Done(outcome) => return outcome,
+            step => take_step(&node, step, &message).await,
+        }
+    }
+}
+
+async fn take_step(node: &Arc<Shared>, step: Step, message: &PushMessage) -> Step {
+    match step {
+        Step::Push(push) => {
+            let answer = node.push_to(&push.connection.node, message).await;
+            push.answered(answer)
+        }
+        Step::Clear(step) => {
+            node.questions.clear(message.agent, step.connection.clone()).await;
+            step.done()
+        }
+        Step::Store(step) => step.answered(store(node, message).await),
+        Step::LookAgain(step) => {
+            step.found(match node.questions.route_to(message.agent, message.channel).await {
+                Ok(Some(route)) => whereabouts(&route),
+                Ok(None) => Found::NoAgent,
+                Err(()) => Found::Failed,
+            })
+        }
+        Step::Hint(hint) => {
+            let answer = node.hint_to(&hint.connection.node, message.agent).await;
+            hint.answered(answer)
+        }
+        Step::Done(outcome) => Step::Done(outcome),
     }
 }
 
@@ -217,8 +247,8 @@ fn refuse(refusal: &Refusal) -> Response {
     response.body(Body::from(refusal.body())).unwrap_or_default()
 }
 
-async fn take_back(State(node): State<Arc<Shared>>, Path(name): Path<String>) -> Response {
-    let Ok(name) = node.tokens.open_message(&name) else {
+async fn take_back(State(node): State<Arc<Shared>>, name: FromPath<String>) -> Response {
+    let Ok(name) = node.tokens.open_message(&readable(name)) else {
         return refuse(&Refusal::bad_message_name());
     };
     match node.store.delete_messages(vec![(name.agent, name.message)]).await {

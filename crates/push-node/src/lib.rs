@@ -15,6 +15,7 @@ mod connection;
 mod destination;
 mod ending;
 mod endpoint;
+mod forgets;
 mod gather;
 pub mod health;
 mod local;

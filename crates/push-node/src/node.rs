@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::admission::Pace;
 use crate::clerk::Clerk;
 use crate::connection::Connection;
+use crate::forgets::Forgetting;
 use crate::local::Local;
 use crate::meter::Meter;
 use crate::options::Options;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) wheel: Wheel<Connection>,
     pub(crate) clerk: Clerk,
+    pub(crate) forgetting: Forgetting,
     pub(crate) questions: Questions,
     pub(crate) pace: Pace,
     /// Tokens of senders whose signatures are known to be good.
@@ -82,20 +84,31 @@ impl Shared {
     pub(crate) fn context<'a>(
         &'a self,
         broadcasts: &'a Guard<Arc<Broadcasts>>,
-        floor: Timestamp,
+        now: Timestamp,
     ) -> Context<'a> {
-        Context { now: self.clock.now().max(floor), options: &self.options.session, broadcasts }
+        Context { now, options: &self.options.session, broadcasts }
     }
 
-    /// A time for a hello that no other hello of this agent had on this node.
-    pub(crate) fn hello_time(&self, agent: AgentId) -> Timestamp {
-        let [.., high, low] = *agent.as_bytes();
-        let place = usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES;
-        let now = self.clock.now().as_millis();
-        let last = self.hellos[place]
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
+    /// A time for a hello that no other hello of this agent had on this node, and not before the
+    /// socket was opened.
+    pub(crate) fn hello_time(&self, agent: AgentId, opened_at: Timestamp) -> Timestamp {
+        let now = self.clock.now().max(opened_at).as_millis();
+        let last =
+            self.last_hello(agent)
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
         // The update never refuses.
         Timestamp::from_millis(last.map_or(now, |last| now.max(last + 1)))
+    }
+
+    /// An agent is connected since this time. Its id may be a new one, for which nobody asked the
+    /// time; but nobody knows it yet, either.
+    pub(crate) fn note_hello(&self, agent: AgentId, at: Timestamp) {
+        self.last_hello(agent).fetch_max(at.as_millis(), Ordering::SeqCst);
+    }
+
+    fn last_hello(&self, agent: AgentId) -> &AtomicI64 {
+        let [.., high, low] = *agent.as_bytes();
+        &self.hellos[usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES]
     }
 
     /// The URL of an endpoint.
@@ -171,6 +184,7 @@ impl Node {
             registry: Registry::default(),
             wheel: Wheel::default(),
             clerk: Clerk::start(weak),
+            forgetting: Forgetting::default(),
             pace: Pace::new(parts.options.opens_per_second),
             proven: Proven::default(),
             meter: Meter::new(),
@@ -202,9 +216,10 @@ impl Node {
         Arc::new(self.clone())
     }
 
-    /// What an endpoint's URL stands for, if it is one of this house.
+    /// What an endpoint's URL stands for, if it was made with one of our keys. Where it says that we
+    /// are does not matter: endpoints outlive names of hosts.
     pub fn open(&self, url: &str) -> Option<Endpoint> {
-        let path = url.strip_prefix(&self.0.options.endpoint_url)?.strip_prefix("/wpush/")?;
+        let (_, path) = url.rsplit_once("/wpush/")?;
         let (version, token) = path.split_once('/').unwrap_or(("v1", path));
         let version = [Version::V1, Version::V2].into_iter().find(|v| v.as_str() == version)?;
         self.0.tokens.open_endpoint(version, token).ok()
@@ -282,9 +297,10 @@ async fn turn(node: Arc<Shared>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = steps.tick() => {}
         }
-        for connection in node.wheel.due(node.clock.now()) {
+        let now = node.clock.now();
+        for connection in node.wheel.due(now) {
             if let Some(connection) = connection.upgrade() {
-                connection.tick(&node);
+                connection.tick(&node, now);
             }
         }
     }

@@ -24,7 +24,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use posthorn_listener::{Held, Peer, Stream, take_stream};
 use posthorn_push::protocol::Close;
 use posthorn_push::session::Session;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -147,6 +147,8 @@ struct Socket {
     parting: Option<Pin<Box<Sleep>>>,
     /// Something was written that is not flushed.
     unflushed: bool,
+    /// The close that is to be written last.
+    last: Option<Close>,
     _held: Option<Held>,
 }
 
@@ -183,6 +185,7 @@ impl Socket {
             pause: None,
             parting: None,
             unflushed: false,
+            last: None,
             _held: held,
             node,
         }
@@ -229,25 +232,31 @@ impl Socket {
             let message = match frame {
                 Frame::Text(text) => Message::Text(text),
                 Frame::Ping => Message::Ping(bytes::Bytes::new()),
-                // The agent went first; its close is repeated by the library.
-                Frame::Close(Close::Gone) => return Poll::Ready(Ok(Some(Close::Gone))),
                 Frame::Close(close) => {
-                    let frame = CloseFrame {
-                        code: CloseCode::from(close.code()),
-                        reason: Utf8Bytes::from_static(close.word()),
-                    };
-                    Pin::new(&mut self.socket).start_send(Message::Close(Some(frame)))?;
-                    return Poll::Ready(Ok(Some(close)));
+                    self.last = Some(close);
+                    break;
                 }
             };
             Pin::new(&mut self.socket).start_send(message)?;
             self.unflushed = true;
         }
+        // The agent went first; its close is repeated by the library.
+        if self.last == Some(Close::Gone) {
+            return Poll::Ready(Ok(self.last));
+        }
+        // Before the close, because the library would write the answer to a ping behind it.
         if self.unflushed {
             ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
             self.unflushed = false;
         }
-        Poll::Ready(Ok(None))
+        if let Some(close) = self.last {
+            let frame = CloseFrame {
+                code: CloseCode::from(close.code()),
+                reason: Utf8Bytes::from_static(close.word()),
+            };
+            Pin::new(&mut self.socket).start_send(Message::Close(Some(frame)))?;
+        }
+        Poll::Ready(Ok(self.last))
     }
 
     /// Waits when frames come too fast: whoever sends more than others is read more slowly.
@@ -255,6 +264,10 @@ impl Socket {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(cx));
             self.pause = None;
+        }
+        if self.frames == 0 {
+            // Who gets much has much to acknowledge.
+            self.frames = self.connection.take_credit();
         }
         if self.frames > 0 {
             return Poll::Ready(());
@@ -284,10 +297,15 @@ impl Socket {
         let node = &self.node;
         match message {
             Message::Text(text) => {
-                if node.leaving.load(Ordering::Relaxed) {
-                    self.connection.send_away(node);
-                }
+                let send_away = || {
+                    if node.leaving.load(Ordering::SeqCst) {
+                        self.connection.send_away(node);
+                    }
+                };
+                send_away();
                 self.connection.text(node, &text);
+                // Whoever was not to be found yet when the others were sent away.
+                send_away();
             }
             Message::Binary(_) => self.connection.came(node, Session::binary_frame),
             Message::Ping(_) => {
@@ -311,6 +329,8 @@ impl Socket {
                 return Ok::<(), Error>(());
             }
             let stream = self.socket.get_mut();
+            // The agent sees the end at once and need not wait for us to have seen its own.
+            stream.shutdown().await?;
             let mut rest = Box::new([0u8; 4096]);
             let mut thrown = 0;
             while thrown < REST_BYTES_MAX {

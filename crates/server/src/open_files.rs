@@ -1,19 +1,18 @@
 //! How many connections the system lets this process have.
 
-use tracing::info;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::{debug, info};
 
 use crate::config::Config;
 
 /// Open files besides connections: the store's, logs, and a reserve.
 const OTHER_FILES: usize = 64;
 
-/// Lowers the limits of connections to what the system allows this process to open. An attempt that
-/// fails because we have no descriptor left would be charged to the receiver.
+/// Asks for as many open files as the connections of the configuration need, as far as the system lets
+/// us, and lowers the limits of connections to what there is. An attempt that fails because we have no
+/// descriptor left would be charged to the receiver.
 pub fn fit(config: &mut Config) {
-    let Ok(limits) = std::fs::read_to_string("/proc/self/limits") else { return };
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
-    let Some(limit) = soft else { return };
+    let Some(limit) = raise(needed(config)) else { return };
     if fit_to(config, limit) {
         info!(
             limit,
@@ -25,20 +24,41 @@ pub fn fit(config: &mut Config) {
     }
 }
 
+fn needed(config: &Config) -> usize {
+    let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
+    // Other nodes call, and are called.
+    let nodes = internal.map_or(0, |internal| 2 * internal.connections);
+    config.server.connections + config.egress.connections_max + nodes + OTHER_FILES
+}
+
+/// Raises the limit that holds, which is often low, towards the one that this process may choose.
+/// Gives what holds then; `None` when there is no limit.
+fn raise(needed: usize) -> Option<usize> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = u64::try_from(needed).unwrap_or(u64::MAX);
+    let wanted = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let mut held = current?;
+    if wanted > held {
+        match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+            Ok(()) => held = wanted,
+            Err(e) => debug!(error = %e, wanted, "the limit of open files cannot be raised"),
+        }
+    }
+    Some(usize::try_from(held).unwrap_or(usize::MAX))
+}
+
 /// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest,
 /// unless they need less.
 fn fit_to(config: &mut Config, limit: usize) -> bool {
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    let internal = config.push.as_mut().and_then(|push| push.internal.as_mut());
-    let mut none = 0;
-    // They call, and are called.
-    let nodes = internal.map_or(&mut none, |internal| &mut internal.connections);
-    if *server + *egress + 2 * *nodes + OTHER_FILES <= limit {
+    if needed(config) <= limit {
         return false;
     }
-    let room = limit.saturating_sub(OTHER_FILES).max(16);
-    *nodes = (*nodes).min(room / 16);
-    let room = room - 2 * *nodes;
+    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
+    let mut room = limit.saturating_sub(OTHER_FILES).max(16);
+    if let Some(internal) = config.push.as_mut().and_then(|push| push.internal.as_mut()) {
+        internal.connections = internal.connections.min(room / 16);
+        room -= 2 * internal.connections;
+    }
     *egress = (*egress).min(room / 2);
     *server = (*server).min(room - *egress);
     true
@@ -81,5 +101,15 @@ mod tests {
             assert!(server > 0 && egress > 0 && nodes > 0, "{limit}");
             assert!(limit < 256 || server + egress + 2 * nodes + OTHER_FILES <= limit, "{limit}");
         }
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_as_far_as_it_may() {
+        let before = getrlimit(Resource::Nofile);
+        let Some(held) = before.current else { return };
+        assert_eq!(raise(0), usize::try_from(held).ok(), "it is never lowered");
+        let more = usize::try_from(held + 1).expect("fits");
+        let allowed = before.maximum.is_none_or(|maximum| maximum > held);
+        assert_eq!(raise(more).is_some_and(|held| held >= more), allowed);
     }
 }

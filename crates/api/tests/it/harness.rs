@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use posthorn_api::{Options, router};
 use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Scope, TenantId, Timestamp};
 use posthorn_engine::transport::Sending;
-use posthorn_engine::{Engine, Outbound, Parts, Transport, UrlProblem};
+use posthorn_engine::{Engine, Outbound, Parts, PushDelivery, Transport, UrlProblem};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::model::ModelStore;
@@ -165,7 +165,13 @@ impl Server {
     }
 
     pub(crate) async fn start_as(limits: ServeLimits, options: Options) -> Self {
-        Self::start_whole(limits, posthorn_engine::Options::default(), options).await
+        Self::start_whole(limits, posthorn_engine::Options::default(), options, None).await
+    }
+
+    /// With agents that events can be delivered to.
+    pub(crate) async fn start_pushing(push: Arc<dyn PushDelivery>) -> Self {
+        let (limits, options) = (ServeLimits::default(), Options::default());
+        Self::start_whole(limits, posthorn_engine::Options::default(), options, Some(push)).await
     }
 
     pub(crate) async fn start_limited(
@@ -173,20 +179,21 @@ impl Server {
         options: posthorn_engine::Options,
         who: Options,
     ) -> Self {
-        Self::start_whole(limits, options, who).await
+        Self::start_whole(limits, options, who, None).await
     }
 
     async fn start_whole(
         limits: ServeLimits,
         engine_options: posthorn_engine::Options,
         options: Options,
+        push: Option<Arc<dyn PushDelivery>>,
     ) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let transport = Arc::new(Recorder::default());
         let engine = Engine::start(Parts {
             store: Arc::new(ModelStore::new(Arc::clone(&clock))),
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
-            push: None,
+            push,
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).unwrap()),
             clock,
             seed: [7; 32],

@@ -13,5 +13,6 @@ mod isolation;
 mod listener;
 mod managing;
 mod publishing;
+mod push;
 mod rate;
 mod signing;

@@ -197,11 +197,22 @@ impl Lineup {
             old.delivery.attempts == new.attempts
                 && (was < is || (was == is && new.due_at < old.delivery.due_at))
         };
+        // Most copies wait where the store says, so that a refill need not look through the queue for
+        // each of those it knows.
+        let place = (new.due_at, new.seq);
+        if let Some(old) = self.queue.get_mut(&place)
+            && old.delivery.id == id
+        {
+            if fresher(old) {
+                *old = work.clone();
+            }
+            return true;
+        }
         if let Some((key, old)) = self.queue.iter().find(|(_, old)| old.delivery.id == id) {
             if fresher(old) {
                 let key = *key;
                 self.queue.remove(&key);
-                self.queue.insert((new.due_at, new.seq), work.clone());
+                self.queue.insert(place, work.clone());
             }
             return true;
         }

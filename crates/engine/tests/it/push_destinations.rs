@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{Labels, ProfileName, SubscriptionName};
 use posthorn_engine::{
     Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal, Rotation, SecretInput,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, PushMessage, TenantId};
 use posthorn_engine::{
     Delivering, Engine, NewSubscription, Opening, Options, Parts, PushDelivery, PushInput,
     PushKeys, PushOutcome, PushProblem, SubscriptionView,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
-use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::vault::Vault;
 use posthorn_sealing::web_push::ReceiverKeys;
 use serde_json::Value;

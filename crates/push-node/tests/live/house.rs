@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use posthorn_agent::{Agent, Event, Notification};
+use posthorn_agent::{Agent, Closed, Error, Event, Notification};
 use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Span, Timestamp};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_push::endpoint::{Limits, NodeAnswer};
@@ -21,6 +21,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+use crate::gated::Gates;
 
 /// Long enough for anything that happens at all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,25 +41,39 @@ impl Clock for Wall {
     }
 }
 
-/// The wires between the nodes of a test, by their names.
+/// What nodes ask of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Call {
+    Push,
+    Hint,
+}
+
+/// The wires between the nodes of a test, by their names, with a gate before each call.
 #[derive(Clone, Default)]
-pub(crate) struct Wires(Arc<Mutex<HashMap<String, Node>>>);
+pub(crate) struct Wires {
+    nodes: Arc<Mutex<HashMap<String, Node>>>,
+    pub(crate) gates: Arc<Gates<Call>>,
+}
 
 impl Wires {
     /// From now on nobody can reach the node.
     pub(crate) fn cut(&self, node: &str) {
-        self.0.lock().remove(node);
+        self.nodes.lock().remove(node);
     }
 
-    fn get(&self, node: &str) -> Option<Node> {
-        self.0.lock().get(node).cloned()
+    /// What a node answers to a call. With a broken gate the call arrives and the answer is lost.
+    async fn call<A>(&self, node: &str, call: Call, make: impl FnOnce(Node) -> A) -> Option<A> {
+        let answered = self.gates.pass(call).await;
+        let node = self.nodes.lock().get(node).cloned();
+        node.map(make).filter(|_| answered)
     }
 }
 
 #[async_trait]
 impl Reach for Wires {
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
-        match self.get(node).map(|node| node.local().push(message.clone())) {
+        let make = |node: Node| node.local().push(message.clone());
+        match self.call(node, Call::Push, make).await {
             Some(Pushed::Accepted) => NodeAnswer::Accepted,
             Some(Pushed::Full) => NodeAnswer::Full,
             Some(Pushed::NotConnected) => NodeAnswer::NotConnected,
@@ -66,7 +82,7 @@ impl Reach for Wires {
     }
 
     async fn hint(&self, node: &str, agent: AgentId) -> NodeAnswer {
-        match self.get(node).map(|node| node.local().hint(agent)) {
+        match self.call(node, Call::Hint, |node| node.local().hint(agent)).await {
             Some(true) => NodeAnswer::Accepted,
             Some(false) => NodeAnswer::NotConnected,
             None => NodeAnswer::Unreachable,
@@ -92,7 +108,7 @@ pub(crate) fn options(name: &str) -> Options {
     }
 }
 
-/// A node at work. It is killed when this is dropped: what only it had is gone.
+/// A node at work. When this is dropped, nobody can reach it any more.
 pub(crate) struct House {
     pub(crate) node: Node,
     pub(crate) url: String,
@@ -102,10 +118,16 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(crate) async fn start(
+    pub(crate) async fn start(store: Arc<dyn PushStore>, wires: &Wires, options: Options) -> Self {
+        Self::start_with(store, wires, options, |_| {}).await
+    }
+
+    /// With other parts than the usual ones.
+    pub(crate) async fn start_with(
         store: Arc<dyn PushStore>,
         wires: &Wires,
         mut options: Options,
+        change: impl FnOnce(&mut Parts),
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -113,7 +135,7 @@ impl House {
         let name = options.node.clone();
         let stop = CancellationToken::new();
         let tokens = EndpointTokens::new(vec![shared_key()]).expect("one key");
-        let parts = Parts {
+        let mut parts = Parts {
             store,
             tokens,
             reach: Some(Arc::new(wires.clone())),
@@ -122,8 +144,9 @@ impl House {
             accepting: Arc::new(|| true),
             options,
         };
+        change(&mut parts);
         let node = Node::start(parts, stop.clone());
-        wires.0.lock().insert(name.clone(), node.clone());
+        wires.nodes.lock().insert(name.clone(), node.clone());
         let router = node.router();
         let stopped = stop.clone().cancelled_owned();
         tokio::spawn(serve(listener, router, ServeLimits::default(), None, stopped));
@@ -184,9 +207,36 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+impl Answer {
+    /// The value of a header, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim()).next()
+    }
+
+    /// Where a message can be taken back.
+    pub(crate) fn location(&self) -> &str {
+        self.header("location").expect("a location")
+    }
+}
+
 /// One request on a connection of its own. `to` is a whole URL; only its path counts.
-#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
 pub(crate) async fn request(
+    server: &str,
+    method: &str,
+    to: &str,
+    headers: &str,
+    body: &[u8],
+) -> Answer {
+    let length = body.len();
+    let headers = format!("Connection: close\r\nContent-Length: {length}\r\n{headers}");
+    exchange(server, method, to, &headers, body).await
+}
+
+/// A request with exactly these headers, and everything that is answered until the server ends the
+/// connection.
+#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
+pub(crate) async fn exchange(
     server: &str,
     method: &str,
     to: &str,
@@ -197,13 +247,8 @@ pub(crate) async fn request(
     let path = to.splitn(4, '/').nth(3).unwrap_or_default();
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
-        let head = format!(
-            "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Content-Length: {}\r\n{headers}\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.expect("sent");
-        stream.write_all(body).await.expect("sent");
+        let head = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.expect("an answer");
         String::from_utf8(answer).expect("text")
@@ -211,7 +256,7 @@ pub(crate) async fn request(
     let answer = timeout(PATIENCE, exchange).await.expect("an answer in time");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.expect("a status"), head: head.to_lowercase(), body: body.to_owned() }
+    Answer { status: status.expect("a status"), head: head.to_owned(), body: body.to_owned() }
 }
 
 /// The next notification.
@@ -228,9 +273,44 @@ pub(crate) async fn notification(agent: &mut Agent) -> Notification {
     timeout(PATIENCE, next).await.expect("a notification in time")
 }
 
+/// So many notifications, each acknowledged as it came.
+pub(crate) async fn take(agent: &mut Agent, many: usize) -> Vec<String> {
+    let mut texts = Vec::with_capacity(many);
+    for _ in 0..many {
+        let got = notification(agent).await;
+        agent.ack(&[got.ack()]).await.expect("sent");
+        texts.push(text(&got));
+    }
+    texts
+}
+
+/// How the server closes the socket, whatever comes before.
+pub(crate) async fn closed(agent: &mut Agent) -> (Option<u16>, String) {
+    let end = async {
+        loop {
+            match agent.next().await {
+                Ok(Event::Closed(Closed { code, reason }))
+                | Err(Error::Closed(Closed { code, reason })) => {
+                    return (code, reason);
+                }
+                Ok(_) => {}
+                Err(e) => panic!("no close: {e:?}"),
+            }
+        }
+    };
+    timeout(PATIENCE, end).await.expect("a close in time")
+}
+
 /// The text of a notification.
 pub(crate) fn text(notification: &Notification) -> String {
     String::from_utf8(notification.data.clone().unwrap_or_default()).expect("text")
+}
+
+/// Waits until the store has answered everything this connection asked of it: a connection asks one
+/// thing after the other, so the answer to one more comes last.
+pub(crate) async fn settled(agent: &mut Agent) {
+    let channel = ChannelId::from_random(rand::random());
+    agent.unregister(channel).await.expect("an answer");
 }
 
 /// Nothing comes for a while.

@@ -1,5 +1,7 @@
 //! `posthorn subscriptions`.
 
+mod push;
+
 use http::Method;
 use http::header::IF_MATCH;
 use posthorn_domain::Span;
@@ -9,10 +11,13 @@ use super::{Context, Limit, parse_pair, read_json};
 use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
-const FIELDS: [&str; 15] = [
+use push::PushFields;
+
+const FIELDS: [&str; 16] = [
     "id",
     "name",
     "url",
+    "destination",
     "description",
     "labels",
     "status",
@@ -39,8 +44,15 @@ pub enum Command {
     },
     /// Make a subscription; a signing secret that is made for it is shown once
     Create {
-        /// Where to
-        url: String,
+        /// Where to, unless it is a browser
+        #[arg(
+            required_unless_present_any = ["push", "push_endpoint"],
+            conflicts_with_all = ["push", "push_endpoint"]
+        )]
+        url: Option<String>,
+        /// To whom, if it is a browser.
+        #[command(flatten)]
+        push: Box<PushFields>,
         /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
@@ -56,8 +68,11 @@ pub enum Command {
         /// Its id
         id: String,
         /// Where to
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["push", "push_endpoint"])]
         url: Option<String>,
+        /// To whom, if it is a browser.
+        #[command(flatten)]
+        push: Box<PushFields>,
         /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
@@ -194,10 +209,11 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => list(context, limit).await,
         Command::Show { id } => context.show_one(&client.get(path(&id)).await?, &FIELDS),
-        Command::Create { url, fields, secret_kind, paused } => {
+        Command::Create { url, push, fields, secret_kind, paused } => {
             let mut body = fields.into_body()?;
             body.extend(secret_kind.map(|kind| ("secret_kind".to_owned(), Value::String(kind))));
-            body.insert("url".to_owned(), Value::String(url));
+            body.extend(url.map(|url| ("url".to_owned(), Value::String(url))));
+            body.extend(push.into_destination()?.map(|push| ("destination".to_owned(), push)));
             if paused {
                 body.insert("paused".to_owned(), Value::Bool(true));
             }
@@ -207,9 +223,10 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
             }
             context.show_one(&made, &FIELDS)
         }
-        Command::Update { id, url, fields, if_version } => {
+        Command::Update { id, url, push, fields, if_version } => {
             let mut body = fields.into_body()?;
             body.extend(url.map(|url| ("url".to_owned(), Value::String(url))));
+            body.extend(push.into_destination()?.map(|push| ("destination".to_owned(), push)));
             let body = Value::Object(body).to_string();
             let mut call = Call::new(Method::PATCH, path(&id)).body(body);
             if let Some(version) = if_version {
@@ -249,7 +266,15 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
-    let list = context.client.list("/v1/subscriptions", &[], limit.items()).await?;
+    let mut list = context.client.list("/v1/subscriptions", &[], limit.items()).await?;
+    if !context.json {
+        // In a table, the word stands where a webhook has its URL.
+        for item in list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(kind) = item.pointer("/destination/type").cloned() {
+                item["url"] = kind;
+            }
+        }
+    }
     let columns = [
         ("ID", "id"),
         ("STATUS", "status"),

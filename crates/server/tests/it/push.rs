@@ -13,7 +13,7 @@ use crate::postgres;
 const CHANNEL: ChannelId = ChannelId::from_bytes([7; 16]);
 
 /// A home whose servers do Web Push, with more keys below `push`.
-fn home(keys: &str) -> Home {
+pub(crate) fn home(keys: &str) -> Home {
     let home = Home::new();
     add(&home, &format!("push:\n  enabled: true\n  drain: 200ms\n{keys}"));
     home
@@ -25,13 +25,13 @@ fn add(home: &Home, text: &str) {
     std::fs::write(file, format!("{config}{text}")).expect("written");
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| runtime.block_on(timeout(PATIENCE, future))).expect("in time")
 }
 
 /// A browser that is connected, perhaps as somebody the server knows.
-fn connected(server: &Server, known: Option<AgentId>) -> (Agent, AgentId) {
+pub(crate) fn connected(server: &Server, known: Option<AgentId>) -> (Agent, AgentId) {
     wait(async {
         let mut agent = Agent::connect(&server.url, &Options::default()).await.expect("a socket");
         let hello = agent.hello(known, &[]).await.expect("hello");
@@ -40,7 +40,7 @@ fn connected(server: &Server, known: Option<AgentId>) -> (Agent, AgentId) {
     })
 }
 
-fn notified(agent: &mut Agent) -> Notification {
+pub(crate) fn notified(agent: &mut Agent) -> Notification {
     match wait(agent.next()).expect("an event") {
         Event::Notification(notification) => notification,
         other => panic!("{other:?}"),

@@ -29,16 +29,17 @@ fn channel(row: &Row<'_>) -> Result<Channel, Corrupt> {
     Ok(Channel { id, key: columns.maybe_array(1)?.map(KeyHash) })
 }
 
-/// An agent's number and router record.
-pub(super) fn find(conn: &Connection, agent: AgentId) -> Result<Option<(i64, Router)>, Failure> {
-    let mut statement = conn.prepare_cached(sql::AGENT)?;
+/// An agent's number and router record, by [`sql::AGENT`].
+pub(super) fn find(
+    statement: &mut Statement<'_>,
+    agent: AgentId,
+) -> Result<Option<(i64, Router)>, Failure> {
     let found = statement.query_row([agent.as_bytes()], |row| Ok(router(row))).optional()?;
     Ok(found.transpose()?)
 }
 
-/// The channels of an agent, by id.
-pub(super) fn channels(conn: &Connection, no: i64) -> Result<Vec<Channel>, Failure> {
-    let mut statement = conn.prepare_cached(sql::CHANNELS)?;
+/// The channels of an agent, by id, by [`sql::CHANNELS`].
+pub(super) fn channels(statement: &mut Statement<'_>, no: i64) -> Result<Vec<Channel>, Failure> {
     let mut rows = statement.query([no])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -48,23 +49,25 @@ pub(super) fn channels(conn: &Connection, no: i64) -> Result<Vec<Channel>, Failu
 }
 
 pub(super) fn routes(conn: &Connection, asks: &[RouteAsk]) -> Result<Vec<Option<Route>>, Failure> {
-    let route = |ask: &RouteAsk| -> Result<Option<Route>, Failure> {
-        let Some((no, router)) = find(conn, ask.agent)? else { return Ok(None) };
-        let mut statement = conn.prepare_cached(sql::CHANNEL)?;
-        let found = statement
-            .query_row(params![no, ask.channel.as_bytes()], |row| Ok(channel(row)))
-            .optional()?;
+    let mut agent = conn.prepare_cached(sql::AGENT)?;
+    let mut named = conn.prepare_cached(sql::CHANNEL)?;
+    let mut route = |ask: &RouteAsk| -> Result<Option<Route>, Failure> {
+        let Some((no, router)) = find(&mut agent, ask.agent)? else { return Ok(None) };
+        let key = params![no, ask.channel.as_bytes()];
+        let found = named.query_row(key, |row| Ok(channel(row))).optional()?;
         Ok(Some(Route { router, channel: found.transpose()? }))
     };
-    asks.iter().map(route).collect()
+    asks.iter().map(&mut route).collect()
 }
 
 pub(super) fn agents(conn: &Connection, asks: &[AgentId]) -> Result<Vec<Option<Agent>>, Failure> {
-    let agent = |id: &AgentId| -> Result<Option<Agent>, Failure> {
-        let Some((no, router)) = find(conn, *id)? else { return Ok(None) };
-        Ok(Some(Agent { id: *id, router, channels: channels(conn, no)? }))
+    let mut known = conn.prepare_cached(sql::AGENT)?;
+    let mut own = conn.prepare_cached(sql::CHANNELS)?;
+    let mut agent = |id: &AgentId| -> Result<Option<Agent>, Failure> {
+        let Some((no, router)) = find(&mut known, *id)? else { return Ok(None) };
+        Ok(Some(Agent { id: *id, router, channels: channels(&mut own, no)? }))
     };
-    asks.iter().map(agent).collect()
+    asks.iter().map(&mut agent).collect()
 }
 
 pub(super) fn messages(

@@ -5,16 +5,18 @@ use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage, Ti
 use posthorn_store::push::{
     Agent, Bite, ClearNode, Connect, Connected, Kept, Register, Registered, Trim,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
 
 use super::{read, sql};
 use crate::codec::int;
 use crate::error::Failure;
 
 pub(super) fn connect(conn: &Connection, batch: &[Connect]) -> Result<Vec<Connected>, Failure> {
+    let mut agent = conn.prepare_cached(sql::AGENT)?;
+    let mut channels = conn.prepare_cached(sql::CHANNELS)?;
     let mut update = conn.prepare_cached(sql::CONNECT)?;
     let mut one = |item: &Connect| -> Result<Connected, Failure> {
-        let Some((no, mut router)) = read::find(conn, item.agent)? else {
+        let Some((no, mut router)) = read::find(&mut agent, item.agent)? else {
             return Ok(Connected::Unknown);
         };
         let free = router.node.as_ref().is_none_or(|node| *node == item.node);
@@ -26,7 +28,7 @@ pub(super) fn connect(conn: &Connection, batch: &[Connect]) -> Result<Vec<Connec
         let before = router.node.replace(item.node.clone());
         router.connected_at = item.at;
         router.seen_at = router.seen_at.max(item.seen);
-        let channels = read::channels(conn, no)?;
+        let channels = read::channels(&mut channels, no)?;
         Ok(Connected::Here { agent: Agent { id: item.agent, router, channels }, before })
     };
     batch.iter().map(&mut one).collect()
@@ -42,12 +44,13 @@ pub(super) fn clear(conn: &Connection, batch: &[ClearNode]) -> Result<Vec<bool>,
 }
 
 pub(super) fn drop_all(conn: &Connection, agents: &[AgentId]) -> Result<Vec<bool>, Failure> {
-    let one = |agent: &AgentId| -> Result<bool, Failure> {
-        let Some((no, _)) = read::find(conn, *agent)? else { return Ok(false) };
+    let mut numbers = conn.prepare_cached(sql::AGENT_NO)?;
+    let mut one = |agent: &AgentId| -> Result<bool, Failure> {
+        let Some(no) = number(&mut numbers, *agent)? else { return Ok(false) };
         drop_one(conn, no)?;
         Ok(true)
     };
-    agents.iter().map(one).collect()
+    agents.iter().map(&mut one).collect()
 }
 
 /// An agent with all it has: its number may be given to another one afterwards.
@@ -59,6 +62,7 @@ fn drop_one(conn: &Connection, no: i64) -> Result<(), Failure> {
 }
 
 pub(super) fn register(conn: &Connection, batch: &[Register]) -> Result<Vec<Registered>, Failure> {
+    let mut numbers = conn.prepare_cached(sql::AGENT_NO)?;
     let mut birth = conn.prepare_cached(sql::BIRTH)?;
     let mut rekey = conn.prepare_cached(sql::REKEY)?;
     let mut insert = conn.prepare_cached(sql::REGISTER)?;
@@ -68,7 +72,9 @@ pub(super) fn register(conn: &Connection, batch: &[Register]) -> Result<Vec<Regi
             let at = item.at.as_millis();
             birth.execute(params![item.agent.as_bytes(), born.node, connected_at, at])?;
         }
-        let Some(no) = number(conn, item.agent)? else { return Ok(Registered::AgentGone) };
+        let Some(no) = number(&mut numbers, item.agent)? else {
+            return Ok(Registered::AgentGone);
+        };
         let (channel, key) = (item.channel.as_bytes(), item.key.as_ref().map(|key| &key.0[..]));
         if rekey.execute(params![no, channel, key])? > 0 {
             return Ok(Registered::Again);
@@ -79,8 +85,8 @@ pub(super) fn register(conn: &Connection, batch: &[Register]) -> Result<Vec<Regi
     batch.iter().map(&mut one).collect()
 }
 
-fn number(conn: &Connection, agent: AgentId) -> Result<Option<i64>, Failure> {
-    let mut statement = conn.prepare_cached(sql::AGENT_NO)?;
+/// An agent's number, by [`sql::AGENT_NO`].
+fn number(statement: &mut Statement<'_>, agent: AgentId) -> Result<Option<i64>, Failure> {
     Ok(statement.query_row([agent.as_bytes()], |row| row.get(0)).optional()?)
 }
 
@@ -96,34 +102,51 @@ pub(super) fn unregister(
 }
 
 pub(super) fn keep(conn: &Connection, batch: &[PushMessage]) -> Result<Vec<Kept>, Failure> {
-    batch.iter().map(|message| keep_one(conn, message)).collect()
+    let mut statements = Keeping {
+        number: conn.prepare_cached(sql::AGENT_NO)?,
+        channel: conn.prepare_cached(sql::CHANNEL)?,
+        repeat: conn.prepare_cached(sql::REPEAT)?,
+        twin: conn.prepare_cached(sql::TWIN)?,
+        remove: conn.prepare_cached(sql::REMOVE)?,
+        keep: conn.prepare_cached(sql::KEEP)?,
+    };
+    batch.iter().map(|message| keep_one(&mut statements, message)).collect()
 }
 
-fn keep_one(conn: &Connection, message: &PushMessage) -> Result<Kept, Failure> {
-    let Some(no) = number(conn, message.agent)? else { return Ok(Kept::AgentGone) };
+/// What it takes to keep a message, looked up once for a batch.
+struct Keeping<'c> {
+    number: CachedStatement<'c>,
+    channel: CachedStatement<'c>,
+    repeat: CachedStatement<'c>,
+    twin: CachedStatement<'c>,
+    remove: CachedStatement<'c>,
+    keep: CachedStatement<'c>,
+}
+
+fn keep_one(with: &mut Keeping<'_>, message: &PushMessage) -> Result<Kept, Failure> {
+    let Some(no) = number(&mut with.number, message.agent)? else { return Ok(Kept::AgentGone) };
     let (channel, id) = (message.channel.as_bytes(), message.id.as_bytes());
-    if !conn.prepare_cached(sql::CHANNEL)?.exists(params![no, channel])? {
+    if !with.channel.exists(params![no, channel])? {
         return Ok(Kept::ChannelGone);
     }
-    let mut repeat = conn.prepare_cached(sql::REPEAT)?;
-    let repeat: Option<i64> = repeat.query_row(params![no, id], |row| row.get(0)).optional()?;
+    let repeat: Option<i64> =
+        with.repeat.query_row(params![no, id], |row| row.get(0)).optional()?;
     if let Some(seq) = repeat {
         return Ok(Kept::Again(MessageSeq(seq.unsigned_abs())));
     }
     let topic = message.topic.as_ref().map(|topic| topic.as_str());
     if topic.is_some() {
-        let mut twin = conn.prepare_cached(sql::TWIN)?;
         let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-        let twin = twin.query_row(params![no, channel, topic], columns).optional()?;
+        let twin = with.twin.query_row(params![no, channel, topic], columns).optional()?;
         if let Some((seq, received_at)) = twin {
             if received_at > message.received_at.as_millis() {
                 return Ok(Kept::Outdated);
             }
-            conn.prepare_cached(sql::REMOVE)?.execute([seq])?;
+            with.remove.execute([seq])?;
         }
     }
     let headers = message.headers.as_ref();
-    let seq = conn.prepare_cached(sql::KEEP)?.insert(params![
+    let seq = with.keep.insert(params![
         no,
         channel,
         id,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use posthorn_domain::{
-    CatalogVersion, Destination, KeyId, SealedSecret, SecretName, SubscriptionId,
-    SubscriptionStatus, TenantId, TopicName,
+    AgentId, CatalogVersion, ChannelId, Destination, KeyId, PushTarget, SealedSecret, SecretName,
+    SubscriptionId, SubscriptionStatus, TenantId, TopicName,
 };
 
 use super::Fixture;
@@ -81,9 +81,16 @@ pub async fn everything_reads_back_as_it_was_written(fixture: &dyn Fixture) {
             expires_at: None,
         },
     ];
+    let mut push = subscription(setting.tenant);
+    push.destination = Destination::Push(PushTarget {
+        agent: AgentId::from_random(1),
+        channel: ChannelId::from_random(2),
+        p256dh: Some("BPublic".into()),
+        ttl: 60,
+    });
     let (own, operator) = (api_key(Some(setting.tenant)), api_key(None));
     change(&setting, CatalogChange::PutTopic(topic.clone())).await.expect("put");
-    for subscription in [&mut plain, &mut rich] {
+    for subscription in [&mut plain, &mut rich, &mut push] {
         let created = CatalogChange::CreateSubscription(Box::new(subscription.clone()));
         subscription.version = change(&setting, created).await.expect("create");
     }
@@ -93,7 +100,7 @@ pub async fn everything_reads_back_as_it_was_written(fixture: &dyn Fixture) {
     let mut all = since(&setting, CatalogVersion(0)).await;
     assert_eq!(all.topics, [topic]);
     all.subscriptions.sort_by_key(|subscription| subscription.id);
-    assert_eq!(all.subscriptions, [plain, rich]);
+    assert_eq!(all.subscriptions, [plain, rich, push]);
     all.keys.sort_by_key(|key| key.id);
     assert_eq!(all.keys, [own, operator]);
 }

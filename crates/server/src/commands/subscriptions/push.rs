@@ -1,0 +1,100 @@
+//! A browser, or another agent, as the destination of a subscription.
+
+use posthorn_domain::Span;
+use serde_json::{Map, Value, json};
+
+use crate::commands::read_json;
+use crate::exit::{Code, Failure};
+
+/// Fields of a push destination.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct PushFields {
+    /// To a browser: its push subscription (toJSON()), as JSON, @FILE or - for stdin
+    #[arg(long, value_name = "JSON")]
+    push: Option<String>,
+    /// To an agent: the URL of its endpoint
+    #[arg(long, value_name = "URL", conflicts_with = "push")]
+    push_endpoint: Option<String>,
+    /// The agent's public key; with --auth, messages are encrypted for it
+    #[arg(long, value_name = "KEY", requires_all = ["push_endpoint", "auth"])]
+    p256dh: Option<String>,
+    /// The secret that goes with the agent's key
+    #[arg(long, value_name = "SECRET", requires = "p256dh")]
+    auth: Option<String>,
+    /// How long a message waits for the agent, e.g. 7d; 30 days when not given
+    #[arg(long, value_name = "SPAN")]
+    ttl: Option<Span>,
+}
+
+impl PushFields {
+    /// The destination as the API takes it, if there is one.
+    pub fn into_destination(self) -> anyhow::Result<Option<Value>> {
+        let mut destination = match (&self.push, self.push_endpoint) {
+            (Some(text), _) => match read_json("the push subscription", text)? {
+                Value::Object(fields) => fields,
+                _ => {
+                    let message = "the push subscription is not a JSON object";
+                    return Err(Failure::new(Code::Usage, message)
+                        .hint("give what PushSubscription.toJSON() shows in the browser")
+                        .into());
+                }
+            },
+            (None, Some(endpoint)) => {
+                Map::from_iter([("endpoint".to_owned(), Value::String(endpoint))])
+            }
+            (None, None) if self.ttl.is_some() => {
+                let message = "--ttl needs --push or --push-endpoint";
+                return Err(Failure::new(Code::Usage, message).into());
+            }
+            (None, None) => return Ok(None),
+        };
+        destination.insert("type".to_owned(), json!("push"));
+        if let (Some(p256dh), Some(auth)) = (self.p256dh, self.auth) {
+            destination.insert("keys".to_owned(), json!({"p256dh": p256dh, "auth": auth}));
+        }
+        if let Some(ttl) = self.ttl {
+            destination.insert("ttl".to_owned(), json!(ttl.as_millis() / 1_000));
+        }
+        Ok(Some(Value::Object(destination)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(fields: PushFields, expected: Option<&Value>) {
+        assert_eq!(fields.into_destination().expect("fits").as_ref(), expected);
+    }
+
+    #[test]
+    fn a_browsers_json_is_taken_as_it_is() {
+        let text =
+            r#"{"endpoint":"https://p/","expirationTime":null,"keys":{"p256dh":"B","auth":"a"}}"#;
+        let fields = PushFields {
+            push: Some(text.to_owned()),
+            ttl: Some(Span::from_secs(60)),
+            ..PushFields::default()
+        };
+        let expected = json!({"type": "push", "endpoint": "https://p/", "expirationTime": null,
+            "keys": {"p256dh": "B", "auth": "a"}, "ttl": 60});
+        check(fields, Some(&expected));
+        let list = PushFields { push: Some("[]".to_owned()), ..PushFields::default() };
+        assert!(list.into_destination().is_err());
+    }
+
+    #[test]
+    fn an_endpoint_may_come_with_keys_or_without() {
+        let bare =
+            PushFields { push_endpoint: Some("https://p/".to_owned()), ..PushFields::default() };
+        check(bare.clone(), Some(&json!({"type": "push", "endpoint": "https://p/"})));
+        let keys = PushFields { p256dh: Some("B".into()), auth: Some("a".into()), ..bare };
+        let expected = json!({"type": "push", "endpoint": "https://p/",
+            "keys": {"p256dh": "B", "auth": "a"}});
+        check(keys, Some(&expected));
+        check(PushFields::default(), None);
+        let lonely = PushFields { ttl: Some(Span::from_secs(60)), ..PushFields::default() };
+        assert!(lonely.into_destination().is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! Events on their way to a browser: subscribed with the tenant's key, encrypted, kept while it is
+//! away.
+
+use posthorn_agent::Agent;
+use posthorn_domain::ChannelId;
+use posthorn_sealing::web_push::ReceiverKeys;
+use serde_json::{Value, json};
+
+use crate::caller::call;
+use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
+use crate::push::{connected, home, notified, wait};
+
+const CHANNEL: ChannelId = ChannelId::from_bytes([9; 16]);
+
+/// The application server key of the tenant `default`.
+#[track_caller]
+fn sender_key(server: &Server) -> String {
+    let authorization = format!("Bearer {}", server.key);
+    let headers = [("authorization", authorization.as_str())];
+    let reply = call(&server.url, None, "GET", "/v1/push/key", &headers).expect("an answer");
+    reply.expect(200).json()["public_key"].as_str().expect("a key").to_owned()
+}
+
+/// The next event that a browser gets; acknowledged.
+fn event(agent: &mut Agent, keys: &ReceiverKeys) -> Value {
+    let notification = notified(agent);
+    wait(agent.ack(&[notification.ack()])).expect("acknowledged");
+    serde_json::from_slice(&notification.open(keys).expect("for these keys")).expect("JSON")
+}
+
+fn state(server: &Server, event: &Value) -> Option<String> {
+    let shown = server.ask(&["events", "show", event["id"].as_str().expect("an id")]);
+    shown["deliveries"][0]["state"].as_str().map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
+    let mut home = home("");
+    let server = home.serve();
+    let (mut agent, id) = connected(&server, None);
+    let endpoint = wait(agent.register(CHANNEL, Some(&sender_key(&server)))).expect("an endpoint");
+    assert!(endpoint.contains("/wpush/v2/"), "{endpoint}");
+    let keys = ReceiverKeys::generate();
+    let auth = keys.receiver().auth_text();
+    let browser = json!({
+        "endpoint": endpoint, "expirationTime": null,
+        "keys": {"p256dh": keys.receiver().key().to_text(), "auth": auth.expose_str()},
+    });
+    std::fs::write(home.path().join("browser.json"), browser.to_string()).expect("written");
+    server.ask(&["topics", "put", "orders"]);
+    let create =
+        ["subscriptions", "create", "--push", "@browser.json", "--topic", "orders", "--ttl", "1h"];
+    let made = server.ask(&create);
+    assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": 3_600}));
+    let list = server.command().args(["subscriptions", "list"]).output().expect("runs");
+    assert!(out(&list).contains(" push "), "{}", out(&list));
+
+    let sent = server.ask(&["send", "orders", "order.created", r#"{"total":12}"#]);
+    let got = event(&mut agent, &keys);
+    assert_eq!((&got["id"], &got["payload"]), (&sent["id"], &json!({"total": 12})));
+    drop(agent);
+    let while_away = server.ask(&["send", "orders", "order.paid", r#"{"total":13}"#]);
+    eventually("the delivery", || state(&server, &while_away).filter(|s| s == "delivered"));
+    server.stop();
+    let server = home.serve();
+    let (mut agent, _) = connected(&server, Some(id));
+    let got = event(&mut agent, &keys);
+    assert_eq!((&got["id"], &got["type"]), (&while_away["id"], &json!("order.paid")));
+
+    // Who unsubscribes gets nothing more, and the subscription says so.
+    wait(agent.unregister(CHANNEL)).expect("unregistered");
+    let lost = server.ask(&["send", "orders", "order.paid", "1"]);
+    let subscription = made["id"].as_str().expect("an id");
+    eventually("the end of the subscription", || {
+        let shown = server.ask(&["subscriptions", "show", subscription]);
+        (shown["status"] == "disabled").then_some(())
+    });
+    assert_eq!(state(&server, &lost).as_deref(), Some("pending"));
+    // The server has another port by now, and its endpoints another beginning.
+    let path = &endpoint[endpoint.find("/wpush/").expect("an endpoint")..];
+    let browser = json!({"endpoint": format!("{}{path}", server.url)});
+    std::fs::write(home.path().join("browser.json"), browser.to_string()).expect("written");
+    let again = server.command().args(create).output().expect("runs");
+    assert_exit(&again, 1);
+    assert_says(&again, &["the agent has unsubscribed"]);
+    server.stop();
+
+    let both = run(home.path(), &["subscriptions", "create", "https://a.example/", "--push", "{}"]);
+    assert_exit(&both, 2);
+}

@@ -1,0 +1,144 @@
+"""Application servers and an agent of Web Push, made of libraries that Posthorn did not write.
+
+One JSON object a line on stdin, one answer a line on stdout, in order. A question that cannot be
+answered is answered with its error, so that the test says which.
+"""
+
+import base64
+import json
+import os
+import sys
+import uuid
+
+import http_ece
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from py_vapid import Vapid01, Vapid02
+from pywebpush import WebPushException, webpush
+from websockets.sync.client import connect
+
+PATIENCE = 30
+
+
+def unpack(text):
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def pack(data):
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def post(endpoint, keys, text, sender, encoding="aes128gcm", ttl=60, topic=None):
+    """Sends it; status and headers of the answer."""
+    try:
+        answer = webpush(
+            {"endpoint": endpoint, "keys": keys},
+            data=text,
+            vapid_private_key=sender,
+            vapid_claims={"sub": "mailto:admin@example.com"},
+            content_encoding=encoding,
+            ttl=ttl,
+            headers={"Topic": topic} if topic else {},
+            timeout=PATIENCE,
+        )
+    except WebPushException as refused:
+        answer = refused.response
+    return {"status": answer.status_code, "headers": {k.lower(): v for k, v in answer.headers.items()}}
+
+
+def send(q):
+    sender = {"rfc8292": Vapid02, "draft01": Vapid01}[q["form"]].from_string(q["sender"])
+    keys = {"p256dh": q["p256dh"], "auth": q["auth"]}
+    return post(q["endpoint"], keys, unpack(q["text"]), sender, q["encoding"], q["ttl"], q["topic"])
+
+
+class Agent:
+    """What a browser does, with a socket and keys of its own."""
+
+    def __init__(self, url, uaid=None):
+        # The library offers compression by itself.
+        self.socket = connect(
+            url, origin=url, subprotocols=["push-notification"], open_timeout=PATIENCE
+        )
+        hello = {"messageType": "hello", "use_webpush": True, "broadcasts": {}}
+        if uaid:
+            hello["uaid"] = uaid
+        self.uaid = self.ask(hello)["uaid"]
+
+    def say(self, message):
+        self.socket.send(json.dumps(message))
+
+    def hear(self):
+        return json.loads(self.socket.recv(timeout=PATIENCE))
+
+    def ask(self, message):
+        self.say(message)
+        answer = self.hear()
+        assert answer["messageType"] == message["messageType"], answer
+        assert answer["status"] == 200, answer
+        return answer
+
+    def ack(self, notification):
+        update = {k: notification[k] for k in ("channelID", "version")} | {"code": 100}
+        self.say({"messageType": "ack", "updates": [update]})
+
+
+def agent(q):
+    """The life of a subscription, from its beginning to its end."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    point = private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+    secret = os.urandom(16)
+    keys = {"p256dh": pack(point), "auth": pack(secret)}
+    sender = Vapid02()
+    sender.generate_keys()
+    sender_key = sender.public_key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+    def opened(notification):
+        return http_ece.decrypt(
+            unpack(notification["data"]),
+            private_key=private,
+            auth_secret=secret,
+            version=notification["headers"]["encoding"],
+        ).decode()
+
+    browser = Agent(q["url"])
+    channel = str(uuid.uuid4())
+    register = {"messageType": "register", "channelID": channel, "key": pack(sender_key)}
+    endpoint = browser.ask(register)["pushEndpoint"]
+    texts, statuses = [], []
+    for n in range(q["straight"]):
+        statuses.append(post(endpoint, keys, f"straight {n}", sender)["status"])
+        notification = browser.hear()
+        assert notification["channelID"] == channel, notification
+        texts.append(opened(notification))
+        browser.ack(notification)
+    browser.socket.close()
+    for n in range(q["away"]):
+        statuses.append(post(endpoint, keys, f"while away {n}", sender)["status"])
+    browser, before = Agent(q["url"], browser.uaid), browser.uaid
+    assert browser.uaid == before
+    for _ in range(q["away"]):
+        notification = browser.hear()
+        texts.append(opened(notification))
+        browser.ack(notification)
+    browser.say({})
+    assert browser.hear() == {}
+    # Whoever has another key may not post to it.
+    stranger = Vapid02()
+    stranger.generate_keys()
+    refused = post(endpoint, keys, "spam", stranger)["status"]
+    browser.ask({"messageType": "unregister", "channelID": channel, "code": 200})
+    gone = post(endpoint, keys, "too late", sender)["status"]
+    browser.socket.close()
+    return {"texts": texts, "statuses": statuses, "refused": refused, "gone": gone}
+
+
+OPERATIONS = {"send": send, "agent": agent}
+
+for line in sys.stdin:
+    question = json.loads(line)
+    try:
+        answer = OPERATIONS[question["ask"]](question)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test must name it
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), flush=True)
