@@ -1,8 +1,8 @@
 //! What was proven before and need not be proven again.
 //!
 //! A proof depends on nothing but token and key, so it holds for as long as anybody likes; whether the
-//! token still counts, and here, is asked anew each time. Only successes are remembered: who shows
-//! forgeries pays for each of them and drives out nobody.
+//! token still counts, and here, is asked anew each time. Only what counted is remembered: who shows
+//! forgeries, or tokens for somebody else or another time, pays for each of them and drives out nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,12 +60,13 @@ impl Proven {
     ) -> Result<Arc<Vapid>, Refusal> {
         let found = find(authorization, crypto_key)?;
         let name = name(&found);
-        let vapid = match self.get(&name) {
-            Some(vapid) => vapid,
-            None => self.put(name, Arc::new(found.presented()?.prove()?)),
-        };
+        if let Some(vapid) = self.get(&name) {
+            vapid.check(origin, now)?;
+            return Ok(vapid);
+        }
+        let vapid = found.presented()?.prove()?;
         vapid.check(origin, now)?;
-        Ok(vapid)
+        Ok(self.put(name, Arc::new(vapid)))
     }
 
     fn get(&self, name: &Name) -> Option<Arc<Vapid>> {
@@ -146,6 +147,21 @@ mod tests {
         assert_eq!(at(NOW + 3_661, ORIGIN), Err(Refusal::Expired));
         assert_eq!(at(NOW, "https://example.org"), Err(Refusal::Audience));
         assert_eq!(remembered(&proven), 1);
+    }
+
+    #[test]
+    fn what_does_not_count_here_and_now_drives_out_nobody() {
+        let (proven, good) = (Proven::new(4), header());
+        let first = check(&proven, &good).expect("proven");
+        for _ in 0..8 {
+            let sender = SenderKey::generate();
+            let elsewhere = sender.authorization("https://example.net", NOW + 3_600, None);
+            assert_eq!(check(&proven, &elsewhere).map(|_| ()), Err(Refusal::Audience));
+            let over = sender.authorization(ORIGIN, NOW - 3_600, None);
+            assert_eq!(check(&proven, &over).map(|_| ()), Err(Refusal::Expired));
+        }
+        assert_eq!(remembered(&proven), 1);
+        assert!(Arc::ptr_eq(&first, &check(&proven, &good).expect("remembered")));
     }
 
     #[test]
