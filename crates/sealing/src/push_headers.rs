@@ -8,6 +8,10 @@
 
 use posthorn_domain::{PushEncoding, PushHeaders, PushTopic};
 
+/// Longest `Encryption` or `Crypto-Key`. They are kept with the message; what senders put into them,
+/// two keys and a salt, is a quarter of it.
+pub const ENCRYPTION_BYTES_MAX: usize = 1_024;
+
 /// Why the headers are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -24,6 +28,12 @@ pub enum Refusal {
     /// `Content-Encoding` is missing or unknown.
     #[error("a body needs a Content-Encoding header: aes128gcm or aesgcm")]
     Encoding,
+    /// A header is longer than anybody needs.
+    #[error("the {header} header must be at most {ENCRYPTION_BYTES_MAX} bytes long")]
+    TooLong {
+        /// Which.
+        header: &'static str,
+    },
     /// A header does not have the form of a list of parameters.
     #[error("the {header} header must be NAME=VALUE pairs, separated by ; or ,")]
     Syntax {
@@ -59,6 +69,7 @@ impl Refusal {
             Self::NegativeTtl => 114,
             Self::Topic => 113,
             Self::Encoding
+            | Self::TooLong { .. }
             | Self::Syntax { .. }
             | Self::Absent { .. }
             | Self::Unwanted { .. }
@@ -171,6 +182,11 @@ pub struct Given<'a> {
 pub fn encryption(given: Given<'_>) -> Result<PushHeaders, Refusal> {
     let encoding = given.content_encoding.and_then(|text| text.parse().ok());
     let encoding: PushEncoding = encoding.ok_or(Refusal::Encoding)?;
+    for (header, text) in [("Encryption", given.encryption), ("Crypto-Key", given.crypto_key)] {
+        if text.is_some_and(|text| text.len() > ENCRYPTION_BYTES_MAX) {
+            return Err(Refusal::TooLong { header });
+        }
+    }
     let encryption = given.encryption.map(cleaned);
     let crypto_key = given.crypto_key.map(cleaned);
     match encoding {
@@ -366,6 +382,23 @@ mod tests {
         check([coding, None, Some("dh=")], Err(dh));
         check([coding, Some("nonsense"), None], Err(Refusal::Syntax { header: "Encryption" }));
         check([coding, None, Some("")], Err(Refusal::Syntax { header: "Crypto-Key" }));
+    }
+
+    #[test]
+    fn long_headers_are_refused() {
+        let padded =
+            |text: &str, length: usize| format!("{text}{}", "a".repeat(length - text.len()));
+        for (coding, salt, key) in [("aesgcm", "salt=", "dh="), ("aes128gcm", "rs=", "p256ecdsa=")]
+        {
+            let [salt_fits, key_fits] = [salt, key].map(|text| padded(text, ENCRYPTION_BYTES_MAX));
+            let [salt_long, key_long] = [&salt_fits, &key_fits].map(|text| format!("{text}a"));
+            let coding = Some(coding);
+            let [salt, key] = [Some(&*salt_fits), Some(&*key_fits)];
+            check([coding, salt, key], Ok([salt, key]));
+            let refused = |header| Err(Refusal::TooLong { header });
+            check([coding, Some(&salt_long), key], refused("Encryption"));
+            check([coding, salt, Some(&key_long)], refused("Crypto-Key"));
+        }
     }
 
     #[test]
