@@ -177,7 +177,9 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let counts = if counted.is_empty() {
         Ok(Vec::new())
     } else {
-        node.store.count_messages(counted, node.clock.now()).await
+        // Whether there are more than the limit is all that anybody wants to know.
+        let at_most = u64::from(node.options.session.stored_limit) + 1;
+        node.store.count_messages(counted, node.clock.now(), at_most).await
     };
     let mut counts = match counts {
         Ok(counts) => Some(counts.into_iter()),
@@ -202,11 +204,15 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
             }
         }
         Some(Connected::Superseded { .. }) => {
-            node.meter.superseded.increment(1);
+            if matches!(kinds[at], Kind::First { .. }) {
+                node.meter.superseded.increment(1);
+            }
             Answer::AlreadyConnected
         }
         Some(Connected::Unknown) => {
-            node.meter.new.increment(1);
+            if matches!(kinds[at], Kind::First { .. }) {
+                node.meter.new.increment(1);
+            }
             Answer::Unknown
         }
         None => Answer::Failed,

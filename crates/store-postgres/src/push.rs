@@ -187,8 +187,13 @@ impl PushStore for PostgresStore {
         messages::read(&self.session, asks).await
     }
 
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>> {
-        messages::count(&self.session, agents, now).await
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>> {
+        messages::count(&self.session, agents, now, at_most).await
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {

@@ -69,6 +69,8 @@ statements! {
     PUSH_COUNT = "push_count",
     PUSH_DELETE = "push_delete",
     PUSH_DROP = "push_drop",
+    PUSH_DROP_MESSAGES = "push_drop_messages",
+    PUSH_EMPTIED = "push_emptied",
     PUSH_EXPIRE_MESSAGES = "push_expire_messages",
     PUSH_LOCK = "push_lock",
     PUSH_MESSAGES = "push_messages",

@@ -12,8 +12,8 @@ use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
 use posthorn_store::push::{
-    Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, Register, Registered, Route,
-    RouteAsk, Trim,
+    AGENT_MESSAGES_MAX, Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, Register,
+    Registered, Route, RouteAsk, Trim,
 };
 use posthorn_store::{PushStore, Result};
 
@@ -64,8 +64,13 @@ impl PushStore for SqliteStore {
         self.read(move |conn| read::messages(conn, &asks)).await
     }
 
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>> {
-        self.read(move |conn| read::count(conn, &agents, now)).await
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>> {
+        self.read(move |conn| read::count(conn, &agents, now, at_most)).await
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {
@@ -86,7 +91,7 @@ impl PushStore for SqliteStore {
     }
 
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite> {
-        self.write(rows(limit), move |writer| write::expire_agents(&writer.conn, before, limit))
-            .await
+        let weight = rows(limit + AGENT_MESSAGES_MAX);
+        self.write(weight, move |writer| write::expire_agents(&writer.conn, before, limit)).await
     }
 }

@@ -30,6 +30,10 @@ use posthorn_domain::{
 
 use crate::Result;
 
+/// How many messages of agents one call of [`PushStore::expire_agents`] removes at most: others wait
+/// for the end of its transaction.
+pub const AGENT_MESSAGES_MAX: usize = 1_000;
+
 /// What the push side may ask of a store.
 #[async_trait]
 pub trait PushStore: Send + Sync + 'static {
@@ -56,7 +60,8 @@ pub trait PushStore: Send + Sync + 'static {
     async fn clear_nodes(&self, batch: Vec<ClearNode>) -> Result<Vec<bool>>;
 
     /// Removes agents with their channels and messages. Replies whether there was one. An id may come
-    /// back to life by [`PushStore::register_channels`], without anything of its former life.
+    /// back to life by [`PushStore::register_channels`], without anything of its former life: a store
+    /// may leave messages that nobody can reach any more to [`PushStore::expire_agents`].
     async fn drop_agents(&self, agents: Vec<AgentId>) -> Result<Vec<bool>>;
 
     // ---- channels ------------------------------------------------------------------------------
@@ -93,8 +98,14 @@ pub trait PushStore: Send + Sync + 'static {
     /// and not removed are passed over, once, by who reads those without.
     async fn messages(&self, asks: Vec<MessagesAsk>) -> Result<Vec<Vec<StoredMessage>>>;
 
-    /// How many messages of each agent have not expired at `now`.
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>>;
+    /// How many messages of each agent have not expired at `now`, or `at_most` where there are more:
+    /// cost does not grow with what is beyond that.
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>>;
 
     /// Removes messages by their sequence: what was acknowledged never returns. Replies whether each
     /// was there. A sequence of another agent is not there.
@@ -116,6 +127,10 @@ pub trait PushStore: Send + Sync + 'static {
     /// Removes up to `limit` agents that were last seen before `before`, with their channels and
     /// messages, the longest unseen first. May pass over what somebody else is writing to at the
     /// moment; an agent that connects meanwhile stays.
+    ///
+    /// Removes no more than [`AGENT_MESSAGES_MAX`] messages on the way, those of dropped agents
+    /// included. Where there are more, it says so, and the rest goes with the next calls: an agent may
+    /// lose its oldest messages in a call and be removed by a later one.
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite>;
 }
 

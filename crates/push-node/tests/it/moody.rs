@@ -98,9 +98,14 @@ impl PushStore for Moody {
         self.store.messages(asks).await
     }
 
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>> {
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>> {
         self.ask().await?;
-        self.store.count_messages(agents, now).await
+        self.store.count_messages(agents, now, at_most).await
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {

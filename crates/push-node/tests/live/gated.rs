@@ -204,9 +204,14 @@ impl PushStore for Gated {
         read
     }
 
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>> {
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>> {
         self.pass(Verb::Count).await?;
-        self.store.count_messages(agents, now).await
+        self.store.count_messages(agents, now, at_most).await
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {

@@ -7,13 +7,15 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use posthorn_domain::{AgentId, Span};
+use posthorn_agent::Event;
+use posthorn_domain::{AgentId, Clock as _, Span};
 use posthorn_push::session::Broadcasts;
 use posthorn_push_node::Options;
+use posthorn_store::push::{Connect, PushStore as _};
 use serde_json::json;
 
 use crate::gated::Gated;
-use crate::house::{House, Wires, options, silence, store};
+use crate::house::{House, PATIENCE, Wall, Wires, options, silence, store};
 use crate::wire::{HELLO, PING, PONG, Raw, TEXT, frame, greeted};
 
 async fn house(change: impl FnOnce(&mut Options)) -> House {
@@ -165,4 +167,39 @@ async fn what_an_agent_does_not_read_is_kept_in_the_store_and_not_in_memory() {
     assert_eq!(house.post(&endpoint, "last").await.status, 201);
     assert_eq!(drink(&mut raw, 1).await, ["last"]);
     assert!(store.texts(id).await.is_empty());
+}
+
+#[test]
+fn saying_again_who_is_there_is_no_hello() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let hellos = || {
+        let text = handle.render();
+        let lines =
+            text.lines().filter(|line| line.starts_with(posthorn_push_node::metrics::HELLOS));
+        lines.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let life = async {
+        let store = store();
+        let mut options = options("n1");
+        options.session.ping_interval = Span::from_millis(200);
+        options.session.renew_interval = Span::from_millis(100);
+        let house = House::start(Arc::clone(&store) as _, &Wires::default(), options).await;
+        // One agent is removed while it is connected, the other one connects elsewhere.
+        let (mut removed, id, _) = house.registered().await;
+        let (mut moved, other, _) = house.registered().await;
+        let before = hellos();
+        store.drop_agents(vec![id]).await.expect("dropped");
+        let at = Wall.now().plus(Span::from_secs(60));
+        let connect = Connect { agent: other, node: "n2".to_owned(), at, seen: at };
+        store.connect_agents(vec![connect]).await.expect("connected");
+        for agent in [&mut removed, &mut moved] {
+            let closed = async { while !matches!(agent.next().await, Ok(Event::Closed(_))) {} };
+            tokio::time::timeout(PATIENCE, closed).await.expect("the renewal finds out");
+        }
+        assert!(!before.is_empty());
+        assert_eq!(hellos(), before);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    metrics::with_local_recorder(&recorder, || runtime.expect("a runtime").block_on(life));
 }

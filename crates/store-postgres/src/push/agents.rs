@@ -9,15 +9,15 @@ use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, Timestamp};
 use posthorn_store::Result;
 use posthorn_store::push::{
-    Agent, Bite, Channel, ClearNode, Connect, Connected, Register, Registered, Route, RouteAsk,
-    Router,
+    AGENT_MESSAGES_MAX, Agent, Bite, Channel, ClearNode, Connect, Connected, Register, Registered,
+    Route, RouteAsk, Router,
 };
 use tokio_postgres::Row;
 
 use super::{Part, hits, hold, ids, place, places, remove, rounds, settle};
 use crate::codec::{Reader, Uid, limit, text};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Param, Session, begin, commit, execute, query};
+use crate::session::{Operation, Param, Session, batch, begin, commit, execute, query};
 use crate::{metrics, sql};
 
 const ROUTES: Operation = Operation::read("push_routes", "find the way to agents");
@@ -254,10 +254,15 @@ struct Births<'b> {
 }
 
 impl<'b> Births<'b> {
-    fn of(items: impl Iterator<Item = &'b Register>) -> Self {
+    /// Of each agent the first that is said.
+    fn of(items: &'b [Register]) -> Self {
         let mut columns = Self::default();
+        let mut known = HashSet::new();
         for item in items {
             let Some(birth) = &item.birth else { continue };
+            if !known.insert(item.agent) {
+                continue;
+            }
             columns.agent.push(item.agent.into());
             columns.node.push(text(&birth.node));
             columns.connected_at.push(birth.connected_at.as_millis());
@@ -281,52 +286,92 @@ pub(super) async fn register(session: &Session, batch: Vec<Register>) -> Result<
         .run(REGISTER, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move {
-                begin(client).await?;
-                let mut replies = Vec::with_capacity(batch.len());
-                for piece in rounds(&batch, |item| vec![item.agent]) {
-                    replies.extend(register_piece(client, &batch[piece]).await?);
+                let places = bear(client, &batch).await?;
+                let wanted: Vec<&Register> = places.iter().map(|at| &batch[*at]).collect();
+                let pieces = rounds(&wanted, |item| vec![item.agent]);
+                let columns: Vec<Channels<'_>> =
+                    pieces.iter().map(|piece| Channels::of(&wanted[piece.clone()])).collect();
+                let params: Vec<_> = columns.iter().map(Channels::params).collect();
+                let parts: Vec<Part<'_>> =
+                    params.iter().map(|params| (sql::PUSH_REGISTER, &params[..])).collect();
+                let rows = settle(client, &parts).await?;
+                let mut replies = vec![Registered::AgentGone; batch.len()];
+                for (piece, rows) in pieces.into_iter().zip(&rows) {
+                    let mut again: HashMap<Uid, bool> = HashMap::new();
+                    for row in rows {
+                        again.insert(row.try_get("id")?, row.try_get("again")?);
+                    }
+                    for at in &places[piece] {
+                        replies[*at] = match again.get(&batch[*at].agent.into()) {
+                            None => Registered::AgentGone,
+                            Some(false) => Registered::New,
+                            Some(true) => Registered::Again,
+                        };
+                    }
                 }
-                commit(client).await?;
                 Ok(replies)
             })
         })
         .await
 }
 
-/// Items of different agents. Agents are born first and held then: also one that somebody else made
-/// meanwhile is held before it gets a channel. One that was there and is gone when the lock is had was
-/// dropped in between, and is born after all.
-async fn register_piece(client: &Object, items: &[Register]) -> Outcome<Vec<Registered>> {
-    let mut held: HashSet<Uid> = HashSet::new();
+/// Begins a transaction in which the agents of these items are born, where that is wanted, and held.
+/// Returns the places of those items that find their agent: not those before its birth.
+///
+/// Births come before the lock, so that also one that somebody else made meanwhile is held before it
+/// gets a channel. Nobody waits for those who are born here but others who want to bear them, and
+/// these hold nothing yet; so nobody waits in a circle. One that was there and is gone when the lock
+/// is had was dropped in between. To bear it now would be out of turn: everything begins anew.
+async fn bear(client: &Object, items: &[Register]) -> Outcome<Vec<usize>> {
+    let births = Births::of(items);
+    let agents: Vec<Uid> = items.iter().map(|item| item.agent.into()).collect();
+    begin(client).await?;
     loop {
-        let births = Births::of(items.iter().filter(|item| !held.contains(&item.agent.into())));
-        if !births.agent.is_empty() {
-            execute(client, sql::PUSH_BIRTH, &births.params()).await?;
+        let born = if births.agent.is_empty() {
+            HashSet::new()
+        } else {
+            ids(&query(client, sql::PUSH_BIRTH, &births.params()).await?)?
+        };
+        let held = ids(&query(client, sql::PUSH_LOCK, &[&agents]).await?)?;
+        if !births.agent.iter().all(|agent| held.contains(agent)) {
+            batch(client, "rollback; begin").await?;
+            continue;
         }
-        let agents: Vec<Uid> = items.iter().map(|item| item.agent.into()).collect();
-        held.extend(ids(&query(client, sql::PUSH_LOCK, &[&agents]).await?)?);
-        if births.agent.iter().all(|agent| held.contains(agent)) {
-            break;
+        let mut unborn = born;
+        let mut places = Vec::with_capacity(items.len());
+        for (place, (item, agent)) in items.iter().zip(&agents).enumerate() {
+            if item.birth.is_some() {
+                unborn.remove(agent);
+            }
+            if held.contains(agent) && !unborn.contains(agent) {
+                places.push(place);
+            }
+        }
+        return Ok(places);
+    }
+}
+
+/// The columns of channels.
+struct Channels<'b> {
+    agent: Vec<Uid>,
+    channel: Vec<Uid>,
+    key: Vec<Option<&'b [u8]>>,
+    at: Vec<i64>,
+}
+
+impl<'b> Channels<'b> {
+    fn of(items: &[&'b Register]) -> Self {
+        Self {
+            agent: items.iter().map(|item| item.agent.into()).collect(),
+            channel: items.iter().map(|item| item.channel.into()).collect(),
+            key: items.iter().map(|item| item.key.as_ref().map(|key| &key.0[..])).collect(),
+            at: items.iter().map(|item| item.at.as_millis()).collect(),
         }
     }
-    let mine: Vec<&Register> =
-        items.iter().filter(|item| held.contains(&item.agent.into())).collect();
-    let agents: Vec<Uid> = mine.iter().map(|item| item.agent.into()).collect();
-    let channels: Vec<Uid> = mine.iter().map(|item| item.channel.into()).collect();
-    let keys: Vec<Option<&[u8]>> =
-        mine.iter().map(|item| item.key.as_ref().map(|key| &key.0[..])).collect();
-    let times: Vec<i64> = mine.iter().map(|item| item.at.as_millis()).collect();
-    let params: [Param<'_>; 4] = [&agents, &channels, &keys, &times];
-    let mut again: HashMap<Uid, bool> = HashMap::new();
-    for row in &query(client, sql::PUSH_REGISTER, &params).await? {
-        again.insert(row.try_get("id")?, row.try_get("again")?);
+
+    fn params(&self) -> [Param<'_>; 4] {
+        [&self.agent, &self.channel, &self.key, &self.at]
     }
-    let reply = |item: &Register| match again.get(&item.agent.into()) {
-        None => Registered::AgentGone,
-        Some(false) => Registered::New,
-        Some(true) => Registered::Again,
-    };
-    Ok(items.iter().map(reply).collect())
 }
 
 pub(super) async fn unregister(
@@ -346,11 +391,19 @@ pub(super) async fn expire(session: &Session, before: Timestamp, bite: usize) ->
                 let rows = query(client, sql::PUSH_STALE, &params).await?;
                 let stale = rows.iter().map(|row| row.try_get::<_, Uid>("id"));
                 let stale = stale.collect::<Result<Vec<_>, _>>()?;
+                let mut emptied: Vec<Uid> = Vec::new();
                 if !stale.is_empty() {
-                    query(client, sql::PUSH_DROP, &[&stale]).await?;
+                    let params: [Param<'_>; 2] = [&stale, &limit(AGENT_MESSAGES_MAX)];
+                    execute(client, sql::PUSH_DROP_MESSAGES, &params).await?;
+                    let rows = query(client, sql::PUSH_EMPTIED, &[&stale]).await?;
+                    emptied.extend(ids(&rows)?);
+                }
+                if !emptied.is_empty() {
+                    query(client, sql::PUSH_DROP, &[&emptied]).await?;
                 }
                 commit(client).await?;
-                Ok(Bite { removed: stale.len(), more: stale.len() == bite })
+                let more = emptied.len() < stale.len() || stale.len() == bite;
+                Ok(Bite { removed: emptied.len(), more })
             })
         })
         .await

@@ -215,6 +215,7 @@ pub(super) async fn count(
     session: &Session,
     agents: Vec<AgentId>,
     now: Timestamp,
+    at_most: u64,
 ) -> Result<Vec<u64>> {
     if agents.is_empty() {
         return Ok(Vec::new());
@@ -224,7 +225,8 @@ pub(super) async fn count(
         .run(COUNT, move |client| {
             let ids = Arc::clone(&ids);
             Box::pin(async move {
-                let params: [Param<'_>; 2] = [&&*ids, &now.as_millis()];
+                let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+                let params: [Param<'_>; 3] = [&&*ids, &now.as_millis(), &at_most];
                 let rows = query(client, sql::PUSH_COUNT, &params).await?;
                 let number = |row| Ok(Reader::new(row, "push_message", "number").number("number")?);
                 rows.iter().map(number).collect()

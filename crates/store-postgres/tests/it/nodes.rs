@@ -10,6 +10,8 @@ use posthorn_store::conformance::Fixture;
 use posthorn_store::conformance::builders::{
     Setting, all_shards, at, attempt, delivered, delivery, event, lane, node, subscription,
 };
+use posthorn_store::conformance::push::{PushFixture, channel_id, further, newcomer};
+use posthorn_store::push::Registered;
 use posthorn_store::{Accepted, CatalogChange, NewEvent, Record, Recorded, Store};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -401,4 +403,41 @@ async fn late_attempt_of_a_forgotten_delivery_is_not_written() {
     let late = success(&setting, to, cancelled);
     assert_eq!(setting.store.record(vec![late]).await.expect("record"), [Recorded::Superseded]);
     assert_eq!(rows().await, 1);
+}
+
+/// Whoever waits for an agent of its batch holds none with a greater id, also when a batch has an
+/// agent twice: so two nodes never wait for each other.
+#[tokio::test]
+async fn channels_are_registered_in_the_order_of_their_agents() {
+    let databases = Databases::default();
+    let store = databases.push_store().await;
+    let url = databases.url_of(&store);
+    let mut agents = Vec::new();
+    for _ in 0..3 {
+        agents.push(newcomer(&*store, at(0)).await.0);
+    }
+    agents.sort_unstable();
+    let [a, b, c] = agents[..] else { panic!("three") };
+    let hold = |wanted: &str| {
+        format!("begin; select from push_agent where id in ({wanted}) for no key update nowait")
+    };
+    let holder = raw(&url).await;
+    holder.batch_execute(&hold(&format!("'{a}'"))).await.expect("held");
+    let batch = [b, c, c, a].map(|agent| further(agent, channel_id())).to_vec();
+    let registering = tokio::spawn(async move { store.register_channels(batch).await });
+    let looker = raw(&url).await;
+    let waits = "select from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'";
+    let waiting = async {
+        while looker.query(waits, &[]).await.expect("an answer").is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), waiting).await.expect("it waits for the first");
+    let free = looker.batch_execute(&hold(&format!("'{b}', '{c}'"))).await;
+    free.expect("nobody holds the others");
+    looker.batch_execute("rollback").await.expect("let go");
+    holder.batch_execute("rollback").await.expect("let go");
+    let registered = registering.await.expect("no panic").expect("register");
+    assert_eq!(registered, [Registered::New; 4]);
 }

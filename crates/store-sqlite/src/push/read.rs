@@ -134,10 +134,11 @@ pub(super) fn count(
     conn: &Connection,
     agents: &[AgentId],
     now: Timestamp,
+    at_most: u64,
 ) -> Result<Vec<u64>, Failure> {
     let mut statement = conn.prepare_cached(sql::COUNT)?;
     let mut count = |agent: &AgentId| -> Result<u64, Failure> {
-        let values = params![agent.as_bytes(), now.as_millis()];
+        let values = params![agent.as_bytes(), now.as_millis(), int(at_most)];
         let number: i64 = statement.query_row(values, |row| row.get(0))?;
         Ok(number.unsigned_abs())
     };

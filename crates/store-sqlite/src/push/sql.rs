@@ -42,11 +42,13 @@ pub(crate) const TOPIC_MESSAGES: &str = messages!("push_message_topics", "not nu
 /// this has read those before, and has them acknowledged soon.
 pub(crate) const PLAIN_MESSAGES: &str = messages!("push_message_by_agent", "null");
 
-/// A range of `push_message_by_agent`, with a look at each row.
+/// A range of `push_message_by_agent`, with a look at each row, up to the limit. Backwards, because the
+/// newest have not expired.
 pub(crate) const COUNT: &str = concat!(
-    "select count(*) from push_message indexed by push_message_by_agent where agent = ",
+    "select count(*) from (select 1 from push_message indexed by push_message_by_agent \
+     where agent = ",
     agent_no!(),
-    " and expires_at > ?2"
+    " and expires_at > ?2 order by seq desc limit ?3)"
 );
 
 pub(crate) const CONNECT: &str = "update push_agent set node = ?2, connected_at = ?3, \
@@ -104,11 +106,20 @@ pub(crate) const EXPIRE_MESSAGES: &str = "delete from push_message where seq in 
     select seq from push_message indexed by push_message_expiry where expires_at <= ?1 \
     order by expires_at limit ?2)";
 
+/// Takes its name from an agent: what it has is found by nobody any more, and its number is not given
+/// to another. It is the stalest of all from now on. The name it gets is longer than any id.
+pub(crate) const UNNAME: &str = "update push_agent set \
+    id = cast(printf('dropped %020d', no) as blob), node = null, seen_at = ?2 where no = ?1";
+
 /// A range of `push_agent_by_age`.
-pub(crate) const STALE: &str = "select no from push_agent indexed by push_agent_by_age \
+pub(crate) const STALE: &str = "select no, seen_at from push_agent indexed by push_agent_by_age \
     where seen_at < ?1 order by seen_at limit ?2";
 
-pub(crate) const DROP_MESSAGES: &str = "delete from push_message where agent = ?1";
+/// A range of `push_message_by_agent`.
+pub(crate) const DROP_MESSAGES: &str = "delete from push_message where seq in ( \
+    select seq from push_message indexed by push_message_by_agent where agent = ?1 \
+    order by seq limit ?2)";
+
 pub(crate) const DROP_CHANNELS: &str = "delete from push_channel where agent = ?1";
 pub(crate) const DROP_AGENT: &str = "delete from push_agent where no = ?1";
 
@@ -141,7 +152,7 @@ mod tests {
         check(&conn, TWIN, &["INDEX push_message_topic (agent=? AND channel=? AND topic=?)"]);
         check(&conn, ACK, &["push_message USING INTEGER PRIMARY KEY (rowid=?)"]);
         check(&conn, TRIM, &["INDEX push_message_by_agent (agent=?)"]);
-        check(&conn, DROP_MESSAGES, &["push_message USING", "(agent=?"]);
+        check(&conn, DROP_MESSAGES, &["INDEX push_message_by_agent (agent=?)"]);
         check(
             &conn,
             EXPIRE_MESSAGES,

@@ -3,7 +3,8 @@
 
 use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage, Timestamp};
 use posthorn_store::push::{
-    Agent, Bite, ClearNode, Connect, Connected, Kept, Register, Registered, Trim,
+    AGENT_MESSAGES_MAX, Agent, Bite, ClearNode, Connect, Connected, Kept, Register, Registered,
+    Trim,
 };
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, params};
 
@@ -47,17 +48,20 @@ pub(super) fn drop_all(conn: &Connection, agents: &[AgentId]) -> Result<Vec<bool
     let mut numbers = conn.prepare_cached(sql::AGENT_NO)?;
     let mut one = |agent: &AgentId| -> Result<bool, Failure> {
         let Some(no) = number(&mut numbers, *agent)? else { return Ok(false) };
-        drop_one(conn, no)?;
+        unname(conn, no)?;
         Ok(true)
     };
     agents.iter().map(&mut one).collect()
 }
 
-/// An agent with all it has: its number may be given to another one afterwards.
-fn drop_one(conn: &Connection, no: i64) -> Result<(), Failure> {
-    for statement in [sql::DROP_MESSAGES, sql::DROP_CHANNELS, sql::DROP_AGENT] {
-        conn.prepare_cached(statement)?.execute([no])?;
-    }
+/// When agents without a name were seen: before all others.
+const NAMELESS: i64 = i64::MIN;
+
+/// Makes an agent unknown, at a cost that does not grow with its messages. They are removed by
+/// [`expire_agents`], and then its number may be given to another one.
+fn unname(conn: &Connection, no: i64) -> Result<(), Failure> {
+    conn.prepare_cached(sql::DROP_CHANNELS)?.execute([no])?;
+    conn.prepare_cached(sql::UNNAME)?.execute([no, NAMELESS])?;
     Ok(())
 }
 
@@ -210,10 +214,23 @@ pub(super) fn expire_agents(
 ) -> Result<Bite, Failure> {
     let mut statement = conn.prepare_cached(sql::STALE)?;
     let values = params![before.as_millis(), int(limit as u64)];
-    let stale: Vec<i64> =
-        statement.query_map(values, |row| row.get(0))?.collect::<Result<_, _>>()?;
-    for no in &stale {
-        drop_one(conn, *no)?;
+    let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let stale: Vec<(i64, i64)> = statement.query_map(values, columns)?.collect::<Result<_, _>>()?;
+    let mut messages = conn.prepare_cached(sql::DROP_MESSAGES)?;
+    let mut agent = conn.prepare_cached(sql::DROP_AGENT)?;
+    let mut room = AGENT_MESSAGES_MAX;
+    let mut bite = Bite { removed: 0, more: stale.len() == limit };
+    for (no, seen_at) in stale {
+        if seen_at != NAMELESS {
+            unname(conn, no)?;
+            bite.removed += 1;
+        }
+        room -= messages.execute(params![no, int(room as u64)])?;
+        if room > 0 {
+            agent.execute([no])?;
+        } else {
+            bite.more = true;
+        }
     }
-    Ok(Bite { removed: stale.len(), more: stale.len() == limit })
+    Ok(bite)
 }

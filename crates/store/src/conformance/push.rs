@@ -267,6 +267,8 @@ macro_rules! push_conformance_suite {
                 expired_messages_go_in_bites
                 longest_expired_go_first
                 stale_agents_go_in_bites
+                agents_with_many_messages_go_in_bites
+                dropped_messages_are_never_seen_again
                 seen_agents_stay
                 upkeep_without_work_does_nothing
                 expiry_makes_room_for_the_id

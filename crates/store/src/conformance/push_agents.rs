@@ -21,7 +21,7 @@ pub async fn unknown_agents_are_not_there(fixture: &dyn PushFixture) {
     let routes = scene.store.routes(vec![RouteAsk { agent, channel }]).await.expect("routes");
     assert_eq!(routes, [None]);
     assert!(stored(&*scene.store, agent, at(0)).await.is_empty());
-    assert_eq!(scene.store.count_messages(vec![agent], at(0)).await.expect("count"), [0]);
+    assert_eq!(scene.store.count_messages(vec![agent], at(0), 9).await.expect("count"), [0]);
     assert!(!clear(&*scene.store, agent, NODE, 0).await);
     assert_eq!(scene.store.drop_agents(vec![agent]).await.expect("drop"), [false]);
 }
@@ -256,7 +256,7 @@ pub async fn empty_batches_are_fine(fixture: &dyn PushFixture) {
     assert!(store.unregister_channels(vec![]).await.expect("unregister").is_empty());
     assert!(store.store_messages(vec![]).await.expect("store").is_empty());
     assert!(store.messages(vec![]).await.expect("messages").is_empty());
-    assert!(store.count_messages(vec![], at(0)).await.expect("count").is_empty());
+    assert!(store.count_messages(vec![], at(0), 9).await.expect("count").is_empty());
     assert!(store.ack_messages(vec![]).await.expect("ack").is_empty());
     assert!(store.delete_messages(vec![]).await.expect("delete").is_empty());
     assert!(store.trim_messages(vec![], at(0)).await.expect("trim").is_empty());

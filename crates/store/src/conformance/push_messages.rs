@@ -250,19 +250,23 @@ pub async fn deleting_by_id_is_idempotent(fixture: &dyn PushFixture) {
     assert_eq!(scene.ids().await, [one.id, older.id]);
 }
 
-/// Only what can still be read is counted.
+/// Only what can still be read is counted, and no further than asked for.
 pub async fn counting_leaves_out_the_expired(fixture: &dyn PushFixture) {
     let scene = Scene::new(fixture).await;
     let (other, _) = newcomer(&*scene.store, at(0)).await;
     let short = PushMessage { ttl: 1, ..scene.message(0) };
     store_all(&*scene.store, vec![short, scene.message(0), scene.message(0)]).await;
     let agents = vec![other, scene.agent, agent_id(), scene.agent];
-    let before = scene.store.count_messages(agents.clone(), at(0)).await.expect("count");
+    let before = scene.store.count_messages(agents.clone(), at(0), 3).await.expect("count");
     assert_eq!(before, [0, 3, 0, 3]);
-    let after = scene.store.count_messages(agents.clone(), at(1_000)).await.expect("count");
+    let after = scene.store.count_messages(agents.clone(), at(1_000), 9).await.expect("count");
     assert_eq!(after, [0, 2, 0, 2]);
+    for at_most in 0..3 {
+        let some = scene.store.count_messages(agents.clone(), at(0), at_most).await;
+        assert_eq!(some.expect("count"), [0, at_most, 0, at_most]);
+    }
     let end = at(1_000 * i64::from(TTL));
-    assert_eq!(scene.store.count_messages(agents, end).await.expect("count"), [0; 4]);
+    assert_eq!(scene.store.count_messages(agents, end, u64::MAX).await.expect("count"), [0; 4]);
 }
 
 /// The newest stay, as many as asked for; expired ones do not count.

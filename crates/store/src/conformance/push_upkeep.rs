@@ -4,9 +4,10 @@ use posthorn_domain::{AgentId, MessageId, PushMessage};
 
 use super::builders::at;
 use super::push::{
-    NODE, PushFixture, Scene, connect, look, message, newcomer, renew, store_all, stored,
+    NODE, PushFixture, Scene, connect, further, look, message, newcomer, register, renew,
+    store_all, stored,
 };
-use crate::push::Bite;
+use crate::push::{AGENT_MESSAGES_MAX, Birth, Bite, Register, Registered, Trim};
 
 /// Expired messages go, a few at a time; others stay.
 pub async fn expired_messages_go_in_bites(fixture: &dyn PushFixture) {
@@ -63,6 +64,77 @@ pub async fn stale_agents_go_in_bites(fixture: &dyn PushFixture) {
     let bite = store.expire_agents(at(50), 3).await.expect("expire");
     assert_eq!(bite, Bite { removed: 1, more: false });
     assert!(look(&*store, agents[4].0).await.is_some(), "seen at the limit");
+}
+
+/// Agents with many messages go by and by, and hold up nobody for long.
+pub async fn agents_with_many_messages_go_in_bites(fixture: &dyn PushFixture) {
+    let scene = Scene::new(fixture).await;
+    let store = &*scene.store;
+    let (other, channel) = newcomer(store, at(1)).await;
+    let (stays, channel_of_stays) = newcomer(store, at(100)).await;
+    let batch: Vec<PushMessage> =
+        (0..2 * AGENT_MESSAGES_MAX + 1).map(|_| scene.message(0)).collect();
+    store_all(store, batch).await;
+    store_all(store, vec![message(other, channel, 0), message(stays, channel_of_stays, 0)]).await;
+    let mut removed = 0;
+    for more in [true, true, false] {
+        let bite = store.expire_agents(at(100), 10).await.expect("expire");
+        removed += bite.removed;
+        assert_eq!(bite.more, more);
+    }
+    assert_eq!(removed, 2);
+    assert_eq!(look(store, scene.agent).await, None);
+    assert_eq!(look(store, other).await, None);
+    assert_eq!(stored(store, stays, at(0)).await.len(), 1);
+    revive(&scene).await;
+}
+
+/// What a dropped agent had is out of reach at once, also while it is being removed; its id may live
+/// again meanwhile.
+pub async fn dropped_messages_are_never_seen_again(fixture: &dyn PushFixture) {
+    let scene = Scene::new(fixture).await;
+    let store = &*scene.store;
+    let mut batch: Vec<PushMessage> =
+        (0..AGENT_MESSAGES_MAX + 1).map(|_| scene.message(0)).collect();
+    let about = scene.about("t", 9);
+    batch.push(about.clone());
+    store_all(store, batch).await;
+    let old = scene.stored().await[0].seq;
+    assert_eq!(store.drop_agents(vec![scene.agent]).await.expect("drop"), [true]);
+    revive(&scene).await;
+    // The same id, and a topic that was newer in the former life.
+    let first = scene.store_one(about.clone()).await;
+    let older = scene.store_one(scene.about("u", 1)).await;
+    let acked = store.ack_messages(vec![(scene.agent, old)]).await.expect("ack");
+    assert_eq!(acked, [false], "of the former life");
+    assert_eq!(store.drop_agents(vec![scene.agent]).await.expect("drop"), [true]);
+    revive(&scene).await;
+    assert!(scene.store_one(scene.about("t", 1)).await > older.max(first));
+    let (lives, _) = newcomer(store, at(50)).await;
+    let mut bites = 0;
+    while store.expire_agents(at(1), 10).await.expect("expire").more {
+        bites += 1;
+        assert!(bites < 5, "it ends");
+    }
+    assert_eq!(scene.stored().await.len(), 1, "what is of this life stays");
+    assert!(look(store, lives).await.is_some());
+    let count = store.count_messages(vec![scene.agent], at(0), 9).await.expect("count");
+    assert_eq!(count, [1]);
+    let left = Trim { agent: scene.agent, keep: 0 };
+    assert_eq!(store.trim_messages(vec![left], at(0)).await.expect("trim"), [1]);
+}
+
+/// Brings an agent back that must be gone with everything.
+async fn revive(scene: &Scene) {
+    let (agent, channel) = (scene.agent, scene.channel);
+    assert_eq!(look(&*scene.store, agent).await, None);
+    assert!(scene.stored().await.is_empty());
+    let birth = Some(Birth { node: NODE.to_owned(), connected_at: at(50) });
+    let again = Register { birth, at: at(50), ..further(agent, channel) };
+    assert_eq!(register(&*scene.store, again).await, Registered::New);
+    assert!(scene.stored().await.is_empty());
+    let count = scene.store.count_messages(vec![agent], at(0), 9).await.expect("count");
+    assert_eq!(count, [0]);
 }
 
 /// Who connected or renewed its connection is not stale.

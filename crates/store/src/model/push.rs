@@ -12,8 +12,8 @@ use posthorn_domain::{
 use super::ModelStore;
 use crate::Result;
 use crate::push::{
-    Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register,
-    Registered, Route, RouteAsk, Router, Trim,
+    AGENT_MESSAGES_MAX, Agent, Bite, Channel, ClearNode, Connect, Connected, Kept, MessagesAsk,
+    PushStore, Register, Registered, Route, RouteAsk, Router, Trim,
 };
 
 /// Everything of Web Push.
@@ -168,10 +168,21 @@ impl State {
         let mut stale: Vec<_> = stale.map(|(id, stored)| (stored.router.seen_at, *id)).collect();
         stale.sort_unstable();
         stale.truncate(limit);
+        let mut room = AGENT_MESSAGES_MAX;
+        let mut removed = 0;
         for (_, id) in &stale {
-            self.agents.remove(id);
+            let Some(stored) = self.agents.get_mut(id) else { continue };
+            let bite = room.min(stored.messages.len());
+            for _ in 0..bite {
+                stored.messages.pop_first();
+            }
+            room -= bite;
+            if stored.messages.is_empty() {
+                self.agents.remove(id);
+                removed += 1;
+            }
         }
-        Bite { removed: stale.len(), more: stale.len() == limit }
+        Bite { removed, more: removed < stale.len() || stale.len() == limit }
     }
 }
 
@@ -233,9 +244,15 @@ impl PushStore for ModelStore {
         Ok(asks.into_iter().map(|ask| state.read(ask)).collect())
     }
 
-    async fn count_messages(&self, agents: Vec<AgentId>, now: Timestamp) -> Result<Vec<u64>> {
+    async fn count_messages(
+        &self,
+        agents: Vec<AgentId>,
+        now: Timestamp,
+        at_most: u64,
+    ) -> Result<Vec<u64>> {
         let state = self.shared.push.lock();
-        Ok(agents.into_iter().map(|agent| state.alive(agent, now).len() as u64).collect())
+        let count = |agent| (state.alive(agent, now).len() as u64).min(at_most);
+        Ok(agents.into_iter().map(count).collect())
     }
 
     async fn ack_messages(&self, batch: Vec<(AgentId, MessageSeq)>) -> Result<Vec<bool>> {
