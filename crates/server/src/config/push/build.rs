@@ -306,7 +306,8 @@ fn keys<K, E: fmt::Display>(
     Some(found)
 }
 
-/// Scheme, host and perhaps a path that others are put behind.
+/// Scheme, host and perhaps a path that others are put behind. In the spelling that everybody makes of
+/// it who reads it as a URL: senders sign for that one.
 fn base_url(check: &mut Check<'_>, key: &str, text: &str) -> Option<String> {
     let plain = |url: &Url| {
         is_web(url)
@@ -315,15 +316,17 @@ fn base_url(check: &mut Check<'_>, key: &str, text: &str) -> Option<String> {
             && url.query().is_none()
             && url.fragment().is_none()
     };
-    if text.ends_with('/') || !Url::parse(text).is_ok_and(|url| plain(&url)) {
+    let url = Url::parse(text).ok().filter(|url| !text.ends_with('/') && plain(url));
+    let Some(url) = url else {
         let problem = format!(
             "`{text}` is not the beginning of a URL: write https://push.example.com, perhaps with a \
              path, without a slash at its end"
         );
         check.refuse(key, problem);
         return None;
-    }
-    Some(text.to_owned())
+    };
+    let path = url.path().trim_end_matches('/');
+    Some(format!("{}{path}", url.origin().ascii_serialization()))
 }
 
 fn is_web(url: &Url) -> bool {

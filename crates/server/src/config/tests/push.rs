@@ -75,6 +75,21 @@ fn everything_can_be_said() {
 }
 
 #[test]
+fn urls_are_spelled_as_senders_spell_them() {
+    for (given, meant) in [
+        ("https://Push.Example:443", "https://push.example"),
+        ("HTTPS://push.example", "https://push.example"),
+        ("http://push.example:80/Behind", "http://push.example/Behind"),
+        ("https://push.example:8443", "https://push.example:8443"),
+        ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("http://[2001:DB8:0::1]:8080", "http://[2001:db8::1]:8080"),
+    ] {
+        let push = push(&format!("\n  endpoint_url: '{given}'\n"));
+        assert_eq!(push.endpoint_url.as_deref(), Some(meant), "{given}");
+    }
+}
+
+#[test]
 fn wrong_values_are_named() {
     refused("roles: []", &["push.roles", "connection, endpoint or both"]);
     refused("roles: [router]", &["push.roles", "`router`"]);
