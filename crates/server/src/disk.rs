@@ -1,9 +1,13 @@
 //! How full the disk of the data directory is. A full disk would fail commits, and SQLite needs room
 //! to deliver as well: it is noticed before, and only what comes in is stopped. A watermark that was
 //! reached counts until the disk is clearly below it, so that nobody is let in and refused by turns.
+//!
+//! Messages of Web Push, which come from strangers, are stopped earlier, when twice as much is free as
+//! publishes need ([`Brake`]): they cannot fill the disk so far that publishes are refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{describe_gauge, gauge};
 use posthorn_engine::Admission;
@@ -18,6 +22,51 @@ const USED: &str = "posthorn_disk_used_ratio";
 /// How far below a watermark the disk must fall until it counts as passed, in percent of the disk.
 const EASE: f64 = 2.0;
 
+/// Whether the disk is too full for messages of Web Push.
+#[derive(Debug, Default)]
+pub struct Brake(AtomicBool);
+
+impl Brake {
+    /// Whether none are to be taken in.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn judge(&self, used: f64, limits: Disk) {
+        let before = self.is_on();
+        let mark = push_mark(limits.refuse);
+        let on = limits.refuse < 100 && is_reached(mark, used, before);
+        if on == before {
+            return;
+        }
+        let percent = (used * 100.0) as u64;
+        if on {
+            warn!(
+                percent,
+                limit = mark,
+                "the disk is too full for push messages, which are refused"
+            );
+        } else {
+            info!(percent, "there is room on the disk for push messages again");
+        }
+        self.0.store(on, Ordering::Relaxed);
+    }
+}
+
+/// Twice as far from a full disk as the watermark of publishes, and where there is not so much, at half
+/// of it.
+fn push_mark(refuse: u8) -> f64 {
+    let refuse = f64::from(refuse);
+    (2.0 * refuse - 100.0).max(refuse / 2.0)
+}
+
+/// Whether a watermark in percent is reached, or was and is not left yet.
+fn is_reached(mark: f64, used: f64, before: bool) -> bool {
+    // At the lowest watermarks there is less room below.
+    let ease = if before { EASE.min(mark / 10.0) } else { 0.0 };
+    used * 100.0 >= mark - ease
+}
+
 /// What was said last, so that each change is said once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
@@ -31,6 +80,7 @@ pub async fn watch(
     path: PathBuf,
     limits: Disk,
     admission: Arc<Admission>,
+    brake: Arc<Brake>,
     stop: CancellationToken,
 ) {
     describe_gauge!(USED, "The used part of the file system of the data directory");
@@ -47,6 +97,7 @@ pub async fn watch(
                     state = next;
                 }
                 admission.set_disk_full(state == State::Full);
+                brake.judge(used, limits);
             }
             Ok(Err(e)) => {
                 warn!(path = %path.display(), error = %e, "cannot ask how full the disk is")
@@ -62,10 +113,7 @@ pub async fn watch(
 
 fn judge(before: State, used: f64, limits: Disk) -> State {
     let reached = |percent: u8, state: State| {
-        let mark = f64::from(percent);
-        // At the lowest watermarks there is less room below.
-        let ease = if before >= state { EASE.min(mark / 10.0) } else { 0.0 };
-        percent < 100 && used * 100.0 >= mark - ease
+        percent < 100 && is_reached(f64::from(percent), used, before >= state)
     };
     if reached(limits.refuse, State::Full) {
         State::Full
@@ -143,6 +191,26 @@ mod tests {
         assert_eq!(seen, expected);
         let low = Disk { warn: 1, refuse: 1, ..limits };
         assert_eq!(judge(Full, 0.0, low), Roomy, "even the lowest watermark can be left");
+    }
+
+    #[test]
+    fn push_stops_while_publishes_still_have_room() {
+        let limits = Disk { warn: 85, refuse: 92, refresh: std::time::Duration::from_secs(5) };
+        let brake = Brake::default();
+        for (used, on) in
+            [(0.5, false), (0.839, false), (0.84, true), (0.821, true), (0.819, false), (1.0, true)]
+        {
+            brake.judge(used, limits);
+            assert_eq!(brake.is_on(), on, "{used}");
+        }
+        assert!(judge(State::Roomy, 0.84, limits) < State::Full);
+        brake.judge(1.0, Disk { refuse: 100, ..limits });
+        assert!(!brake.is_on(), "nobody looks");
+        for refuse in 1..100 {
+            let mark = push_mark(refuse);
+            assert!(0.0 < mark && mark < f64::from(refuse), "{refuse}: {mark}");
+        }
+        assert_eq!([push_mark(92), push_mark(60), push_mark(1)], [84.0, 30.0, 0.5]);
     }
 
     #[test]

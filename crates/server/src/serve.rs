@@ -187,10 +187,11 @@ async fn start(
             })?);
     }
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
+    let brake = Arc::new(disk::Brake::default());
     let push = match push {
         None => None,
         Some(push) => {
-            let admission = Arc::clone(engine.admission());
+            let brake = Arc::clone(&brake);
             let parts = push::Surroundings {
                 store: opened.push_store(),
                 vault_keys,
@@ -198,7 +199,7 @@ async fn start(
                 egress,
                 extra_roots_pem,
                 own_url: url.clone(),
-                accepting: Arc::new(move || !admission.is_disk_full()),
+                accepting: Arc::new(move || !brake.is_on()),
                 stop_timeout: server.stop_timeout,
                 mailboxes: mailboxes.unwrap_or_default(),
             };
@@ -215,7 +216,7 @@ async fn start(
     tokio::spawn(surroundings.watch(guard, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
         let admission = Arc::clone(engine.admission());
-        tokio::spawn(disk::watch(store.path.clone(), disk, admission, stop.clone()));
+        tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));
     }
     if let Some(file) = address_file {
         write_address(file, &url)?;
