@@ -1,6 +1,7 @@
 //! What happens by itself: time-outs, pings, broadcasts; and agents that send too much or read too
 //! little.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -177,7 +178,7 @@ fn saying_again_who_is_there_is_no_hello() {
         let text = handle.render();
         let lines =
             text.lines().filter(|line| line.starts_with(posthorn_push_node::metrics::HELLOS));
-        lines.map(str::to_owned).collect::<Vec<String>>()
+        lines.map(str::to_owned).collect::<BTreeSet<String>>()
     };
     let life = async {
         let store = store();
