@@ -7,6 +7,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use crate::terminal::OutputClosed;
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,5 +139,20 @@ pub fn hint_of(error: &anyhow::Error) -> Option<&str> {
 /// Whether nobody reads our output any more, as after `posthorn … | head`.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    causes.any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    causes.any(|io| io.get_ref().is_some_and(|inner| inner.is::<OutputClosed>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_is_not_taken_for_closed_output() {
+        let socket = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(!is_broken_pipe(&socket.context("the server is gone")));
+        let output = io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed);
+        assert!(is_broken_pipe(&anyhow::Error::from(output).context("while printing")));
+    }
 }

@@ -1,7 +1,7 @@
 //! What is shown: data on stdout, everything else on stderr, colours only on a terminal.
 
 use std::env;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -69,9 +69,24 @@ fn wanted() -> bool {
 /// Writes data, with a line end. Fails when nobody reads it any more.
 pub fn data(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    out.flush()
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        // Told apart from connections, which break in the same way.
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed),
+        _ => e,
+    })
 }
+
+/// Nobody reads our output any more.
+#[derive(Debug)]
+pub struct OutputClosed;
+
+impl Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
 
 /// Says something that is not data. Nobody listening is no reason to fail.
 pub fn note(text: impl Display) {

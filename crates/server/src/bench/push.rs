@@ -37,6 +37,7 @@ fn home(args: &Args) -> anyhow::Result<Home> {
         "push.frames_per_second=1000000",
         "push.stored_limit=0",
         "server.connections=19000",
+        "egress.connections=256",
         "server.connections_per_address=0",
     ];
     if args.store != "sqlite" {

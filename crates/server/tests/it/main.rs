@@ -2,6 +2,7 @@
 
 mod admission;
 mod authority;
+mod bench_push;
 mod caller;
 mod canary;
 mod cedros;

@@ -14,8 +14,8 @@ use crate::bench::scenarios::say;
 /// Connections that are there before memory is measured the first time: pools, caches and the
 /// statements of the store are not what a socket costs.
 const WARM_UP: usize = 256;
-/// For buffers of handshakes to be given back.
-const SETTLE: Duration = Duration::from_secs(3);
+/// For buffers of handshakes to be given back; shorter when a phase is.
+const SETTLE_MAX: Duration = Duration::from_secs(3);
 
 /// What was found.
 #[derive(Debug, Default, Serialize)]
@@ -80,15 +80,15 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
 async fn measure(args: &Args, server: Server) -> anyhow::Result<Cost> {
     // Half a minute: an opening must wait for its turn, not fail.
     let options = Options { patience: Duration::from_secs(30), ..Options::default() };
-    let address = url(&server);
+    let (address, settle) = (url(&server), args.phase().min(SETTLE_MAX));
     let (warm, _) = fleet::open(&address, &options, vec![None; WARM_UP]).await?;
     let (warm, _) = fleet::register(warm, &[]).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(settle).await;
     let before_mib = server.rss_mib();
     let (agents, opens_per_s) =
         fleet::open(&address, &options, vec![None; args.connections]).await?;
     let (agents, registers_per_s) = fleet::register(agents, &[]).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(settle).await;
     let after_mib = server.rss_mib();
     let mut agents: Vec<Agent> =
         agents.into_iter().chain(warm).map(|(Connected { agent, .. }, _)| agent).collect();
