@@ -308,13 +308,17 @@ impl Socket {
         let node = &self.node;
         match message {
             Message::Text(text) => {
+                // Those that are known have their wave, and until then are served.
                 let unknown = self.connection.is_unknown();
+                let send_away = || {
+                    if unknown && node.leaving.load(Ordering::SeqCst) {
+                        self.connection.send_away(node);
+                    }
+                };
+                send_away();
                 self.connection.text(node, &text);
-                // Whoever was not to be found yet when the others were sent away; these have their
-                // wave, and until then are served.
-                if unknown && node.leaving.load(Ordering::SeqCst) {
-                    self.connection.send_away(node);
-                }
+                // Whoever was not to be found yet when the others were sent away.
+                send_away();
             }
             Message::Binary(_) => self.connection.came(node, Session::binary_frame),
             Message::Ping(_) => {
