@@ -12,6 +12,7 @@ use posthorn_domain::{AgentId, Clock as _};
 
 use super::Args;
 use super::identity::Identity;
+use super::refusals::{failure, no_push, not_there};
 use super::shown::Pushed;
 use super::subscription;
 use crate::client::{self, Access};
@@ -30,8 +31,6 @@ const SILENCE: Duration = Duration::from_secs(90);
 const ANSWER: Duration = Duration::from_secs(20);
 /// Messages that are remembered, to show each once though its acknowledgement was lost.
 const REMEMBERED: usize = 1_024;
-
-const NO_PUSH_HINT: &str = "start the server with `posthorn serve --push`";
 
 struct Listener<'a> {
     context: Context,
@@ -204,8 +203,12 @@ impl<'a> Listener<'a> {
 
     async fn unsubscribe(&self, identity: &Identity) -> anyhow::Result<()> {
         let client = &self.context.client;
-        match subscription::find(client, identity).await? {
-            Some(found) => subscription::remove(client, &found.id).await,
+        let id = match &identity.subscription {
+            Some(id) => Some(id.clone()),
+            None => subscription::find(client, identity).await?.map(|found| found.id),
+        };
+        match id {
+            Some(id) => subscription::remove(client, &id).await,
             None => Ok(()),
         }
     }
@@ -339,31 +342,5 @@ impl<'a> Listener<'a> {
             return Err(Failure::new(Code::Failure, "at least one message did not open").into());
         }
         Ok(())
-    }
-}
-
-fn not_there(id: &str) -> Failure {
-    let message = format!("{id} is not there: it was removed, or this key is of another tenant");
-    let hint = "use the key and the tenant of the first start, or remove the file given with --keep \
-                to begin anew";
-    Failure::new(Code::Usage, message).hint(hint)
-}
-
-fn no_push() -> Failure {
-    Failure::new(Code::Failure, "this server does not do Web Push").hint(NO_PUSH_HINT)
-}
-
-fn failure(error: &Error) -> anyhow::Error {
-    match error {
-        Error::NoSocket(404 | 405 | 426 | 501) => no_push().into(),
-        Error::Connect(_) | Error::Tls(_) | Error::Late(_) | Error::Closed(_) => {
-            Failure::new(Code::Unavailable, error.to_string())
-                .hint("check the address given with --server or POSTHORN_SERVER")
-                .into()
-        }
-        Error::NoSocket(_) => Failure::new(Code::Unavailable, error.to_string())
-            .hint("the server may be busy or going away; try again later")
-            .into(),
-        _ => Failure::new(Code::Failure, error.to_string()).into(),
     }
 }
