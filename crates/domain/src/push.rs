@@ -338,6 +338,15 @@ impl PushMessage {
         Timestamp::from_millis(second.saturating_mul(1000))
     }
 
+    /// What it takes in memory, about, in bytes.
+    pub fn weight(&self) -> usize {
+        let headers = self.headers.as_ref().map_or(0, |headers| {
+            let length = |text: &Option<Box<str>>| text.as_deref().map_or(0, str::len);
+            length(&headers.encryption) + length(&headers.crypto_key)
+        });
+        size_of::<Self>() + self.body.as_ref().map_or(0, Bytes::len) + headers
+    }
+
     /// Whether it is worth nothing any more.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.expires_at()

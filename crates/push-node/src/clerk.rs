@@ -187,13 +187,13 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
         }
     };
     reply(&node, askers, "connect", connected, |asker, at, connected| match connected {
-        Some(Connected::Here { agent, before }) => {
+        Some(Connected::Here { agent, .. }) => {
             asker.set_channels(agent.channels.len());
             if matches!(kinds[at], Kind::First { .. }) {
                 node.meter.known.increment(1);
             }
             match kinds[at] {
-                Kind::Again => Answer::Renewed { restored: before.is_none() },
+                Kind::Again => Answer::Renewed,
                 Kind::First { count: false } => Answer::Connected { stored: 0, outdated: false },
                 Kind::First { count: true } => match counts.as_mut().and_then(Iterator::next) {
                     Some(stored) => Answer::Connected { stored, outdated: false },

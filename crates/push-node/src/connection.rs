@@ -150,7 +150,7 @@ impl Connection {
     /// Somebody has a message for the agent.
     pub(crate) fn push(self: &Arc<Self>, node: &Arc<Shared>, message: PushMessage) -> Pushed {
         self.run(node, None, Caller::Other, |inner, cx, out| {
-            if inner.outbox_bytes > OUTBOX_BYTES_MAX {
+            if inner.outbox_bytes > OUTBOX_BYTES_MAX || node.memory.is_full() {
                 // It is stored, and this session is told to look there.
                 return Pushed::Full;
             }
@@ -223,9 +223,11 @@ impl Connection {
         let now = now.unwrap_or_else(|| node.clock.now()).max(inner.session.connected_at());
         let cx = node.context(&broadcasts, now);
         let counted = *inner.session.counters();
+        let weighed = inner.session.weight();
         let result = call(&mut inner, &cx, &mut out);
         let counts = *inner.session.counters();
         node.meter.session(&counted, &counts);
+        node.memory.changed(weighed, inner.session.weight());
         let sent =
             counts.direct_sent - counted.direct_sent + counts.stored_sent - counted.stored_sent;
         inner.credit = inner.credit.saturating_add(sent);
@@ -355,6 +357,11 @@ impl Connection {
     /// For the socket's task: how many more frames may come because notifications were sent.
     pub(crate) fn take_credit(&self) -> u32 {
         std::mem::take(&mut self.inner.lock().credit)
+    }
+
+    /// For the socket's task: whether the agent has not said hello.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.inner.lock().session.agent().is_none()
     }
 
     /// For the socket's task: whether the session is over.

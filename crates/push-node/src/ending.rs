@@ -13,21 +13,17 @@ use posthorn_store::push::Route;
 use crate::log::chain;
 use crate::node::Shared;
 
-/// Waits between tries to store what was left behind.
-const WAITS: [Duration; 6] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-    Duration::from_secs(20),
-];
+/// The first wait between tries to store what was left behind; it doubles up to the longest.
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// So many connections' messages are stored at once: when a network breaks, all of them end together.
+pub(crate) const SAVES_ABREAST: usize = 64;
 
 /// One line for each connection.
-pub(crate) fn log(summary: &Summary) {
+pub(crate) fn log(node: &Shared, summary: &Summary) {
     let counted = &summary.counters;
     tracing::info!(
-        agent = summary.agent.map(tracing::field::display),
+        agent = summary.agent.map(|agent| node.tokens.pseudonym(agent)),
         close = summary.close.as_str(),
         connection_time_ms = summary.lived.as_millis(),
         direct_sent = counted.direct_sent,
@@ -62,9 +58,10 @@ pub(crate) async fn settle(
         return;
     };
     let channel = first.channel;
-    if !keep(&node, &save).await {
+    let expires_at = save.iter().map(PushMessage::expires_at).max().unwrap_or(connected_at);
+    if !keep(&node, &save, expires_at).await {
         tracing::error!(
-            agent = %agent,
+            agent = node.tokens.pseudonym(agent),
             messages = save.len(),
             "messages that were sent and not acknowledged could not be stored; they are lost"
         );
@@ -98,17 +95,24 @@ pub(crate) fn whereabouts(route: &Route) -> Found {
     }
 }
 
-/// Tries for a while. Trying again is harmless: a message is known by its id.
-async fn keep(node: &Arc<Shared>, save: &[PushMessage]) -> bool {
-    let mut waits = WAITS.into_iter();
+/// Tries for as long as they are worth anything. Trying again is harmless: a message is known by its
+/// id. What waits here is part of what the node keeps in memory, so new messages go to the store.
+async fn keep(node: &Arc<Shared>, save: &[PushMessage], expires_at: Timestamp) -> bool {
+    let bytes = save.iter().map(PushMessage::weight).sum();
+    let _kept = node.memory.hold(bytes);
+    let mut wait = WAIT_FIRST;
     loop {
-        match node.store.store_messages(save.to_vec()).await {
-            Ok(_) => return true,
-            Err(e) => {
-                tracing::warn!(error = %chain(&e), "what a connection left behind could not be stored");
-                let Some(wait) = waits.next() else { return false };
-                tokio::time::sleep(wait).await;
-            }
+        let stored = {
+            // Never closed.
+            let _place = node.saves.acquire().await;
+            node.store.store_messages(save.to_vec()).await
+        };
+        let Err(e) = stored else { return true };
+        tracing::warn!(error = %chain(&e), "what a connection left behind could not be stored");
+        if node.clock.now() >= expires_at {
+            return false;
         }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(WAIT_MAX);
     }
 }

@@ -171,7 +171,7 @@ async fn walk(node: &Arc<Shared>, mut step: Step, message: &PushMessage) -> Outc
             Step::Done(outcome) => return outcome,
             // From here on to its end, also when the sender hangs up: who stores has to tell.
             Step::Store(_) => {
-                let rest = node.work.spawn(walk_on(Arc::clone(node), step, message.clone()));
+                let rest = tokio::spawn(walk_on(Arc::clone(node), step, message.clone()));
                 return rest.await.unwrap_or(Outcome::Refused(Refusal::not_stored()));
             }
             step => take_step(node, step, message).await,
@@ -203,7 +203,11 @@ async fn take_step(node: &Arc<Shared>, step: Step, message: &PushMessage) -> Ste
             step.found(match node.questions.route_to(message.agent, message.channel).await {
                 Ok(Some(route)) => whereabouts(&route),
                 Ok(None) => Found::NoAgent,
-                Err(()) => Found::Failed,
+                Err(()) => {
+                    // Where the agent is cannot be read; if it is here, it need not be.
+                    node.hint_here(message.agent);
+                    Found::Failed
+                }
             })
         }
         Step::Hint(hint) => {

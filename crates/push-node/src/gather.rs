@@ -5,15 +5,22 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Semaphore, oneshot};
 
 /// Where questions of one kind are handed in.
 ///
-/// The queue has no bound of its own: each asker waits for its answer before it asks again, so there
-/// are never more questions than connections.
-pub(crate) struct Gather<T>(UnboundedSender<T>);
+/// A session has one question out at a time, so there are never more than connections. Requests
+/// may give up waiting and ask again, so the questions of those are bounded here.
+pub(crate) struct Gather<T> {
+    queue: UnboundedSender<T>,
+    length: Arc<AtomicUsize>,
+}
+
+/// So many questions of requests may wait; more are not answered.
+const QUEUE_MAX: usize = 16_384;
 
 impl<T: Send + 'static> Gather<T> {
     /// Batches of at most `largest`, at most `abreast` of them under way. Ends with the last sender.
@@ -23,13 +30,16 @@ impl<T: Send + 'static> Gather<T> {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let (sender, queue) = mpsc::unbounded_channel();
-        tokio::spawn(forward(queue, largest, Arc::new(Semaphore::new(abreast)), work));
-        Self(sender)
+        let length = Arc::new(AtomicUsize::new(0));
+        let places = Arc::new(Semaphore::new(abreast));
+        tokio::spawn(forward(queue, Arc::clone(&length), largest, places, work));
+        Self { queue: sender, length }
     }
 
     /// Hands in a question. What is handed in after the runtime began to end is dropped.
     pub(crate) fn hand_in(&self, question: T) {
-        let _ = self.0.send(question);
+        self.length.fetch_add(1, Ordering::Relaxed);
+        let _ = self.queue.send(question);
     }
 }
 
@@ -37,8 +47,11 @@ impl<T: Send + 'static> Gather<T> {
 pub(crate) type Waiting<Q, A> = (Q, oneshot::Sender<A>);
 
 impl<Q: Send + 'static, A: Send + 'static> Gather<Waiting<Q, A>> {
-    /// Asks and waits. `None` when the answer was lost, which means that nobody knows.
+    /// Asks and waits. `None` when nobody knows the answer, or too many wait for theirs.
     pub(crate) async fn ask(&self, question: Q) -> Option<A> {
+        if self.length.load(Ordering::Relaxed) >= QUEUE_MAX {
+            return None;
+        }
         let (reply, answer) = oneshot::channel();
         self.hand_in((question, reply));
         answer.await.ok()
@@ -47,6 +60,7 @@ impl<Q: Send + 'static, A: Send + 'static> Gather<Waiting<Q, A>> {
 
 async fn forward<T, F, Fut>(
     mut queue: UnboundedReceiver<T>,
+    length: Arc<AtomicUsize>,
     largest: usize,
     abreast: Arc<Semaphore>,
     work: F,
@@ -62,6 +76,7 @@ async fn forward<T, F, Fut>(
         if queue.recv_many(&mut batch, largest).await == 0 {
             return;
         }
+        length.fetch_sub(batch.len(), Ordering::Relaxed);
         let done = work(batch);
         tokio::spawn(async move {
             done.await;
@@ -72,8 +87,6 @@ async fn forward<T, F, Fut>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[tokio::test]

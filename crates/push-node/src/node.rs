@@ -1,17 +1,20 @@
 //! The node: what its sockets and endpoints share, how it begins and how it goes away.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use axum::Router;
+use parking_lot::Mutex;
 use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
 use posthorn_push::endpoint::{NodeAnswer, Outcome};
 use posthorn_push::session::{Broadcasts, Context, Pushed, Summary};
 use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
 use posthorn_sealing::vapid::Proven;
 use posthorn_store::push::PushStore;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +23,7 @@ use crate::clerk::Clerk;
 use crate::connection::Connection;
 use crate::forgets::Forgetting;
 use crate::local::Local;
+use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::questions::Questions;
@@ -28,12 +32,12 @@ use crate::registry::Registry;
 use crate::wheel::{STEP, Wheel};
 use crate::{ending, endpoint, socket};
 
-/// Agents whose ids have this in common share a place in the table of hello times.
-const HELLO_PLACES: usize = 1024;
+/// With more times of hellos than this, those of the past are forgotten.
+const HELLOS_MAX: usize = 1_024;
 /// How often sockets are closed while the node goes away.
 const WAVE: Duration = Duration::from_millis(100);
 /// How long what was left behind may take to be stored after the last socket is closed.
-const LAST_SAVES: Duration = Duration::from_secs(5);
+pub const LAST_SAVES: Duration = Duration::from_secs(5);
 
 /// What a node is made of.
 pub struct Parts {
@@ -77,7 +81,9 @@ pub(crate) struct Shared {
     /// What must end before the node may.
     pub(crate) work: TaskTracker,
     pub(crate) leaving: AtomicBool,
-    hellos: [AtomicI64; HELLO_PLACES],
+    pub(crate) memory: Memory,
+    pub(crate) saves: Semaphore,
+    hellos: Mutex<HashMap<AgentId, i64>>,
 }
 
 impl Shared {
@@ -93,22 +99,24 @@ impl Shared {
     /// socket was opened.
     pub(crate) fn hello_time(&self, agent: AgentId, opened_at: Timestamp) -> Timestamp {
         let now = self.clock.now().max(opened_at).as_millis();
-        let last =
-            self.last_hello(agent)
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(now.max(last + 1)));
-        // The update never refuses.
-        Timestamp::from_millis(last.map_or(now, |last| now.max(last + 1)))
+        let mut hellos = self.hellos.lock();
+        if hellos.len() >= HELLOS_MAX {
+            // Those of the past are told apart by the clock.
+            hellos.retain(|_, last| *last >= now);
+        }
+        let last = hellos.entry(agent).or_insert(0);
+        *last = now.max(*last + 1);
+        Timestamp::from_millis(*last)
     }
 
     /// An agent is connected since this time. Its id may be a new one, for which nobody asked the
     /// time; but nobody knows it yet, either.
     pub(crate) fn note_hello(&self, agent: AgentId, at: Timestamp) {
-        self.last_hello(agent).fetch_max(at.as_millis(), Ordering::SeqCst);
-    }
-
-    fn last_hello(&self, agent: AgentId) -> &AtomicI64 {
-        let [.., high, low] = *agent.as_bytes();
-        &self.hellos[usize::from(u16::from_be_bytes([high, low])) % HELLO_PLACES]
+        if at >= self.clock.now() {
+            let mut hellos = self.hellos.lock();
+            let last = hellos.entry(agent).or_insert(0);
+            *last = at.as_millis().max(*last);
+        }
     }
 
     /// The URL of an endpoint.
@@ -154,7 +162,7 @@ impl Shared {
         }
     }
 
-    fn hint_here(self: &Arc<Self>, agent: AgentId) -> bool {
+    pub(crate) fn hint_here(self: &Arc<Self>, agent: AgentId) -> bool {
         self.registry.get(agent).is_some_and(|connection| connection.hint(self))
     }
 }
@@ -192,7 +200,9 @@ impl Node {
             sockets: AtomicUsize::new(0),
             work: TaskTracker::new(),
             leaving: AtomicBool::new(false),
-            hellos: std::array::from_fn(|_| AtomicI64::new(0)),
+            memory: Memory::default(),
+            saves: Semaphore::new(ending::SAVES_ABREAST),
+            hellos: Mutex::new(HashMap::new()),
             options: parts.options,
         });
         tokio::spawn(turn(Arc::clone(&shared), stop));
@@ -268,9 +278,11 @@ impl Node {
             tokio::time::sleep(WAVE).await;
         }
         drop(open);
-        // Whoever came in while we were at it.
-        for connection in node.registry.all() {
-            connection.send_away(node);
+        // Whoever came in while we were at it, and whoever has not said who it is: all have timers.
+        for connection in node.wheel.due(Timestamp::MAX) {
+            if let Some(connection) = connection.upgrade() {
+                connection.send_away(node);
+            }
         }
         node.work.close();
         if tokio::time::timeout(LAST_SAVES, node.work.wait()).await.is_err() {
@@ -320,7 +332,7 @@ impl Shared {
         save: Vec<PushMessage>,
     ) {
         self.meter.ended(&summary);
-        ending::log(&summary);
+        ending::log(self, &summary);
         self.work.spawn(ending::settle(Arc::clone(self), summary, connected_at, save));
     }
 }

@@ -83,7 +83,9 @@ where
 {
     let store = Arc::clone(store);
     Gather::start(BATCH, ABREAST, move |batch: Vec<Waiting<Q, Result<A, ()>>>| {
-        let (questions, waiting): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        // Nobody must find done later what its sender was told has failed.
+        let still = batch.into_iter().filter(|(_, waiting)| !waiting.is_closed());
+        let (questions, waiting): (Vec<_>, Vec<_>) = still.unzip();
         let answers = verb(Arc::clone(&store), questions);
         async move {
             match answers.await {

@@ -34,6 +34,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::connection::{Connection, Frame};
 use crate::node::Shared;
+use crate::throttle::Throttled;
 
 /// The largest message of an agent.
 const MESSAGE_BYTES_MAX: usize = 65_536;
@@ -47,6 +48,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const REST_BYTES_MAX: usize = 1024 * 1024;
 /// So many seconds' worth of frames may come at once.
 const FRAMES_BURST_SECONDS: u32 = 10;
+/// A frame of an agent has no reason to be larger for long, nor has an agent to send more bytes.
+const FRAME_BYTES: u32 = 4 * 1024;
+const BYTES_PER_SECOND_MIN: u32 = 256 * 1024;
 
 /// What agents call.
 pub(crate) fn router(node: Arc<Shared>) -> Router {
@@ -122,11 +126,14 @@ async fn begin(node: Arc<Shared>, upgraded: hyper::upgrade::Upgraded, held: Opti
         .max_write_buffer_size(WRITE_BYTES + 4 * MESSAGE_BYTES_MAX)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let bytes =
+        node.options.frames_per_second.saturating_mul(FRAME_BYTES).max(BYTES_PER_SECOND_MIN);
+    let stream = Throttled::new(taken.stream, bytes);
     let socket = if taken.read.is_empty() {
-        WebSocketStream::from_raw_socket(taken.stream, Role::Server, Some(config)).await
+        WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await
     } else {
         let read = taken.read.to_vec();
-        WebSocketStream::from_partially_read(taken.stream, read, Role::Server, Some(config)).await
+        WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await
     };
     let tracked = node.work.clone();
     // A task of its own, which is no larger than it must be for the rest of its life.
@@ -137,7 +144,7 @@ async fn begin(node: Arc<Shared>, upgraded: hyper::upgrade::Upgraded, held: Opti
 struct Socket {
     node: Arc<Shared>,
     connection: Arc<Connection>,
-    socket: WebSocketStream<Stream>,
+    socket: WebSocketStream<Throttled<Stream>>,
     /// How many frames may come before it is read more slowly.
     frames: u32,
     refilled: Instant,
@@ -171,7 +178,11 @@ async fn run(mut socket: Socket) {
 }
 
 impl Socket {
-    fn new(node: Arc<Shared>, socket: WebSocketStream<Stream>, held: Option<Held>) -> Self {
+    fn new(
+        node: Arc<Shared>,
+        socket: WebSocketStream<Throttled<Stream>>,
+        held: Option<Held>,
+    ) -> Self {
         node.sockets.fetch_add(1, Ordering::Relaxed);
         node.meter.connections.increment(1);
         node.meter.opened.increment(1);
@@ -297,8 +308,10 @@ impl Socket {
         let node = &self.node;
         match message {
             Message::Text(text) => {
+                // Those that are known have their wave, and until then are served.
+                let unknown = self.connection.is_unknown();
                 let send_away = || {
-                    if node.leaving.load(Ordering::SeqCst) {
+                    if unknown && node.leaving.load(Ordering::SeqCst) {
                         self.connection.send_away(node);
                     }
                 };

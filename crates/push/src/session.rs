@@ -169,6 +169,11 @@ impl Session {
         self.unacked.len()
     }
 
+    /// What the messages weigh, in bytes, whose only copy is here.
+    pub fn weight(&self) -> usize {
+        self.unacked.weight()
+    }
+
     /// What was counted so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters

@@ -259,6 +259,14 @@ impl EndpointTokens {
         seal(&keys.message, part(hash.as_ref(), 0), plaintext)
     }
 
+    /// What an agent is called in logs: the same as long as the first key is, and of no use to anybody
+    /// who reads them. An agent's id itself is all that it takes to be that agent.
+    pub fn pseudonym(&self, agent: AgentId) -> String {
+        let hash =
+            hmac::sign(&self.keys[0].message_nonce, &[b"agent", &agent.as_bytes()[..]].concat());
+        hash.as_ref()[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// What a message's id stands for.
     pub fn open_message(&self, id: &str) -> Result<MessageName, TokenError> {
         let bytes = self.open::<MESSAGE_BYTES>(id, |keys| &keys.message)?;

@@ -18,7 +18,7 @@ use posthorn_listener::ServeLimits;
 use posthorn_push_node::health::{Health, HealthParts};
 use posthorn_push_node::nodes::{Nodes, internal};
 use posthorn_push_node::upkeep::Upkeep;
-use posthorn_push_node::{Mailboxes, Node, Parts, Reach, broadcasts};
+use posthorn_push_node::{LAST_SAVES, Mailboxes, Node, Parts, Reach, broadcasts};
 use posthorn_sealing::endpoint_token::EndpointTokens;
 use posthorn_sealing::node_key::{NodeKey, NodeKeys};
 use posthorn_sealing::vault::VaultKey;
@@ -40,9 +40,6 @@ use crate::storage::chain;
 const INTERNAL: &str = "push.internal.listen";
 /// This node on router records, where there is no other.
 const ALONE: &str = "here";
-/// What a node may take after its sockets are closed, to store what they left behind.
-const LAST_SAVES: Duration = Duration::from_secs(5);
-
 /// What is made before Web Push, and what it is made of.
 pub struct Surroundings {
     /// Where agents and messages are.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use posthorn_domain::{AgentId, AttemptOutcome, Clock, PushMessage, TenantId};
+use posthorn_domain::{AgentId, AttemptOutcome, Clock, FailureCode, PushMessage, TenantId};
 use posthorn_egress::{
     AddressRule, Deadlines, Egress, Error, NameRule, Options, PoolKey, Request, Target,
 };
@@ -23,7 +23,7 @@ const HINT: Duration = Duration::from_secs(1);
 /// Less than listeners keep an idle connection, so that a call seldom meets one that just closes.
 const IDLE: Duration = Duration::from_secs(5);
 /// Idle connections to one node.
-const IDLE_PER_NODE: usize = 256;
+const IDLE_PER_NODE: usize = 64;
 const CONNECTIONS_MAX: usize = 8_192;
 
 /// The other nodes, as this one calls them.
@@ -49,6 +49,7 @@ const HINTS: Kind = Kind { name: "hint", path: "/notif/", within: HINT };
 enum Silence {
     NotAUrl(String),
     NotSent(String),
+    Late(String),
     Answered(u16),
 }
 
@@ -148,15 +149,28 @@ impl Nodes {
                 status => Err(Silence::Answered(status)),
             },
             AttemptOutcome::Failed { code, detail } => {
-                Err(Silence::NotSent(format!("{}: {detail}", code.as_str())))
+                let reason = format!("{}: {detail}", code.as_str());
+                Err(match code {
+                    // It is there, and slow; it may have taken the message.
+                    FailureCode::ResponseTimeout | FailureCode::AttemptTimeout => {
+                        Silence::Late(reason)
+                    }
+                    _ => Silence::NotSent(reason),
+                })
             }
         }
     }
 
     fn conclude(&self, kind: Kind, node: &str, answer: Result<NodeAnswer, Silence>) -> NodeAnswer {
         let answer = answer.unwrap_or_else(|silence| {
+            // Only a node that cannot be called is taken off the record: an agent that is there would
+            // not be found again before its next renewal.
+            let answer = match &silence {
+                Silence::NotAUrl(_) | Silence::NotSent(_) => NodeAnswer::Unreachable,
+                Silence::Late(_) | Silence::Answered(_) => NodeAnswer::Full,
+            };
             self.complain(kind, node, silence);
-            NodeAnswer::Unreachable
+            answer
         });
         let outcome = match answer {
             NodeAnswer::Accepted => "accepted",
@@ -181,6 +195,9 @@ impl Nodes {
             }
             Silence::NotSent(reason) => {
                 tracing::warn!(node, call, reason, "a node cannot be reached");
+            }
+            Silence::Late(reason) => {
+                tracing::warn!(node, call, reason, "a node does not answer in time");
             }
             Silence::Answered(401) => tracing::warn!(
                 node,

@@ -212,13 +212,13 @@ async fn recorded_calls_are_worth_nothing_later() {
 }
 
 #[tokio::test]
-async fn nodes_with_other_keys_or_clocks_count_as_unreachable() {
+async fn nodes_with_other_keys_or_clocks_take_nothing_and_stay_on_the_record() {
     let two = Two::start().await;
     let url = two.called.url();
     let other = caller(keys_of(&[&NodeKey::generate()]), two.clock.clone());
-    assert_eq!(other.push(&url, &message(HERE)).await, NodeAnswer::Unreachable);
+    assert_eq!(other.push(&url, &message(HERE)).await, NodeAnswer::Full);
     let ahead = caller(two.keys.clone(), SetClock::at(NOW + 61_000));
-    assert_eq!(ahead.hint(&url, HERE).await, NodeAnswer::Unreachable);
+    assert_eq!(ahead.hint(&url, HERE).await, NodeAnswer::Full);
     assert!(two.untouched());
 }
 
@@ -263,10 +263,11 @@ async fn what_cannot_be_called_is_unreachable_in_bounded_time() {
             assert_eq!(caller.push(node, &message(HERE)).await, NodeAnswer::Unreachable);
             assert_eq!(caller.hint(node, HERE).await, NodeAnswer::Unreachable);
         }
-        for node in [&url, &mute] {
+        // One that is merely slow may have taken the message, and its agents are there.
+        for (node, answer) in [(&url, NodeAnswer::Unreachable), (&mute, NodeAnswer::Full)] {
             assert_eq!(caller.check(node), Ok(()));
-            assert_eq!(caller.push(node, &message(HERE)).await, NodeAnswer::Unreachable);
-            assert_eq!(caller.hint(node, HERE).await, NodeAnswer::Unreachable);
+            assert_eq!(caller.push(node, &message(HERE)).await, answer);
+            assert_eq!(caller.hint(node, HERE).await, answer);
         }
     };
     tokio::time::timeout(PATIENCE, calls).await.expect("bounded");
@@ -289,14 +290,14 @@ async fn nodes_may_have_inner_names_and_addresses() {
 }
 
 #[tokio::test]
-async fn answers_that_mean_nothing_count_as_unreachable() {
+async fn answers_that_mean_nothing_leave_a_node_on_the_record() {
     let answer = |status: u16| async move { StatusCode::from_u16(status).expect("a status") };
     for status in [201, 204, 302, 400, 403, 413, 429, 500, 502] {
         let router = Router::new().route("/notif/{agent}", put(move || answer(status)));
         let server = Server::start(router).await;
         let caller = caller(keys_of(&[&NodeKey::generate()]), SetClock::at(NOW));
         let answer = caller.hint(&server.url(), HERE).await;
-        assert_eq!(answer, NodeAnswer::Unreachable, "{status}");
+        assert_eq!(answer, NodeAnswer::Full, "{status}");
     }
 }
 

@@ -52,18 +52,25 @@ async fn what_was_acknowledged_just_before_the_end_does_not_come_again() {
     }
 }
 
+/// If the node died now, what was acknowledged and not removed would come again. That must not be more
+/// than the window.
 #[tokio::test]
-async fn acknowledgements_do_not_keep_the_next_messages_waiting() {
+async fn acknowledgements_keep_the_next_messages_waiting_only_when_they_fill_the_window() {
     let store = Gated::new();
-    let house = House::start(Arc::clone(&store) as _, &Wires::default(), options("n1")).await;
+    let mut narrow = options("n1");
+    narrow.session.unacked_window = 64;
+    narrow.session.batch = 16;
+    let house = House::start(Arc::clone(&store) as _, &Wires::default(), narrow).await;
     let (id, endpoint) = away(&house, 300).await;
     store.close(Verb::Ack);
     let (mut agent, _) = house.agent(Some(id)).await;
     let all: Vec<String> = (0..300).map(|n| n.to_string()).collect();
-    assert_eq!(take(&mut agent, 300).await, all);
+    assert_eq!(take(&mut agent, 64).await, all[..64]);
+    silence(&mut agent).await;
     assert_eq!(house.post(&endpoint, "direct").await.status, 201);
     assert_eq!(take(&mut agent, 1).await, ["direct"]);
     store.open(Verb::Ack);
+    assert_eq!(take(&mut agent, 236).await, all[64..]);
     store.holds(id, &[]).await;
     silence(&mut agent).await;
 }

@@ -73,8 +73,9 @@ impl Session {
             (Phase::Connecting | Phase::Open, Answer::AlreadyConnected) => {
                 self.end(Close::AlreadyConnected, cx, out);
             }
-            (Phase::Open, Answer::Renewed { restored }) => {
-                self.drain.wanted |= restored;
+            (Phase::Open, Answer::Renewed) => {
+                // Somebody may have stored a message and found nobody to tell.
+                self.drain.wanted = true;
                 self.read_on(cx, out);
             }
             (Phase::Open, Answer::Unknown) => self.end(Close::Reset, cx, out),

@@ -111,10 +111,7 @@ pub enum Answer {
         outdated: bool,
     },
     /// To [`Ask::Renew`]: it is written down.
-    Renewed {
-        /// It was off the record, so messages may have been stored that nobody told of.
-        restored: bool,
-    },
+    Renewed,
     /// To [`Ask::Connect`] and [`Ask::Renew`]: there is no such agent.
     Unknown,
     /// To [`Ask::Connect`] and [`Ask::Renew`]: there is a later connection.

@@ -18,6 +18,15 @@ pub(super) enum Kept {
     },
 }
 
+impl Kept {
+    fn weight(&self) -> usize {
+        match self {
+            Kept::Direct(message) => message.as_deref().map_or(0, PushMessage::weight),
+            Kept::Stored { .. } => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Sent {
     id: MessageId,
@@ -31,6 +40,8 @@ pub(super) struct Unacked {
     // the front.
     sent: VecDeque<Sent>,
     stored: u16,
+    /// What the messages weigh whose only copy is here.
+    weight: usize,
 }
 
 /// An empty window keeps no more room than this: most sessions wait for most of their lives.
@@ -45,6 +56,11 @@ impl Unacked {
         self.sent.is_empty()
     }
 
+    /// What the messages weigh whose only copy is here.
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// How many of them are in the store.
     pub(super) fn stored(&self) -> usize {
         usize::from(self.stored)
@@ -56,6 +72,7 @@ impl Unacked {
 
     pub(super) fn push(&mut self, id: MessageId, copy: Kept) {
         self.stored += u16::from(matches!(copy, Kept::Stored { .. }));
+        self.weight += copy.weight();
         self.sent.push_back(Sent { id, copy });
     }
 
@@ -66,6 +83,7 @@ impl Unacked {
         if matches!(sent.copy, Kept::Direct(_)) {
             self.stored += 1;
         }
+        self.weight -= sent.copy.weight();
         sent.copy = Kept::Stored { seq, topic };
         true
     }
@@ -75,6 +93,7 @@ impl Unacked {
         let at = self.sent.iter().position(|sent| sent.id == id)?;
         let sent = self.sent.remove(at)?;
         self.stored -= u16::from(matches!(sent.copy, Kept::Stored { .. }));
+        self.weight -= sent.copy.weight();
         if self.sent.is_empty() && self.sent.capacity() > IDLE_ROOM {
             self.sent = VecDeque::new();
         }
@@ -85,6 +104,7 @@ impl Unacked {
     /// afterwards.
     pub(super) fn leave_behind(&mut self, now: Timestamp) -> Vec<PushMessage> {
         self.stored = 0;
+        self.weight = 0;
         let kept = std::mem::take(&mut self.sent).into_iter().filter_map(|sent| match sent.copy {
             Kept::Direct(message) => message.map(|message| *message),
             Kept::Stored { .. } => None,

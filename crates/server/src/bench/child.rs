@@ -196,7 +196,7 @@ impl Server {
         folder.map_or(0, Iterator::count)
     }
 
-    /// A gauge of its metrics, as a whole number; 0 while it was never set.
+    /// A gauge or counter of its metrics, as a whole number; 0 while it was never set.
     pub(super) async fn gauge(&self, name: &str) -> anyhow::Result<u64> {
         let mut caller = Caller::open(self).await?;
         let text = caller.text("GET", "/metrics", "").await?;

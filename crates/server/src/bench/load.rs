@@ -201,6 +201,7 @@ impl Publisher {
             let message = message.context("the server closed the connection")?;
             let code = status(&reader.bytes()[..message.head]);
             if (200..300).contains(&code) {
+                self.sink.owe(first..first + events);
                 self.accepted.fetch_add(events, Ordering::Relaxed);
             } else {
                 self.failed.fetch_add(events, Ordering::Relaxed);

@@ -18,12 +18,23 @@ pub(super) use bare::serve as serve_bare;
 /// Descriptors that are not sockets of agents.
 const OTHER_DESCRIPTORS: usize = 600;
 
-/// Runs one of the two scenarios and prints what it found.
+/// Runs one of the two scenarios and prints what it found. An error when a promise was not kept.
 pub(super) async fn run(args: &Args) -> anyhow::Result<()> {
-    match args.scenario {
-        Scenario::Sockets => super::report::print(&sockets::run(args).await?, args.json),
-        Scenario::Push => super::report::print(&messages::run(args).await?, args.json),
+    let broken = match args.scenario {
+        Scenario::Sockets => {
+            let report = sockets::run(args).await?;
+            super::report::print(&report, args.json);
+            report.broken()
+        }
+        Scenario::Push => {
+            let report = messages::run(args).await?;
+            super::report::print(&report, args.json);
+            report.broken()
+        }
         other => bail!("{other:?} is not about Web Push"),
+    };
+    if !broken.is_empty() {
+        bail!("{}", broken.join(", "));
     }
     Ok(())
 }

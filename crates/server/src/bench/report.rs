@@ -130,10 +130,17 @@ pub(super) fn print(report: &impl Serialize, json: bool) {
         println!("{value}");
         return;
     }
-    for (name, value) in value.as_object().into_iter().flatten() {
-        match value.as_f64() {
-            Some(number) if number.fract() != 0.0 => println!("{name:>25}  {number:.2}"),
-            _ => println!("{name:>25}  {}", value.to_string().trim_matches('"')),
+    for (name, figure) in value.as_object().into_iter().flatten() {
+        let shown = match figure.as_f64() {
+            Some(number) if number.fract() != 0.0 => format!("{number:.2}"),
+            // What is wanted stands beside the figure it is about.
+            _ if figure.is_object() => continue,
+            _ => figure.to_string().trim_matches('"').to_owned(),
+        };
+        let mark = |kind: &str| value.get(kind)?.get(name)?.as_f64();
+        match mark("floor").zip(mark("goal")) {
+            Some((floor, goal)) => println!("{name:>25}  {shown} (floor {floor}, goal {goal})"),
+            None => println!("{name:>25}  {shown}"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The receiver of a benchmark: counts what arrives, exactly once each, and how long it took.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,10 +30,42 @@ struct Shared {
     arrived: AtomicU64,
     duplicates: AtomicU64,
     strangers: AtomicU64,
-    /// One bit for each number.
-    seen: Mutex<Vec<u64>>,
+    seen: Mutex<Numbers>,
+    /// Those that a server has taken responsibility for.
+    accepted: Mutex<Numbers>,
     latency: Mutex<Histogram<u64>>,
     last: AtomicU64,
+}
+
+/// A set of numbers, one bit for each.
+#[derive(Default)]
+struct Numbers(Vec<u64>);
+
+impl Numbers {
+    /// Whether it was not there before.
+    fn insert(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if self.0.len() <= word {
+            self.0.resize((word + 1).next_power_of_two(), 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    fn count(&self, from: u64) -> u64 {
+        self.count_without(&Self::default(), from)
+    }
+
+    /// How many from this number on the other does not have.
+    fn count_without(&self, other: &Self, from: u64) -> u64 {
+        let first = (from / 64) as usize;
+        let words = self.0.iter().enumerate().skip(first).map(|(at, word)| {
+            let below = if at == first { (1 << (from % 64)) - 1 } else { 0 };
+            word & !other.0.get(at).unwrap_or(&0) & !below
+        });
+        words.map(|word| u64::from(word.count_ones())).sum()
+    }
 }
 
 impl Sink {
@@ -44,7 +77,8 @@ impl Sink {
                 arrived: AtomicU64::new(0),
                 duplicates: AtomicU64::new(0),
                 strangers: AtomicU64::new(0),
-                seen: Mutex::new(Vec::new()),
+                seen: Mutex::default(),
+                accepted: Mutex::default(),
                 latency: Mutex::new(histogram),
                 last: AtomicU64::new(0),
             }),
@@ -91,15 +125,7 @@ impl Sink {
             self.shared.strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let (word, bit) = ((number / 64) as usize, number % 64);
-        let mut seen = self.shared.seen.lock();
-        if seen.len() <= word {
-            seen.resize((word + 1).next_power_of_two(), 0);
-        }
-        let known = seen[word] & (1 << bit) != 0;
-        seen[word] |= 1 << bit;
-        drop(seen);
-        if known {
+        if !self.shared.seen.lock().insert(number) {
             self.shared.duplicates.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -107,6 +133,20 @@ impl Sink {
         self.shared.latency.lock().saturating_record(latency);
         self.shared.last.fetch_max(self.now(), Ordering::Relaxed);
         self.shared.arrived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that these were answered with a 2xx: from now on they are owed.
+    pub(super) fn owe(&self, numbers: Range<u64>) {
+        let mut accepted = self.shared.accepted.lock();
+        for number in numbers {
+            accepted.insert(number);
+        }
+    }
+
+    /// How many numbers from this one on were accepted, and how many of those have not arrived.
+    pub(super) fn owed(&self, from: u64) -> (u64, u64) {
+        let (accepted, seen) = (self.shared.accepted.lock(), self.shared.seen.lock());
+        (accepted.count(from), accepted.count_without(&seen, from))
     }
 
     /// Microseconds since the benchmark began; publishers put it into payloads.
@@ -139,6 +179,19 @@ impl Sink {
         self.shared.latency.lock().reset();
     }
 
+    /// Waits until whatever was accepted from this number on has arrived, or nothing has for
+    /// `patience`.
+    pub(super) async fn wait_for_owed(&self, from: u64, patience: Duration) {
+        let (mut missing, mut since) = (self.owed(from).1, Instant::now());
+        while missing > 0 && since.elapsed() < patience {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let now = self.owed(from).1;
+            if now != missing {
+                (missing, since) = (now, Instant::now());
+            }
+        }
+    }
+
     /// Waits until `count` different numbers arrived, or nothing has for `patience`.
     pub(super) async fn wait_for(&self, count: u64, patience: Duration) {
         let mut seen = self.arrived();
@@ -150,5 +203,29 @@ impl Sink {
                 since = Instant::now();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrive(sink: &Sink, number: u64) {
+        sink.take(format!("{{\"n\":\"{number:016}\",\"t\":\"{:016}\"}}", 0).as_bytes(), 1);
+    }
+
+    #[test]
+    fn what_arrives_and_was_not_accepted_hides_no_loss() {
+        let sink = Sink::new();
+        sink.owe(10..200);
+        (10..200).filter(|number| ![10, 64, 199].contains(number)).for_each(|n| arrive(&sink, n));
+        // As many others as are missing.
+        [300, 301, 302].into_iter().for_each(|number| arrive(&sink, number));
+        assert_eq!(sink.owed(0), (190, 3));
+        assert_eq!(sink.owed(11), (189, 2));
+        assert_eq!(sink.owed(64), (136, 2));
+        assert_eq!(sink.owed(65), (135, 1));
+        assert_eq!(sink.owed(200), (0, 0));
+        assert_eq!(sink.owed(100_000), (0, 0));
     }
 }

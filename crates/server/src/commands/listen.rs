@@ -2,6 +2,7 @@
 
 mod identity;
 mod push;
+mod refusals;
 mod shown;
 mod subscription;
 

@@ -1,8 +1,8 @@
 //! The benchmarks of Web Push run, and what they count is right. Speeds are not looked at.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{assert_exit, out, run};
+use crate::harness::{assert_exit, assert_says, out, run};
 
 fn bench(args: &[&str]) -> Value {
     let dir = tempfile::tempdir().expect("a folder");
@@ -16,6 +16,8 @@ fn idle_sockets_stay_open() {
     let report = bench(&["sockets", "--connections", "50"]);
     assert_eq!(report["connections"], 50);
     assert_eq!(report["closed"], 0, "{report}");
+    assert_eq!(report["floor"]["bytes_per_connection"], 10_240.0);
+    assert_eq!(report["goal"]["bytes_per_connection"], 6_656.0);
     for rate in ["opens_per_s", "bare_opens_per_s", "registers_per_s", "bare_registers_per_s"] {
         assert!(report[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate} of {report}");
     }
@@ -26,12 +28,36 @@ fn no_message_is_lost_on_the_way_or_while_agents_are_away() {
     for vapid in ["v2", "none"] {
         let report = bench(&["push", "--agents", "4", "--publishers", "8", "--vapid", vapid]);
         let number = |name: &str| report[name].as_f64().expect("a number");
-        let zero = [number("lost"), number("duplicates"), number("refused")];
-        assert_eq!(zero, [0.0; 3], "{report}");
-        for rate in ["bare_per_s", "direct_per_s", "stored_per_s", "drained_per_s", "accepted"] {
+        let zero = ["lost", "duplicates", "returned", "refused"].map(number);
+        assert_eq!(zero, [0.0; 4], "{report}");
+        assert!((0.0..=1.0).contains(&number("direct_share")), "{report}");
+        assert_eq!(report["floor"]["direct_per_s"], 6_000.0);
+        assert_eq!(report["goal"]["direct_per_s"], 12_000.0);
+        let rates = ["bare_per_s", "direct_per_s", "direct_share", "stored_per_s", "drained_per_s"];
+        for rate in rates.into_iter().chain(["accepted"]) {
             assert!(number(rate) > 0.0, "{rate} of {report}");
         }
     }
+}
+
+#[test]
+fn what_is_stored_first_is_not_called_direct() {
+    let stored = ["push", "--agents", "2", "--publishers", "2", "--set", "push.direct=stored"];
+    let report = bench(&stored);
+    assert_eq!((&report["direct_share"], &report["lost"]), (&json!(0.0), &json!(0)), "{report}");
+}
+
+/// The server drops what is over the limit of an agent: that is a loss, and it is told.
+#[test]
+fn a_loss_is_seen_and_ends_in_an_error() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let few = ["--set", "push.stored_limit=5", "--set", "push.on_overflow=drop_oldest"];
+    let args = ["bench", "push", "--agents", "2", "--publishers", "2", "--seconds", "1"];
+    let output = run(dir.path(), &[&args[..], &few].concat());
+    assert_exit(&output, 1);
+    assert_says(&output, &["accepted messages were lost"]);
+    let text = out(&output);
+    assert!(text.contains("(floor 6000, goal 12000)"), "{text}");
 }
 
 #[test]
@@ -39,5 +65,5 @@ fn more_connections_than_descriptors_are_refused_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let output = run(dir.path(), &["bench", "sockets", "--connections", "100000000"]);
     assert_exit(&output, 1);
-    crate::harness::assert_says(&output, &["ulimit -n"]);
+    assert_says(&output, &["ulimit -n"]);
 }

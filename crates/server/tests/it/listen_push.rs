@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Running, Server, assert_exit, assert_says};
+use crate::push::{connected, wait};
 
 /// A place whose servers do Web Push, on this port (0: any).
 fn home(port: u16) -> Home {
@@ -119,6 +120,105 @@ fn what_comes_while_the_listener_is_away_waits_for_it() {
     let refused = server.command().args(other).output().expect("runs");
     assert_exit(&refused, 2);
     assert_says(&refused, &["keeps an agent of the topic orders", "--keep"]);
+    server.stop();
+}
+
+/// A listener that was there and went, and where it is kept.
+fn kept(home: &Home, server: &Server) -> String {
+    let file = home.path().join("agent.json").to_str().expect("a path").to_owned();
+    let mut listener = listen(server, &["--keep", &file]);
+    listener.signal("INT");
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    file
+}
+
+/// Comes back, and gets each of two events once.
+#[track_caller]
+fn comes_back(server: &Server, file: &str, args: &[&str]) -> Running {
+    let args = [&["--keep", file, "--json", "--count", "2"], args].concat();
+    let mut listener = listen(server, &args);
+    let sent = [0, 1].map(|_| server.ask(&["send", "orders", "order.created", "{}"])["id"].clone());
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    let mut got: Vec<Value> = events(&listener).into_iter().map(|it| it["id"].clone()).collect();
+    got.sort_by_key(Value::to_string);
+    let mut wanted = sent.to_vec();
+    wanted.sort_by_key(Value::to_string);
+    assert_eq!(got, wanted, "each once");
+    listener
+}
+
+#[test]
+fn a_subscription_whose_id_was_not_kept_is_found_by_its_name() {
+    let mut home = home(0);
+    let server = home.serve();
+    let file = kept(&home, &server);
+    let made = subscriptions(&server);
+    // As after a kill between making it and keeping its id.
+    let mut agent: Value =
+        serde_json::from_slice(&std::fs::read(&file).expect("kept")).expect("JSON");
+    agent.as_object_mut().expect("an object").remove("subscription").expect("an id");
+    std::fs::write(&file, agent.to_string()).expect("written");
+
+    comes_back(&server, &file, &[]);
+    let now = subscriptions(&server);
+    assert_eq!((now.len(), &now[0]["id"]), (1, &made[0]["id"]), "{now:?}");
+    let kept: Value = serde_json::from_slice(&std::fs::read(&file).expect("kept")).expect("JSON");
+    assert_eq!(kept["subscription"], made[0]["id"]);
+    server.stop();
+}
+
+#[test]
+fn what_would_make_a_kept_listener_deaf_is_told_or_mended() {
+    let mut home = home(0);
+    let server = home.serve();
+    let file = kept(&home, &server);
+    let id = subscriptions(&server)[0]["id"].as_str().expect("an id").to_owned();
+    let start = ["listen", "--push", "--subscribe", "orders", "--keep", &file];
+
+    server.ask(&["subscriptions", "pause", &id]);
+    let paused = server.command().args(start).output().expect("runs");
+    assert_exit(&paused, 1);
+    assert_says(&paused, &["is paused", &format!("posthorn subscriptions resume {id}")]);
+    server.ask(&["subscriptions", "resume", &id]);
+
+    let listener = comes_back(&server, &file, &["--profile", "quick"]);
+    assert!(listener.stderr().contains("has the profile quick"), "{}", listener.stderr());
+    let now = subscriptions(&server);
+    assert_eq!((&now[0]["id"], &now[0]["profile"]), (&json!(id), &json!("quick")));
+
+    server.ask(&["tenants", "create", "other"]);
+    let other = server.command().args(start).args(["--tenant", "other"]).output().expect("runs");
+    assert_exit(&other, 2);
+    assert_says(&other, &[&id, "another tenant", "--keep"]);
+    assert_eq!(server.ask(&["subscriptions", "list", "--tenant", "other"])["items"], json!([]));
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_was_given_up_goes_on_when_its_listener_is_back() {
+    let mut home = home(0);
+    let server = home.serve();
+    let file = kept(&home, &server);
+    let keeps: Value = serde_json::from_slice(&std::fs::read(&file).expect("kept")).expect("JSON");
+    let id = keeps["subscription"].as_str().expect("an id");
+    let known = serde_json::from_value(keeps["agent"].clone()).expect("an agent");
+    let (mut agent, _) = connected(&server, Some(known));
+    let channel = serde_json::from_value(keeps["channel"].clone()).expect("a channel");
+    wait(agent.unregister(channel)).expect("unregistered");
+    drop(agent);
+    server.ask(&["send", "orders", "order.created", "{}"]);
+    crate::harness::eventually("the end of the subscription", || {
+        let shown = server.ask(&["subscriptions", "show", id]);
+        (shown["status"] == "disabled").then_some(())
+    });
+
+    // Events come from half a minute after the refusal on, which is not waited for here: the server takes
+    // only a destination whose channel is there.
+    let mut listener = listen(&server, &["--keep", &file]);
+    assert!(listener.stderr().contains("was disabled"), "{}", listener.stderr());
+    listener.signal("INT");
+    assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
+    assert_eq!(server.ask(&["subscriptions", "show", id])["status"], "active");
     server.stop();
 }
 

@@ -345,7 +345,8 @@ impl<'p> World<'p> {
                 if shelf.connected_at != connected_at || other {
                     return Answer::AlreadyConnected;
                 }
-                Answer::Renewed { restored: shelf.connection.replace(here).is_none() }
+                shelf.connection = Some(here);
+                Answer::Renewed
             }
             Ask::Read { agent, after_topics, after, limit } => {
                 let messages = self.shelves[&agent].messages.iter();

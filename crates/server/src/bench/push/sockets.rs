@@ -39,6 +39,24 @@ pub(super) struct Report {
     closed: usize,
     rss_before_mib: f64,
     rss_after_mib: f64,
+    floor: Marks,
+    goal: Marks,
+}
+
+/// What is wanted, with 10,000 connections.
+#[derive(Debug, Default, Serialize)]
+struct Marks {
+    bytes_per_connection: f64,
+}
+
+impl Report {
+    /// Promises that were not kept. Memory is none: allocators and kernels differ.
+    pub(super) fn broken(&self) -> Vec<String> {
+        match self.closed {
+            0 => Vec::new(),
+            closed => vec![format!("the server closed {closed} idle sockets")],
+        }
+    }
 }
 
 struct Cost {
@@ -50,15 +68,30 @@ struct Cost {
     after_mib: f64,
 }
 
+impl Cost {
+    /// The better of two runs in each figure that others are compared with.
+    fn or_better(self, other: &Self) -> Self {
+        Self {
+            bytes: self.bytes.min(other.bytes),
+            opens_per_s: self.opens_per_s.max(other.opens_per_s),
+            registers_per_s: self.registers_per_s.max(other.registers_per_s),
+            ..self
+        }
+    }
+}
+
 pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
     check_descriptors(args.connections + WARM_UP)?;
+    // Before and after, since whatever is measured first pays for what this process and the kernel
+    // do for the first time.
     say("measuring the bare server");
-    let server = Server::bare_sockets(false).await?;
-    let bare = measure(args, server).await?;
+    let first = measure(args, Server::bare_sockets(false).await?).await?;
     say("measuring the server");
     let mut home = home(args)?;
     let server = home.start().await?;
     let ours = measure(args, server).await?;
+    say("measuring the bare server again");
+    let bare = first.or_better(&measure(args, Server::bare_sockets(false).await?).await?);
     Ok(Report {
         scenario: "sockets",
         store: store_name(args),
@@ -74,6 +107,8 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
         closed: ours.closed,
         rss_before_mib: ours.before_mib,
         rss_after_mib: ours.after_mib,
+        floor: Marks { bytes_per_connection: 10.0 * 1_024.0 },
+        goal: Marks { bytes_per_connection: 6.5 * 1_024.0 },
     })
 }
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use posthorn_agent::{Ack, Agent, DECRYPTION_ERROR, DELIVERED, Error, Event};
+use bytes::Bytes;
+use posthorn_agent::{Ack, Agent, DECRYPTION_ERROR, DELIVERED, Error, Event, Message};
 use posthorn_domain::{AgentId, Clock as _};
 
 use super::Args;
 use super::identity::Identity;
+use super::refusals::{failure, no_push, not_there};
 use super::shown::Pushed;
 use super::subscription;
 use crate::client::{self, Access};
@@ -23,15 +25,12 @@ use crate::terminal;
 /// Waits between attempts to connect again: from the first, doubled up to the last.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// After so long without a word the server is asked whether it is there; more often than every 45
-/// seconds it does not want to be asked.
+/// After so long without a word the server is asked whether it is there.
 const SILENCE: Duration = Duration::from_secs(90);
 /// And so long it has for the answer.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Messages that are remembered, to show each once though its acknowledgement was lost.
 const REMEMBERED: usize = 1_024;
-
-const NO_PUSH_HINT: &str = "start the server with `posthorn serve --push`";
 
 struct Listener<'a> {
     context: Context,
@@ -158,28 +157,40 @@ impl<'a> Listener<'a> {
                 Identity::fresh(&server, self.topic, fresh)
             }
         };
-        if !self.looked
-            && let Some(id) = &identity.subscription
-            && !subscription::exists(&self.context.client, id).await?
-        {
-            identity.subscription = None;
-        }
-        if identity.subscription.is_none() {
-            let endpoint = agent.register(identity.channel, Some(&self.sender)).await;
-            let endpoint = endpoint.map_err(|error| failure(&error))?;
-            // First the agent, then what leads to it, so that no run leaves a subscription behind
-            // that the next one does not find.
-            self.keep(&identity)?;
-            let (client, profile) = (&self.context.client, self.args.profile.as_deref());
-            let id = subscription::create(client, &identity, &endpoint, profile).await?;
-            identity.subscription = Some(id);
-            if let Err(error) = self.keep(&identity) {
-                self.unsubscribe(&identity).await?;
-                return Err(error);
-            }
+        if !self.looked || identity.subscription.is_none() {
+            self.subscribe(agent, &mut identity).await?;
         }
         self.looked = true;
         self.identity = Some(identity);
+        Ok(())
+    }
+
+    /// Finds the subscription of this agent and sees to it that it works, or makes one.
+    async fn subscribe(&self, agent: &mut Agent, identity: &mut Identity) -> anyhow::Result<()> {
+        let (client, profile) = (&self.context.client, self.args.profile.as_deref());
+        let found = subscription::find(client, identity).await?;
+        match (&found, &identity.subscription) {
+            (Some(found), _) => found.refuse_paused()?,
+            // A second one for the same channel is not what anybody means by another key.
+            (None, Some(id)) => return Err(not_there(id).into()),
+            (None, None) => {}
+        }
+        let endpoint = agent.register(identity.channel, Some(&self.sender)).await;
+        let endpoint = endpoint.map_err(|error| failure(&error))?;
+        if let Some(found) = found {
+            found.freshen(client, identity, &endpoint, profile).await?;
+            identity.subscription = Some(found.id);
+            return self.keep(identity);
+        }
+        // First the agent, then what leads to it, so that no run leaves a subscription behind that
+        // the next one does not find.
+        self.keep(identity)?;
+        let id = subscription::create(client, identity, &endpoint, profile).await?;
+        identity.subscription = Some(id);
+        if let Err(error) = self.keep(identity) {
+            self.unsubscribe(identity).await?;
+            return Err(error);
+        }
         Ok(())
     }
 
@@ -191,8 +202,13 @@ impl<'a> Listener<'a> {
     }
 
     async fn unsubscribe(&self, identity: &Identity) -> anyhow::Result<()> {
-        match &identity.subscription {
-            Some(id) => subscription::remove(&self.context.client, id).await,
+        let client = &self.context.client;
+        let id = match &identity.subscription {
+            Some(id) => Some(id.clone()),
+            None => subscription::find(client, identity).await?.map(|found| found.id),
+        };
+        match id {
+            Some(id) => subscription::remove(client, &id).await,
             None => Ok(()),
         }
     }
@@ -261,7 +277,8 @@ impl<'a> Listener<'a> {
         let event = match tokio::time::timeout(SILENCE, agent.next()).await {
             Ok(event) => event?,
             Err(_) => {
-                agent.ping().await?;
+                // As a frame: how often an agent may send `{}` is the server's to say.
+                agent.send(Message::Ping(Bytes::new())).await?;
                 let answer = tokio::time::timeout(ANSWER, agent.next()).await;
                 answer.map_err(|_| Error::Late("the answer to a ping"))??
             }
@@ -325,24 +342,5 @@ impl<'a> Listener<'a> {
             return Err(Failure::new(Code::Failure, "at least one message did not open").into());
         }
         Ok(())
-    }
-}
-
-fn no_push() -> Failure {
-    Failure::new(Code::Failure, "this server does not do Web Push").hint(NO_PUSH_HINT)
-}
-
-fn failure(error: &Error) -> anyhow::Error {
-    match error {
-        Error::NoSocket(404 | 405 | 426 | 501) => no_push().into(),
-        Error::Connect(_) | Error::Tls(_) | Error::Late(_) | Error::Closed(_) => {
-            Failure::new(Code::Unavailable, error.to_string())
-                .hint("check the address given with --server or POSTHORN_SERVER")
-                .into()
-        }
-        Error::NoSocket(_) => Failure::new(Code::Unavailable, error.to_string())
-            .hint("the server may be busy or going away; try again later")
-            .into(),
-        _ => Failure::new(Code::Failure, error.to_string()).into(),
     }
 }

@@ -22,7 +22,7 @@ const BODY_BYTES_MIN: usize = 4_096;
 /// More is no notification, and every one of them is kept in memory while it is under way.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Of other nodes, which keep theirs open; the rest wait for a moment.
-const INTERNAL_CONNECTIONS: usize = 1_024;
+const INTERNAL_CONNECTIONS: usize = 4_096;
 const WINDOW_MAX: u16 = 4_096;
 const BATCH_MAX: u16 = 128;
 const SECRET_HINT: &str =
