@@ -192,7 +192,7 @@ fn of_push(refusal: PushRefusal) -> Problem {
         PushRefusal::Gone => Problem::new(codes::PUSH_ENDPOINT_GONE, text).at(endpoint),
         PushRefusal::OtherKey => Problem::new(codes::PUSH_ENDPOINT_BOUND, text).at(endpoint),
         PushRefusal::Keys(_) => Problem::new(codes::INVALID_PUSH_KEYS, text).at("destination.keys"),
-        PushRefusal::Ttl => Problem::field("destination.ttl", text),
+        PushRefusal::Ttl { .. } => Problem::field("destination.ttl", text),
     }
 }
 

@@ -15,8 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
-    AttemptOutcome, DeliveryId, EventId, LaneKey, Shard, SubscriptionId, TenantId, Timestamp,
+    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Shard, Span, SubscriptionId,
+    TenantId, Timestamp,
 };
+
+/// How long a delivery waits at least when the mailboxes of agents are out of order.
+pub const PUSH_WAIT_MIN: Span = Span::from_secs(5);
+/// How long it waits at most.
+const PUSH_WAIT_MAX: Span = Span::from_secs(60);
 
 /// Where a delivery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -252,6 +258,9 @@ fn attempted(
     now: Timestamp,
     dice: u64,
 ) -> Step {
+    if let AttemptOutcome::Failed { code: FailureCode::PushUnavailable, .. } = outcome {
+        return unavailable(delivery, policy, now);
+    }
     let step = judged(delivery, outcome, policy, now, dice);
     let refused = matches!(outcome, AttemptOutcome::Failed { code, .. } if code.refuses_url());
     let effect = match policy.url.on_refused {
@@ -260,6 +269,18 @@ fn attempted(
         _ => return step,
     };
     Step { subscription: effect, ..step }
+}
+
+/// Trouble of ours costs nobody's budget: it waits, the longer it has waited already. Only what grew
+/// too old ends, and then the history says why.
+fn unavailable(delivery: &Delivery, policy: &Policy, now: Timestamp) -> Step {
+    let began = delivery.budget_began;
+    let half = Span::from_millis(now.since(began).as_millis() / 2);
+    let due = now.plus(half.max(PUSH_WAIT_MIN).min(PUSH_WAIT_MAX));
+    match policy.schedule.max_age {
+        Some(age) if due > began.plus(age) => dead(DeadReason::Expired, policy, true),
+        _ => stay_pending(due),
+    }
 }
 
 fn judged(

@@ -55,9 +55,9 @@ pub use names::{
 };
 pub use policy::Policy;
 pub use push::{
-    AgentId, ChannelId, MessageId, MessageSeq, PUSH_TOPIC_BYTES_MAX, PUSH_TTL_SECONDS_MAX,
-    PushEncoding, PushEncodingError, PushHeaders, PushMessage, PushTarget, PushTopic,
-    PushTopicError, StoredMessage, UuidParseError,
+    AgentId, ChannelId, MessageId, MessageSeq, PUSH_BODY_BYTES_MAX, PUSH_TOPIC_BYTES_MAX,
+    PUSH_TTL_SECONDS_MAX, PushEncoding, PushEncodingError, PushHeaders, PushMessage, PushTarget,
+    PushTopic, PushTopicError, StoredMessage, UuidParseError,
 };
 pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};

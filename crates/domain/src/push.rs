@@ -353,7 +353,9 @@ impl PushMessage {
     }
 }
 
-/// For how many seconds a message may be kept at most: 30 days.
+/// The largest body of a message, in bytes, if nobody says otherwise.
+pub const PUSH_BODY_BYTES_MAX: usize = 5_630;
+/// For how many seconds a message may be kept at most, if nobody says otherwise: 30 days.
 pub const PUSH_TTL_SECONDS_MAX: u32 = 2_592_000;
 
 /// A channel as the destination of a subscription.

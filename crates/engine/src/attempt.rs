@@ -169,7 +169,7 @@ async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
     };
     let Job { work, view, policy, .. } = job;
     let now = around.clock.now();
-    let message = match push::message(view, target, policy, work, now) {
+    let message = match push::message(view, target, mailboxes.limits(), policy, work, now) {
         Ok(message) => message,
         Err(problem) => return failed(problem.code, problem.detail),
     };

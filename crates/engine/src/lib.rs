@@ -81,7 +81,8 @@ pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use push::{
-    Delivering, Opening, PushDelivery, PushInput, PushKeys, PushOutcome, PushProblem, PushRefusal,
+    Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
+    PushProblem, PushRefusal,
 };
 pub use rehearsal::Rehearsal;
 pub use scheduler::Snapshot;

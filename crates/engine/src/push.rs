@@ -12,9 +12,13 @@ mod message;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use posthorn_domain::policy::StatusSet;
 use posthorn_domain::policy::{Auth, Policy, PolicyError};
-use posthorn_domain::{PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId};
+use posthorn_domain::{
+    PUSH_BODY_BYTES_MAX, PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId,
+};
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::p256::PublicKey;
 use posthorn_sealing::vapid::hash_key;
@@ -36,19 +40,41 @@ const AUTH_SECRET: &str = "push.auth";
 
 /// An endpoint on its way to being opened.
 pub type Opening = Pin<Box<dyn Future<Output = Result<Endpoint, PushProblem>> + Send>>;
+/// A channel being looked up.
+pub type Looking = Pin<Box<dyn Future<Output = Result<(), PushProblem>> + Send>>;
 /// A message on its way to a mailbox.
 pub type Delivering = Pin<Box<dyn Future<Output = PushOutcome> + Send>>;
 
 /// The mailboxes of agents.
 pub trait PushDelivery: Send + Sync + 'static {
-    /// What an endpoint's URL stands for, when it is one of ours and its agent and channel are
-    /// registered at this moment.
+    /// How much a message may be.
+    fn limits(&self) -> PushLimits;
+
+    /// What an endpoint's URL stands for, when it is one of ours, whoever is registered.
     fn open(&self, endpoint: &str) -> Opening;
+
+    /// Whether its agent and channel are registered at this moment.
+    fn look_up(&self, endpoint: Endpoint) -> Looking;
 
     /// Keeps a message durably in its agent's mailbox, also when the agent is connected right now.
     /// The same message once more is kept once. Dropping the future gives up; the message may be
     /// kept all the same.
     fn deliver(&self, message: PushMessage) -> Delivering;
+}
+
+/// How much a message may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PushLimits {
+    /// The largest body in bytes.
+    pub body_bytes_max: usize,
+    /// For how many seconds a message is kept at most.
+    pub ttl_max: u32,
+}
+
+impl Default for PushLimits {
+    fn default() -> Self {
+        Self { body_bytes_max: PUSH_BODY_BYTES_MAX, ttl_max: PUSH_TTL_SECONDS_MAX }
+    }
 }
 
 /// Why an endpoint cannot be used.
@@ -95,8 +121,11 @@ pub enum PushRefusal {
     #[error(transparent)]
     Keys(#[from] ReceiverError),
     /// A TTL that cannot be.
-    #[error("must be 1 to {PUSH_TTL_SECONDS_MAX} seconds")]
-    Ttl,
+    #[error("must be 1 to {max} seconds")]
+    Ttl {
+        /// The longest.
+        max: u32,
+    },
 }
 
 /// A channel to deliver to, as a browser describes it.
@@ -140,16 +169,21 @@ pub(crate) fn auth_name() -> SecretName {
 /// Refuses what can only mean that somebody expects HTTP. The rest of a policy that concerns
 /// requests has no effect here.
 pub(crate) fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
-    let problem = |path: &str, problem: &str| {
-        Err(PolicyError { path: path.to_owned(), problem: problem.to_owned() })
-    };
-    if !policy.success.contains(KEPT_STATUS) {
-        return problem("success", "must contain 201, which is what a kept push message counts as");
-    }
     if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
-        return problem("auth", "a client certificate cannot be shown to a push destination");
+        let problem = "a client certificate cannot be shown to a push destination".to_owned();
+        return Err(PolicyError { path: "auth".to_owned(), problem });
     }
     Ok(())
+}
+
+/// A policy as it holds for a channel: kept is success and gone is not, whatever its `success` says
+/// of HTTP. Otherwise a message that is kept would be stored anew until the budget is spent.
+pub(crate) fn fitted(policy: Arc<Policy>) -> Arc<Policy> {
+    if policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS) {
+        return policy;
+    }
+    let success = StatusSet::of(&[KEPT_STATUS]);
+    Arc::new(Policy { success, ..Policy::clone(&policy) })
 }
 
 impl Engine {
@@ -173,9 +207,10 @@ impl Engine {
         input: &PushInput,
     ) -> Result<OpenedPush> {
         let push = self.inner.around.push.as_ref().ok_or(PushRefusal::NotEnabled)?;
-        let ttl = input.ttl.unwrap_or(PUSH_TTL_SECONDS_MAX);
-        if !(1..=PUSH_TTL_SECONDS_MAX).contains(&ttl) {
-            return Err(PushRefusal::Ttl.into());
+        let max = push.limits().ttl_max;
+        let ttl = input.ttl.unwrap_or(max);
+        if !(1..=max).contains(&ttl) {
+            return Err(PushRefusal::Ttl { max }.into());
         }
         let receiver = match &input.keys {
             None => None,
@@ -183,21 +218,15 @@ impl Engine {
                 Some(Receiver::parse(&keys.p256dh, &keys.auth).map_err(PushRefusal::Keys)?)
             }
         };
-        let endpoint = match push.open(&input.endpoint).await {
-            Ok(endpoint) => endpoint,
-            Err(PushProblem::NotOurs) => return Err(PushRefusal::NotOurs.into()),
-            Err(PushProblem::Gone) => return Err(PushRefusal::Gone.into()),
-            Err(PushProblem::Unavailable(problem)) => {
-                warn!(problem, "an endpoint could not be looked up");
-                return Err(Error::Busy("the endpoint cannot be looked up"));
-            }
-        };
+        let endpoint = push.open(&input.endpoint).await.map_err(refused)?;
+        // Before anybody asks whether it exists: that is not for those it was not made for.
         if let Some(made_for) = endpoint.key {
             let mut keys = self.inner.vault.sender_keys(tenant);
             if !keys.any(|key| hash_key(key.public_key().as_bytes()) == made_for) {
                 return Err(PushRefusal::OtherKey.into());
             }
         }
+        push.look_up(endpoint).await.map_err(refused)?;
         let target = PushTarget {
             agent: endpoint.agent,
             channel: endpoint.channel,
@@ -210,5 +239,16 @@ impl Engine {
         let auth = receiver.as_ref().map(text);
         let auth = auth.map(|value| SecretInput { name: auth_name(), value });
         Ok(OpenedPush { target, auth })
+    }
+}
+
+fn refused(problem: PushProblem) -> Error {
+    match problem {
+        PushProblem::NotOurs => PushRefusal::NotOurs.into(),
+        PushProblem::Gone => PushRefusal::Gone.into(),
+        PushProblem::Unavailable(problem) => {
+            warn!(problem, "an endpoint could not be looked up");
+            Error::Busy("the endpoint cannot be looked up")
+        }
     }
 }

@@ -157,6 +157,8 @@ pub(crate) struct Scheduler {
     recording: Map<(DeliveryId, Epoch), Work>,
     /// Since when outcomes wait without one being written.
     unwritten_since: Option<Timestamp>,
+    /// When the log last said that push messages cannot be kept.
+    push_trouble: Option<Timestamp>,
     slots: Slots,
     window: usize,
     window_bytes: usize,
@@ -186,6 +188,7 @@ impl Scheduler {
             wants_refill: BTreeSet::new(),
             recording: Map::default(),
             unwritten_since: None,
+            push_trouble: None,
             slots,
             window: 0,
             window_bytes: 0,

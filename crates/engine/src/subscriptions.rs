@@ -194,8 +194,11 @@ impl Engine {
             match &wanted {
                 None => {}
                 Some(Wanted::Webhook(url)) => {
+                    // Of a webhook it is a secret like any other.
+                    if let Destination::Push(_) = subscription.destination {
+                        subscription.secrets.retain(|secret| secret.name != push::auth_name());
+                    }
                     subscription.destination = Destination::Webhook { url: url.clone() };
-                    subscription.secrets.retain(|secret| secret.name != push::auth_name());
                 }
                 Some(Wanted::Push(opened)) => {
                     subscription.destination = Destination::Push(opened.target.clone());

@@ -1,37 +1,74 @@
 //! The mailboxes of agents, for whoever delivers events to them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use posthorn_domain::PushMessage;
-use posthorn_engine::{Delivering, Opening, PushDelivery, PushOutcome, PushProblem};
-use posthorn_push::endpoint::Outcome;
+use posthorn_engine::{
+    Delivering, Looking, Opening, PushDelivery, PushLimits, PushOutcome, PushProblem,
+};
+use posthorn_push::endpoint::{Limits, Outcome};
+use posthorn_sealing::endpoint_token::Endpoint;
+use tokio::sync::watch;
 
 use crate::node::Node;
 
-/// What is said before the node has started.
-const STARTING: &str = "push is still starting";
+/// How long somebody who names an endpoint waits for the node to start. Deliveries wait as long as an
+/// attempt may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The mailboxes of a node's store. Made before the node, which needs what deliveries need.
-#[derive(Clone, Default)]
-pub struct Mailboxes(Arc<OnceLock<Node>>);
+/// The mailboxes of a node's store. Made before the node, which needs what deliveries need; until it
+/// is there, they wait for it.
+#[derive(Clone)]
+pub struct Mailboxes {
+    node: Arc<watch::Sender<Option<Node>>>,
+    limits: PushLimits,
+}
 
 impl Mailboxes {
-    /// From now on there is a node. The first one stays.
+    /// Mailboxes with the limits that senders have.
+    pub fn new(limits: Limits) -> Self {
+        let Limits { body_bytes_max, ttl_max } = limits;
+        Self { node: Arc::default(), limits: PushLimits { body_bytes_max, ttl_max } }
+    }
+
+    /// From now on there is a node.
     pub fn serve(&self, node: Node) {
-        let _ = self.0.set(node);
+        self.node.send_replace(Some(node));
+    }
+
+    fn node(&self) -> impl Future<Output = Result<Node, String>> + Send + use<> {
+        let mut node = self.node.subscribe();
+        async move {
+            let there = node.wait_for(Option::is_some).await.ok();
+            there.and_then(|node| node.clone()).ok_or_else(|| "push did not start".to_owned())
+        }
+    }
+
+    fn node_soon(&self) -> impl Future<Output = Result<Node, PushProblem>> + Send + use<> {
+        let node = tokio::time::timeout(PATIENCE, self.node());
+        async move {
+            let node = node.await.unwrap_or_else(|_| Err("push is still starting".to_owned()));
+            node.map_err(PushProblem::Unavailable)
+        }
     }
 }
 
 impl PushDelivery for Mailboxes {
+    fn limits(&self) -> PushLimits {
+        self.limits
+    }
+
     fn open(&self, endpoint: &str) -> Opening {
-        let Some(node) = self.0.get().cloned() else {
-            return Box::pin(async { Err(PushProblem::Unavailable(STARTING.to_owned())) });
-        };
-        let opened = node.open(endpoint);
+        let (node, endpoint) = (self.node_soon(), endpoint.to_owned());
+        Box::pin(async move { node.await?.open(&endpoint).ok_or(PushProblem::NotOurs) })
+    }
+
+    fn look_up(&self, endpoint: Endpoint) -> Looking {
+        let node = self.node_soon();
         Box::pin(async move {
-            let opened = opened.ok_or(PushProblem::NotOurs)?;
-            match node.is_registered(opened.agent, opened.channel).await {
-                Ok(true) => Ok(opened),
+            match node.await?.is_registered(endpoint.agent, endpoint.channel).await {
+                Ok(true) => Ok(()),
                 Ok(false) => Err(PushProblem::Gone),
                 Err(e) => Err(PushProblem::Unavailable(e.to_string())),
             }
@@ -39,14 +76,20 @@ impl PushDelivery for Mailboxes {
     }
 
     fn deliver(&self, message: PushMessage) -> Delivering {
-        let Some(node) = self.0.get().cloned() else {
-            return Box::pin(async { PushOutcome::Unavailable(STARTING.to_owned()) });
-        };
+        let node = self.node();
         Box::pin(async move {
+            let node = match node.await {
+                Ok(node) => node,
+                Err(problem) => return PushOutcome::Unavailable(problem),
+            };
             match node.keep(&message).await {
-                Outcome::Direct | Outcome::Stored | Outcome::Dropped => PushOutcome::Kept,
+                Outcome::Stored => PushOutcome::Kept,
                 Outcome::Refused(refusal) if refusal.status() == 410 => PushOutcome::Gone,
                 Outcome::Refused(refusal) => PushOutcome::Unavailable(refusal.message().to_owned()),
+                // Whoever keeps does neither; if it did, it would not be in the store.
+                Outcome::Direct | Outcome::Dropped => {
+                    PushOutcome::Unavailable("the message was not stored".to_owned())
+                }
             }
         })
     }

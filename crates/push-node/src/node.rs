@@ -258,10 +258,15 @@ impl Node {
     /// Goes away: takes no more sockets, closes those that are open in waves, so that the other nodes
     /// are not overrun by all of them at once, and waits until what they left behind is stored.
     pub async fn drain(&self) {
+        self.drain_within(self.0.options.drain).await;
+    }
+
+    /// The same, with another time for the waves.
+    pub async fn drain_within(&self, time: Duration) {
         let node = &self.0;
         node.leaving.store(true, Ordering::SeqCst);
         let open = node.registry.all();
-        let waves = node.options.drain.as_millis() / WAVE.as_millis();
+        let waves = time.as_millis() / WAVE.as_millis();
         let size = open.len().div_ceil(usize::try_from(waves).unwrap_or(1).max(1)).max(1);
         if !open.is_empty() {
             tracing::info!(sockets = open.len(), "closing the sockets of agents, in waves");

@@ -10,9 +10,11 @@
 //!    gives its shards back.
 //! 5. The store closes.
 //!
-//! A second signal ends the process at once. That is safe at any moment: what was acknowledged is
-//! on disk, and a restart recovers. When the engine fails, there is nothing to wait for, and the
-//! process ends without steps 2 to 5.
+//! A second signal ends the process at once. That is safe at any moment: what was accepted is on
+//! disk, and a restart recovers. Only push messages of other senders that went straight to a socket
+//! and were not acknowledged yet are in memory, unless `push.direct` is `stored`. When the engine
+//! fails, there is nothing to wait for but these: they are stored if that can be done in a moment,
+//! and the process ends without steps 2 to 5.
 
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ use crate::storage::Opened;
 
 /// What the steps may take beyond their own limits, closing the store included.
 const MARGIN: Duration = Duration::from_secs(5);
+/// How long a server that has failed tries to store what agents had not acknowledged.
+const LAST_SAVES: Duration = Duration::from_secs(2);
 
 /// SIGTERM and SIGINT, from the moment this is made.
 pub struct Signals {
@@ -82,13 +86,13 @@ impl Running {
         let mut health = self.engine.health();
         tokio::select! {
             name = signals.next() => info!(signal = name, "stopping"),
-            reason = failed(&mut health) => return Err(self.fail(&reason)),
+            reason = failed(&mut health) => return Err(self.fail(&reason).await),
             ended = &mut self.serving => {
                 let reason = ended.err().map_or("it ended".to_owned(), |e| e.to_string());
-                return Err(self.fail(&format!("the accept loop is gone: {reason}")));
+                return Err(self.fail(&format!("the accept loop is gone: {reason}")).await);
             }
             reason = internal_ended(&mut self.push) => {
-                return Err(self.fail(&format!("the internal listener is gone: {reason}")));
+                return Err(self.fail(&format!("the internal listener is gone: {reason}")).await);
             }
         }
         let patience = self.patience + MARGIN;
@@ -122,12 +126,15 @@ impl Running {
         self.opened.close().await;
     }
 
-    fn fail(&self, reason: &str) -> anyhow::Error {
+    async fn fail(&self, reason: &str) -> anyhow::Error {
         error!(reason, "the server has failed and ends; a restart recovers");
-        self.stop.cancel();
         self.engine.kill();
+        if let Some(push) = &self.push {
+            push.hurry(LAST_SAVES).await;
+        }
+        self.stop.cancel();
         Failure::new(Code::Software, format!("the server has failed: {reason}"))
-            .hint("restart it; nothing that was accepted is lost")
+            .hint("restart it; nothing that is on disk is lost")
             .into()
     }
 }

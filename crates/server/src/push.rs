@@ -81,6 +81,11 @@ impl Ports {
         Ok(self.socket.as_ref().map(TcpSocket::local_addr).transpose()?)
     }
 
+    /// Where events for agents are delivered, which wait there until the node has started.
+    pub fn mailboxes(&self) -> Mailboxes {
+        Mailboxes::new(self.push.limits)
+    }
+
     /// What a stop may take longer because of Web Push.
     pub fn patience(&self) -> Duration {
         self.push.drain + LAST_SAVES
@@ -160,6 +165,11 @@ impl Running {
     /// Sends all agents away and lets none in; what they had not acknowledged is stored.
     pub async fn drain(&self) {
         self.node.drain().await;
+    }
+
+    /// Sends all agents away at once and stores what can be stored within `time`.
+    pub async fn hurry(&self, time: Duration) {
+        let _ = tokio::time::timeout(time, self.node.drain_within(Duration::ZERO)).await;
     }
 
     /// Resolves when the internal listener has ended, which it must not by itself.

@@ -147,11 +147,10 @@ async fn start(
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
-    let mailboxes = push.is_some().then(Mailboxes::default);
+    let mailboxes = push.as_ref().map(push::Ports::mailboxes);
     let (engine, outcomes) =
         start_engine(egress.clone(), options, vault, &opened, mailboxes.clone()).await?;
     callbacks::keep(&engine, outcomes, callbacks.as_ref()).await?;
-    let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     let listener = ports::open(socket, LISTEN)?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
@@ -188,9 +187,9 @@ async fn start(
     }
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
-    let push = match push {
+    let push = match push.zip(mailboxes) {
         None => None,
-        Some(push) => {
+        Some((push, mailboxes)) => {
             let brake = Arc::clone(&brake);
             let parts = push::Surroundings {
                 store: opened.push_store(),
@@ -201,7 +200,7 @@ async fn start(
                 own_url: url.clone(),
                 accepting: Arc::new(move || !brake.is_on()),
                 stop_timeout: server.stop_timeout,
-                mailboxes: mailboxes.unwrap_or_default(),
+                mailboxes,
             };
             let push = push.start(parts, &stop)?;
             router = router.merge(push.public.clone());
@@ -221,6 +220,8 @@ async fn start(
     if let Some(file) = address_file {
         write_address(file, &url)?;
     }
+    // After everything that can fail: the key is shown once, and the next start would not make another.
+    let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
     announce(&url, human);
     if let Some(key) = first_key {
         introduce(&key, address, &url, loopback_open);

@@ -256,6 +256,11 @@ fn subscriptions() -> Value {
         "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
         "updated_at": time(),
     });
+    let one = |name: &str| json!({"required": [name]});
+    let mut new = object(&[], create);
+    new["oneOf"] = json!([one("url"), one("destination")]);
+    let mut change = object(&[], writable);
+    change["not"] = json!({"required": ["url", "destination"]});
     let required = [
         "id",
         "description",
@@ -268,8 +273,8 @@ fn subscriptions() -> Value {
         "updated_at",
     ];
     json!({
-        "NewSubscription": object(&[], create),
-        "SubscriptionChange": object(&[], writable),
+        "NewSubscription": new,
+        "SubscriptionChange": change,
         "Subscription": object(&required, shown.clone()),
         "CreatedSubscription": object(&required, with(&shown, json!({
             "signing_secret": {
@@ -289,9 +294,9 @@ fn subscriptions() -> Value {
                 "writeOnly": true,
             },
             "ttl": {
-                "type": ["integer", "null"], "minimum": 1, "maximum": 2_592_000,
-                "default": 2_592_000,
-                "description": "For how many seconds a message waits for the agent",
+                "type": ["integer", "null"], "minimum": 1,
+                "description": "For how many seconds a message waits for the agent, at most the \
+                    server's push.ttl_max (30 days, if nobody changed it), which is the default",
             },
             "expirationTime": {"description": "Ignored; browsers write it"},
         })),

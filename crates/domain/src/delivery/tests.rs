@@ -129,7 +129,8 @@ fn a_refused_url_does_what_the_policy_says_and_other_failures_do_not() {
             let given_up = (code == FailureCode::UrlNotAllowed && choice == "give_up")
                 || matches!(code, FailureCode::FamilyNotRouted | FailureCode::MessageTooLarge);
             assert_eq!(next.state.is_terminal(), given_up, "{code:?}, {choice}");
-            assert!(next.charge, "{code:?}, {choice}");
+            let ours = code == FailureCode::PushUnavailable;
+            assert_eq!(next.charge, !ours, "{code:?}, {choice}");
         }
     }
     // The last attempt is the last one all the same.
@@ -140,6 +141,24 @@ fn a_refused_url_does_what_the_policy_says_and_other_failures_do_not() {
     let next = run(&policy, &last, &Input::Attempted(&failed)).expect("allowed");
     assert_eq!(next.state, DeliveryState::Dead(DeadReason::Exhausted));
     assert_eq!(next.subscription, Effect::DisableRefused);
+}
+
+#[test]
+fn mailboxes_that_are_out_of_order_cost_no_budget() {
+    let code = FailureCode::PushUnavailable;
+    let failed = AttemptOutcome::Failed { code, detail: String::new() };
+    let policy = with(&json!({"schedule": {"max_attempts": 2, "max_age": "1h"}}));
+    for (waited, wait) in [(0, 5), (9, 5), (60, 30), (1_200, 60)] {
+        let mut delivery = delivery(DeliveryState::Pending, 1);
+        delivery.budget_began = Timestamp::from_millis(NOW.as_millis() - waited * 1_000);
+        let next = run(&policy, &delivery, &Input::Attempted(&failed)).expect("allowed");
+        assert_eq!((next.state, next.charge), (DeliveryState::Pending, false));
+        assert_eq!(next.due_at.since(NOW).as_millis(), wait * 1_000, "after {waited} s");
+    }
+    let mut old = delivery(DeliveryState::Pending, 1);
+    old.budget_began = Timestamp::from_millis(NOW.as_millis() - 3_599_000);
+    let next = run(&policy, &old, &Input::Attempted(&failed)).expect("allowed");
+    assert_eq!((next.state, next.charge), (DeliveryState::Dead(DeadReason::Expired), true));
 }
 
 #[test]

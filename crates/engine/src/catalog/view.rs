@@ -17,6 +17,7 @@ use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
 use crate::error::Error;
+use crate::push;
 use crate::request::{EventLookup, secret_context};
 use crate::transport::UrlProblem;
 
@@ -148,6 +149,10 @@ impl SubscriptionView {
         let place = match &subscription.destination {
             Destination::Webhook { url } => Place::Webhook(Arc::new(Endpoint::new(url.clone()))),
             Destination::Push(target) => Place::Push(target.clone()),
+        };
+        let policy = match place {
+            Place::Webhook(_) => policy,
+            Place::Push(_) => policy.map(push::fitted),
         };
         Self { subscription, policy, place, vault, secrets: OnceLock::new() }
     }

@@ -17,12 +17,9 @@ use posthorn_store::Work;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::auth_name;
+use super::{PushLimits, auth_name};
 use crate::catalog::SubscriptionView;
 use crate::request::{BuildError, form};
-
-/// The largest body of a message that is not encrypted: the same as at the endpoint.
-const BODY_BYTES_MAX: usize = 5_630;
 
 /// Why there is no message.
 #[derive(Debug)]
@@ -38,7 +35,7 @@ struct Envelope<'a> {
     #[serde(rename = "type")]
     event_type: &'a EventType,
     accepted_at: Timestamp,
-    /// As it was published, byte for byte.
+    /// As it was published, byte for byte, but for blanks around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,18 +44,19 @@ struct Envelope<'a> {
     payload_base64: Option<String>,
 }
 
-/// The message of a delivery. All attempts of one delivery make a message with the same id, so that
-/// a mailbox knows a repeat.
+/// The message of a delivery. All attempts of one budget make a message with the same id, so that a
+/// mailbox knows a repeat; who retries by hand wants it sent once more, and gets another id.
 pub(crate) fn message(
     view: &SubscriptionView,
     target: &PushTarget,
+    limits: PushLimits,
     policy: &Policy,
     work: &Work,
     now: Timestamp,
 ) -> Result<PushMessage, NoMessage> {
     let plaintext = envelope(policy, work)?;
     let receiver = receiver(view, target, now)?;
-    let max = if receiver.is_some() { PLAINTEXT_BYTES_MAX } else { BODY_BYTES_MAX };
+    let max = if receiver.is_some() { PLAINTEXT_BYTES_MAX } else { limits.body_bytes_max };
     if plaintext.len() > max {
         let detail = format!(
             "the message has {} bytes, and {max} fit; publish a reference to what is large",
@@ -79,7 +77,7 @@ pub(crate) fn message(
         channel: target.channel,
         id: id(work),
         topic: None,
-        ttl: target.ttl,
+        ttl: target.ttl.min(limits.ttl_max),
         received_at: now,
         headers,
         body: Some(Bytes::from(body)),
@@ -109,9 +107,10 @@ fn envelope(policy: &Policy, work: &Work) -> Result<Vec<u8>, NoMessage> {
         payload_base64: None,
     };
     if let Some((content_type, payload)) = &chosen {
-        match serde_json::from_slice(payload) {
-            Ok(json) => envelope.payload = Some(json),
-            Err(_) => {
+        let json = is_json(content_type).then(|| serde_json::from_slice(payload).ok()).flatten();
+        match json {
+            Some(json) => envelope.payload = Some(json),
+            None => {
                 envelope.content_type = Some(content_type);
                 envelope.payload_base64 = Some(STANDARD.encode(payload));
             }
@@ -134,8 +133,15 @@ fn receiver(
     Receiver::parse(p256dh, auth).map(Some).map_err(|e| missing(e.to_string()))
 }
 
+/// Whether a content type says JSON: by itself, or as the form of something else.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}
+
 fn id(work: &Work) -> MessageId {
-    let hash = fingerprint(&[b"posthorn push message", work.delivery.id.as_bytes()]);
+    let budget = work.delivery.budget_base.to_be_bytes();
+    let hash = fingerprint(&[b"posthorn push message", work.delivery.id.as_bytes(), &budget]);
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash[..16]);
     MessageId::from_random(u128::from_be_bytes(bytes))

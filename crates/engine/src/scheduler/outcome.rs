@@ -1,6 +1,6 @@
 //! What follows from an attempt: the next state, a record, a sign of health.
 
-use posthorn_domain::delivery::{Input as Happening, SubscriptionEffect, step};
+use posthorn_domain::delivery::{Input as Happening, PUSH_WAIT_MIN, SubscriptionEffect, step};
 use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
     Attempt, AttemptOutcome, CancelReason, DeliveryState, FailureCode, Fence, Policy,
@@ -19,6 +19,9 @@ use crate::tokens::FAILURE_KEPT;
 
 /// How long a subscription that says it is gone is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
+
+/// How often the log says that push messages cannot be kept.
+const PUSH_TROUBLE_TOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(60);
 
 /// Something that must happen to a subscription because of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +89,8 @@ impl Scheduler {
             {
                 None
             }
-            Ended::Outcome(outcome) => Some(history(&done, outcome)),
+            // What was not counted has no number, and so no line.
+            Ended::Outcome(outcome) if next.charge => Some(history(&done, outcome)),
             _ => None,
         };
         self.outbox.push(Record {
@@ -186,6 +190,17 @@ impl Scheduler {
         }) = &done.result
         {
             lineup.health.hold(now.plus(FAILURE_KEPT));
+        }
+        if let Ended::Outcome(AttemptOutcome::Failed {
+            code: FailureCode::PushUnavailable,
+            detail,
+        }) = &done.result
+        {
+            lineup.health.hold(now.plus(PUSH_WAIT_MIN));
+            if self.push_trouble.is_none_or(|told| now >= told.plus(PUSH_TROUBLE_TOLD)) {
+                self.push_trouble = Some(now);
+                warn!(problem = detail, "push messages cannot be kept; their deliveries wait");
+            }
         }
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
             lineup.rest(lane, gap, now);

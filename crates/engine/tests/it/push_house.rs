@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, PushMessage, TenantId};
 use posthorn_engine::{
-    Delivering, Engine, NewSubscription, Opening, Options, Parts, PushDelivery, PushInput,
-    PushKeys, PushOutcome, PushProblem, SubscriptionView,
+    Delivering, Engine, Looking, NewSubscription, Opening, Options, Parts, PushDelivery, PushInput,
+    PushKeys, PushLimits, PushOutcome, PushProblem, SubscriptionView,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::vault::Vault;
@@ -25,6 +25,9 @@ type Script = Box<dyn Fn(usize) -> (Duration, PushOutcome) + Send + Sync>;
 pub(crate) struct Mailboxes {
     endpoints: Mutex<BTreeMap<String, Result<Endpoint, PushProblem>>>,
     script: Mutex<Option<Script>>,
+    limits: Mutex<PushLimits>,
+    /// Who is not registered any more.
+    forgotten: Mutex<Vec<AgentId>>,
     /// Every message that was brought, also those that were refused.
     pub(crate) brought: Mutex<Vec<PushMessage>>,
     /// What is in the mailboxes, in the order it came.
@@ -34,6 +37,14 @@ pub(crate) struct Mailboxes {
 impl Mailboxes {
     pub(crate) fn put(&self, url: &str, endpoint: Result<Endpoint, PushProblem>) {
         self.endpoints.lock().insert(url.to_owned(), endpoint);
+    }
+
+    pub(crate) fn limit(&self, limits: PushLimits) {
+        *self.limits.lock() = limits;
+    }
+
+    pub(crate) fn forget(&self, agent: AgentId) {
+        self.forgotten.lock().push(agent);
     }
 
     /// Says what becomes of the nth message (from 0). What is not refused as gone is kept, whatever
@@ -62,9 +73,18 @@ pub(crate) fn envelope(message: &PushMessage) -> Value {
 }
 
 impl PushDelivery for Mailboxes {
+    fn limits(&self) -> PushLimits {
+        *self.limits.lock()
+    }
+
     fn open(&self, endpoint: &str) -> Opening {
         let found = self.endpoints.lock().get(endpoint).cloned();
         Box::pin(std::future::ready(found.unwrap_or(Err(PushProblem::NotOurs))))
+    }
+
+    fn look_up(&self, endpoint: Endpoint) -> Looking {
+        let gone = self.forgotten.lock().contains(&endpoint.agent);
+        Box::pin(std::future::ready(if gone { Err(PushProblem::Gone) } else { Ok(()) }))
     }
 
     fn deliver(&self, message: PushMessage) -> Delivering {

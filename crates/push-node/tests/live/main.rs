@@ -1,6 +1,7 @@
 //! A node with real sockets and real HTTP on loopback, on the model store.
 
 mod acks;
+mod destination;
 mod endpoint;
 mod ends;
 mod failures;

@@ -10,10 +10,8 @@ use posthorn_sealing::vapid::{self, Proven, Vapid};
 
 use super::Refusal;
 
-/// The largest body that is taken if nobody says otherwise.
-pub const BODY_BYTES_MAX: usize = 5_630;
-/// The longest TTL in seconds, if nobody says otherwise: 30 days.
-pub const TTL_MAX: u32 = 2_592_000;
+/// What is taken if nobody says otherwise.
+pub use posthorn_domain::{PUSH_BODY_BYTES_MAX as BODY_BYTES_MAX, PUSH_TTL_SECONDS_MAX as TTL_MAX};
 
 /// How much a sender may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

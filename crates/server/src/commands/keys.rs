@@ -54,6 +54,8 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         finish: Option<PathBuf>,
     },
+    /// Show the key for which browsers subscribe to events of this tenant (applicationServerKey)
+    Push,
     /// Show the keys of Web Push endpoints that belong to seal keys; needs no server
     ///
     /// Whoever takes a seal key out by hand keeps its endpoint key in push.endpoint_keys or in
@@ -85,6 +87,10 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
     let context = Context::new(access, json)?;
     match command {
         Command::RotateSeal { finish, .. } => rotate::run(&context, finish.as_deref()).await,
+        Command::Push => {
+            let key = context.client.get("/v1/push/key").await?;
+            context.show_one(&key, &["public_key"])
+        }
         Command::List(limit) => {
             let list = context.client.list("/v1/keys", &[], limit.items()).await?;
             let columns = [

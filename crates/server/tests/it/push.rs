@@ -88,6 +88,27 @@ async fn a_message_goes_from_a_sender_to_a_browser_and_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_fails_leaves_the_operator_key_for_the_next() {
+    let mut home = home("  broadcasts: {url: 'http://169.254.169.254/'}\n");
+    let failed = run(home.path(), &["serve"]);
+    assert_exit(&failed, 78);
+    assert_says(&failed, &["push.broadcasts.url cannot be asked"]);
+    assert!(!err(&failed).contains("operator key"), "{}", err(&failed));
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let (config, _) = config.split_once("  broadcasts").expect("it is the last");
+    std::fs::write(file, config).expect("written");
+    let server = home.serve();
+    let shown = server.ask(&["keys", "push"]);
+    let key = shown["public_key"].as_str().expect("a key");
+    assert_eq!((key.len(), &key[..1]), (87, "B"));
+    let plain = server.command().args(["keys", "push"]).output().expect("runs");
+    assert_exit(&plain, 0);
+    assert!(out(&plain).contains(key), "{}", out(&plain));
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn endpoints_survive_a_change_of_the_seal_key() {
     let mut home = home("");
     let server = home.serve();
