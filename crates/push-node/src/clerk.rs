@@ -250,9 +250,13 @@ async fn forget(node: Arc<Shared>, batch: Vec<(Asker, AgentId, Vec<MessageSeq>)>
 async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
     let mut askers = Vec::with_capacity(batch.len());
     let mut registers = Vec::with_capacity(batch.len());
-    let mut known = known_channels(&node, &batch).await.into_iter();
-    for (asker, register) in batch {
-        if has_room(&node, &asker) || known.next().unwrap_or(false) {
+    // On a disk that is nearly full there is room for nothing new.
+    let accepting = (node.accepting)();
+    let has_room = |asker: &Connection| accepting && asker.channels() < node.options.channels_max;
+    let rooms: Vec<bool> = batch.iter().map(|(asker, _)| has_room(asker)).collect();
+    let mut known = known_channels(&node, &batch, &rooms).await.into_iter();
+    for ((asker, register), room) in batch.into_iter().zip(rooms) {
+        if room || known.next().unwrap_or(false) {
             askers.push(asker);
             registers.push(register);
         } else {
@@ -286,14 +290,10 @@ async fn register(node: Arc<Shared>, batch: Vec<(Asker, Register)>) {
     });
 }
 
-fn has_room(node: &Shared, asker: &Connection) -> bool {
-    asker.channels() < node.options.channels_max
-}
-
 /// Of those who have no room for another channel, whether theirs is one that they have: that may be
 /// registered again.
-async fn known_channels(node: &Shared, batch: &[(Asker, Register)]) -> Vec<bool> {
-    let full = batch.iter().filter(|(asker, _)| !has_room(node, asker));
+async fn known_channels(node: &Shared, batch: &[(Asker, Register)], rooms: &[bool]) -> Vec<bool> {
+    let full = batch.iter().zip(rooms).filter(|(_, room)| !**room).map(|(asked, _)| asked);
     let asks: Vec<RouteAsk> = full
         .map(|(_, register)| RouteAsk { agent: register.agent, channel: register.channel })
         .collect();

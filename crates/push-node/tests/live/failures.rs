@@ -209,6 +209,9 @@ async fn when_nothing_more_may_be_stored_connected_agents_still_get_theirs() {
     accepting.store(false, Ordering::SeqCst);
     assert_eq!(house.post(&endpoint, "direct").await.status, 201);
     assert_eq!(take(&mut agent, 1).await, ["direct"]);
+    // Nor are there new channels and agents.
+    let refused = agent.register(ChannelId::from_random(rand::random()), None).await;
+    assert!(matches!(refused, Err(Error::Refused { status: 500, .. })), "{refused:?}");
     agent.close().await.expect("closed");
     let answer = house.post(&endpoint, "no room").await;
     assert_eq!(answer.status, 503);
