@@ -50,7 +50,7 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::Software,
         "the store or the engine failed for good",
-        "Restart; nothing that was accepted is lost. If it comes back, look at the log and the disk.",
+        "Restart; nothing that is on disk is lost. If it comes back, look at the log and the disk.",
     ),
     (
         Code::CannotCreate,
