@@ -3,6 +3,7 @@
 mod broadcasts;
 mod health;
 mod house;
+mod live;
 mod moody;
 mod nodes;
 mod upkeep;

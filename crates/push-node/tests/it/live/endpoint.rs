@@ -7,8 +7,8 @@ use posthorn_domain::ChannelId;
 use posthorn_store::push::PushStore as _;
 use serde_json::{Value, json};
 
-use crate::gated::{Gated, Verb};
-use crate::house::{
+use crate::live::gated::{Gated, Verb};
+use crate::live::house::{
     Answer, House, Wires, exchange, notification, options, request, silence, store, take, text,
 };
 

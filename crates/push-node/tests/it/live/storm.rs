@@ -11,8 +11,8 @@ use posthorn_domain::AgentId;
 use posthorn_push_node::{Direct, Options};
 use tokio::time::timeout;
 
-use crate::gated::Gated;
-use crate::house::{House, PATIENCE, QUIET, Wires, options, text};
+use crate::live::gated::Gated;
+use crate::live::house::{House, PATIENCE, QUIET, Wires, options, text};
 
 const MANY: usize = 400;
 

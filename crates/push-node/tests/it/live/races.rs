@@ -8,8 +8,8 @@ use posthorn_domain::Span;
 use posthorn_push::session;
 use posthorn_push_node::Options;
 
-use crate::gated::{Gated, Verb};
-use crate::house::{
+use crate::live::gated::{Gated, Verb};
+use crate::live::house::{
     Call, House, Wires, closed, notification, options, settled, silence, take, text,
 };
 

@@ -8,8 +8,8 @@ use posthorn_domain::{AgentId, ChannelId};
 use posthorn_push::session::Overflow;
 use posthorn_push_node::Options;
 
-use crate::gated::{Gated, Verb};
-use crate::house::{
+use crate::live::gated::{Gated, Verb};
+use crate::live::house::{
     House, Wires, closed, notification, options, request, settled, silence, take, text,
 };
 

@@ -6,8 +6,8 @@ use futures_util::StreamExt as _;
 use posthorn_agent::Agent;
 use posthorn_push_node::Options;
 
-use crate::gated::Gated;
-use crate::house::{
+use crate::live::gated::Gated;
+use crate::live::house::{
     Answer, House, Wires, notification, options, request, settled, silence, take, text,
 };
 

@@ -8,7 +8,7 @@ use posthorn_push::endpoint::Limits;
 use posthorn_push_node::Mailboxes;
 use tokio::time::timeout;
 
-use crate::house::{House, Wall, Wires, notification, options, store, text};
+use crate::live::house::{House, Wall, Wires, notification, options, store, text};
 
 fn message(agent: AgentId, channel: ChannelId) -> PushMessage {
     PushMessage {

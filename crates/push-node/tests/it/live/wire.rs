@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::house::{PATIENCE, QUIET};
+use crate::live::house::{PATIENCE, QUIET};
 
 /// First bytes of frames.
 pub(crate) const TEXT: u8 = 0x81;

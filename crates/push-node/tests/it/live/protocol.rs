@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, Wires, notification, options, request, store, text};
-use crate::wire::{BINARY, CLOSE, HELLO, PING, PONG, Raw, TEXT, frame, greeted};
+use crate::live::house::{House, Wires, notification, options, request, store, text};
+use crate::live::wire::{BINARY, CLOSE, HELLO, PING, PONG, Raw, TEXT, frame, greeted};
 
 const PROTOCOL: (u16, &str) = (1002, "Protocol");
 const UNSUPPORTED: (u16, &str) = (1003, "UnsupportedMessage");

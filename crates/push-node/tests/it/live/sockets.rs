@@ -1,6 +1,6 @@
 //! The way of a message over real sockets.
 
-use crate::house::{House, Wires, notification, options, silence, store, text};
+use crate::live::house::{House, Wires, notification, options, silence, store, text};
 
 async fn house() -> House {
     House::start(store(), &Wires::default(), options("n1")).await

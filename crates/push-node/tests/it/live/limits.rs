@@ -7,8 +7,10 @@ use posthorn_domain::{AgentId, ChannelId};
 use posthorn_push::session::{AckMode, Overflow};
 use posthorn_push_node::Options;
 
-use crate::gated::Gated;
-use crate::house::{House, Wires, closed, notification, options, settled, silence, take, text};
+use crate::live::gated::Gated;
+use crate::live::house::{
+    House, Wires, closed, notification, options, settled, silence, take, text,
+};
 
 async fn house(change: impl FnOnce(&mut Options)) -> (Arc<Gated>, House) {
     let store = Gated::new();

@@ -15,9 +15,9 @@ use posthorn_push_node::Options;
 use posthorn_store::push::{Connect, PushStore as _};
 use serde_json::json;
 
-use crate::gated::Gated;
-use crate::house::{House, PATIENCE, Wall, Wires, options, silence, store};
-use crate::wire::{HELLO, PING, PONG, Raw, TEXT, frame, greeted};
+use crate::live::gated::Gated;
+use crate::live::house::{House, PATIENCE, Wall, Wires, options, silence, store};
+use crate::live::wire::{HELLO, PING, PONG, Raw, TEXT, frame, greeted};
 
 async fn house(change: impl FnOnce(&mut Options)) -> House {
     let mut options = options("n1");

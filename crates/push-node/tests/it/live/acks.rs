@@ -7,8 +7,10 @@ use posthorn_agent::{Agent, Event};
 use posthorn_domain::{AgentId, Span};
 use tokio::time::timeout;
 
-use crate::gated::{Gated, Verb};
-use crate::house::{House, PATIENCE, QUIET, Wires, notification, options, silence, take, text};
+use crate::live::gated::{Gated, Verb};
+use crate::live::house::{
+    House, PATIENCE, QUIET, Wires, notification, options, silence, take, text,
+};
 
 /// An agent that is away, with so many messages.
 async fn away(house: &House, many: usize) -> (AgentId, String) {

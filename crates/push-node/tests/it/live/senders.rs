@@ -5,8 +5,8 @@ use std::sync::Arc;
 use posthorn_domain::{ChannelId, Clock as _};
 use posthorn_sealing::vapid::SenderKey;
 
-use crate::gated::Gated;
-use crate::house::{
+use crate::live::gated::Gated;
+use crate::live::house::{
     House, Wall, Wires, notification, options, request, silence, store, take, text,
 };
 

@@ -8,11 +8,11 @@ use posthorn_domain::{Clock, Timestamp};
 use posthorn_push_node::{Direct, Options};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::gated::{Gated, Verb};
-use crate::house::{
+use crate::live::gated::{Gated, Verb};
+use crate::live::house::{
     Call, House, Wires, closed, notification, options, settled, silence, take, text,
 };
-use crate::wire::{HELLO, Raw};
+use crate::live::wire::{HELLO, Raw};
 
 /// A node that can be killed: nothing of it runs any more, and what only it had is gone.
 struct Doomed {

@@ -20,7 +20,7 @@ use posthorn_store::{Error, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::house::{PATIENCE, store};
+use crate::live::house::{PATIENCE, store};
 
 #[derive(Clone, Copy, Default)]
 struct Gate {
