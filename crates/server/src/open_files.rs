@@ -90,7 +90,7 @@ mod tests {
         let nodes = ("push.internal.listen", "127.0.0.1:0");
         assert_eq!(fitted(100_000, &[]), (10_000, 2_000, None));
         assert_eq!(fitted(100_000, &[push]), (20_000, 2_000, None));
-        assert_eq!(fitted(100_000, &[push, nodes]), (20_000, 2_000, Some(1_024)));
+        assert_eq!(fitted(100_000, &[push, nodes]), (20_000, 2_000, Some(4_096)));
         assert_eq!(fitted(12_064, &[]), (10_000, 2_000, None));
         // Ten thousand idle agents, and clients beside them.
         assert_eq!(fitted(16_384, &[push]), (14_320, 2_000, None));
