@@ -99,6 +99,7 @@ impl Clerk {
                 let ask = MessagesAsk { agent, after_topics, after, now, limit };
                 self.reads.hand_in((asker, ask));
             }
+            // Connections hand these in by themselves, in rounds.
             Ask::Forget { agent, seqs } => self.forget(asker, agent, seqs),
             Ask::Register { agent, channel, key, birth } => {
                 let birth = birth.map(|connected_at| Birth { node: node.to_owned(), connected_at });

@@ -18,6 +18,7 @@ mod endpoint;
 mod forgets;
 mod gather;
 pub mod health;
+mod hellos;
 mod local;
 mod log;
 mod memory;

@@ -1,6 +1,5 @@
 //! The node: what its sockets and endpoints share, how it begins and how it goes away.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,6 +21,7 @@ use crate::admission::Pace;
 use crate::clerk::Clerk;
 use crate::connection::Connection;
 use crate::forgets::Forgetting;
+use crate::hellos::Hellos;
 use crate::local::Local;
 use crate::memory::Memory;
 use crate::meter::Meter;
@@ -32,8 +32,6 @@ use crate::registry::Registry;
 use crate::wheel::{STEP, Wheel};
 use crate::{ending, endpoint, socket};
 
-/// With more times of hellos than this, those of the past are forgotten.
-const HELLOS_MAX: usize = 1_024;
 /// How often sockets are closed while the node goes away.
 const WAVE: Duration = Duration::from_millis(100);
 /// How long what was left behind may take to be stored after the last socket is closed.
@@ -83,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) leaving: AtomicBool,
     pub(crate) memory: Memory,
     pub(crate) saves: Semaphore,
-    hellos: Mutex<HashMap<AgentId, i64>>,
+    hellos: Mutex<Hellos>,
 }
 
 impl Shared {
@@ -98,25 +96,13 @@ impl Shared {
     /// A time for a hello that no other hello of this agent had on this node, and not before the
     /// socket was opened.
     pub(crate) fn hello_time(&self, agent: AgentId, opened_at: Timestamp) -> Timestamp {
-        let now = self.clock.now().max(opened_at).as_millis();
-        let mut hellos = self.hellos.lock();
-        if hellos.len() >= HELLOS_MAX {
-            // Those of the past are told apart by the clock.
-            hellos.retain(|_, last| *last >= now);
-        }
-        let last = hellos.entry(agent).or_insert(0);
-        *last = now.max(*last + 1);
-        Timestamp::from_millis(*last)
+        self.hellos.lock().next(agent, self.clock.now().max(opened_at))
     }
 
     /// An agent is connected since this time. Its id may be a new one, for which nobody asked the
     /// time; but nobody knows it yet, either.
     pub(crate) fn note_hello(&self, agent: AgentId, at: Timestamp) {
-        if at >= self.clock.now() {
-            let mut hellos = self.hellos.lock();
-            let last = hellos.entry(agent).or_insert(0);
-            *last = at.as_millis().max(*last);
-        }
+        self.hellos.lock().note(agent, at, self.clock.now());
     }
 
     /// The URL of an endpoint.
@@ -202,7 +188,7 @@ impl Node {
             leaving: AtomicBool::new(false),
             memory: Memory::default(),
             saves: Semaphore::new(ending::SAVES_ABREAST),
-            hellos: Mutex::new(HashMap::new()),
+            hellos: Mutex::new(Hellos::default()),
             options: parts.options,
         });
         tokio::spawn(turn(Arc::clone(&shared), stop));

@@ -13,7 +13,9 @@
 //!
 //! # What the driver promises
 //! * Each [`Ask`] is carried out after those before it, and gets exactly one [`Answer`]; none is
-//!   needed after the session closed.
+//!   needed after the session closed. [`Ask::Forget`] may be answered at once and carried out later,
+//!   also after the session closed; if it fails then, [`Answer::Failed`] follows. An agent's next
+//!   session connects only after that.
 //! * Frames are read only while [`Session::wants_frames`] says so; that is what bounds the asks.
 //! * [`Output::Enter`] is done before the next output: from then on pushes and hints for the agent
 //!   come here.

@@ -74,18 +74,30 @@ async fn publish_and_deliver(
     say(&format!("delivered {deliver}"));
 }
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{line}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
 #[test]
 fn killed_anywhere_keeps_what_was_acknowledged() {
+    let child = "kill::child_publishes_until_killed";
+    killed_while_it_says(child, DIRECTORY, ["accepted ", "delivered "], check);
+}
+
+/// Runs a child until it has said so many lines that begin like these, kills it, and lets what it
+/// left behind be checked.
+pub(crate) fn killed_while_it_says(
+    child: &str,
+    variable: &str,
+    beginnings: [&str; 2],
+    check: impl Fn(&tempfile::TempDir, &[String]),
+) {
     for lines in [1, 40, 400] {
         let directory = tempfile::tempdir().expect("a directory");
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "kill::child_publishes_until_killed", "--nocapture"])
-            .env(DIRECTORY, directory.path())
+            .args(["--exact", child, "--nocapture"])
+            .env(variable, directory.path())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the child starts");
@@ -93,7 +105,7 @@ fn killed_anywhere_keeps_what_was_acknowledged() {
         let said: Vec<String> = output
             .lines()
             .map(|line| line.expect("a line"))
-            .filter(|line| line.starts_with("accepted ") || line.starts_with("delivered "))
+            .filter(|line| beginnings.iter().any(|beginning| line.starts_with(beginning)))
             .take(lines)
             .collect();
         child.kill().expect("kill");

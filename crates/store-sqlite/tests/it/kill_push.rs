@@ -4,9 +4,7 @@
 //! The test runs itself again as a child process that stores, acknowledges and prints what it did.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage};
@@ -15,13 +13,14 @@ use posthorn_store::conformance::push::{NODE, message, register, store_all, stor
 use posthorn_store::push::{Birth, Kept, PushStore, Register, Registered};
 use posthorn_store_sqlite::{Options, SqliteStore};
 
+use crate::kill::{self, killed_while_it_says};
+
 const DIRECTORY: &str = "POSTHORN_TEST_KILL_PUSH_DIRECTORY";
 const AGENT: AgentId = AgentId::from_bytes([1; 16]);
 const CHANNEL: ChannelId = ChannelId::from_bytes([2; 16]);
 
 fn say(what: &str, id: MessageId) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{what} {id}").and_then(|()| out.flush()).expect("the parent listens");
+    kill::say(&format!("{what} {id}"));
 }
 
 /// Not a test of its own: stores until it is killed, when the parent asks for it.
@@ -62,27 +61,11 @@ async fn store_one(store: &SqliteStore, keep: bool) {
 
 #[test]
 fn killed_anywhere_keeps_messages_and_acks() {
-    for lines in [1, 40, 400] {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "kill_push::child_stores_until_killed", "--nocapture"])
-            .env(DIRECTORY, directory.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the child starts");
-        let output = BufReader::new(child.stdout.take().expect("its output"));
-        let said: Vec<String> = output
-            .lines()
-            .map(|line| line.expect("a line"))
-            .filter(|line| line.starts_with("stored ") || line.starts_with("acked "))
-            .take(lines)
-            .collect();
-        child.kill().expect("kill");
-        child.wait().expect("it is gone");
-        assert_eq!(said.len(), lines);
+    let child = "kill_push::child_stores_until_killed";
+    killed_while_it_says(child, DIRECTORY, ["stored ", "acked "], |directory, said| {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(check(&directory, &said));
-    }
+        runtime.block_on(check(directory, said));
+    });
 }
 
 async fn check(directory: &tempfile::TempDir, said: &[String]) {
