@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use posthorn_domain::Span;
 use posthorn_push::{endpoint, session};
 
 /// What this process does for Web Push. The parts may be in one process or apart.
@@ -48,8 +47,4 @@ pub struct Options {
     pub frames_per_second: u32,
     /// For how long sockets are closed, in waves, when the node goes away.
     pub drain: Duration,
-    /// Agents that were not seen for so long are removed.
-    pub agent_ttl: Span,
-    /// How often the expired are removed.
-    pub upkeep: Duration,
 }

@@ -83,12 +83,12 @@ impl Ports {
 
     /// Where events for agents are delivered, which wait there until the node has started.
     pub fn mailboxes(&self) -> Mailboxes {
-        Mailboxes::new(self.push.limits)
+        Mailboxes::new(self.push.options.limits)
     }
 
     /// What a stop may take longer because of Web Push.
     pub fn patience(&self) -> Duration {
-        self.push.drain + LAST_SAVES
+        self.push.options.drain + LAST_SAVES
     }
 
     /// Starts the node. What the public listener has to serve is in [`Running::public`].
@@ -126,8 +126,8 @@ impl Ports {
         );
         parts.mailboxes.serve(node.clone());
         let health = Health::new(HealthParts {
-            roles: push.roles,
-            local: push.roles.connection.then(|| node.local()),
+            roles: push.options.roles,
+            local: push.options.roles.connection.then(|| node.local()),
             store: Arc::clone(&parts.store),
             request_count: node.request_count(),
             clock: Arc::clone(&clock),

@@ -10,8 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use posthorn_domain::Span;
-use posthorn_push::{endpoint, session};
-use posthorn_push_node::{Direct, Options, Roles};
+use posthorn_push_node::Options;
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::node_key::NodeKey;
 use url::Url;
@@ -21,8 +20,8 @@ pub(super) use build::{RawPush, build};
 /// Web Push as it was configured.
 #[derive(Clone, Debug)]
 pub struct Push {
-    /// What this process does.
-    pub roles: Roles,
+    /// The knobs of the node, but for its name and the URL of its endpoints.
+    pub options: Options,
     /// What stands in front of `/wpush/…`; the server's own URL when it is not given.
     pub endpoint_url: Option<String>,
     /// What endpoints are made with, before the keys that come from the seal keys.
@@ -31,20 +30,6 @@ pub struct Push {
     pub internal: Option<Internal>,
     /// What calls between nodes are signed with; those that come from the seal keys when empty.
     pub node_keys: Vec<NodeKey>,
-    /// How sessions behave.
-    pub session: session::Options,
-    /// How much a sender may ask for.
-    pub limits: endpoint::Limits,
-    /// How messages for connected agents are kept.
-    pub direct: Direct,
-    /// Channels of one agent.
-    pub channels_max: usize,
-    /// Connections opened per second.
-    pub opens_per_second: u32,
-    /// Frames of one agent per second.
-    pub frames_per_second: u32,
-    /// For sockets to be closed in waves at a stop.
-    pub drain: Duration,
     /// Agents that were not seen for so long are removed.
     pub agent_ttl: Span,
     /// How often the expired are removed.
@@ -78,19 +63,6 @@ pub struct Broadcasts {
 impl Push {
     /// The knobs of a node that has this name and makes endpoints below this URL.
     pub fn options(&self, endpoint_url: String, node: String) -> Options {
-        Options {
-            roles: self.roles,
-            endpoint_url,
-            node,
-            session: self.session.clone(),
-            limits: self.limits,
-            direct: self.direct,
-            channels_max: self.channels_max,
-            opens_per_second: self.opens_per_second,
-            frames_per_second: self.frames_per_second,
-            drain: self.drain,
-            agent_ttl: self.agent_ttl,
-            upkeep: self.upkeep,
-        }
+        Options { endpoint_url, node, ..self.options.clone() }
     }
 }

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_agent::{Agent, Closed, Error, Event, Notification};
-use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Span, Timestamp};
+use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_push::endpoint::{Limits, NodeAnswer};
 use posthorn_push::session::{self, Broadcasts, Pushed};
@@ -103,8 +103,6 @@ pub(crate) fn options(name: &str) -> Options {
         opens_per_second: 0,
         frames_per_second: 1_000,
         drain: Duration::from_millis(300),
-        agent_ttl: Span::from_secs(86_400),
-        upkeep: Duration::from_secs(60),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use posthorn_domain::Span;
 use posthorn_push::{endpoint, session};
-use posthorn_push_node::{Direct, Roles};
+use posthorn_push_node::{Direct, Options, Roles};
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::node_key::NodeKey;
 use serde::Deserialize;
@@ -118,21 +118,25 @@ pub(in crate::config) fn build(
     let (endpoint_url, internal) = (endpoint_url?, internal?);
     fit(check, endpoint_url.as_deref(), internal.as_ref(), server, store);
     Some(Push {
-        roles: roles?,
+        options: Options {
+            roles: roles?,
+            endpoint_url: String::new(),
+            node: String::new(),
+            session,
+            limits,
+            direct: match raw.direct {
+                RawDirect::Memory => Direct::Memory,
+                RawDirect::Stored => Direct::Stored,
+            },
+            channels_max,
+            opens_per_second: raw.opens_per_second,
+            frames_per_second: raw.frames_per_second,
+            drain: raw.drain.to_duration(),
+        },
         endpoint_url,
         endpoint_keys: endpoint_keys?,
         internal,
         node_keys: node_keys?,
-        session,
-        limits,
-        direct: match raw.direct {
-            RawDirect::Memory => Direct::Memory,
-            RawDirect::Stored => Direct::Stored,
-        },
-        channels_max,
-        opens_per_second: raw.opens_per_second,
-        frames_per_second: raw.frames_per_second,
-        drain: raw.drain.to_duration(),
         agent_ttl: raw.agent_ttl,
         upkeep,
         broadcasts: broadcasts?,

@@ -29,14 +29,14 @@ fn it_is_off_until_somebody_turns_it_on() {
     assert!(good("", &[], &[]).config.push.is_none());
     assert!(good("", &[], &[("push.enabled", "true")]).config.push.is_some());
     let push = push("");
-    assert_eq!(push.roles, Roles { connection: true, endpoint: true });
+    assert_eq!(push.options.roles, Roles { connection: true, endpoint: true });
     assert!(push.endpoint_url.is_none() && push.internal.is_none());
     assert!(push.endpoint_keys.is_empty() && push.node_keys.is_empty());
     let session = Session { stored_limit: 10_000, ..Session::default() };
-    assert_eq!(push.session, session);
-    assert_eq!(push.limits, posthorn_push::endpoint::Limits::default());
+    assert_eq!(push.options.session, session);
+    assert_eq!(push.options.limits, posthorn_push::endpoint::Limits::default());
     let options = push.options("https://push.example".to_owned(), "node".to_owned());
-    assert_eq!(options.agent_ttl, Span::from_secs(60 * 86_400));
+    assert_eq!(push.agent_ttl, Span::from_secs(60 * 86_400));
     assert_eq!(
         (options.endpoint_url.as_str(), options.node.as_str()),
         ("https://push.example", "node")
@@ -61,15 +61,18 @@ fn everything_can_be_said() {
   broadcasts: {url: 'https://b.example/all', values: {a/b: v1, c: 7}}
 ",
     );
-    assert_eq!(push.roles, Roles { connection: false, endpoint: true });
+    assert_eq!(push.options.roles, Roles { connection: false, endpoint: true });
     assert_eq!(push.endpoint_url.as_deref(), Some("https://push.example/behind"));
     let internal = push.internal.expect("given");
     assert_eq!(internal.listen.to_string(), "10.0.0.5:8081");
     assert_eq!(internal.url.as_deref(), Some("http://node-1:8081"));
-    assert_eq!((push.session.unacked_window, push.session.batch), (1, 128));
-    assert_eq!((push.session.ack, push.session.stored_limit), (AckMode::Batch, 0));
-    assert_eq!((push.session.on_overflow, push.direct), (Overflow::DropOldest, Direct::Stored));
-    assert_eq!((push.limits.ttl_max, push.limits.body_bytes_max), (3_600, 4_096));
+    assert_eq!((push.options.session.unacked_window, push.options.session.batch), (1, 128));
+    assert_eq!((push.options.session.ack, push.options.session.stored_limit), (AckMode::Batch, 0));
+    assert_eq!(
+        (push.options.session.on_overflow, push.options.direct),
+        (Overflow::DropOldest, Direct::Stored)
+    );
+    assert_eq!((push.options.limits.ttl_max, push.options.limits.body_bytes_max), (3_600, 4_096));
     assert_eq!(push.broadcasts.values["a/b"], "v1");
     assert_eq!(push.broadcasts.values["c"], "7");
 }
