@@ -98,6 +98,9 @@ pub struct Delivery {
     pub budget_base: u32,
     /// When the present budget began.
     pub budget_began: Timestamp,
+    /// Counts what was done to it by hand, and how often another had to go before it. A copy with a
+    /// smaller number is out of date, and nothing may be sent from it.
+    pub revival: u32,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it reached its terminal state.

@@ -203,7 +203,8 @@ fn answered(status: u16) -> AttemptOutcome {
 }
 
 /// Whether an attempt must not be made any more. Nothing may be awaited between this and the
-/// sending: once an unsubscribe has returned, nothing of the old subscription begins. The lease may
+/// sending: once an unsubscribe has returned, nothing of the old subscription begins, and once a cancel
+/// or retry by hand has, nothing of an older copy of the delivery. The lease may
 /// have run out while the gate was asked or the claim written, and with it the promise that this
 /// node's catalog is fresh.
 fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
@@ -214,7 +215,10 @@ fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
     let changed = !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view));
     #[cfg(feature = "plant")]
     let changed = changed && !crate::plant::active(crate::plant::Plant::IgnoreUnsubscribe);
-    !leased || changed
+    let recalled = around.catalog.is_recalled(&job.work.delivery);
+    #[cfg(feature = "plant")]
+    let recalled = recalled && !crate::plant::active(crate::plant::Plant::NoRecall);
+    !leased || changed || recalled
 }
 
 /// Why events of this family are not sent; found out before anybody is asked anything.

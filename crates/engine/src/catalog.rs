@@ -7,6 +7,7 @@
 pub(crate) mod certificates;
 mod known_key;
 mod profiles;
+mod recalls;
 mod view;
 
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use posthorn_domain::{
     SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
-use posthorn_store::CatalogDelta;
+use posthorn_store::{CatalogDelta, Recall};
 
 use crate::error::{Error, Result};
 
@@ -38,6 +39,16 @@ pub struct Catalog {
     state: RwLock<State>,
     profiles: std::collections::BTreeMap<ProfileName, Arc<Policy>>,
     vault: Arc<Vault>,
+    recalls: recalls::Recalls,
+}
+
+/// What a delta was about, for those who hold deliveries.
+#[derive(Default)]
+pub(crate) struct Applied {
+    /// Subscriptions that are new, changed or gone.
+    pub(crate) changed: Vec<SubscriptionId>,
+    /// Deliveries whose copies are out of date.
+    pub(crate) recalls: Vec<Recall>,
 }
 
 #[derive(Default)]
@@ -84,7 +95,8 @@ impl Catalog {
             .iter()
             .map(|(name, policy)| (name.clone(), Arc::new(policy.clone())))
             .collect();
-        Self { state: RwLock::new(State::default()), profiles, vault }
+        let recalls = recalls::Recalls::default();
+        Self { state: RwLock::new(State::default()), profiles, vault, recalls }
     }
 
     /// The version this copy has.
@@ -92,12 +104,19 @@ impl Catalog {
         self.state.read().version
     }
 
-    /// Applies what changed; returns the subscriptions that are new, changed or gone.
-    pub(crate) fn apply(&self, delta: CatalogDelta) -> Vec<SubscriptionId> {
+    /// Whether a copy of a delivery is out of date, so that nothing may be sent from it.
+    pub(crate) fn is_recalled(&self, copy: &posthorn_domain::Delivery) -> bool {
+        self.recalls.concern(copy)
+    }
+
+    /// Applies what changed.
+    pub(crate) fn apply(&self, delta: CatalogDelta) -> Applied {
         let mut state = self.state.write();
         if delta.version <= state.version {
-            return Vec::new();
+            return Applied::default();
         }
+        // Before anybody can say that this version is in force here.
+        self.recalls.note(&delta.recalls);
         state.version = delta.version;
         for entry in delta.tenants {
             match state.tenants.entry(entry.tenant.id) {
@@ -153,7 +172,7 @@ impl Catalog {
             changed.push(id);
             state.remove(id);
         }
-        changed
+        Applied { changed, recalls: delta.recalls }
     }
 
     /// Which subscriptions want an event, and on which version that was decided.

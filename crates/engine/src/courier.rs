@@ -184,6 +184,7 @@ pub(crate) fn work_outside(
         attempts: 0,
         budget_base: 0,
         budget_began: now,
+        revival: 0,
         created_at: now,
         ended_at: None,
     };

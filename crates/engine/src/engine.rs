@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
+use posthorn_domain::{CatalogVersion, Clock, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
@@ -22,6 +23,7 @@ use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
 use crate::push::PushDelivery;
 use crate::recorder;
+use crate::redriver::Redriver;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::tokens::Tokens;
 use crate::transport::Transport;
@@ -30,6 +32,8 @@ use crate::wakes::Wakes;
 
 /// Inputs that may wait for the scheduler; when it is full, those who send wait.
 const SCHEDULER_QUEUE: usize = 1_024;
+/// The pause after the store could not say who has seen a recall.
+const RECALL_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// What an engine is made of.
 pub struct Parts {
@@ -77,6 +81,7 @@ pub(crate) struct Inner {
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
+    pub(crate) redriver: Redriver,
     admission: Arc<Admission>,
     trials: Trials,
     outcomes: Outcomes,
@@ -128,6 +133,13 @@ impl Engine {
             options.payload_bytes,
             Arc::clone(&admission),
         );
+        let redriver = Redriver {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            catalog: Arc::clone(&catalog),
+            scheduler: scheduler.clone(),
+            wakes: wakes.clone(),
+        };
         let inner = Arc::new(Inner {
             node,
             store: Arc::clone(&store),
@@ -139,6 +151,7 @@ impl Engine {
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
+            redriver: redriver.clone(),
             admission: Arc::clone(&admission),
             trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
@@ -199,7 +212,7 @@ impl Engine {
             catalog,
             clock,
             options,
-            scheduler,
+            redriver,
             wakes,
             next_count: Mutex::new(None),
         };
@@ -322,10 +335,7 @@ impl Engine {
     pub async fn refresh_catalog(&self) -> Result<()> {
         let inner = &self.inner;
         let delta = inner.store.catalog_since(inner.catalog.version()).await?;
-        let changed = inner.catalog.apply(delta);
-        if !changed.is_empty() {
-            drop(inner.scheduler.send(Input::Changed(changed)).await);
-        }
+        scheduler::tell(&inner.scheduler, inner.catalog.apply(delta)).await;
         Ok(())
     }
 
@@ -353,6 +363,40 @@ impl Engine {
         let ttl = inner.options.lease_ttl;
         membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version).await?;
         Ok(())
+    }
+
+    /// Waits until no node sends anything from a copy that was recalled with this version: each has said
+    /// so, or its lease has run out. What was done stays done, so trouble with the store only makes it
+    /// take as long as a lease.
+    pub(crate) async fn recalled(&self, version: Option<CatalogVersion>) {
+        let inner = &self.inner;
+        let Some(version) = version else { return };
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::NoRecall) {
+            return;
+        }
+        let deadline = Instant::now() + inner.options.lease_ttl;
+        let mut told = false;
+        while Instant::now() < deadline {
+            let settled = async {
+                self.refresh_catalog().await?;
+                if !told {
+                    inner.store.notify(&[]).await?;
+                    told = true;
+                }
+                let ttl = inner.options.lease_ttl;
+                membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version)
+                    .await?;
+                Ok::<(), Error>(())
+            };
+            match tokio::time::timeout_at(deadline, settled).await {
+                Ok(Ok(())) | Err(_) => return,
+                Ok(Err(e)) => {
+                    warn!(error = %chain(&e), "other nodes may not know yet what was done by hand");
+                    tokio::time::sleep(RECALL_PAUSE).await;
+                }
+            }
+        }
     }
 }
 

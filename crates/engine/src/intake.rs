@@ -26,7 +26,7 @@ use crate::error::{Error, Result, chain};
 use crate::metrics;
 use crate::options::Options;
 use crate::request::EventLookup;
-use crate::scheduler::Input;
+use crate::scheduler::{self, Input};
 use crate::wakes::Wakes;
 
 /// Publishes that may wait for a group. When it is full, publishers wait: back-pressure, not memory.
@@ -376,10 +376,7 @@ impl Intake {
     async fn refresh(&self) -> bool {
         match self.store.catalog_since(self.catalog.version()).await {
             Ok(delta) => {
-                let changed = self.catalog.apply(delta);
-                if !changed.is_empty() {
-                    drop(self.scheduler.send(Input::Changed(changed)).await);
-                }
+                scheduler::tell(&self.scheduler, self.catalog.apply(delta)).await;
                 true
             }
             Err(e) => {
@@ -432,6 +429,7 @@ fn work(event: &Arc<Event>, new: NewDelivery, seq: u64) -> Work {
             attempts: 0,
             budget_base: 0,
             budget_began: event.accepted_at,
+            revival: 0,
             created_at: event.accepted_at,
             ended_at: None,
         },

@@ -54,6 +54,7 @@ pub mod policy_log;
 mod profiles;
 mod push;
 mod recorder;
+mod redriver;
 mod rehearsal;
 mod request;
 mod scheduler;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::{CertificateKind, Clock, RedriveState, Shard, SubscriptionId};
-use posthorn_store::{DueSubscription, Prune, Store};
-use tokio::sync::mpsc;
+use posthorn_domain::{CertificateKind, Clock, Shard, Span};
+use posthorn_store::{Prune, Store};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -17,7 +16,7 @@ use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
 use crate::options::Options;
-use crate::scheduler::Input;
+use crate::redriver::Redriver;
 use crate::wakes::Wakes;
 
 /// Rows touched in one bite.
@@ -26,8 +25,10 @@ const BITE: usize = 500;
 const BITES_MAX: usize = 200;
 /// How often running redrives are advanced.
 const REDRIVE_TICK: Duration = Duration::from_secs(1);
-/// Redrives looked at in one go, the newest first.
+/// Running redrives that go on in one tick, the oldest first; the others wait until some have ended.
 const REDRIVES_MAX: usize = 1_000;
+/// How long recalls are kept: much longer than any lease, after which nobody holds what they recall.
+const RECALLS_KEPT: Span = Span::from_secs(3_600);
 /// How often the use of keys is written down.
 const USES_EVERY: Duration = Duration::from_secs(60);
 /// How often the gauges that need a count are refreshed, at least.
@@ -40,7 +41,7 @@ pub(crate) struct Maintenance {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: Arc<Options>,
-    pub(crate) scheduler: mpsc::Sender<Input>,
+    pub(crate) redriver: Redriver,
     pub(crate) wakes: Wakes,
     pub(crate) next_count: Mutex<Option<Instant>>,
 }
@@ -121,6 +122,7 @@ impl Maintenance {
                     ended_before: now.minus(self.options.retention),
                     dead_before: now.minus(self.options.dead_retention),
                     keys_before: now.minus(self.options.key_retention),
+                    recalls_before: now.minus(RECALLS_KEPT),
                     limit: BITE,
                 })
                 .await?;
@@ -160,31 +162,9 @@ impl Maintenance {
     }
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {
-        let all = self.store.redrives(None, REDRIVES_MAX).await?;
-        for redrive in all.iter().filter(|r| r.state == RedriveState::Running) {
-            let mut left = redrive.per_second as usize;
-            while left > 0 {
-                let bite = left.min(BITE);
-                let moved = self.store.advance_redrive(redrive.id, bite, self.clock.now()).await?;
-                self.announce(&moved.subscriptions).await;
-                left -= bite;
-                if moved.state != RedriveState::Running {
-                    break;
-                }
-            }
+        for redrive in self.store.running_redrives(REDRIVES_MAX).await? {
+            self.redriver.advance(&redrive).await?;
         }
         Ok(())
-    }
-
-    async fn announce(&self, subscriptions: &[SubscriptionId]) {
-        let due_at = self.clock.now();
-        let due = subscriptions
-            .iter()
-            .map(|subscription| {
-                self.wakes.add(Shard::of(*subscription));
-                DueSubscription { subscription: *subscription, due_at }
-            })
-            .collect();
-        drop(self.scheduler.send(Input::Due(due)).await);
     }
 }

@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
 use crate::options::Options;
-use crate::scheduler::{Input, LeaseTerm};
+use crate::scheduler::{self, Input, LeaseTerm};
 use crate::wakes::Wakes;
 
 /// The part of a lease that is not used, for what clocks and schedulers may be off by.
@@ -212,10 +212,7 @@ impl Membership {
     async fn refresh_catalog(&self) -> bool {
         match self.store.catalog_since(self.catalog.version()).await {
             Ok(delta) => {
-                let changed = self.catalog.apply(delta);
-                if !changed.is_empty() {
-                    drop(self.scheduler.send(Input::Changed(changed)).await);
-                }
+                scheduler::tell(&self.scheduler, self.catalog.apply(delta)).await;
                 true
             }
             Err(e) => {

@@ -4,9 +4,10 @@ use posthorn_domain::{
     Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
 };
 use posthorn_store::Moved;
+use tracing::warn;
 
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, chain};
 use crate::intake::{Publish, Published};
 use crate::scheduler::Input;
 
@@ -14,27 +15,24 @@ use crate::scheduler::Input;
 const REDRIVE_PER_SECOND_MAX: u32 = 10_000;
 
 impl Engine {
-    /// Cancels a delivery that has not ended. An attempt under way may still arrive; the next of its
-    /// lane does not start before it is over.
+    /// Cancels a delivery that has not ended. When this returns, no node starts an attempt of it any
+    /// more; one under way may still arrive, and the next of its lane does not start before it is over.
     pub async fn cancel_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        let gone = Input::Cancelled(moved.delivery.subscription, id);
-        drop(self.inner.scheduler.send(gone).await);
+        self.recalled(moved.recall).await;
         Ok(self.hand_over(moved).await)
     }
 
     /// Tries a delivery now, with a fresh budget and its whole history: one that has ended, or one that
-    /// waits, which keeps its place in its lane. An attempt that is under way without a written lease
-    /// counts as the try.
+    /// waits. Either keeps its place in its lane, so one that ended goes before what came after it. An
+    /// attempt that is under way without a written lease counts when it succeeds; when it fails, the
+    /// delivery is tried again at once.
     pub async fn retry_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         let moved = self.store().retry_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        if let Some(work) = moved.ready {
-            self.inner.wakes.add(work.delivery.shard());
-            drop(self.inner.scheduler.send(Input::Retried(Box::new(work))).await);
-        }
-        Ok(moved.delivery)
+        self.recalled(moved.recall).await;
+        Ok(self.hand_over(moved).await)
     }
 
     /// Publishes an event again, as a new one with the same contents: everybody who wants such events
@@ -53,13 +51,12 @@ impl Engine {
         self.publish(tenant, again).await
     }
 
-    /// Removes a delivery with its attempts for good; one that has not ended is cancelled by it. An
-    /// attempt under way may still arrive. Its event stays until it is pruned.
+    /// Removes a delivery with its attempts for good; one that has not ended is cancelled by it, with
+    /// the same promise. Its event stays until it is pruned.
     pub async fn forget_delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
         let moved = self.store().forget_delivery(tenant, id, self.now()).await;
         let moved = moved.map_err(|e| Error::from(e).about("delivery"))?;
-        let gone = Input::Cancelled(moved.delivery.subscription, id);
-        drop(self.inner.scheduler.send(gone).await);
+        self.recalled(moved.recall).await;
         Ok(self.hand_over(moved).await)
     }
 
@@ -92,7 +89,17 @@ impl Engine {
             created_at: now,
             finished_at: None,
         };
-        Ok(self.store().create_redrive(redrive).await?)
+        let redrive = self.store().create_redrive(redrive).await?;
+        // The first go is made at once, so that what comes next in a lane finds them before it. Should it
+        // fail, whoever does the chores goes on all the same.
+        let chores = &self.inner.redriver;
+        match chores.advance(&redrive).await {
+            Ok(()) => Ok(self.store().redrive(tenant, redrive.id).await?.unwrap_or(redrive)),
+            Err(e) => {
+                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive begins with the next chores");
+                Ok(redrive)
+            }
+        }
     }
 
     /// Stops a redrive; what was put back stays so.

@@ -39,13 +39,13 @@ use posthorn_domain::policy::{Limits, Policy};
 use posthorn_domain::{
     Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{DueSubscription, Grant, Record, Store, Work};
+use posthorn_store::{DueSubscription, Grant, Recall, Record, Store, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::attempt::{self, Job, Surroundings};
-use crate::catalog::{Catalog, Map, SubscriptionView};
+use crate::catalog::{Applied, Catalog, Map, SubscriptionView};
 use crate::chance::Chance;
 use crate::metrics;
 use crate::options::Options;
@@ -79,10 +79,8 @@ pub(crate) enum Input {
     Due(Vec<DueSubscription>),
     /// Subscriptions that were created, changed or deleted.
     Changed(Vec<SubscriptionId>),
-    /// A waiting delivery was cancelled.
-    Cancelled(SubscriptionId, DeliveryId),
-    /// Somebody wants a delivery tried now, which may be in the window as it was before.
-    Retried(Box<Work>),
+    /// Deliveries whose copies are out of date.
+    Recalled(Vec<Recall>),
     /// Shards were gained.
     Gained(Vec<Grant>),
     /// Shards were lost.
@@ -97,6 +95,16 @@ pub(crate) enum Input {
     Drain(oneshot::Sender<()>),
     /// How are you?
     Inspect(oneshot::Sender<Snapshot>),
+}
+
+/// Tells the scheduler what a change of the catalog means for the deliveries it holds.
+pub(crate) async fn tell(scheduler: &mpsc::Sender<Input>, applied: Applied) {
+    if !applied.changed.is_empty() {
+        drop(scheduler.send(Input::Changed(applied.changed)).await);
+    }
+    if !applied.recalls.is_empty() {
+        drop(scheduler.send(Input::Recalled(applied.recalls)).await);
+    }
 }
 
 /// What is in memory, for tests and gauges.
@@ -264,14 +272,11 @@ impl Scheduler {
                     self.evaluate(id);
                 }
             }
-            Input::Cancelled(subscription, delivery) => {
-                if let Some(lineup) = self.lineups.get_mut(&subscription)
-                    && let Some(work) = lineup.withdraw(delivery)
-                {
-                    self.left_window(&work);
+            Input::Recalled(recalls) => {
+                for recall in recalls {
+                    self.recalled(recall);
                 }
             }
-            Input::Retried(work) => self.retried(*work),
             Input::Gained(grants) => self.gain(&grants),
             Input::Lost(shards) => self.lose(&shards),
             Input::Retire(shards, done) => {
@@ -343,20 +348,18 @@ impl Scheduler {
         }
     }
 
-    /// Takes in a delivery that somebody wants tried now. A copy that waits is replaced. While an
-    /// attempt is under way or being recorded nothing is started: what the store says is read after.
-    fn retried(&mut self, work: Work) {
+    /// A copy that waits is let go, and what the store says is read. While an attempt is under way or
+    /// being recorded nothing is started: the store is asked after.
+    fn recalled(&mut self, recall: Recall) {
         let now = self.parts.clock.now();
-        let id = work.delivery.subscription;
-        match self.lineups.get_mut(&id) {
-            Some(lineup) if lineup.is_known(work.delivery.id) => {
-                if !lineup.renew(&work) {
-                    lineup.outdate(work.delivery.id);
-                }
-                self.evaluate(id);
-            }
-            _ => self.hand_over(work, now),
+        let Some(lineup) = self.lineups.get_mut(&recall.subscription) else { return };
+        if let Some(work) = lineup.withdraw(recall.delivery, recall.revival) {
+            lineup.note_on_disk(now);
+            self.left_window(&work);
+        } else if lineup.is_under_way(recall.delivery) {
+            lineup.outdate(recall.delivery);
         }
+        self.evaluate(recall.subscription);
     }
 
     /// Takes a delivery into the window, or leaves it on disk when it is far off or there is no room.
@@ -369,6 +372,12 @@ impl Scheduler {
         let size = work.event.payload.len();
         let due = work.delivery.due_at;
         let lineup = self.lineups.entry(id).or_default();
+        if self.parts.catalog.is_recalled(&work.delivery) {
+            // Read before it was recalled; whatever is true is in the store.
+            lineup.note_on_disk(now);
+            self.evaluate(id);
+            return;
+        }
         let crowded = lineup.waiting() >= options.window_per_subscription
             || (lineup.waiting() > 0
                 && (self.window >= options.window
@@ -490,7 +499,15 @@ impl Scheduler {
         let ignored = crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
         #[cfg(not(feature = "plant"))]
         let ignored = false;
-        if !self.ring.is_empty() && !self.parts.term.is_valid() && !ignored {
+        // Also for those who wait in a bay: what is started now would come back at once, and again.
+        let waiting = [&self.ring, &self.sickbay, &self.slowbay, &self.quickbay];
+        let waiting = waiting.iter().any(|ring| !ring.is_empty());
+        #[cfg(feature = "plant")]
+        let waiting = match crate::plant::active(crate::plant::Plant::BaysIgnoreLapse) {
+            true => !self.ring.is_empty(),
+            false => waiting,
+        };
+        if waiting && !self.parts.term.is_valid() && !ignored {
             return;
         }
         if self.unwritten_since.is_some_and(|since| now.since(since) > UNWRITTEN_MAX) {

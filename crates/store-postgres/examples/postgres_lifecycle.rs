@@ -195,6 +195,7 @@ impl Bench {
             tenant: TenantId::DEFAULT,
             delivery: id,
             expected_attempts: 0,
+            expected_revival: 0,
             step,
             attempt: Some(attempt),
             at: now(),

@@ -12,7 +12,7 @@ use posthorn_domain::{
     ApiKey, CatalogVersion, KeyId, ProfileName, SealedSecret, SecretName, Shard, Subscription,
     SubscriptionName, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
-use posthorn_store::{CatalogChange, CatalogDelta, Refusal, Result, TenantEntry};
+use posthorn_store::{CatalogChange, CatalogDelta, Recall, Refusal, Result, TenantEntry};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 
@@ -384,6 +384,16 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
     }
     profiles::read(client, since, &mut delta).await?;
     certificates::read(client, since, &mut delta).await?;
+    if since > 0 {
+        for row in &query(client, sql::SINCE_RECALLS, &[&since]).await? {
+            let reader = Reader::new(row, "recall", "delivery");
+            delta.recalls.push(Recall {
+                subscription: reader.id("subscription")?,
+                delivery: reader.id("delivery")?,
+                revival: reader.small("revival")?,
+            });
+        }
+    }
     Ok(delta)
 }
 

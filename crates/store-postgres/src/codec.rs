@@ -274,6 +274,7 @@ pub(crate) fn delivery(row: &Row) -> Result<Delivery, Corrupt> {
         attempts: reader.small("attempts")?,
         budget_base: reader.small("budget_base")?,
         budget_began: reader.time("budget_began")?,
+        revival: reader.small("revival")?,
         created_at: reader.time("created_at")?,
         ended_at,
     })

@@ -62,7 +62,7 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
     DueSubscription, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page, PendingAsk,
-    Prune, Pruned, Record, Recorded, Result, StateKind, Store, Swept, Work,
+    Prune, Pruned, Record, Recorded, RedrivePage, Result, StateKind, Store, Swept, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -205,8 +205,12 @@ impl Store for PostgresStore {
         redrive::find(&self.session, tenant, id).await
     }
 
-    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
-        redrive::list(&self.session, tenant, limit).await
+    async fn redrives(&self, tenant: TenantId, page: RedrivePage) -> Result<Page<Redrive>> {
+        redrive::list(&self.session, tenant, page).await
+    }
+
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>> {
+        redrive::running(&self.session, limit).await
     }
 
     async fn cancel_redrive(

@@ -6,21 +6,26 @@
 
 use deadpool_postgres::Object;
 use posthorn_domain::{
-    CancelReason, Delivery, DeliveryId, DeliveryState, Lane, Shard, TenantId, Timestamp,
+    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, TenantId,
+    Timestamp,
 };
-use posthorn_store::{Moved, Refusal, Result, Swept, Work};
+use posthorn_store::{Moved, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::work::work_of;
-use crate::{lock, sql};
+use crate::{catalog, lock, sql};
 
 const CANCEL: Operation = Operation::write("cancel_delivery", "cancel a delivery");
 const RETRY: Operation = Operation::write("retry_delivery", "bring a delivery back");
 const FORGET: Operation = Operation::write("forget_delivery", "remove a delivery");
 const SWEEP: Operation = Operation::write("sweep_cancelled", "cancel deliveries nobody wants");
+
+/// What an end adds to the revival of a delivery.
+const BY_HAND: i32 = 1;
+const NOT_BY_HAND: i32 = 0;
 
 /// A delivery wherever it is.
 enum Found {
@@ -97,11 +102,12 @@ pub(crate) async fn cancel(
 
 async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
     let free_at = found.delivery().leased_until(at).unwrap_or(at);
+    let waited = !found.delivery().state.is_terminal();
     let state = DeliveryState::Cancelled(CancelReason::Operator);
     let mut delivery = match found {
         Found::Live { delivery, gone: false } => {
             let ids = vec![Uid::from(delivery.id)];
-            let params: [Param<'_>; 3] = [&ids, &state_code(state), &at.as_millis()];
+            let params: [Param<'_>; 4] = [&ids, &state_code(state), &at.as_millis(), &BY_HAND];
             execute(client, sql::LIVE_END, &params).await?;
             delivery
         }
@@ -116,8 +122,11 @@ async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<M
     delivery.state = state;
     delivery.ended_at = Some(at);
     delivery.due_at = Timestamp::MAX;
+    delivery.revival += 1;
     let ready = promote(client, &delivery, free_at).await?;
-    Ok(Moved { delivery, ready })
+    let recalls: Vec<Recall> = waited.then(|| recall_of(&delivery)).into_iter().collect();
+    let recall = recall(client, &recalls, at).await?;
+    Ok(Moved { delivery, ready, recall })
 }
 
 /// Makes the first parked delivery of a lane its head, if the lane is free.
@@ -166,11 +175,12 @@ async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Mo
         }
         Found::Done { delivery, .. } => delivery,
     };
-    let parked = if delivery.state.is_terminal() {
-        let parked = revive(client, std::slice::from_ref(&delivery), at).await?;
-        parked.first().copied().unwrap_or(false)
+    delivery.revival += 1;
+    let (parked, recalls) = if delivery.state.is_terminal() {
+        let (parked, recalls) = revive(client, std::slice::from_ref(&delivery), at).await?;
+        (parked.first().copied().unwrap_or(false), recalls)
     } else {
-        delivery.is_parked()
+        (delivery.is_parked(), vec![recall_of(&delivery)])
     };
     delivery.state = DeliveryState::Pending;
     delivery.due_at = if parked { Timestamp::MAX } else { Timestamp::from_millis(due(at)) };
@@ -178,7 +188,8 @@ async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Mo
     delivery.budget_began = Timestamp::from_millis(due(at));
     delivery.ended_at = None;
     let ready = if parked { None } else { work_of(client, &delivery).await? };
-    Ok(Moved { delivery, ready })
+    let recall = recall(client, &recalls, at).await?;
+    Ok(Moved { delivery, ready, recall })
 }
 
 pub(crate) async fn forget(
@@ -208,26 +219,41 @@ async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<M
     };
     let (tenant, id) = (Uid::from(delivery.tenant), Uid::from(delivery.id));
     execute(client, sql::FORGET, &[&tenant, &id, &Uid::from(delivery.event)]).await?;
+    let mut recalls = Vec::new();
     if !delivery.state.is_terminal() {
+        delivery.revival += 1;
+        recalls.push(recall_of(&delivery));
         let left = if gone { CancelReason::Unsubscribed } else { CancelReason::Operator };
         delivery.state = DeliveryState::Cancelled(left);
         delivery.ended_at = Some(at);
         delivery.due_at = Timestamp::MAX;
     }
     let ready = if gone { None } else { promote(client, &delivery, free_at).await? };
-    Ok(Moved { delivery, ready })
+    let recall = recall(client, &recalls, at).await?;
+    Ok(Moved { delivery, ready, recall })
 }
 
-/// Brings ended deliveries of one tenant back, in this order, and says which are parked. The caller
-/// holds the locks of their lanes and the rows themselves.
+/// Brings ended deliveries of one tenant back, each to its place; says which are parked, and who has to
+/// wait for them. The caller holds the locks of their lanes and the rows themselves.
 pub(crate) async fn revive(
     client: &Object,
     ended: &[Delivery],
     at: Timestamp,
-) -> Outcome<Vec<bool>> {
-    let Some(first) = ended.first() else { return Ok(Vec::new()) };
+) -> Outcome<(Vec<bool>, Vec<Recall>)> {
+    let Some(first) = ended.first() else { return Ok((Vec::new(), Vec::new())) };
     debug_assert!(ended.iter().all(|d| d.tenant == first.tenant && d.state.is_terminal()));
-    let parked = who_parks(client, ended).await?;
+    let (parked, waiting) = who_parks(client, ended, at).await?;
+    let mut recalls = Vec::with_capacity(waiting.len());
+    if !waiting.is_empty() {
+        for row in &query(client, sql::LIVE_DISPLACE, &[&waiting]).await? {
+            let reader = Reader::new(row, "delivery_live", "id");
+            recalls.push(Recall {
+                subscription: reader.id("subscription")?,
+                delivery: reader.id("id")?,
+                revival: reader.small("revival")?,
+            });
+        }
+    }
     let ids: Vec<Uid> = ended.iter().map(|d| d.id.into()).collect();
     let shards: Vec<i16> = ended
         .iter()
@@ -237,7 +263,33 @@ pub(crate) async fn revive(
     let tenant = Uid::from(first.tenant);
     let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &parked, &due(at)];
     execute(client, sql::DONE_REVIVE, &params).await?;
-    Ok(parked)
+    Ok((parked, recalls))
+}
+
+/// What nodes must hear of a delivery that has just changed.
+fn recall_of(delivery: &Delivery) -> Recall {
+    Recall { subscription: delivery.subscription, delivery: delivery.id, revival: delivery.revival }
+}
+
+/// Writes down whose copies are out of date, as a version of the catalog of its own. Comes last: from
+/// here to the commit no other change gets a version.
+pub(crate) async fn recall(
+    client: &Object,
+    recalls: &[Recall],
+    at: Timestamp,
+) -> Outcome<Option<CatalogVersion>> {
+    if recalls.is_empty() {
+        return Ok(None);
+    }
+    let version = catalog::next_version(client).await?;
+    let subscriptions: Vec<Uid> = recalls.iter().map(|r| r.subscription.into()).collect();
+    let deliveries: Vec<Uid> = recalls.iter().map(|r| r.delivery.into()).collect();
+    let revivals: Vec<i32> =
+        recalls.iter().map(|r| i32::try_from(r.revival).unwrap_or(i32::MAX)).collect();
+    let params: [Param<'_>; 5] =
+        [&version, &subscriptions, &deliveries, &revivals, &at.as_millis()];
+    execute(client, sql::RECALL_NEW, &params).await?;
+    Ok(Some(CatalogVersion(version.unsigned_abs())))
 }
 
 /// The lock slot of a delivery's lane.
@@ -247,44 +299,69 @@ pub(crate) fn slot_of(delivery: &Delivery) -> Option<i16> {
 
 /// A lane as it stands while deliveries are brought back into it one by one.
 struct LaneState {
-    headed: bool,
+    /// Who is at its head in the store, and whether it may be made to wait.
+    head: Option<(Uid, u64, bool)>,
     blocker: Option<DeliveryId>,
+    /// The first of those that come back, by its place in the list.
+    first: Option<(u64, usize)>,
 }
 
-async fn who_parks(client: &Object, ended: &[Delivery]) -> Outcome<Vec<bool>> {
+/// Which of those that come back are parked, and which heads have to wait for one of them.
+async fn who_parks(
+    client: &Object,
+    ended: &[Delivery],
+    at: Timestamp,
+) -> Outcome<(Vec<bool>, Vec<Uid>)> {
     type Key<'d> = (posthorn_domain::SubscriptionId, &'d Lane);
-    let key = |d: &'_ Delivery| -> Option<(Uid, String)> {
-        Some((d.subscription.into(), d.lane.as_ref()?.as_str().to_owned()))
-    };
     let mut lanes: Vec<Key<'_>> =
         ended.iter().filter_map(|d| Some((d.subscription, d.lane.as_ref()?))).collect();
     lanes.sort();
     lanes.dedup();
+    if lanes.is_empty() {
+        return Ok((vec![false; ended.len()], Vec::new()));
+    }
     let subscriptions: Vec<Uid> = lanes.iter().map(|(s, _)| Uid::from(*s)).collect();
     let names: Vec<&str> = lanes.iter().map(|(_, lane)| lane.as_str()).collect();
-    let rows = match lanes.is_empty() {
-        true => Vec::new(),
-        false => query(client, sql::LANES_TAKEN, &[&subscriptions, &names]).await?,
-    };
-    let mut states = std::collections::HashMap::with_capacity(lanes.len());
-    for row in &rows {
-        let item: usize = Reader::new(row, "lane_block", "blocker").small("item")?;
-        if let Some((subscription, lane)) = item.checked_sub(1).and_then(|i| lanes.get(i)) {
-            let blocker = row.try_get::<_, Option<Uid>>("blocker")?.map(DeliveryId::from);
-            let state = LaneState { headed: row.try_get("headed")?, blocker };
-            states.insert((Uid::from(*subscription), lane.as_str().to_owned()), state);
-        }
+    let mut states = std::collections::BTreeMap::new();
+    for row in &query(client, sql::LANES_TAKEN, &[&subscriptions, &names]).await? {
+        let reader = Reader::new(row, "delivery_live", "head");
+        let item: usize = reader.small("item")?;
+        let Some(lane) = item.checked_sub(1).and_then(|i| lanes.get(i)) else { continue };
+        let head = match reader.get::<Option<Uid>>("head")? {
+            None => None,
+            Some(id) => {
+                let leased = reader.get::<i16>("state")? == state_code(DeliveryState::InFlight)
+                    && reader.time("due_at")? > at;
+                Some((id, reader.number("seq")?, !leased))
+            }
+        };
+        let blocker = row.try_get::<_, Option<Uid>>("blocker")?.map(DeliveryId::from);
+        states.insert(*lane, LaneState { head, blocker, first: None });
     }
-    let mut park = |delivery: &Delivery| -> bool {
-        let Some(state) = key(delivery).and_then(|key| states.get_mut(&key)) else { return false };
+    for (place, delivery) in ended.iter().enumerate() {
+        let Some(lane) = &delivery.lane else { continue };
+        let Some(state) = states.get_mut(&(delivery.subscription, lane)) else { continue };
         if state.blocker == Some(delivery.id) {
             state.blocker = None;
         }
-        let parked = state.headed || state.blocker.is_some();
-        state.headed |= !parked;
-        parked
-    };
-    Ok(ended.iter().map(&mut park).collect())
+        if state.first.is_none_or(|(seq, _)| delivery.seq < seq) {
+            state.first = Some((delivery.seq, place));
+        }
+    }
+    let mut parked: Vec<bool> = ended.iter().map(|delivery| delivery.lane.is_some()).collect();
+    let mut waiting = Vec::new();
+    for LaneState { head, blocker, first } in states.into_values() {
+        let Some((seq, place)) = first.filter(|_| blocker.is_none()) else { continue };
+        match head {
+            None => parked[place] = false,
+            Some((id, other, true)) if seq < other => {
+                parked[place] = false;
+                waiting.push(id);
+            }
+            Some(_) => {}
+        }
+    }
+    Ok((parked, waiting))
 }
 
 pub(crate) async fn sweep(session: &Session, bite: usize, at: Timestamp) -> Result<Swept> {
@@ -298,7 +375,8 @@ pub(crate) async fn sweep(session: &Session, bite: usize, at: Timestamp) -> Resu
                 let state = DeliveryState::Cancelled(CancelReason::Unsubscribed);
                 let mut cancelled = 0;
                 if !ids.is_empty() {
-                    let params: [Param<'_>; 3] = [&ids, &state_code(state), &at.as_millis()];
+                    let params: [Param<'_>; 4] =
+                        [&ids, &state_code(state), &at.as_millis(), &NOT_BY_HAND];
                     cancelled = execute(client, sql::LIVE_END, &params).await?;
                 }
                 let more = ids.len() == bite;

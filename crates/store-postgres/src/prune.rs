@@ -29,6 +29,7 @@ use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit
 use crate::{lock, sql};
 
 const KEYS: Operation = Operation::write("prune_keys", "remove old idempotency keys");
+const SMALL: Operation = Operation::write("prune_small", "remove old redrives and recalls");
 const BITE: Operation = Operation::write("prune", "remove old events").slow();
 const DROP: Operation = Operation::write("drop_partition", "drop an old partition").slow();
 const LIST: Operation = Operation::read("partitions", "list partitions");
@@ -60,6 +61,7 @@ impl Pruner {
     pub(crate) async fn prune(&self, session: &Session, prune: Prune) -> Result<Pruned> {
         let mut pruned = Pruned::default();
         self.keys(session, prune.keys_before, &mut pruned).await?;
+        small(session, prune, &mut pruned).await?;
         let begun = self.place.lock().take();
         let mut place = match begun {
             Some(place) => place,
@@ -125,6 +127,27 @@ impl Pruner {
         pruned.more = true;
         Ok(())
     }
+}
+
+/// Removes what is kept outside of events: ended redrives, and recalls.
+async fn small(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<()> {
+    let (redrives, recalls) = session
+        .run(SMALL, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                let ended: [Param<'_>; 2] = [&prune.ended_before.as_millis(), &KEYS_BITE];
+                let redrives = execute(client, sql::PRUNE_REDRIVES, &ended).await?;
+                let recalled: [Param<'_>; 2] = [&prune.recalls_before.as_millis(), &KEYS_BITE];
+                let recalls = execute(client, sql::PRUNE_RECALLS, &recalled).await?;
+                commit(client).await?;
+                Ok((redrives, recalls))
+            })
+        })
+        .await?;
+    pruned.redrives = usize::try_from(redrives).unwrap_or(usize::MAX);
+    let whole = u64::try_from(KEYS_BITE).unwrap_or(u64::MAX);
+    pruned.more |= redrives == whole || recalls == whole;
+    Ok(())
 }
 
 /// What a round sees: days that may be dropped whole, and partitions to bite from, the first last.

@@ -171,7 +171,8 @@ pub(crate) fn list_sql(by_subscription: bool, kind: Option<StateKind>) -> String
                 l.id, l.event, l.subscription, l.tenant, l.lane, l.seq,
                 case when g.id is null then l.state else 20::int2 end as state,
                 case when g.id is null then l.due_at else 9223372036854775807 end as due_at,
-                l.attempts, l.budget_base, l.budget_began, l.created_at, g.deleted_at as ended_at
+                l.attempts, l.budget_base, l.budget_began, l.revival, l.created_at,
+                g.deleted_at as ended_at
             from delivery_live l
             left join subscription_gone g on g.id = l.subscription
             where l.tenant = $1 and l.id < $2{only}{live}
@@ -180,7 +181,7 @@ pub(crate) fn list_sql(by_subscription: bool, kind: Option<StateKind>) -> String
             union all
             (select
                 id, event, subscription, tenant, lane, seq, state, 9223372036854775807,
-                attempts, budget_base, budget_began, created_at, ended_at
+                attempts, budget_base, budget_began, revival, created_at, ended_at
             from delivery_done
             where tenant = $1 and id < $2{only}{done}
             order by id desc

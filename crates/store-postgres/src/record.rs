@@ -47,6 +47,7 @@ struct Columns<'b> {
     failure: Vec<Option<&'static str>>,
     detail: Vec<Option<Cow<'b, str>>>,
     response: Vec<Option<&'b [u8]>>,
+    revival: Vec<i32>,
 }
 
 impl<'b> Columns<'b> {
@@ -77,9 +78,10 @@ impl<'b> Columns<'b> {
         self.failure.push(attempt.and_then(|a| Some(a.failure?.as_str())));
         self.detail.push(attempt.map(|a| text(&a.detail)));
         self.response.push(attempt.map(|a| &a.response[..]));
+        self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }
 
-    fn params(&self) -> [Param<'_>; 18] {
+    fn params(&self) -> [Param<'_>; 19] {
         [
             &self.id,
             &self.fence.shard,
@@ -99,6 +101,7 @@ impl<'b> Columns<'b> {
             &self.detail,
             &self.response,
             &self.tenant,
+            &self.revival,
         ]
     }
 }
@@ -112,7 +115,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 18]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 19]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

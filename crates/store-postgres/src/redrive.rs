@@ -10,18 +10,21 @@ use deadpool_postgres::Object;
 use posthorn_domain::{
     Delivery, Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Refusal, Result};
+use posthorn_store::{Advanced, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
 
-use crate::codec::{self, FIRST_UID, Reader, Uid, dead_code, json, lane_of, limit, state_of};
+use crate::codec::{
+    self, FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit, state_of,
+};
 use crate::failure::{Corrupt, Outcome};
-use crate::moves::revive;
+use crate::moves::{recall, revive};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
 use crate::{lock, sql};
 
 const CREATE: Operation = Operation::write("create_redrive", "begin a redrive").slow();
 const FIND: Operation = Operation::read("redrive", "read a redrive");
 const LIST: Operation = Operation::read("redrives", "list redrives");
+const RUNNING: Operation = Operation::read("running_redrives", "find redrives to go on with");
 const CANCEL: Operation = Operation::write("cancel_redrive", "stop a redrive");
 const ADVANCE: Operation = Operation::write("advance_redrive", "go on with a redrive");
 
@@ -133,14 +136,31 @@ pub(crate) async fn find(
 
 pub(crate) async fn list(
     session: &Session,
-    tenant: Option<TenantId>,
-    max: usize,
-) -> Result<Vec<Redrive>> {
+    tenant: TenantId,
+    page: RedrivePage,
+) -> Result<Page<Redrive>> {
     session
         .run(LIST, move |client| {
             Box::pin(async move {
-                let params: [Param<'_>; 2] = [&tenant.map(Uid::from), &limit(max)];
+                let before = page.before.map_or(LAST_UID, Uid::from);
+                // One more, to see whether more follow.
+                let max = limit(page.limit.saturating_add(1));
+                let params: [Param<'_>; 3] = [&Uid::from(tenant), &before, &max];
                 let rows = query(client, sql::REDRIVE_LIST, &params).await?;
+                let mut items = rows.iter().map(redrive_of).collect::<Result<Vec<_>, _>>()?;
+                let more = items.len() > page.limit;
+                items.truncate(page.limit);
+                Ok(Page { items, more })
+            })
+        })
+        .await
+}
+
+pub(crate) async fn running(session: &Session, max: usize) -> Result<Vec<Redrive>> {
+    session
+        .run(RUNNING, move |client| {
+            Box::pin(async move {
+                let rows = query(client, sql::REDRIVE_RUNNING, &[&limit(max)]).await?;
                 Ok(rows.iter().map(redrive_of).collect::<Result<_, _>>()?)
             })
         })
@@ -185,7 +205,7 @@ pub(crate) async fn advance(
                 let cursor: Option<Uid> = row.try_get("cursor")?;
                 let advanced = match redrive.state {
                     RedriveState::Running => bite_off(client, &redrive, cursor, bite, at).await?,
-                    state => Advanced { moved: 0, subscriptions: Vec::new(), state },
+                    state => Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None },
                 };
                 commit(client).await?;
                 Ok(advanced)
@@ -221,7 +241,7 @@ async fn bite_off(
     }
     lock::hold(client, lock::LANES, &lock::sorted(slots)).await?;
     let dead = still_dead(client, redrive, &ids).await?;
-    revive(client, &dead, at).await?;
+    let (_, recalls) = revive(client, &dead, at).await?;
 
     let state = if ids.len() < bite { RedriveState::Done } else { RedriveState::Running };
     let finished = (state == RedriveState::Done).then(|| at.as_millis());
@@ -232,7 +252,8 @@ async fn bite_off(
     let mut subscriptions: Vec<SubscriptionId> = dead.iter().map(|d| d.subscription).collect();
     subscriptions.sort_unstable();
     subscriptions.dedup();
-    Ok(Advanced { moved: dead.len(), subscriptions, state })
+    let recall = recall(client, &recalls, at).await?;
+    Ok(Advanced { moved: dead.len(), subscriptions, state, recall })
 }
 
 /// Those that nobody brought back or cancelled while we waited for the lanes; they stay so now.

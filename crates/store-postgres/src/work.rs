@@ -184,6 +184,7 @@ struct ClaimColumns {
     fence: Fences,
     expected: Vec<i32>,
     until: Vec<i64>,
+    revival: Vec<i32>,
 }
 
 async fn claim_batch(client: &Object, batch: &[Claim]) -> Outcome<Vec<bool>> {
@@ -197,16 +198,19 @@ async fn claim_batch(client: &Object, batch: &[Claim]) -> Outcome<Vec<bool>> {
                 columns.fence.push(&claim.fence);
                 columns.expected.push(i32::try_from(claim.expected_attempts).unwrap_or(-1));
                 columns.until.push(due(claim.until));
+                let revival = i32::try_from(claim.expected_revival).unwrap_or(-1);
+                columns.revival.push(revival);
             }
             columns
         })
         .collect();
     let slots = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lock_params: [Param<'_>; 2] = [&lock::SHARDS, &slots];
-    let params: Vec<[Param<'_>; 6]> = columns
+    let params: Vec<[Param<'_>; 7]> = columns
         .iter()
-        .map(|c| -> [Param<'_>; 6] {
-            [&c.id, &c.fence.shard, &c.fence.epoch, &c.fence.node, &c.expected, &c.until]
+        .map(|c| -> [Param<'_>; 7] {
+            let Fences { shard, epoch, node } = &c.fence;
+            [&c.id, shard, epoch, node, &c.expected, &c.until, &c.revival]
         })
         .collect();
     let mut steps = vec![step(client, sql::LOCK_SHARED, &lock_params).await?];

@@ -119,6 +119,7 @@ impl Bench {
                     tenant: new.event.tenant,
                     delivery: new.deliveries[0].id,
                     expected_attempts: 0,
+                    expected_revival: 0,
                     step: delivered(),
                     attempt: Some(attempt(new.deliveries[0].id, 1, 200)),
                     at: at(1),

@@ -5,7 +5,7 @@
 macro_rules! delivery_columns {
     () => {
         "d.seq, d.id, e.id, s.id, t.id, d.lane, d.state, d.due_at, d.attempts, d.budget_base, \
-         d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event"
+         d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival"
     };
 }
 
@@ -63,13 +63,21 @@ pub(crate) const INSERT_IN_LANE: &str = "insert into delivery (seq, id, event, t
 /// delivery is nobody's to work on.
 pub(crate) const CLAIM: &str = "update delivery set state = 1, due_at = ?5 \
     where id = ?1 and attempts = ?2 and subscription % 64 = ?3 and state < 2 \
-    and due_at < ?4";
+    and due_at < ?4 and revival = ?6";
 
 /// The same, and what is needed for the attempt and the lane.
 pub(crate) const RECORD: &str = "update delivery set state = ?5, due_at = ?6, \
     attempts = attempts + ?7, ended_at = ?8, holds_lane = iif(?9, null, holds_lane) \
     where id = ?1 and attempts = ?2 and subscription % 64 = ?3 and state < 2 \
-    and due_at < ?4 returning seq, subscription, lane";
+    and due_at < ?4 and revival = ?10 returning seq, subscription, lane";
+
+/// A success from an older copy counts, also when the delivery is parked by now. Search by
+/// `delivery_by_id`.
+pub(crate) const FIND_OLDER: &str = "select seq, subscription, lane, due_at from delivery \
+    where id = ?1 and attempts = ?2 and subscription % 64 = ?3 and state < 2";
+
+pub(crate) const RECORD_OLDER: &str = "update delivery set state = ?2, due_at = ?3, \
+    attempts = attempts + ?4, ended_at = ?5, holds_lane = null, held_until = null where seq = ?1";
 
 /// A repeat of what is there already is no news; what was late and is now written is not late.
 pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, started_at, took, \
@@ -86,26 +94,39 @@ pub(crate) const FIRST_OF_LANE: &str = "select seq, state, due_at from delivery 
     indexed by delivery_lane where subscription = ?1 and lane = ?2 and holds_lane = 1 \
     order by seq limit 1";
 
-pub(crate) const PROMOTE: &str = "update delivery set due_at = ?2 where seq = ?1";
+/// Who blocks a lane or heads it, besides `?3`: a range of `delivery_lane` up to the first that is not
+/// parked. Those parked before a head are few.
+pub(crate) const HEAD_OF_LANE: &str = "select seq, state, due_at, id, revival from delivery \
+    indexed by delivery_lane where subscription = ?1 and lane = ?2 and holds_lane = 1 \
+    and seq <> ?3 and (state >= 2 or due_at < 9223372036854775807) order by seq limit 1";
+
+pub(crate) const PROMOTE: &str = "update delivery set due_at = max(?2, ifnull(held_until, ?2)), \
+    held_until = null where seq = ?1";
+
+/// The head of a lane has to wait for one that comes before it.
+pub(crate) const DISPLACE: &str = "update delivery set state = 0, held_until = due_at, \
+    due_at = 9223372036854775807, revival = revival + 1 where seq = ?1";
 
 /// Search by `delivery_by_id`.
 pub(crate) const FIND_TO_MOVE: &str = "select seq, subscription, state, due_at, lane, holds_lane \
     from delivery where id = ?1 and tenant = ?2";
 
-/// One search in `delivery_lane`.
+/// A search by the primary key.
 pub(crate) const REVIVE: &str = "update delivery set state = 0, ended_at = null, \
     budget_base = attempts, budget_began = ?2, holds_lane = iif(lane is null, null, 1), \
-    due_at = iif(lane is not null and holds_lane is null and exists ( \
-        select 1 from delivery o indexed by delivery_lane where o.holds_lane = 1 \
-        and o.subscription = delivery.subscription and o.lane = delivery.lane), \
-    9223372036854775807, ?3) where seq = ?1";
+    revival = revival + 1, held_until = null, due_at = ?3 where seq = ?1";
+
+/// The lane of a delivery, by primary key.
+pub(crate) const LANE_OF: &str = "select subscription, lane from delivery where seq = ?1";
 
 /// A search by the primary key.
 pub(crate) const HASTEN: &str = "update delivery set state = 0, budget_base = attempts, \
-    budget_began = ?2, due_at = iif(due_at = 9223372036854775807, due_at, ?3) where seq = ?1";
+    budget_began = ?2, due_at = iif(due_at = 9223372036854775807, due_at, ?3), held_until = null, \
+    revival = revival + 1 where seq = ?1";
 
 pub(crate) const CANCEL: &str = "update delivery set state = ?2, ended_at = ?3, \
-    due_at = 9223372036854775807, holds_lane = null where seq = ?1";
+    due_at = 9223372036854775807, holds_lane = null, held_until = null, \
+    revival = revival + 1 where seq = ?1";
 
 // ---- work ------------------------------------------------------------------------------------
 
@@ -268,6 +289,23 @@ pub(crate) const SWEEP: &str = "update delivery set state = ?3, ended_at = ?2, \
 /// A range of `delivery_lane`: dead letters that no longer block anybody.
 pub(crate) const SWEEP_BLOCKERS: &str = "update delivery set holds_lane = null where seq in ( \
     select seq from delivery indexed by delivery_lane where subscription = ?1 and holds_lane = 1)";
+
+/// A range of `redrive_ended`.
+pub(crate) const PRUNE_REDRIVES: &str = "delete from redrive where id in ( \
+    select id from redrive indexed by redrive_ended where state <> 0 and finished_at < ?1 \
+    order by finished_at limit ?2)";
+
+/// From the oldest on, which come first.
+pub(crate) const PRUNE_RECALLS: &str = "delete from recall where no in ( \
+    select no from recall where at < ?1 order by no limit ?2)";
+
+/// Written in the order of versions.
+pub(crate) const INSERT_RECALL: &str = "insert into recall (version, subscription, delivery, \
+    revival, at) values (?1, ?2, ?3, ?4, ?5)";
+
+/// A range of `recall_by_version`; the rowid keeps the order within one.
+pub(crate) const RECALLS_SINCE: &str = "select version, subscription, delivery, revival from recall \
+    indexed by recall_by_version where version > ?1 order by version, no";
 
 // ---- redrives --------------------------------------------------------------------------------
 

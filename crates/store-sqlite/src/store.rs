@@ -15,7 +15,7 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
     DueSubscription, Error, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page,
-    PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
+    PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -294,8 +294,12 @@ impl Store for SqliteStore {
         Ok(found.map(|(redrive, _)| redrive).filter(|redrive| redrive.tenant == tenant))
     }
 
-    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
-        self.read(move |conn| read::queries::redrives(conn, tenant, limit)).await
+    async fn redrives(&self, tenant: TenantId, page: RedrivePage) -> Result<Page<Redrive>> {
+        self.read(move |conn| read::queries::redrives(conn, tenant, page)).await
+    }
+
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>> {
+        self.read(move |conn| read::queries::running_redrives(conn, limit)).await
     }
 
     async fn cancel_redrive(

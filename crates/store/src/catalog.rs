@@ -1,8 +1,8 @@
 //! Changes of the catalog, and how other nodes learn of them.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, KeyId, ProfileName, Subscription,
-    SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, DeliveryId, KeyId, ProfileName,
+    Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
 /// One change of the catalog.
@@ -106,6 +106,17 @@ pub struct TenantEntry {
     pub version: CatalogVersion,
 }
 
+/// A delivery of which somebody may hold a copy that is out of date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// Whose.
+    pub subscription: SubscriptionId,
+    /// Which.
+    pub delivery: DeliveryId,
+    /// Copies with a smaller revival are out of date.
+    pub revival: u32,
+}
+
 /// What changed since a version. Applying deltas in order to an empty catalog gives the whole one.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogDelta {
@@ -131,4 +142,7 @@ pub struct CatalogDelta {
     pub certificates: Vec<Certificate>,
     /// Certificates that are gone.
     pub removed_certificates: Vec<(TenantId, CertificateId)>,
+    /// Deliveries whose copies are out of date, in the order in which it happened. Whoever asks for
+    /// everything has no copies yet, and is told of none. Old ones are pruned.
+    pub recalls: Vec<Recall>,
 }

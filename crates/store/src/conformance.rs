@@ -36,6 +36,7 @@ pub mod push_upkeep;
 pub mod queries;
 pub mod record;
 pub mod redrive;
+pub mod revival;
 #[cfg(test)]
 mod tests;
 pub mod work;
@@ -119,7 +120,6 @@ macro_rules! conformance_suite {
                 dead_head_blocks_when_the_step_says_so
                 redriven_blocked_head_runs_first
                 cancelled_blocked_head_releases_the_lane
-                skipped_dead_letter_comes_back_behind_the_head
                 retry_in_a_free_lane_is_due
                 cancelled_head_promotes_the_next
                 cancelled_parked_delivery_is_passed_over
@@ -202,9 +202,21 @@ macro_rules! conformance_suite {
                 redrive_can_be_cancelled
                 ended_redrive_stays_as_it_is
                 redrives_are_listed_newest_first
+                running_redrives_are_found_among_many
+                ended_redrives_are_pruned
                 redrive_ids_are_unique
                 foreign_redrives_are_not_found
                 redrive_progress_survives_reopening
+            }
+            revival {
+                revived_delivery_goes_before_what_came_later
+                displaced_head_keeps_its_time_and_its_budget
+                revived_delivery_waits_for_a_leased_head
+                revived_delivery_waits_in_a_blocked_lane
+                revived_deliveries_keep_their_order
+                attempt_of_a_displaced_head_counts_when_it_arrives
+                copies_from_before_a_retry_change_nothing
+                recalls_are_told_with_the_catalog
             }
             maintenance {
                 deleted_subscription_is_cancelled_at_once

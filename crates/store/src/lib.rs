@@ -43,12 +43,12 @@ use posthorn_domain::{
     RedriveId, Shard, TenantId, Timestamp,
 };
 
-pub use catalog::{CatalogChange, CatalogDelta, TenantEntry};
+pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
-pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, StateKind};
+pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, RedrivePage, StateKind};
 pub use work::{
     Advanced, Claim, DueSubscription, Moved, PendingAsk, Record, Recorded, Swept, Work,
 };
@@ -103,19 +103,25 @@ pub trait Store: Send + Sync + 'static {
     async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>>;
 
     /// Writes down leases before attempts begin: state `in_flight`, due at the lease's end. `false`
-    /// for those that are fenced, ended, or have other attempts than expected.
+    /// for those that are fenced, ended, parked, or have other attempts or another revival than
+    /// expected.
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>>;
 
     /// Writes down what became of deliveries, with their attempts, and promotes the next of a lane
     /// where the step says so. Each item is judged by itself. A fenced or superseded item changes
     /// nothing, except that its attempt is kept, marked late. Repeating an item after an unknown
     /// outcome is harmless: it is then superseded.
+    ///
+    /// An item is superseded when the delivery has ended, or has other attempts than expected; also when
+    /// it is parked or has another revival, unless the step says that it was delivered: what the receiver
+    /// has, it has, whatever was done by hand meanwhile.
     async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
 
-    /// Cancels one delivery on behalf of an operator. Refused when it has ended or is not the
+    /// Cancels one delivery on behalf of an operator, which raises its revival. Refused when it has ended or is not the
     /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane. When a
     /// written lease says that an attempt is under way, the next of the lane is due when the lease
-    /// ends: until then the attempt may still arrive.
+    /// ends: until then the attempt may still arrive. One that had not ended is recalled
+    /// ([`CatalogDelta::recalls`]), so that no node sends it from an older copy.
     async fn cancel_delivery(
         &self,
         tenant: TenantId,
@@ -123,10 +129,13 @@ pub trait Store: Send + Sync + 'static {
         at: Timestamp,
     ) -> Result<Moved>;
 
-    /// Has a delivery tried at `at`, with a fresh budget, in one step. An ended one comes back, parked
-    /// when its lane is occupied; one that waits keeps its place, so a parked one stays parked. Refused
-    /// while a written lease says that an attempt is under way, when it is not the tenant's, or when
-    /// its subscription is gone.
+    /// Has a delivery tried at `at`, with a fresh budget and a new revival, in one step. An ended one
+    /// comes back to its place in commit order: a head of its lane that comes later has to wait for it,
+    /// and is due no sooner than before when it is promoted again. It is parked itself when its lane is
+    /// blocked, when the head comes before it, or when a written lease says that an attempt of the head is
+    /// under way. One that waits keeps its place, so a parked one stays parked. One that waited, and a
+    /// head that waits now, are recalled ([`CatalogDelta::recalls`]). Refused while a written lease says
+    /// that an attempt is under way, when it is not the tenant's, or when its subscription is gone.
     async fn retry_delivery(
         &self,
         tenant: TenantId,
@@ -136,8 +145,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes one delivery with its attempts, for good, on behalf of an operator. One that has not
     /// ended is cancelled by it; the lane it headed or blocked goes on, as after a cancel. Its event
-    /// stays until it is pruned. Returns the delivery as it ended. Refused when it is not the tenant's; what an attempt
-    /// under way brings back later is superseded.
+    /// stays until it is pruned. Returns the delivery as it ended. One that had not ended is
+    /// recalled. Refused when it is not the tenant's; what an attempt under way brings back later is
+    /// superseded.
     async fn forget_delivery(
         &self,
         tenant: TenantId,
@@ -153,8 +163,12 @@ pub trait Store: Send + Sync + 'static {
     /// One redrive of a tenant.
     async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>>;
 
-    /// Redrives of a tenant (`None`: of all), newest first.
-    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>>;
+    /// Redrives of a tenant, newest first.
+    async fn redrives(&self, tenant: TenantId, page: RedrivePage) -> Result<Page<Redrive>>;
+
+    /// Redrives of all tenants that are running, oldest first. Cost grows with their number, not with
+    /// the number of those that have ended.
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>>;
 
     /// Stops a running redrive; one that has ended stays as it is. Returns it.
     async fn cancel_redrive(
@@ -165,8 +179,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Redrive>;
 
     /// Moves up to `limit` more dead letters of a running redrive back to pending, each at most
-    /// once per redrive, with the progress written in the same transaction. Dead letters of deleted
-    /// subscriptions are passed over.
+    /// once per redrive, with the progress written in the same transaction. Each comes back as with
+    /// [`Store::retry_delivery`]. Dead letters of deleted subscriptions are passed over.
     async fn advance_redrive(&self, id: RedriveId, limit: usize, at: Timestamp)
     -> Result<Advanced>;
 
@@ -177,7 +191,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes history that nobody needs any more, in small bites. Never an event with an
     /// unfinished delivery, never a dead letter younger than its own limit, never one that blocks
-    /// its lane.
+    /// its lane, never a redrive that is running.
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
     // ---- membership ----------------------------------------------------------------------------

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
     DueSubscription, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page, PendingAsk,
-    Prune, Pruned, Record, Recorded, Refusal, Result, StateKind, Store, Swept, Work,
+    Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
 };
 use catalog::Catalog;
 use deliveries::Row;
@@ -220,10 +220,23 @@ impl State {
         }
         let keys_before = self.keys.len();
         self.keys.retain(|_, key| key.accepted_at >= prune.keys_before);
+        self.catalog.prune_recalls(prune.recalls_before);
+        let over: Vec<RedriveId> = self
+            .redrives
+            .values()
+            .map(|stored| &stored.redrive)
+            .filter(|r| r.finished_at.is_some_and(|at| at < prune.ended_before))
+            .map(|redrive| redrive.id)
+            .take(prune.limit)
+            .collect();
+        for id in &over {
+            self.redrives.remove(id);
+        }
         Pruned {
             events: doomed.len(),
             keys: keys_before - self.keys.len(),
-            more: doomed.len() == prune.limit,
+            redrives: over.len(),
+            more: doomed.len() == prune.limit || over.len() == prune.limit,
         }
     }
 }
@@ -356,10 +369,19 @@ impl Store for ModelStore {
         Ok(found.filter(|redrive| redrive.tenant == tenant))
     }
 
-    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
+    async fn redrives(&self, tenant: TenantId, wanted: RedrivePage) -> Result<Page<Redrive>> {
         let state = self.shared.state.lock();
-        let all = state.redrives.values().rev().map(|stored| stored.redrive.clone());
-        Ok(all.filter(|r| tenant.is_none_or(|t| t == r.tenant)).take(limit).collect())
+        let all = state.redrives.values().rev().map(|stored| &stored.redrive);
+        let older = |id| wanted.before.is_none_or(|before| id < before);
+        let found = all.filter(|r| r.tenant == tenant && older(r.id)).cloned();
+        Ok(page(found, wanted.limit))
+    }
+
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>> {
+        let state = self.shared.state.lock();
+        let all = state.redrives.values().map(|stored| &stored.redrive);
+        let running = all.filter(|redrive| redrive.state == RedriveState::Running);
+        Ok(running.take(limit).cloned().collect())
     }
 
     async fn cancel_redrive(

@@ -72,6 +72,14 @@ plants! {
     NoHistory = "no-history",
     /// A shard that changed hands keeps its epoch.
     SameEpoch = "same-epoch",
+    /// Those who wait for a slot of the sick or slow are started although the lease may have run out.
+    BaysIgnoreLapse = "bays-ignore-lapse",
+    /// Outcomes of attempts from copies that are out of date count.
+    IgnoreRevival = "ignore-revival",
+    /// A delivery that is brought back waits behind the head of its lane.
+    ReviveBehind = "revive-behind",
+    /// Cancelling and retrying by hand do not wait for the other nodes.
+    NoRecall = "no-recall",
     /// Durable leases are not written down.
     NoClaim = "no-claim",
 }

@@ -1,7 +1,7 @@
 //! Questions about the past and the present.
 
 use posthorn_domain::{
-    DeliveryId, DeliveryState, EventId, EventType, SubscriptionId, Timestamp, TopicName,
+    DeliveryId, DeliveryState, EventId, EventType, RedriveId, SubscriptionId, Timestamp, TopicName,
 };
 
 /// Which events to list.
@@ -66,6 +66,15 @@ pub struct Page<T> {
     pub more: bool,
 }
 
+/// Which redrives of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct RedrivePage {
+    /// Only those older than this one.
+    pub before: Option<RedriveId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
 /// How many there are. `accepted = pending + delivered + dead + cancelled`, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -97,6 +106,8 @@ pub struct Prune {
     pub dead_before: Timestamp,
     /// Idempotency keys of events accepted before this.
     pub keys_before: Timestamp,
+    /// Recalls that were written before this.
+    pub recalls_before: Timestamp,
     /// At most so many events in one go.
     pub limit: usize,
 }
@@ -108,6 +119,8 @@ pub struct Pruned {
     pub events: usize,
     /// Idempotency keys.
     pub keys: usize,
+    /// Redrives that ended before `ended_before`.
+    pub redrives: usize,
     /// Whether there may be more.
     pub more: bool,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use posthorn_domain::delivery::Step;
 use posthorn_domain::{
-    Attempt, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, Fence, RedriveState, SubscriptionId,
+    TenantId, Timestamp,
 };
 
 /// A delivery together with what is to be delivered.
@@ -45,6 +46,8 @@ pub struct Claim {
     pub delivery: DeliveryId,
     /// The attempts it has according to the writer.
     pub expected_attempts: u32,
+    /// The revival it has according to the writer.
+    pub expected_revival: u32,
     /// Until when nobody else may try.
     pub until: Timestamp,
 }
@@ -60,6 +63,8 @@ pub struct Record {
     pub delivery: DeliveryId,
     /// The attempts it had, according to the writer, before this one.
     pub expected_attempts: u32,
+    /// The revival it has according to the writer.
+    pub expected_revival: u32,
     /// The decision of the state machine.
     pub step: Step,
     /// The attempt, when one was made.
@@ -89,6 +94,9 @@ pub struct Moved {
     pub delivery: Delivery,
     /// Work that is now due because of it: the delivery itself, or the new head of its lane.
     pub ready: Option<Work>,
+    /// The catalog version with which nodes hear of it, when one of them may hold an older copy of this
+    /// delivery, or of one that has to wait for it now.
+    pub recall: Option<CatalogVersion>,
 }
 
 /// What one bite of a redrive did.
@@ -100,6 +108,8 @@ pub struct Advanced {
     pub subscriptions: Vec<SubscriptionId>,
     /// Where the redrive stands.
     pub state: RedriveState,
+    /// The catalog version with which nodes hear of those that have to wait now.
+    pub recall: Option<CatalogVersion>,
 }
 
 /// What one sweep did.

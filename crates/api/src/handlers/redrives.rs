@@ -1,19 +1,17 @@
 //! Redrives: many dead letters put back at once.
 
-use posthorn_domain::{DeadReason, Redrive, RedriveFilter, RedriveId, SubscriptionId, Timestamp};
+use posthorn_domain::{DeadReason, RedriveFilter, RedriveId, SubscriptionId, Timestamp};
+use posthorn_store::RedrivePage;
 use serde::Deserialize;
 
-use super::page;
 use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
 use crate::problem::Problem;
 use crate::respond;
-use crate::wire::RedriveView;
+use crate::wire::{Page, RedriveView};
 
 const PER_SECOND_DEFAULT: u32 = 100;
 const PER_SECOND_MAX: u32 = 10_000;
-/// Redrives a list reaches back to: the store lists the newest and knows no place to go on from.
-const LISTED_MAX: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,14 +58,10 @@ pub(crate) async fn list(call: Call) -> Answer {
     let before = call.query.text("cursor").map(|text| cursor::decode_id(List::Redrives, text));
     let before = before.transpose()?.map(RedriveId::from_bytes);
     let limit = call.query.limit()?;
-    let all = call.engine().store().redrives(Some(call.tenant()), LISTED_MAX).await?;
-    respond::ok(&page::<_, RedriveView<'_>>(
-        &all,
-        List::Redrives,
-        limit,
-        |redrive: &Redrive| before.is_none_or(|before| redrive.id < before),
-        |redrive| redrive.id.as_bytes().to_vec(),
-    ))
+    let page = call.engine().store().redrives(call.tenant(), RedrivePage { before, limit }).await?;
+    let next = page.items.last().filter(|_| page.more);
+    let next = next.map(|last| cursor::encode(List::Redrives, last.id.as_bytes()));
+    respond::ok(&Page { items: page.items.iter().map(RedriveView::from).collect(), next })
 }
 
 /// `GET /v1/redrives/{id}`.

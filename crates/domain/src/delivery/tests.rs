@@ -25,6 +25,7 @@ fn delivery(state: DeliveryState, attempts: u32) -> Delivery {
         attempts,
         budget_base: 0,
         budget_began: NOW,
+        revival: 0,
         created_at: NOW,
         ended_at: None,
     }

@@ -189,43 +189,6 @@ impl Lineup {
         self.read.remove(&id)
     }
 
-    /// Replaces the copy of a waiting delivery whose budget is older; false when it does not wait.
-    pub(super) fn renew(&mut self, work: &Work) -> bool {
-        let (id, new) = (work.delivery.id, &work.delivery);
-        let fresher = |old: &Work| {
-            let (was, is) = (old.delivery.budget_began, new.budget_began);
-            old.delivery.attempts == new.attempts
-                && (was < is || (was == is && new.due_at < old.delivery.due_at))
-        };
-        // Most copies wait where the store says, so that a refill need not look through the queue for
-        // each of those it knows.
-        let place = (new.due_at, new.seq);
-        if let Some(old) = self.queue.get_mut(&place)
-            && old.delivery.id == id
-        {
-            if fresher(old) {
-                *old = work.clone();
-            }
-            return true;
-        }
-        if let Some((key, old)) = self.queue.iter().find(|(_, old)| old.delivery.id == id) {
-            if fresher(old) {
-                let key = *key;
-                self.queue.remove(&key);
-                self.queue.insert(place, work.clone());
-            }
-            return true;
-        }
-        let behind = self.busy.values_mut().flatten().find(|old| old.delivery.id == id);
-        if let Some(old) = behind {
-            if fresher(old) {
-                *old = work.clone();
-            }
-            return true;
-        }
-        false
-    }
-
     /// Says that what memory has of a known delivery is no longer what the store has.
     pub(super) fn outdate(&mut self, id: DeliveryId) {
         self.outdated.insert(id);
@@ -242,22 +205,33 @@ impl Lineup {
         }
     }
 
-    /// Removes a waiting delivery, wherever it is in the queue; returns its payload size.
-    pub(super) fn withdraw(&mut self, id: DeliveryId) -> Option<Work> {
-        let work = match self.queue.iter().find(|(_, work)| work.delivery.id == id) {
+    /// Removes a waiting delivery, wherever it is, whose copy has a smaller revival.
+    pub(super) fn withdraw(&mut self, id: DeliveryId, revival: u32) -> Option<Work> {
+        if !self.known.contains(&id) {
+            return None;
+        }
+        let old = |work: &Work| work.delivery.id == id && work.delivery.revival < revival;
+        let work = match self.queue.iter().find(|(_, work)| old(work)) {
             Some((key, _)) => {
                 let key = *key;
                 self.queue.remove(&key)?
             }
             None => {
-                let waits = |behind: &&mut Vec<Work>| behind.iter().any(|w| w.delivery.id == id);
-                let behind = self.busy.values_mut().find(waits)?;
-                let place = behind.iter().position(|work| work.delivery.id == id)?;
+                let behind = self.busy.values_mut().find(|behind| behind.iter().any(old))?;
+                let place = behind.iter().position(old)?;
                 behind.remove(place)
             }
         };
         self.forget(id);
         Some(work)
+    }
+
+    /// Whether an attempt of it is under way or being recorded.
+    pub(super) fn is_under_way(&self, id: DeliveryId) -> bool {
+        let waits = |work: &Work| work.delivery.id == id;
+        self.known.contains(&id)
+            && !self.queue.values().any(waits)
+            && !self.busy.values().flatten().any(waits)
     }
 
     pub(super) fn is_known(&self, id: DeliveryId) -> bool {

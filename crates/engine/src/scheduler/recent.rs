@@ -16,8 +16,8 @@ const REPLY_MAX: Span = Span::from_secs(60);
 /// Deliveries that were read, attempted and recorded within the last seconds.
 #[derive(Default)]
 pub(super) struct Recent {
-    /// With the beginning of the budget that was attempted: a retry by hand begins another.
-    budgets: Map<DeliveryId, Timestamp>,
+    /// With the revival that was attempted: a retry by hand begins another.
+    revivals: Map<DeliveryId, u32>,
     order: VecDeque<(Timestamp, DeliveryId)>,
 }
 
@@ -30,15 +30,15 @@ impl Recent {
     pub(super) fn note(&mut self, delivery: &Delivery, now: Timestamp) {
         while self.order.front().is_some_and(|(at, _)| at.plus(REPLY_MAX) <= now) {
             if let Some((_, id)) = self.order.pop_front() {
-                self.budgets.remove(&id);
+                self.revivals.remove(&id);
             }
         }
         self.order.push_back((now, delivery.id));
-        self.budgets.insert(delivery.id, delivery.budget_began);
+        self.revivals.insert(delivery.id, delivery.revival);
     }
 
     /// Whether a hand-over is old news.
     pub(super) fn has(&self, delivery: &Delivery) -> bool {
-        self.budgets.get(&delivery.id).is_some_and(|began| *began >= delivery.budget_began)
+        self.revivals.get(&delivery.id).is_some_and(|revival| *revival >= delivery.revival)
     }
 }

@@ -37,6 +37,7 @@ pub(super) async fn claim(store: Arc<dyn Store>, jobs: Vec<Job>, now: Timestamp)
             fence: job.fence,
             delivery: job.work.delivery.id,
             expected_attempts: job.work.delivery.attempts,
+            expected_revival: job.work.delivery.revival,
             until: now.plus(job.policy.lease.time),
         })
         .collect();
@@ -208,13 +209,6 @@ impl Scheduler {
                     // Recorded meanwhile: this copy is old. The store is asked again if need be.
                     continue;
                 }
-                // A copy that somebody on another node wants tried now.
-                if let Some(lineup) = self.lineups.get_mut(&id)
-                    && lineup.is_known(work.delivery.id)
-                    && lineup.renew(&work)
-                {
-                    continue;
-                }
                 let (delivery, young) = (work.delivery.id, Recent::concerns(&work.delivery, now));
                 self.insert(work, now);
                 if young && let Some(lineup) = self.lineups.get_mut(&id) {
@@ -257,9 +251,10 @@ impl Scheduler {
     pub(super) fn give_back(&mut self, job: Job, not_before: Timestamp) {
         let work = job.work;
         let id = work.delivery.subscription;
+        let recalled = self.parts.catalog.is_recalled(&work.delivery);
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&id)
-            && lineup.is_outdated(work.delivery.id)
+            && (recalled || lineup.is_outdated(work.delivery.id))
         {
             lineup.forget(work.delivery.id);
             lineup.note_on_disk(not_before);

@@ -108,6 +108,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
             tenant: locked.tenant,
             delivery: locked.id,
             expected_attempts: locked.attempts,
+            expected_revival: locked.revival,
             step,
             attempt: None,
             at: now,

@@ -3,6 +3,7 @@
 mod admission;
 mod authority;
 mod bench_push;
+mod by_hand;
 mod caller;
 mod canary;
 mod cedros;

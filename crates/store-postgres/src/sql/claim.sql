@@ -3,11 +3,11 @@
 with hit as materialized (
     select c.item, c.until, l.*
     from unnest(
-        $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int8[]
-    ) with ordinality as c(id, shard, epoch, node, expected, until, item)
+        $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int8[], $7::int4[]
+    ) with ordinality as c(id, shard, epoch, node, expected, until, revival, item)
     cross join lateral (
         select * from delivery_live d
-        where d.id = c.id and d.attempts = c.expected
+        where d.id = c.id and d.attempts = c.expected and d.revival = c.revival
           and d.due_at is distinct from 9223372036854775807
         limit 1
         for update
@@ -27,11 +27,11 @@ removed as (
 live_again as (
     insert into delivery_live (
         id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
-        budget_base, shard, state, lane_slot, lane
+        budget_base, shard, state, lane_slot, lane, revival
     )
     select
         id, event, subscription, tenant, seq, until, budget_began, created_at, attempts,
-        budget_base, shard, 1, lane_slot, lane
+        budget_base, shard, 1, lane_slot, lane, revival
     from hit
     cross join (select count(*) as number from removed) as first
     where first.number > 0

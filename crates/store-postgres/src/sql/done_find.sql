@@ -2,7 +2,7 @@
 -- whether their subscription was deleted. Plan: primary keys, partitions pruned.
 select
     d.id, d.event, d.subscription, d.tenant, d.lane, d.seq, d.state,
-    9223372036854775807 as due_at, d.attempts, d.budget_base, d.budget_began, d.created_at,
+    9223372036854775807 as due_at, d.attempts, d.budget_base, d.budget_began, d.revival, d.created_at,
     d.ended_at,
     (select true from lane_block b where b.delivery = d.id limit 1) is true as blocks,
     (

@@ -1,7 +1,7 @@
 -- One live delivery of a tenant, and whether its subscription is gone. Plan: primary keys.
 select
     l.id, l.event, l.subscription, l.tenant, l.lane, l.seq, l.state, l.due_at, l.attempts,
-    l.budget_base, l.budget_began, l.created_at, null::int8 as ended_at,
+    l.budget_base, l.budget_began, l.revival, l.created_at, null::int8 as ended_at,
     exists (select from subscription_gone g where g.id = l.subscription) as gone
 from delivery_live l
 where l.id = $1 and l.tenant = $2

@@ -15,11 +15,11 @@ with input as materialized (
     from unnest(
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
-        $15::text[], $16::text[], $17::bytea[], $18::uuid[]
+        $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[]
     ) with ordinality as i(
         id, shard, epoch, node, expected, state, due_at,
         charge, release, at, number, started_at, took, status,
-        failure, detail, response, tenant, item
+        failure, detail, response, tenant, revival, item
     )
 ),
 hit as materialized (
@@ -30,7 +30,11 @@ hit as materialized (
     cross join lateral (
         select * from delivery_live d
         where d.id = i.id and d.attempts = i.expected
-          and d.due_at is distinct from 9223372036854775807
+          -- What the receiver has, it has, whatever was done by hand since it was sent.
+          and (
+              i.state = 2
+              or (d.due_at is distinct from 9223372036854775807 and d.revival = i.revival)
+          )
         limit 1
         for update
     ) as l
@@ -44,11 +48,11 @@ removed as (
 live_again as (
     insert into delivery_live (
         id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
-        budget_base, shard, state, lane_slot, lane
+        budget_base, shard, state, lane_slot, lane, revival
     )
     select
         id, event, subscription, tenant, seq, new_due_at, budget_began, created_at, new_attempts,
-        budget_base, shard, new_state, lane_slot, lane
+        budget_base, shard, new_state, lane_slot, lane, revival
     from hit
     -- Not before the old rows are gone.
     cross join (select count(*) as number from removed) as first
@@ -57,11 +61,11 @@ live_again as (
 done_new as (
     insert into delivery_done (
         id, event, subscription, tenant, seq, budget_began, created_at, ended_at, attempts,
-        budget_base, state, lane
+        budget_base, state, lane, revival
     )
     select
         id, event, subscription, tenant, seq, budget_began, created_at, at, new_attempts,
-        budget_base, new_state, lane
+        budget_base, new_state, lane, revival
     from hit
     where new_state > 1
 ),
@@ -95,25 +99,28 @@ block_new as (
     select subscription, lane, id from hit
     where new_state > 1 and lane is not null and not release
 ),
--- The next of each lane whose head has gone.
+-- The next of each lane whose head has gone. One that is parked heads no lane, and ends here only when
+-- it arrived before it was made to wait.
 promoted as materialized (
-    select h.item, h.at, p.*
+    select h.item, greatest(h.at, p.held_until) as at, p.*
     from hit h
     cross join lateral (
         select * from delivery_live d
         where d.subscription = h.subscription and d.lane = h.lane
           and d.due_at = 9223372036854775807
+          and d.id <> all(array(select id from hit where due_at = 9223372036854775807))
         order by d.seq
         limit 1
     ) as p
-    where h.new_state > 1 and h.release and h.lane is not null and (
+    where h.new_state > 1 and h.release and h.lane is not null
+      and h.due_at < 9223372036854775807 and (
         select true from lane_block b where b.subscription = h.subscription and b.lane = h.lane
         limit 1
     ) is null
 ),
 live_promoted as (
     update delivery_live l
-    set due_at = (select p.at from promoted p where p.id = l.id limit 1)
+    set due_at = (select p.at from promoted p where p.id = l.id limit 1), held_until = null
     where l.id = any(array(
         select id from promoted where (select count(*) from removed) > 0
     ))
@@ -123,6 +130,7 @@ select
     null::uuid as id, null::uuid as event, null::uuid as subscription, null::uuid as tenant,
     null::text as lane, null::int8 as seq, null::int2 as state, null::int8 as due_at,
     null::int4 as attempts, null::int4 as budget_base, null::int8 as budget_began,
+    null::int4 as revival,
     null::int8 as created_at, null::int8 as ended_at,
     null::text as topic, null::text as type, null::text as attributes, null::text as key,
     null::text as content_type, null::bytea as payload, null::int8 as accepted_at
@@ -131,7 +139,7 @@ union all
 select
     p.item::int4, true, true,
     p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
-    p.attempts, p.budget_base, p.budget_began, p.created_at, null,
+    p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null,
     e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at
 from promoted p
 cross join lateral (

@@ -1,4 +1,5 @@
+-- Plan: redrive_tenant backwards, from `before` on.
 select id, tenant, filter, per_second, state, total, moved, created_at, finished_at
-from redrive where $1::uuid is null or tenant = $1
+from redrive where tenant = $1 and id < $2
 order by id desc
-limit $2::int8
+limit $3::int8

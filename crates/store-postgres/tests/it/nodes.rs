@@ -68,6 +68,7 @@ fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> Record {
         tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
+        expected_revival: 0,
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         at: at(10),

@@ -41,6 +41,7 @@ async fn prune(setting: &Setting, ended: i64, dead: i64) -> Pruned {
         ended_before: at(ended),
         dead_before: at(dead),
         keys_before: Timestamp::MIN,
+        recalls_before: Timestamp::MIN,
         limit: 100,
     };
     setting.store.prune(prune).await.expect("prune")

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, SealedSecret,
-    Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile, Thumbprint,
-    Timestamp, Topic,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, DeliveryId, KeyId,
+    SealedSecret, Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile,
+    Thumbprint, Timestamp, Topic,
 };
-use posthorn_store::{CatalogDelta, TenantEntry};
+use posthorn_store::{CatalogDelta, Recall, TenantEntry};
 use rusqlite::{Connection, Row};
 
 use crate::codec::{Columns, int};
 use crate::error::{Corrupt, Failure};
+use crate::sql;
 
 /// Everything that changed after `since`, as of one snapshot.
 pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogDelta, Failure> {
@@ -72,7 +73,24 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
         Ok(())
     })?;
     certificates(conn, since, &mut delta)?;
+    if since > 0 {
+        recalls(conn, since, &mut delta)?;
+    }
     Ok(delta)
+}
+
+fn recalls(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {
+    let mut statement = conn.prepare_cached(sql::RECALLS_SINCE)?;
+    let mut rows = statement.query([since])?;
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "recall", 0);
+        delta.recalls.push(Recall {
+            subscription: SubscriptionId::from_bytes(columns.array(1)?),
+            delivery: DeliveryId::from_bytes(columns.array(2)?),
+            revival: columns.number(3)?,
+        });
+    }
+    Ok(())
 }
 
 fn profiles(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use posthorn_domain::{
     Attempt, Delivery, DeliveryId, Event, EventId, Redrive, RedriveId, TenantId,
 };
-use posthorn_store::{Counts, DeliveryFilter, EventFilter, Page, Prune, StateKind};
+use posthorn_store::{Counts, DeliveryFilter, EventFilter, Page, Prune, RedrivePage, StateKind};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::rows;
@@ -228,15 +228,27 @@ pub(crate) fn redrive(conn: &Connection, id: RedriveId) -> Result<Option<(Redriv
     Ok(rows.next()?.map(decode_redrive).transpose()?)
 }
 
+/// A range of `redrive_by_tenant`, backwards.
 pub(crate) fn redrives(
     conn: &Connection,
-    tenant: Option<TenantId>,
-    limit: usize,
-) -> Result<Vec<Redrive>, Failure> {
-    let sql = format!("{REDRIVE} where ?1 is null or t.id = ?1 order by r.id desc limit ?2");
+    tenant: TenantId,
+    wanted: RedrivePage,
+) -> Result<Page<Redrive>, Failure> {
+    let Some(tenant) = tenant_no(conn, tenant)? else {
+        return Ok(Page { items: Vec::new(), more: false });
+    };
+    let sql = format!("{REDRIVE} where r.tenant = ?1 and r.id < ?2 order by r.id desc limit ?3");
+    let before = wanted.before.as_ref().map_or(AFTER_ALL.as_slice(), |id| id.as_bytes());
+    let limit = int(wanted.limit as u64).saturating_add(1);
+    let values: &[&dyn ToSql] = &[&tenant, &before, &limit];
+    page(conn, &sql, values, wanted.limit, |row| Ok(decode_redrive(row)?.0))
+}
+
+/// The whole of `redrive_running`, which holds nothing else.
+pub(crate) fn running_redrives(conn: &Connection, limit: usize) -> Result<Vec<Redrive>, Failure> {
+    let sql = format!("{REDRIVE} where r.state = 0 order by r.id limit ?1");
     let mut statement = conn.prepare_cached(&sql)?;
-    let tenant = tenant.as_ref().map(|id| id.as_bytes().as_slice());
-    let mut rows = statement.query(params![tenant, int(limit as u64)])?;
+    let mut rows = statement.query([int(limit as u64)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(decode_redrive(row)?.0);

@@ -38,6 +38,7 @@ pub(crate) fn delivery(row: &Row<'_>) -> Result<Delivery, Corrupt> {
         attempts: columns.number(8)?,
         budget_base: columns.number(9)?,
         budget_began: columns.maybe_time(10)?.unwrap_or(created_at),
+        revival: columns.number(15)?,
         created_at,
         ended_at: columns.maybe_time(12)?,
     };

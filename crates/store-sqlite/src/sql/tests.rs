@@ -35,7 +35,7 @@ pub(crate) fn check(conn: &Connection, sql: &str, wanted: &[&str]) {
 #[test]
 fn hot_statements_search_by_id() {
     let conn = database();
-    for sql in [CLAIM, RECORD, FIND_BY_ID, FIND_TO_MOVE, DELIVERY_BY_ID] {
+    for sql in [CLAIM, RECORD, FIND_OLDER, FIND_BY_ID, FIND_TO_MOVE, DELIVERY_BY_ID] {
         check(&conn, sql, &["INDEX delivery_by_id (id=?"]);
     }
     check(&conn, FIND_KEY, &["USING PRIMARY KEY (tenant=? AND key=?)"]);
@@ -96,9 +96,10 @@ fn counting_unfinished_work_reads_no_row() {
 fn lanes_are_found_by_the_lane_index() {
     let conn = database();
     check(&conn, FIRST_OF_LANE, &["USING INDEX delivery_lane (subscription=? AND lane=?)"]);
-    for sql in [INSERT_IN_LANE, REVIVE] {
+    for sql in [INSERT_IN_LANE, HEAD_OF_LANE] {
         check(&conn, sql, &["INDEX delivery_lane (subscription=? AND lane=?)"]);
     }
+    check(&conn, REVIVE, &["USING INTEGER PRIMARY KEY (rowid=?)"]);
     check(&conn, SWEEP_BLOCKERS, &["INDEX delivery_lane (subscription=?)"]);
 }
 
@@ -116,6 +117,8 @@ fn maintenance_reads_ranges() {
     let conn = database();
     check(&conn, PRUNE_CANDIDATES, &["e USING INTEGER PRIMARY KEY (rowid>?)"]);
     check(&conn, PRUNE_CANDIDATES, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, PRUNE_REDRIVES, &["INDEX redrive_ended (finished_at<?)"]);
+    check(&conn, RECALLS_SINCE, &["INDEX recall_by_version (version>?)"]);
     check(&conn, PRUNE_KEYS, &["INDEX idempotency_by_age (accepted_at<?)"]);
     for sql in [REDRIVABLE, COUNT_REDRIVABLE] {
         check(&conn, sql, &["USING INDEX delivery_dead (tenant=? AND rowid>?)"]);

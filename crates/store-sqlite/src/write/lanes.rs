@@ -4,11 +4,13 @@
 //! lane at most one is not parked: its head. Who ends or cancels the head promotes the holder with
 //! the smallest seq.
 
-use posthorn_domain::{CancelReason, DeliveryId, DeliveryState, TenantId, Timestamp};
-use posthorn_store::{Moved, Refusal, Work};
+use posthorn_domain::{
+    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, TenantId, Timestamp,
+};
+use posthorn_store::{Moved, Recall, Refusal, Work};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::codec::{Columns, NEVER, due, state_code};
+use crate::codec::{Columns, NEVER, due, int, state_code};
 use crate::error::{Corrupt, Failure};
 use crate::read::rows;
 use crate::sql;
@@ -60,7 +62,10 @@ pub(crate) fn cancel(
         }
         _ => None,
     };
-    Ok(Moved { delivery: rows::delivery_by_seq(conn, found.seq)?, ready })
+    let delivery = rows::delivery_by_seq(conn, found.seq)?;
+    let recalls: Vec<Recall> =
+        (found.state < 2).then(|| recall_of(&delivery)).into_iter().collect();
+    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 
 /// Removes one delivery with its attempts.
@@ -74,7 +79,10 @@ pub(crate) fn forget(
     let deleted = writer.cache.unswept.contains(&found.subscription);
     let conn = &writer.conn;
     let mut delivery = rows::delivery_by_seq(conn, found.seq)?;
+    let mut recalls = Vec::new();
     if !delivery.state.is_terminal() {
+        delivery.revival += 1;
+        recalls.push(recall_of(&delivery));
         delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
         delivery.ended_at = Some(at);
         delivery.due_at = Timestamp::MAX;
@@ -90,7 +98,7 @@ pub(crate) fn forget(
         }
         _ => None,
     };
-    Ok(Moved { delivery, ready })
+    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 
 /// Has a delivery tried now: an ended one comes back, one that waits keeps its place.
@@ -111,25 +119,93 @@ pub(crate) fn retry(
     if found.leased_until(at).is_some() {
         return Err(Refusal::NotEnded.into());
     }
+    let mut recalls = Vec::new();
     if found.state < 2 {
         conn.prepare_cached(sql::HASTEN)?.execute(params![found.seq, at.as_millis(), due(at)])?;
+        recalls.push(recall_of(&rows::delivery_by_seq(conn, found.seq)?));
     } else {
-        revive(conn, found.seq, at)?;
+        recalls.extend(revive(conn, found.seq, at)?);
     }
     let delivery = rows::delivery_by_seq(conn, found.seq)?;
     let ready = if delivery.is_parked() { None } else { Some(rows::work(conn, found.seq)?) };
-    Ok(Moved { delivery, ready })
+    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 
-/// Back to pending with a fresh budget; parked when somebody else heads the lane.
-pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<(), Failure> {
-    let changed =
-        conn.prepare_cached(sql::REVIVE)?.execute(params![seq, at.as_millis(), due(at),])?;
-    if changed == 1 {
-        return Ok(());
+/// Back to pending with a fresh budget, in its place: a head that comes later has to wait. Returns the
+/// one that does.
+pub(crate) fn revive(
+    conn: &Connection,
+    seq: i64,
+    at: Timestamp,
+) -> Result<Option<Recall>, Failure> {
+    let (subscription, lane): (i64, Option<String>) = conn
+        .prepare_cached(sql::LANE_OF)?
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?
+        .ok_or_else(|| vanished(seq))?;
+    let head = match &lane {
+        None => None,
+        Some(lane) => conn
+            .prepare_cached(sql::HEAD_OF_LANE)?
+            .query_row(params![subscription, lane, seq], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            })
+            .optional()?,
+    };
+    let (parked, waits) = match head {
+        None => (false, None),
+        Some((head, state, due_at)) => {
+            let leased = state == 1 && due_at > at.as_millis();
+            let first = state < 2 && seq < head && !leased;
+            (!first, first.then_some(head))
+        }
+    };
+    let mut recalled = None;
+    if let Some(head) = waits {
+        conn.prepare_cached(sql::DISPLACE)?.execute([head])?;
+        recalled = Some(recall_of(&rows::delivery_by_seq(conn, head)?));
     }
+    let due_at = if parked { NEVER } else { due(at) };
+    let changed =
+        conn.prepare_cached(sql::REVIVE)?.execute(params![seq, at.as_millis(), due_at])?;
+    if changed == 1 { Ok(recalled) } else { Err(vanished(seq).into()) }
+}
+
+fn vanished(seq: i64) -> Corrupt {
     let problem = "it was there a moment ago".to_owned();
-    Err(Corrupt { table: "delivery", row: seq.to_string(), problem }.into())
+    Corrupt { table: "delivery", row: seq.to_string(), problem }
+}
+
+/// What nodes must hear of a delivery that has just changed.
+pub(crate) fn recall_of(delivery: &Delivery) -> Recall {
+    Recall { subscription: delivery.subscription, delivery: delivery.id, revival: delivery.revival }
+}
+
+/// Writes down whose copies are out of date, as a version of the catalog of its own.
+pub(crate) fn recall(
+    writer: &mut Writer,
+    recalls: &[Recall],
+    at: Timestamp,
+) -> Result<Option<CatalogVersion>, Failure> {
+    if recalls.is_empty() {
+        return Ok(None);
+    }
+    let next = CatalogVersion(writer.cache.version.0 + 1);
+    let conn = &writer.conn;
+    let mut insert = conn.prepare_cached(sql::INSERT_RECALL)?;
+    for recall in recalls {
+        insert.execute(params![
+            int(next.0),
+            recall.subscription.as_bytes().as_slice(),
+            recall.delivery.as_bytes().as_slice(),
+            recall.revival,
+            at.as_millis(),
+        ])?;
+    }
+    conn.prepare_cached("update store set catalog_version = ?1")?.execute([int(next.0)])?;
+    drop(insert);
+    writer.cache.version = next;
+    Ok(Some(next))
 }
 
 struct Found {

@@ -65,5 +65,12 @@ pub(crate) fn prune(
     let keys = conn
         .prepare_cached(sql::PRUNE_KEYS)?
         .execute(params![prune.keys_before.as_millis(), limit])?;
-    Ok(Pruned { events, keys, more: keys >= prune.limit })
+    let redrives = conn
+        .prepare_cached(sql::PRUNE_REDRIVES)?
+        .execute(params![prune.ended_before.as_millis(), limit])?;
+    let recalls = conn
+        .prepare_cached(sql::PRUNE_RECALLS)?
+        .execute(params![prune.recalls_before.as_millis(), limit])?;
+    let more = [keys, redrives, recalls].iter().any(|gone| *gone >= prune.limit);
+    Ok(Pruned { events, keys, redrives, more })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use posthorn_domain::{Attempt, DeliveryId};
+use posthorn_domain::{Attempt, DeliveryId, DeliveryState};
 use posthorn_store::{Claim, Record, Recorded};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -33,6 +33,7 @@ pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, F
                 claim.fence.shard.number(),
                 NEVER,
                 due(claim.until),
+                claim.expected_revival,
             ])? == 1;
         replies.push(allowed);
     }
@@ -50,7 +51,10 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
         let written = if fenced || is_deleted(writer, &record.delivery)? {
             None
         } else {
-            apply(&mut update, record)?
+            match apply(&mut update, record)? {
+                None => apply_older(&writer.conn, record)?,
+                written => written,
+            }
         };
         let Some(row) = written else {
             keep_late(&writer.conn, &mut insert, record)?;
@@ -60,7 +64,8 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
         if let Some(attempt) = &record.attempt {
             insert_attempt(&mut insert, row.seq, attempt, attempt.late)?;
         }
-        let released = record.step.release_lane && record.step.state.is_terminal();
+        let ends = record.step.state.is_terminal();
+        let released = record.step.release_lane && ends && !row.was_parked;
         let promoted = match (&row.lane, released) {
             (Some(lane), true) => lanes::promote(&writer.conn, row.subscription, lane, record.at)?,
             _ => None,
@@ -74,6 +79,43 @@ struct Written {
     seq: i64,
     subscription: i64,
     lane: Option<String>,
+    /// Others of its lane were before it, so its end lets nobody go on.
+    was_parked: bool,
+}
+
+/// What the receiver has, it has: a success counts whatever was done by hand since it was sent.
+fn apply_older(conn: &Connection, record: &Record) -> Result<Option<Written>, Failure> {
+    let step = &record.step;
+    if step.state != DeliveryState::Delivered {
+        return Ok(None);
+    }
+    let values = params![
+        record.delivery.as_bytes().as_slice(),
+        record.expected_attempts,
+        record.fence.shard.number(),
+    ];
+    let found = conn
+        .prepare_cached(sql::FIND_OLDER)?
+        .query_row(values, |row| {
+            let was_parked = row.get::<_, i64>(3)? == NEVER;
+            Ok(Written {
+                seq: row.get(0)?,
+                subscription: row.get(1)?,
+                lane: row.get(2)?,
+                was_parked,
+            })
+        })
+        .optional()?;
+    if let Some(row) = &found {
+        conn.prepare_cached(sql::RECORD_OLDER)?.execute(params![
+            row.seq,
+            state_code(step.state),
+            NEVER,
+            step.charge,
+            record.at.as_millis(),
+        ])?;
+    }
+    Ok(found)
 }
 
 /// One conditional update tells whether the writer is up to date, and changes the delivery if so.
@@ -92,8 +134,12 @@ fn apply(update: &mut CachedStatement<'_>, record: &Record) -> Result<Option<Wri
                 step.charge,
                 ends.then(|| record.at.as_millis()),
                 ends && step.release_lane,
+                record.expected_revival,
             ],
-            |row| Ok(Written { seq: row.get(0)?, subscription: row.get(1)?, lane: row.get(2)? }),
+            |row| {
+                let (seq, subscription, lane) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                Ok(Written { seq, subscription, lane, was_parked: false })
+            },
         )
         .optional()?;
     Ok(written)

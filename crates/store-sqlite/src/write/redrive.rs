@@ -72,12 +72,14 @@ pub(crate) fn advance(
     let conn = &writer.conn;
     let (redrive, cursor) = queries::redrive(conn, id)?.ok_or(Refusal::NotFound)?;
     if redrive.state != RedriveState::Running {
-        return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state: redrive.state });
+        let state = redrive.state;
+        return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None });
     }
     let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
     let letters = next_letters(conn, &redrive, tenant.no, cursor, limit)?;
+    let mut recalls = Vec::new();
     for (seq, _) in &letters {
-        lanes::revive(conn, *seq, at)?;
+        recalls.extend(lanes::revive(conn, *seq, at)?);
     }
     let done = letters.len() < limit;
     let state = if done { RedriveState::Done } else { RedriveState::Running };
@@ -95,7 +97,8 @@ pub(crate) fn advance(
     let mut subscriptions: Vec<SubscriptionId> = letters.iter().map(|(_, id)| *id).collect();
     subscriptions.sort_unstable();
     subscriptions.dedup();
-    Ok(Advanced { moved: letters.len(), subscriptions, state })
+    let recall = lanes::recall(writer, &recalls, at)?;
+    Ok(Advanced { moved: letters.len(), subscriptions, state, recall })
 }
 
 fn next_letters(

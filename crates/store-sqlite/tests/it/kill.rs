@@ -65,6 +65,7 @@ async fn publish_and_deliver(
         tenant: TenantId::DEFAULT,
         delivery: deliver,
         expected_attempts: 0,
+        expected_revival: 0,
         step: delivered(),
         attempt: Some(attempt(deliver, 1, 200)),
         at: at(1),

@@ -392,6 +392,7 @@ impl Setting {
             tenant: seen.tenant,
             delivery: id,
             expected_attempts: seen.attempts,
+            expected_revival: seen.revival,
             step,
             attempt: step.charge.then(|| attempt(id, number, 200)),
             at: when,
@@ -405,6 +406,7 @@ impl Setting {
             fence: self.fence(seen.subscription),
             delivery: id,
             expected_attempts: seen.attempts,
+            expected_revival: seen.revival,
             until,
         };
         assert_eq!(self.store.claim(vec![claim]).await.expect("an answer"), [true]);

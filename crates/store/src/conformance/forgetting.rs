@@ -77,6 +77,7 @@ pub async fn late_result_for_a_forgotten_delivery_is_superseded(fixture: &dyn Fi
         tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
+        expected_revival: 0,
         step: failed(at(50)),
         attempt: Some(attempt(id, 1, 500)),
         at: at(10),
@@ -179,7 +180,13 @@ pub async fn foreign_deliveries_cannot_be_forgotten(fixture: &dyn Fixture) {
 async fn prune(store: &Arc<dyn Store>, before: i64) -> usize {
     let all = at(before);
     let keys_before = Timestamp::MIN;
-    let prune = Prune { ended_before: all, dead_before: all, keys_before, limit: 100 };
+    let prune = Prune {
+        ended_before: all,
+        dead_before: all,
+        keys_before,
+        recalls_before: at(0),
+        limit: 100,
+    };
     let mut events = 0;
     loop {
         let pruned = store.prune(prune).await.expect("pruned");

@@ -96,6 +96,7 @@ pub async fn claimed_head_keeps_its_place(fixture: &dyn Fixture) {
         fence: setting.fence(subscription),
         delivery: a,
         expected_attempts: 0,
+        expected_revival: 0,
         until: at(60_000),
     };
     assert_eq!(setting.store.claim(vec![claim]).await.expect("claim"), [true]);
@@ -142,19 +143,6 @@ pub async fn cancelled_blocked_head_releases_the_lane(fixture: &dyn Fixture) {
     assert!(matches!(moved.delivery.state, DeliveryState::Cancelled(_)));
     is(moved.ready, b, at(50));
     assert_eq!(setting.ready(subscription).await, [b]);
-}
-
-/// A skipped dead letter that is tried again waits for the present head, and then goes next.
-pub async fn skipped_dead_letter_comes_back_behind_the_head(fixture: &dyn Fixture) {
-    let setting = Setting::new(fixture).await;
-    let (subscription, [a, b, c]) = three(&setting).await;
-    setting.record(a, dead_skip(), at(10)).await;
-    let moved = setting.store.retry_delivery(setting.tenant, a, at(50)).await.expect("retry");
-    assert!(moved.delivery.is_parked());
-    assert_eq!(moved.ready, None);
-    assert_eq!(setting.ready(subscription).await, [b]);
-    is(setting.record(b, delivered(), at(60)).await, a, at(60));
-    is(setting.record(a, delivered(), at(70)).await, c, at(70));
 }
 
 /// In a free lane a retry is due at once, and occupies the lane.
@@ -282,6 +270,7 @@ async fn finish(setting: &Setting, fence: Fence, work: &Work) -> Option<Work> {
         tenant: setting.tenant,
         delivery: id,
         expected_attempts: 0,
+        expected_revival: 0,
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         at: at(5),

@@ -12,7 +12,13 @@ use crate::{Accepted, NewEvent, Prune};
 
 fn before(ended: i64, dead: i64) -> Prune {
     let keys_before = Timestamp::MIN;
-    Prune { ended_before: at(ended), dead_before: at(dead), keys_before, limit: 100 }
+    Prune {
+        ended_before: at(ended),
+        dead_before: at(dead),
+        keys_before,
+        recalls_before: at(0),
+        limit: 100,
+    }
 }
 
 /// Prunes until there is no more; how many events went.

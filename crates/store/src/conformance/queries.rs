@@ -183,8 +183,13 @@ pub async fn counts_are_conserved(fixture: &dyn Fixture) {
     store.sweep_cancelled(10, at(80)).await.expect("sweep");
     conserved(&setting, [3, 0, 0, 7], "sweep").await;
     setting.record(ids[0], delivered(), at(81)).await;
-    let prune =
-        Prune { ended_before: at(1_000), dead_before: at(1_000), keys_before: at(0), limit: 10 };
+    let prune = Prune {
+        ended_before: at(1_000),
+        dead_before: at(1_000),
+        keys_before: at(0),
+        recalls_before: at(0),
+        limit: 10,
+    };
     let pruned = store.prune(prune).await.expect("prune");
     assert_eq!(pruned.events, 3, "the first, and those that were cancelled twice");
     conserved(&setting, [2, 0, 0, 2], "prune").await;

@@ -8,7 +8,7 @@ use posthorn_domain::{
 
 use super::Fixture;
 use super::builders::{Setting, at, dead_skip, delivered, redrive, unique, whole};
-use crate::{Error, Refusal};
+use crate::{Error, Prune, RedrivePage, Refusal};
 
 fn dead(reason: DeadReason) -> Step {
     Step { state: DeliveryState::Dead(reason), ..dead_skip() }
@@ -24,7 +24,7 @@ async fn dead_letters(setting: &Setting, to: SubscriptionId, count: usize) -> Ve
     ids
 }
 
-async fn create(setting: &Setting, redrive: Redrive) -> Redrive {
+pub(super) async fn create(setting: &Setting, redrive: Redrive) -> Redrive {
     setting.store.create_redrive(redrive).await.expect("create")
 }
 
@@ -35,12 +35,14 @@ async fn find(setting: &Setting, id: RedriveId) -> Redrive {
 
 /// Runs a redrive to its end; how many were moved.
 async fn run(setting: &Setting, id: RedriveId, bite: usize, when: i64) -> usize {
+    let before = find(setting, id).await.moved;
     let mut moved = 0;
     for _ in 0..100 {
         let advanced = setting.store.advance_redrive(id, bite, at(when)).await.expect("advance");
         assert!(advanced.moved <= bite, "at most the limit");
         moved += advanced.moved;
-        assert_eq!(find(setting, id).await.moved, moved as u64, "progress is written down");
+        let written = find(setting, id).await.moved - before;
+        assert_eq!(written, moved as u64, "progress is written down");
         assert_eq!(find(setting, id).await.state, advanced.state);
         if advanced.state != RedriveState::Running {
             return moved;
@@ -228,7 +230,7 @@ pub async fn ended_redrive_stays_as_it_is(fixture: &dyn Fixture) {
     assert_eq!((advanced.moved, advanced.state), (0, RedriveState::Done));
 }
 
-/// Newest first, of one tenant or of all, at most the limit.
+/// Newest first, page by page.
 pub async fn redrives_are_listed_newest_first(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let other = setting.other_tenant().await;
@@ -239,13 +241,76 @@ pub async fn redrives_are_listed_newest_first(fixture: &dyn Fixture) {
         let asked = Redrive { id, created_at: when, ..redrive(tenant, at(100)) };
         made.push(create(&setting, asked).await);
     }
-    let list = async |tenant: Option<TenantId>, limit: usize| {
-        let found = setting.store.redrives(tenant, limit).await.expect("a list");
+    let list = async |tenant: TenantId, before: Option<RedriveId>, limit: usize| {
+        let page = RedrivePage { before, limit };
+        let found = setting.store.redrives(tenant, page).await.expect("a list");
+        (found.items.into_iter().map(|redrive| redrive.id).collect::<Vec<_>>(), found.more)
+    };
+    let (new, foreign, old) = (made[2].id, made[1].id, made[0].id);
+    assert_eq!(list(setting.tenant, None, 10).await, (vec![new, old], false));
+    assert_eq!(list(setting.tenant, None, 1).await, (vec![new], true));
+    assert_eq!(list(setting.tenant, Some(new), 1).await, (vec![old], false));
+    assert_eq!(list(setting.tenant, Some(old), 1).await, (vec![], false));
+    assert_eq!(list(other, None, 10).await, (vec![foreign], false));
+}
+
+/// Those that run are found however many have ended since, the oldest first.
+pub async fn running_redrives_are_found_among_many(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let subscription = setting.subscribe().await;
+    dead_letters(&setting, subscription, 3).await;
+    let mut running = Vec::new();
+    for (index, tenant) in [setting.tenant, other].into_iter().enumerate() {
+        let id = RedriveId::new(at(i64::try_from(index).expect("small")), unique().into());
+        running.push(create(&setting, Redrive { id, ..redrive(tenant, at(100)) }).await.id);
+    }
+    for index in 0..20 {
+        let id = RedriveId::new(at(10 + index), unique().into());
+        let asked = create(&setting, Redrive { id, ..redrive(setting.tenant, at(1)) }).await;
+        match index % 2 {
+            0 => assert_eq!(run(&setting, asked.id, 5, 110).await, 0),
+            _ => drop(setting.store.cancel_redrive(setting.tenant, asked.id, at(110)).await),
+        }
+    }
+    let found = async |limit| {
+        let found = setting.store.running_redrives(limit).await.expect("a list");
         found.into_iter().map(|redrive| redrive.id).collect::<Vec<_>>()
     };
-    assert_eq!(list(None, 10).await, [made[2].id, made[1].id, made[0].id]);
-    assert_eq!(list(Some(setting.tenant), 10).await, [made[2].id, made[0].id]);
-    assert_eq!(list(None, 2).await, [made[2].id, made[1].id]);
+    assert_eq!(found(10).await, running);
+    assert_eq!(found(1).await, running[..1]);
+    setting.store.advance_redrive(running[0], 2, at(120)).await.expect("advance");
+    assert_eq!(found(10).await, running, "one that has begun still runs");
+    assert_eq!(run(&setting, running[0], 2, 120).await, 1, "the last of three");
+    assert_eq!(found(10).await, running[1..]);
+}
+
+/// Ended ones go after their time, running ones never.
+pub async fn ended_redrives_are_pruned(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let mut ids = Vec::new();
+    for index in 0..4 {
+        let id = RedriveId::new(at(index), unique().into());
+        ids.push(create(&setting, Redrive { id, ..redrive(setting.tenant, at(1)) }).await.id);
+    }
+    run(&setting, ids[0], 5, 50).await;
+    setting.store.cancel_redrive(setting.tenant, ids[1], at(60)).await.expect("cancel");
+    run(&setting, ids[2], 5, 100).await;
+    let prune = Prune {
+        ended_before: at(100),
+        dead_before: at(0),
+        keys_before: at(0),
+        recalls_before: at(0),
+        limit: 100,
+    };
+    let pruned = setting.store.prune(prune).await.expect("prune");
+    assert_eq!((pruned.redrives, pruned.events), (2, 0));
+    for (id, there) in ids.iter().zip([false, false, true, true]) {
+        let found = setting.store.redrive(setting.tenant, *id).await.expect("a lookup");
+        assert_eq!(found.is_some(), there);
+    }
+    let again = setting.store.prune(prune).await.expect("prune");
+    assert_eq!((again.redrives, again.more), (0, false));
 }
 
 /// An id is used once.

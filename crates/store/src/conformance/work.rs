@@ -171,7 +171,7 @@ pub async fn due_subscriptions_leave_out_blocked_and_deleted(fixture: &dyn Fixtu
 
 fn claim(setting: &Setting, of: SubscriptionId, delivery: DeliveryId, until: i64) -> Claim {
     let fence = setting.fence(of);
-    Claim { fence, delivery, expected_attempts: 0, until: at(until) }
+    Claim { fence, delivery, expected_attempts: 0, expected_revival: 0, until: at(until) }
 }
 
 async fn claims(setting: &Setting, batch: Vec<Claim>) -> Vec<bool> {

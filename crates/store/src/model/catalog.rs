@@ -7,7 +7,7 @@ use posthorn_domain::{
     Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
-use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
+use crate::{CatalogChange, CatalogDelta, Recall, Refusal, TenantEntry};
 
 pub(super) struct Catalog {
     version: CatalogVersion,
@@ -18,6 +18,7 @@ pub(super) struct Catalog {
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
     certificates: BTreeMap<CertificateId, StoredCertificate>,
     keys_used: BTreeMap<KeyId, Timestamp>,
+    recalls: BTreeMap<CatalogVersion, (Timestamp, Vec<Recall>)>,
 }
 
 struct Versioned<T> {
@@ -52,6 +53,7 @@ impl Default for Catalog {
             keys: BTreeMap::new(),
             certificates: BTreeMap::new(),
             keys_used: BTreeMap::new(),
+            recalls: BTreeMap::new(),
         }
     }
 }
@@ -72,6 +74,20 @@ impl Catalog {
 
     pub(super) fn deleted(&self) -> impl Iterator<Item = SubscriptionId> {
         self.subscriptions.iter().filter(|(_, s)| s.deleted_at.is_some()).map(|(id, _)| *id)
+    }
+
+    /// Writes down whose copies are out of date, as a version of its own.
+    pub(super) fn recall(&mut self, at: Timestamp, recalls: Vec<Recall>) -> Option<CatalogVersion> {
+        if recalls.is_empty() {
+            return None;
+        }
+        self.version = CatalogVersion(self.version.0 + 1);
+        self.recalls.insert(self.version, (at, recalls));
+        Some(self.version)
+    }
+
+    pub(super) fn prune_recalls(&mut self, before: Timestamp) {
+        self.recalls.retain(|_, (at, _)| *at >= before);
     }
 
     pub(super) fn change(&mut self, change: CatalogChange) -> Result<CatalogVersion, Refusal> {
@@ -329,6 +345,10 @@ impl Catalog {
                     }
                 }
             }
+        }
+        if since > CatalogVersion(0) {
+            let newer = self.recalls.iter().filter(|(version, _)| **version > since);
+            delta.recalls.extend(newer.flat_map(|(_, (_, recalls))| recalls.iter().copied()));
         }
         delta
     }

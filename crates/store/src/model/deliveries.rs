@@ -9,12 +9,24 @@ use posthorn_domain::{
 };
 
 use super::State;
-use crate::{Advanced, Claim, Moved, NewDelivery, Placed, Record, Recorded, Refusal, Swept};
+use crate::{
+    Advanced, Claim, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept,
+};
 
 pub(crate) struct Row {
     pub(super) delivery: Delivery,
     /// A dead head that stops its lane.
     pub(super) blocks: bool,
+    /// While it is parked: when it would be due if nobody had to go before it.
+    pub(super) held_until: Option<Timestamp>,
+}
+
+/// Whoever stands at the head of a lane.
+enum Head {
+    /// Unfinished; may be made to wait unless a written lease says that an attempt is under way.
+    Live(DeliveryId),
+    /// Dead, and blocks.
+    Blocker,
 }
 
 impl State {
@@ -55,12 +67,13 @@ impl State {
             attempts: 0,
             budget_base: 0,
             budget_began: event.accepted_at,
+            revival: 0,
             created_at: event.accepted_at,
             ended_at: None,
         };
         self.by_subscription.entry(new.subscription).or_default().insert(new.id);
         self.by_event.entry(event.id).or_default().push(new.id);
-        self.rows.insert(new.id, Row { delivery, blocks: false });
+        self.rows.insert(new.id, Row { delivery, blocks: false, held_until: None });
         Placed { seq: self.seq, parked }
     }
 
@@ -87,7 +100,8 @@ impl State {
             .id;
         #[cfg(feature = "plant")]
         let next = self.planted_next(subscription, lane, next, at);
-        self.rows.get_mut(&next)?.delivery.due_at = at;
+        let row = self.rows.get_mut(&next)?;
+        row.delivery.due_at = row.held_until.take().map_or(at, |held| held.max(at));
         self.work(next)
     }
 
@@ -120,6 +134,7 @@ impl State {
                 if !row.delivery.state.is_terminal()
                     && !row.delivery.is_parked()
                     && row.delivery.attempts == claim.expected_attempts
+                    && row.delivery.revival == claim.expected_revival
                     && !deleted(self, row.delivery.subscription) => {}
             _ => return false,
         }
@@ -134,10 +149,15 @@ impl State {
         let fenced = !self.leases.allows(&record.fence, now);
         #[cfg(feature = "plant")]
         let fenced = fenced && !crate::plant::active(crate::plant::Plant::NoFencing);
+        let arrived = record.step.state == DeliveryState::Delivered;
         let current = self.rows.get(&record.delivery).is_some_and(|row| {
+            let known =
+                !row.delivery.is_parked() && row.delivery.revival == record.expected_revival;
+            #[cfg(feature = "plant")]
+            let known = known || crate::plant::active(crate::plant::Plant::IgnoreRevival);
             !row.delivery.state.is_terminal()
-                && !row.delivery.is_parked()
                 && row.delivery.attempts == record.expected_attempts
+                && (known || arrived)
                 && self.catalog.deleted_at(row.delivery.subscription).is_none()
         });
         if fenced || !current {
@@ -201,13 +221,17 @@ impl State {
         }
         let row = self.rows.get_mut(&id).ok_or(Refusal::NotFound)?;
         let free_at = row.delivery.leased_until(at).unwrap_or(at);
+        let waited = !row.delivery.state.is_terminal();
         row.blocks = false;
+        row.held_until = None;
+        row.delivery.revival += 1;
         row.delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
         row.delivery.ended_at = Some(at);
         row.delivery.due_at = Timestamp::MAX;
         let delivery = row.delivery.clone();
+        let recalls = waited.then(|| recall(&delivery)).into_iter().collect();
         let ready = self.promote(delivery.subscription, delivery.lane.as_ref(), free_at);
-        Ok(Moved { delivery, ready })
+        Ok(Moved { delivery, ready, recall: self.catalog.recall(at, recalls) })
     }
 
     pub(super) fn retry(
@@ -224,14 +248,15 @@ impl State {
         if row.delivery.leased_until(at).is_some() {
             return Err(Refusal::NotEnded);
         }
-        if row.delivery.state.is_terminal() {
-            self.revive(id, at);
+        let recalled = if row.delivery.state.is_terminal() {
+            self.revive(id, at)
         } else {
-            self.hasten(id, at);
-        }
+            self.hasten(id, at)
+        };
         let delivery = self.rows.get(&id).ok_or(Refusal::NotFound)?.delivery.clone();
         let ready = if delivery.is_parked() { None } else { self.work(id) };
-        Ok(Moved { delivery, ready })
+        let recall = self.catalog.recall(at, recalled.into_iter().collect());
+        Ok(Moved { delivery, ready, recall })
     }
 
     pub(super) fn forget(
@@ -251,36 +276,81 @@ impl State {
         if let Some(ids) = self.by_event.get_mut(&delivery.event) {
             ids.retain(|other| *other != id);
         }
+        let mut recalls = Vec::new();
         if !delivery.state.is_terminal() {
+            delivery.revival += 1;
             delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
             delivery.ended_at = Some(at);
             delivery.due_at = Timestamp::MAX;
+            recalls.push(recall(&delivery));
         }
         let ready = match self.catalog.deleted_at(delivery.subscription) {
             None => self.promote(delivery.subscription, delivery.lane.as_ref(), free_at),
             Some(_) => None,
         };
-        Ok(Moved { delivery, ready })
+        Ok(Moved { delivery, ready, recall: self.catalog.recall(at, recalls) })
     }
 
-    /// Back to pending with a fresh budget; parked when somebody else heads the lane.
-    fn revive(&mut self, id: DeliveryId, at: Timestamp) {
-        let Some(row) = self.rows.get(&id) else { return };
-        let (subscription, lane) = (row.delivery.subscription, row.delivery.lane.clone());
-        let parked = lane.as_ref().is_some_and(|lane| self.occupied(subscription, lane, Some(id)));
-        let Some(row) = self.rows.get_mut(&id) else { return };
+    /// Who stands at the head of a lane, besides `but`. A blocker counts more than whoever goes on.
+    fn head(&self, subscription: SubscriptionId, lane: &Lane, but: DeliveryId) -> Option<Head> {
+        let mut live = None;
+        for row in self.lane_members(subscription, lane).filter(|row| row.delivery.id != but) {
+            if row.blocks {
+                return Some(Head::Blocker);
+            }
+            if !row.delivery.state.is_terminal() && !row.delivery.is_parked() {
+                live = Some(Head::Live(row.delivery.id));
+            }
+        }
+        live
+    }
+
+    /// Back to pending with a fresh budget, in its place: a head that comes later has to wait. Returns
+    /// the head that does.
+    fn revive(&mut self, id: DeliveryId, at: Timestamp) -> Option<Recall> {
+        let row = self.rows.get(&id)?;
+        let (subscription, lane, seq) =
+            (row.delivery.subscription, row.delivery.lane.clone(), row.delivery.seq);
+        let head = lane.as_ref().and_then(|lane| self.head(subscription, lane, id));
+        let (parked, waits) = match head {
+            None => (false, None),
+            Some(Head::Blocker) => (true, None),
+            Some(Head::Live(head)) => {
+                let row = self.rows.get(&head)?;
+                let first = row.delivery.seq < seq || row.delivery.leased_until(at).is_some();
+                #[cfg(feature = "plant")]
+                let first = first || crate::plant::active(crate::plant::Plant::ReviveBehind);
+                (first, (!first).then_some(head))
+            }
+        };
+        let recalled = waits.and_then(|head| self.displace(head));
+        let row = self.rows.get_mut(&id)?;
         row.blocks = false;
+        row.held_until = None;
         let delivery = &mut row.delivery;
         delivery.state = DeliveryState::Pending;
         delivery.due_at = if parked { Timestamp::MAX } else { at };
         delivery.budget_base = delivery.attempts;
         delivery.budget_began = at;
+        delivery.revival += 1;
         delivery.ended_at = None;
+        recalled
+    }
+
+    /// Has the head of a lane wait for one that comes before it.
+    fn displace(&mut self, head: DeliveryId) -> Option<Recall> {
+        let row = self.rows.get_mut(&head)?;
+        row.held_until = Some(row.delivery.due_at);
+        row.delivery.state = DeliveryState::Pending;
+        row.delivery.due_at = Timestamp::MAX;
+        row.delivery.revival += 1;
+        Some(recall(&row.delivery))
     }
 
     /// Due now with a fresh budget; a parked one keeps waiting for its turn.
-    fn hasten(&mut self, id: DeliveryId, at: Timestamp) {
-        let Some(row) = self.rows.get_mut(&id) else { return };
+    fn hasten(&mut self, id: DeliveryId, at: Timestamp) -> Option<Recall> {
+        let row = self.rows.get_mut(&id)?;
+        row.held_until = None;
         let delivery = &mut row.delivery;
         delivery.state = DeliveryState::Pending;
         if !delivery.is_parked() {
@@ -288,6 +358,8 @@ impl State {
         }
         delivery.budget_base = delivery.attempts;
         delivery.budget_began = at;
+        delivery.revival += 1;
+        Some(recall(delivery))
     }
 
     pub(super) fn redrivable<'a>(
@@ -319,13 +391,14 @@ impl State {
         let stored = self.redrives.get(&id).ok_or(Refusal::NotFound)?;
         if stored.redrive.state != RedriveState::Running {
             let state = stored.redrive.state;
-            return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state });
+            return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None });
         }
         let ids: Vec<DeliveryId> =
             self.redrivable(&stored.redrive, stored.cursor).take(limit).collect();
         let mut subscriptions = BTreeSet::new();
+        let mut recalls = Vec::new();
         for id in &ids {
-            self.revive(*id, at);
+            recalls.extend(self.revive(*id, at));
             subscriptions.extend(self.rows.get(id).map(|row| row.delivery.subscription));
         }
         let stored = self.redrives.get_mut(&id).ok_or(Refusal::NotFound)?;
@@ -335,11 +408,10 @@ impl State {
             stored.redrive.state = RedriveState::Done;
             stored.redrive.finished_at = Some(at);
         }
-        Ok(Advanced {
-            moved: ids.len(),
-            subscriptions: subscriptions.into_iter().collect(),
-            state: stored.redrive.state,
-        })
+        let state = stored.redrive.state;
+        let recall = self.catalog.recall(at, recalls);
+        let subscriptions = subscriptions.into_iter().collect();
+        Ok(Advanced { moved: ids.len(), subscriptions, state, recall })
     }
 
     pub(super) fn sweep(&mut self, limit: usize, at: Timestamp) -> Swept {
@@ -368,4 +440,9 @@ impl State {
         }
         Swept { cancelled: doomed.len(), more: doomed.len() == limit }
     }
+}
+
+/// What nodes must hear of a delivery that has just changed.
+fn recall(delivery: &Delivery) -> Recall {
+    Recall { subscription: delivery.subscription, delivery: delivery.id, revival: delivery.revival }
 }

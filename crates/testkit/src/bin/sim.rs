@@ -2,16 +2,25 @@
 //!
 //! Data goes to stdout, everything else to stderr. The exit code is 0 when nothing was violated
 //! (or, with `--check-plants`, when every planted bug was found), 1 otherwise.
+//!
+//! Each seed runs in a worker thread. A run that turns in circles without its clock going on ends itself;
+//! one that never comes back is given up by the main thread, which counts a hang for its seed, leaves
+//! that thread alone and puts another in its place.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use posthorn_testkit::sim::{self, Outcome, Violation};
 
 /// Violations printed of one summary.
 const SHOWN_MAX: usize = 10;
+/// How often the main thread looks for workers that do not come back.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Workers that may be given up before the whole run is: each may still use a core.
+const HANGS_MAX: usize = 16;
 
 /// Runs the real engine on virtual time, with a store that fails and receivers that misbehave.
 #[derive(Parser)]
@@ -43,9 +52,12 @@ struct Args {
     /// Threads; as many as there are cores by default.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Go on after a seed with violations.
+    /// Go on after a seed with violations, or one that hangs.
     #[arg(long)]
     keep_going: bool,
+    /// Seconds of real time after which a seed is said to hang. A run takes well below one.
+    #[arg(long, default_value_t = 120)]
+    hang_after: u64,
 }
 
 /// What came of many runs.
@@ -62,6 +74,8 @@ struct Summary {
     virtual_ms: u64,
     wall: Duration,
     violations: Vec<Violation>,
+    /// Seeds that did not come back.
+    hangs: Vec<u64>,
     first_bad: Option<u64>,
     hash: u64,
 }
@@ -86,6 +100,17 @@ impl Summary {
         }
     }
 
+    /// A seed that did not come back.
+    fn add_hang(&mut self, seed: u64) {
+        self.seeds += 1;
+        self.hangs.push(seed);
+        self.first_bad = Some(self.first_bad.map_or(seed, |first| first.min(seed)));
+    }
+
+    fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.hangs.is_empty()
+    }
+
     fn print(&self, args: &Args) {
         let wall = self.wall.as_secs_f64();
         if args.json {
@@ -104,7 +129,7 @@ impl Summary {
                 "requests": self.requests, "crashes": self.crashes,
                 "handovers": self.handovers, "fenced": self.fenced, "repeats": self.repeats,
                 "virtual_days": self.virtual_ms as f64 / 86_400_000.0, "wall_seconds": wall,
-                "hash": format!("{:016x}", self.hash), "violations": violations,
+                "hash": format!("{:016x}", self.hash), "violations": violations, "hangs": self.hangs,
             });
             println!("{summary:#}");
             return;
@@ -112,7 +137,7 @@ impl Summary {
         println!(
             "{} seeds, {} events, {} deliveries, {} requests ({} repeated), {} crashes, \
              {} shard handovers, {} writes fenced, {:.0} virtual days, {wall:.1} s \
-             ({:.1} seeds/s), hash {:016x}",
+             ({:.1} seeds/s), hash {:016x}, {} violations, {} hangs",
             self.seeds,
             self.events,
             self.deliveries,
@@ -124,7 +149,12 @@ impl Summary {
             self.virtual_ms as f64 / 86_400_000.0,
             self.seeds as f64 / wall.max(0.001),
             self.hash,
+            self.violations.len(),
+            self.hangs.len(),
         );
+        for seed in self.hangs.iter().take(SHOWN_MAX) {
+            println!("HANGS seed {seed}\n  replay: {}", replay(*seed, args));
+        }
         for violation in self.violations.iter().take(SHOWN_MAX) {
             println!("VIOLATED {violation}\n  replay: {}", replay(violation.seed, args));
         }
@@ -163,9 +193,10 @@ fn main() -> std::process::ExitCode {
         }
         let summary = many(&args, args.plant.as_deref(), !args.json);
         summary.print(&args);
-        summary.violations.is_empty()
+        summary.is_clean()
     };
-    if good { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
+    // Workers that were given up are still there: nobody waits for them.
+    std::process::exit(if good { 0 } else { 1 });
 }
 
 /// Plants each bug in turn. A run without any comes first: it must find nothing.
@@ -178,11 +209,11 @@ fn check_plants(args: &Arc<Args>) -> bool {
     let mut all = true;
     let clean = many(args, None, false);
     println!("{:26} {}", "(none)", verdict(&clean, args.start));
-    all &= clean.violations.is_empty();
+    all &= clean.is_clean();
     for name in names {
         let summary = many(args, Some(name), false);
         println!("{name:26} {}", verdict(&summary, args.start));
-        all &= !summary.violations.is_empty();
+        all &= !summary.is_clean();
     }
     all
 }
@@ -192,56 +223,134 @@ fn verdict(summary: &Summary, start: u64) -> String {
         (Some(seed), Some(violation)) => {
             format!("found with seed {seed}, number {}: {}", seed - start + 1, violation.invariant)
         }
+        (Some(seed), None) => format!("hangs with seed {seed}, number {}", seed - start + 1),
         _ => format!("nothing found in {} seeds", summary.seeds),
+    }
+}
+
+/// What a worker says.
+enum Word {
+    /// It begins with a seed, unless it was given up.
+    Begins(usize, u64),
+    /// It is done with one.
+    Done(usize, Box<Outcome>),
+    /// There is nothing left to do.
+    Idle(usize),
+}
+
+/// What the workers share.
+struct Seeds {
+    next: AtomicU64,
+    end: u64,
+    stop: AtomicBool,
+    verbose: bool,
+    plant: Option<String>,
+    words: Mutex<mpsc::Sender<Word>>,
+}
+
+impl Seeds {
+    fn work(&self, worker: usize) {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        plants::set(self.plant.as_deref());
+        while !self.stop.load(Ordering::Relaxed) {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.end || words.send(Word::Begins(worker, seed)).is_err() {
+                break;
+            }
+            let outcome = Box::new(sim::run(seed, self.verbose));
+            if words.send(Word::Done(worker, outcome)).is_err() {
+                break;
+            }
+        }
+        let _ = words.send(Word::Idle(worker));
     }
 }
 
 /// Runs all seeds on several threads; stops at the first violation unless told otherwise.
 fn many(args: &Arc<Args>, plant: Option<&str>, progress: bool) -> Summary {
     let (start, count) = args.seed.map_or((args.start, args.seeds), |seed| (seed, 1));
-    let next = AtomicU64::new(start);
-    let stop = AtomicBool::new(false);
-    let summary = Mutex::new(Summary::default());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(cores).clamp(1, count.max(1) as usize);
-    let began = wall();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                plants::set(plant);
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= start + count {
-                        break;
-                    }
-                    let outcome = sim::run(seed, args.verbose);
-                    for line in &outcome.lines {
-                        println!("{line}");
-                    }
-                    if args.verbose {
-                        println!("seed {seed} hash {:016x}", outcome.hash);
-                    }
-                    if !outcome.violations.is_empty() && !args.keep_going {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
-                    summary.add(&outcome);
-                    if progress && summary.seeds.is_multiple_of(50) {
-                        eprintln!("{} of {count} seeds", summary.seeds);
-                    }
-                }
-            });
-        }
+    let (words, heard) = mpsc::channel();
+    let seeds = Arc::new(Seeds {
+        next: AtomicU64::new(start),
+        end: start + count,
+        stop: AtomicBool::new(false),
+        verbose: args.verbose,
+        plant: plant.map(str::to_owned),
+        words: Mutex::new(words),
     });
-    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let hire = |worker: usize| {
+        let seeds = Arc::clone(&seeds);
+        std::thread::spawn(move || seeds.work(worker));
+    };
+    let began = wall();
+    let mut summary = Summary::default();
+    let mut busy: BTreeMap<usize, Option<(u64, Instant)>> = BTreeMap::new();
+    for worker in 0..jobs {
+        busy.insert(worker, None);
+        hire(worker);
+    }
+    let mut hired = jobs;
+    let hang_after = Duration::from_secs(args.hang_after.max(1));
+    while !busy.is_empty() {
+        match heard.recv_timeout(LOOK_EVERY) {
+            Ok(Word::Begins(worker, seed)) if busy.contains_key(&worker) => {
+                busy.insert(worker, Some((seed, wall())));
+            }
+            // Late words of a worker that was given up do not count twice.
+            Ok(Word::Done(worker, outcome)) if busy.contains_key(&worker) => {
+                busy.insert(worker, None);
+                show(args, &outcome);
+                if !outcome.violations.is_empty() && !args.keep_going {
+                    seeds.stop.store(true, Ordering::Relaxed);
+                }
+                summary.add(&outcome);
+                if progress && summary.seeds.is_multiple_of(50) {
+                    eprintln!("{} of {count} seeds", summary.seeds);
+                }
+            }
+            Ok(Word::Begins(..) | Word::Done(..)) => {}
+            Ok(Word::Idle(worker)) => drop(busy.remove(&worker)),
+            Err(_) => {}
+        }
+        let stuck: Vec<(usize, u64)> = busy
+            .iter()
+            .filter_map(|(worker, under_way)| Some((*worker, (*under_way)?)))
+            .filter(|(_, (_, since))| since.elapsed() >= hang_after)
+            .map(|(worker, (seed, _))| (worker, seed))
+            .collect();
+        for (worker, seed) in stuck {
+            eprintln!("seed {seed} does not come back; replay: {}", replay(seed, args));
+            busy.remove(&worker);
+            summary.add_hang(seed);
+            if args.keep_going && summary.hangs.len() < HANGS_MAX {
+                busy.insert(hired, None);
+                hire(hired);
+                hired += 1;
+            } else {
+                seeds.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
     summary.wall = began.elapsed();
     summary.violations.sort_by_key(|violation| violation.seed);
+    summary.hangs.sort_unstable();
     summary
 }
 
+fn show(args: &Args, outcome: &Outcome) {
+    for line in &outcome.lines {
+        println!("{line}");
+    }
+    if args.verbose {
+        println!("seed {} hash {:016x}", outcome.seed, outcome.hash);
+    }
+}
+
 /// How long the whole takes is the one thing here that is measured in real time.
-fn wall() -> std::time::Instant {
-    std::time::Instant::now()
+fn wall() -> Instant {
+    Instant::now()
 }
 
 #[cfg(feature = "plant")]

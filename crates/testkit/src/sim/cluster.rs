@@ -48,7 +48,7 @@ impl Cluster {
             let life = self.lives.fetch_add(1, Ordering::Relaxed);
             let world = &self.world;
             let clock = world.clock.skewed(world.plan.skews[index]);
-            let link = Link::new(index, life, clock);
+            let link = Link::new(index, life, clock.clone());
             let store = FaultStore::new(self.model.peer(), Arc::clone(world), Arc::clone(&link));
             let transport = SimTransport::new(Arc::clone(world), Arc::clone(&link));
             let started = Engine::start(Parts {

@@ -44,7 +44,7 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
     let Options { lease_ttl, slots, profiles, .. } = &plan.options;
     let oracle = Oracle::new(seed, *lease_ttl, *slots, profiles, Arc::clone(&vault));
     let world = Arc::new(World {
-        clock,
+        clock: clock.clone(),
         oracle: Mutex::new(oracle),
         faults: Mutex::new(Faults::NONE),
         store_dice: Mutex::new(Dice::new(seed, "store")),
@@ -52,18 +52,16 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
         trace: Mutex::new(Trace::new(verbose)),
         plan,
     });
-    let model = ModelStore::new(Arc::new(clock));
+    let model = ModelStore::new(Arc::new(clock.clone()));
     let cluster = Cluster::new(Arc::clone(&world), model, vault);
-    let mut stage = Stage::set(seed, &world, &cluster).await;
-    *world.faults.lock() = world.plan.faults;
-    let mut stage = {
-        stage.storm().await;
-        stage
-    };
-    stage.reckon().await;
-    stage.days().await;
-    stage.heal().await;
-    stage.finish().await;
+    tokio::select! {
+        biased;
+        () = clock.stalled() => {
+            let what = "everybody is busy and the clock stands still".to_owned();
+            world.oracle.lock().blame(Invariant::I20, world.now(), what);
+        }
+        () = act(seed, &world, &cluster) => {}
+    }
     for node in cluster.running() {
         node.link.dead.cancel();
         node.engine.kill();
@@ -80,6 +78,16 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
         violations: oracle.violations.clone(),
         lines: trace.take_lines(),
     }
+}
+
+async fn act(seed: u64, world: &Arc<World>, cluster: &Arc<Cluster>) {
+    let mut stage = Stage::set(seed, world, cluster).await;
+    *world.faults.lock() = world.plan.faults;
+    stage.storm().await;
+    stage.reckon().await;
+    stage.days().await;
+    stage.heal().await;
+    stage.finish().await;
 }
 
 impl Stage {

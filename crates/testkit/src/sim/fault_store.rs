@@ -20,7 +20,7 @@ use posthorn_store::model::ModelStore;
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
     DueSubscription, Error, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page,
-    PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
+    PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -292,6 +292,8 @@ impl Store for FaultStore {
     ) -> Result<Moved> {
         self.call(true, move |reach| {
             let moved = at_once(reach.model.forget_delivery(tenant, delivery, at));
+            let now = reach.world.now();
+            reach.world.oracle.lock().forgot(now, tenant, delivery, at, &moved);
             reach.moved("forget", tenant, delivery, &moved);
             moved
         })
@@ -313,13 +315,17 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.redrive(tenant, id))).await
     }
 
-    async fn redrives(&self, tenant: Option<TenantId>, limit: usize) -> Result<Vec<Redrive>> {
+    async fn redrives(&self, tenant: TenantId, page: RedrivePage) -> Result<Page<Redrive>> {
+        self.call(false, move |reach| at_once(reach.model.redrives(tenant, page))).await
+    }
+
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>> {
         // Asked every second by whoever does the chores: a shorter way keeps long runs affordable.
         if self.reach.world.faults.lock().outage {
             return Err(unavailable());
         }
         self.reach.link.passable().await;
-        self.reach.model.redrives(tenant, limit).await
+        self.reach.model.running_redrives(limit).await
     }
 
     async fn cancel_redrive(
@@ -371,6 +377,12 @@ impl Store for FaultStore {
                     reach.model.all_events().iter().map(|event| event.id).collect();
                 let now = reach.world.now();
                 reach.world.oracle.lock().pruned(now, &prune, &pruned, &left);
+            }
+            let running = reach.world.oracle.lock().running_redrives();
+            for (tenant, id) in running {
+                let there = at_once(reach.model.redrive(tenant, id))?.is_some();
+                let now = reach.world.now();
+                reach.world.oracle.lock().redrive_kept(now, id, there);
             }
             reach.world.note("prune", &(reach.link.life, pruned.events, pruned.keys));
             Ok(pruned)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use posthorn_domain::filter::{Glob, Group};
 use posthorn_domain::policy::Auth;
 use posthorn_domain::{
-    Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId, TenantId,
-    TopicName, policy::profiles,
+    DeliveryId, Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId,
+    TenantId, TopicName, policy::profiles,
 };
 use posthorn_engine::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 use posthorn_sealing::standard_webhooks::SigningSecret;
@@ -104,7 +104,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -114,7 +114,8 @@ impl Operator {
             6 => self.cancel(&node).await,
             7 => self.retry(&node).await,
             8 => self.redrive(&node).await,
-            _ => self.stop_redrive(&node).await,
+            9 => self.stop_redrive(&node).await,
+            _ => self.forget(&node).await,
         }
     }
 
@@ -216,7 +217,35 @@ impl Operator {
         let found = self.cluster.world.oracle.lock().some_delivery(false, at);
         let blocker = self.cluster.world.oracle.lock().blockers().first().copied();
         let Some((tenant, id)) = blocker.or(found) else { return };
-        let _ = self.cluster.ask(node, node.engine.cancel_delivery(tenant, id)).await;
+        let node = &self.stranger(node, id);
+        let call = node.engine.cancel_delivery(tenant, id);
+        if let Some(Ok(_)) = self.cluster.ask(node, call).await {
+            self.cluster.world.oracle.lock().promised_quiet(id);
+        }
+    }
+
+    /// Removes a delivery for good, ended or not.
+    async fn forget(&mut self, node: &Node) {
+        let at = self.dice.below(u64::MAX);
+        let ended = self.dice.chance(0.4);
+        let found = self.cluster.world.oracle.lock().some_delivery(ended, at);
+        let Some((tenant, id)) = found else { return };
+        let node = &self.stranger(node, id);
+        let call = node.engine.forget_delivery(tenant, id);
+        if let Some(Ok(_)) = self.cluster.ask(node, call).await {
+            self.cluster.world.oracle.lock().promised_quiet(id);
+        }
+    }
+
+    /// Half of the time, a node that does not own the delivery's shard, if there is one.
+    fn stranger(&mut self, node: &Node, id: DeliveryId) -> Node {
+        let owner = self.cluster.world.oracle.lock().owner_of(id);
+        let others: Vec<Node> =
+            self.cluster.running().into_iter().filter(|n| n.link.node() != owner).collect();
+        if !others.is_empty() && self.dice.chance(0.5) {
+            return self.dice.pick(&others).clone();
+        }
+        node.clone()
     }
 
     async fn retry(&mut self, node: &Node) {
@@ -224,6 +253,7 @@ impl Operator {
         let ended = !self.dice.chance(0.3);
         let found = self.cluster.world.oracle.lock().some_delivery(ended, at);
         let Some((tenant, id)) = found else { return };
+        let node = &self.stranger(node, id);
         let _ = self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await;
     }
 

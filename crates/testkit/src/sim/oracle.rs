@@ -32,7 +32,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, Lane, Policy,
-    ProfileName, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp, TopicName,
+    ProfileName, Redrive, RedriveId, Shard, Span, SubscriptionId, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 
@@ -105,8 +105,15 @@ pub(super) struct Entry {
     written: Vec<Attempt>,
     /// Fresh budgets so far: retries by hand and redrives.
     budgets: u32,
-    /// Somebody cancelled or revived it by hand, so the order of its lane no longer binds it.
-    handled: bool,
+    /// When somebody last changed it by hand, or brought another back that has to go before it. Until
+    /// every node has heard of it, an older copy may be sent.
+    handled_at: Option<Timestamp>,
+    /// Somebody was told that no attempt of it starts any more.
+    quiet: bool,
+    /// It was brought back while a written lease said that an attempt of this one was under way.
+    behind: Option<DeliveryId>,
+    /// While it is parked: when it would be due if nobody had to go before it.
+    held_until: Option<Timestamp>,
     /// Whether a receiver has said yes, and under which budget.
     accepted: Option<u32>,
     /// Every request for it.
@@ -160,6 +167,8 @@ pub(crate) struct Oracle {
     last_of_subscription: BTreeMap<SubscriptionId, usize>,
     last_of_lane: BTreeMap<(SubscriptionId, Lane), usize>,
     dead_lives: BTreeSet<usize>,
+    /// Deliveries that were removed by hand: when, and whether somebody was told so.
+    forgotten: BTreeMap<DeliveryId, (Timestamp, bool)>,
     pruned: BTreeSet<EventId>,
     /// When something last went wrong that may explain why others are late.
     disturbed: Timestamp,
@@ -199,6 +208,7 @@ impl Oracle {
             last_of_subscription: BTreeMap::new(),
             last_of_lane: BTreeMap::new(),
             dead_lives: BTreeSet::new(),
+            forgotten: BTreeMap::new(),
             pruned: BTreeSet::new(),
             disturbed: Timestamp::MIN,
         }
@@ -233,6 +243,11 @@ impl Oracle {
     pub(crate) fn died(&mut self, life: usize, at: Timestamp) {
         self.dead_lives.insert(life);
         self.disturb(at);
+    }
+
+    /// How long after something was done by hand an older copy may be sent, if nobody was told before.
+    fn hearsay(&self) -> Span {
+        Span::from_millis(u64::try_from(self.lease_ms).unwrap_or(0) + 1_000)
     }
 
     /// The earliest due time of work that may be attempted.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use posthorn_domain::{
-    CancelReason, DeliveryId, DeliveryState, EventId, Redrive, RedriveId, RedriveState,
-    SubscriptionId, TenantId, Timestamp,
+    CancelReason, Delivery, DeliveryId, DeliveryState, EventId, NodeId, Redrive, RedriveId,
+    RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Advanced, Error, Moved, Prune, Pruned, StateKind};
 
@@ -21,24 +21,75 @@ impl Oracle {
         answer: &Result<Moved, Error>,
     ) {
         let Some(entry) = self.deliveries.get_mut(&id) else { return };
-        let open = !entry.delivery.state.is_terminal() || entry.blocks;
+        let waited = !entry.delivery.state.is_terminal();
+        let open = waited || entry.blocks;
         let own = entry.delivery.tenant == tenant;
         let Ok(moved) = answer else { return };
-        let free_at = match entry.delivery.state {
-            DeliveryState::InFlight => entry.delivery.due_at.max(at),
-            _ => at,
-        };
+        let free_at = free_at(&entry.delivery, at);
         entry.blocks = false;
-        entry.handled = true;
+        entry.handled_at = Some(now);
+        entry.held_until = None;
         entry.claimed = None;
+        entry.delivery.revival += 1;
         entry.delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
         entry.delivery.ended_at = Some(at);
         entry.delivery.due_at = Timestamp::MAX;
         let (subscription, lane) = (entry.delivery.subscription, entry.delivery.lane.clone());
         self.expect(open && own, Invariant::I15, now, || format!("{id} had ended when cancelled"));
+        self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} was cancelled and nodes hear {:?} of it", moved.recall)
+        });
         self.regroup(id);
         let ready = moved.ready.as_ref().map(|work| work.delivery.id);
         self.promoted(now, subscription, lane.as_ref(), free_at, ready);
+    }
+
+    /// An operator was told that a delivery is cancelled: nothing of it starts any more.
+    pub(crate) fn promised_quiet(&mut self, id: DeliveryId) {
+        if let Some((_, promised)) = self.forgotten.get_mut(&id) {
+            *promised = true;
+        }
+        if let Some(entry) = self.deliveries.get_mut(&id) {
+            entry.quiet = matches!(entry.delivery.state, DeliveryState::Cancelled(_));
+        }
+    }
+
+    /// An operator removed a delivery, or was refused.
+    pub(crate) fn forgot(
+        &mut self,
+        now: Timestamp,
+        tenant: TenantId,
+        id: DeliveryId,
+        at: Timestamp,
+        answer: &Result<Moved, Error>,
+    ) {
+        let Ok(moved) = answer else { return };
+        let Some(entry) = self.deliveries.remove(&id) else {
+            self.blame(Invariant::I4, now, format!("{id} was forgotten and never accepted"));
+            return;
+        };
+        let Entry { delivery, .. } = entry;
+        self.expect(delivery.tenant == tenant, Invariant::I15, now, || {
+            format!("{id} was forgotten by a stranger")
+        });
+        let waited = !delivery.state.is_terminal();
+        self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} was forgotten and nodes hear {:?} of it", moved.recall)
+        });
+        self.forgotten.insert(id, (now, false));
+        if let Some(ids) = self.by_event.get_mut(&delivery.event) {
+            ids.retain(|other| *other != id);
+        }
+        let (subscription, lane) = (delivery.subscription, delivery.lane.clone());
+        if let Some(lane) = &lane
+            && let Some(members) = self.lanes.get_mut(&(subscription, lane.clone()))
+        {
+            members.remove(&id);
+        }
+        let gone = self.subscriptions.get(&subscription).is_none_or(|s| s.deleted);
+        let lane = lane.filter(|_| !gone);
+        let ready = moved.ready.as_ref().map(|work| work.delivery.id);
+        self.promoted(now, subscription, lane.as_ref(), free_at(&delivery, at), ready);
     }
 
     /// An operator brought a delivery back, or was refused.
@@ -50,26 +101,29 @@ impl Oracle {
         at: Timestamp,
         answer: &Result<Moved, Error>,
     ) {
-        if answer.is_err() {
-            return;
-        }
+        let Ok(moved) = answer else { return };
         let Some(entry) = self.deliveries.get(&id) else { return };
         let delivery = &entry.delivery;
         let leased = delivery.state == DeliveryState::InFlight && delivery.due_at > at;
         let right = !leased && delivery.tenant == tenant;
         let ended = delivery.state.is_terminal();
         self.expect(right, Invariant::I15, now, || format!("{id} was retried under way"));
-        if ended {
-            self.revive(id, at);
+        let recalls = if ended {
+            self.revive(now, id, at)
         } else {
-            self.hasten(id, at);
-        }
+            self.hasten(now, id, at);
+            true
+        };
+        self.expect(recalls == moved.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} was retried and nodes hear {:?} of it", moved.recall)
+        });
     }
 
     /// One that waits is due at once, where it stands.
-    fn hasten(&mut self, id: DeliveryId, at: Timestamp) {
+    fn hasten(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) {
         let Some(entry) = self.deliveries.get_mut(&id) else { return };
-        entry.handled = true;
+        entry.handled_at = Some(now);
+        entry.held_until = None;
         entry.claimed = None;
         entry.budgets += 1;
         entry.delivery.state = DeliveryState::Pending;
@@ -77,26 +131,54 @@ impl Oracle {
             entry.delivery.due_at = at;
             entry.ready_at = at;
         }
+        entry.delivery.revival += 1;
         entry.delivery.budget_base = entry.delivery.attempts;
         entry.delivery.budget_began = at;
     }
 
-    fn revive(&mut self, id: DeliveryId, at: Timestamp) {
-        let Some(entry) = self.deliveries.get(&id) else { return };
-        let (subscription, lane) = (entry.delivery.subscription, entry.delivery.lane.clone());
-        let parked = lane.as_ref().is_some_and(|lane| self.occupied(subscription, lane, Some(id)));
-        let Some(entry) = self.deliveries.get_mut(&id) else { return };
+    /// One that has ended comes back to its place; true when somebody has to wait for it.
+    fn revive(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
+        let Some(entry) = self.deliveries.get(&id) else { return false };
+        let (subscription, seq) = (entry.delivery.subscription, entry.delivery.seq);
+        let lane = entry.delivery.lane.clone();
+        let members = lane.and_then(|lane| self.lanes.get(&(subscription, lane)));
+        let others = members.into_iter().flatten().filter(|other| **other != id);
+        let others: Vec<&Entry> = others.filter_map(|other| self.deliveries.get(other)).collect();
+        let head = others
+            .iter()
+            .map(|other| &other.delivery)
+            .find(|other| !other.state.is_terminal() && !other.is_parked());
+        let blocked = others.iter().any(|other| other.blocks);
+        let leased = |head: &&Delivery| head.state == DeliveryState::InFlight && head.due_at > at;
+        let behind = head.filter(leased).map(|head| head.id);
+        let first = head.is_none_or(|head| seq < head.seq && behind.is_none());
+        let parked = blocked || !first;
+        let waits = head.map(|head| head.id).filter(|_| !parked);
+        if let Some(waiting) = waits.and_then(|waits| self.deliveries.get_mut(&waits)) {
+            waiting.held_until = Some(waiting.delivery.due_at);
+            waiting.handled_at = Some(now);
+            waiting.claimed = None;
+            waiting.delivery.state = DeliveryState::Pending;
+            waiting.delivery.due_at = Timestamp::MAX;
+            waiting.delivery.revival += 1;
+        }
+        let Some(entry) = self.deliveries.get_mut(&id) else { return false };
         entry.blocks = false;
-        entry.handled = true;
+        entry.quiet = false;
+        entry.behind = behind;
+        entry.handled_at = Some(now);
+        entry.held_until = None;
         entry.claimed = None;
         entry.budgets += 1;
         entry.delivery.state = DeliveryState::Pending;
         entry.delivery.due_at = if parked { Timestamp::MAX } else { at };
         entry.ready_at = entry.delivery.due_at;
+        entry.delivery.revival += 1;
         entry.delivery.budget_base = entry.delivery.attempts;
         entry.delivery.budget_began = at;
         entry.delivery.ended_at = None;
         self.regroup(id);
+        waits.is_some()
     }
 
     /// A redrive was written down.
@@ -113,6 +195,18 @@ impl Oracle {
         if let Some((known, _)) = self.redrives.get_mut(&redrive.id) {
             known.state = redrive.state;
         }
+    }
+
+    /// Those that have not ended.
+    pub(crate) fn running_redrives(&self) -> Vec<(TenantId, RedriveId)> {
+        let all = self.redrives.values().map(|(redrive, _)| redrive);
+        let running = all.filter(|redrive| redrive.state == RedriveState::Running);
+        running.map(|redrive| (redrive.tenant, redrive.id)).collect()
+    }
+
+    /// Whether one that has not ended is still there after history was removed.
+    pub(crate) fn redrive_kept(&mut self, now: Timestamp, id: RedriveId, there: bool) {
+        self.expect(there, Invariant::I16, now, || format!("{id} runs and was removed"));
     }
 
     fn redrivable(&self, redrive: &Redrive, after: Option<DeliveryId>) -> Vec<DeliveryId> {
@@ -150,9 +244,13 @@ impl Oracle {
         self.expect(ids.len() == answer.moved, Invariant::I10, now, || {
             format!("{id} moved {}, not {}", answer.moved, ids.len())
         });
+        let mut recalls = false;
         for id in &ids {
-            self.revive(*id, at);
+            recalls |= self.revive(now, *id, at);
         }
+        self.expect(recalls == answer.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} went on and nodes hear {:?} of it", answer.recall)
+        });
         if let Some((redrive, cursor)) = self.redrives.get_mut(&id) {
             *cursor = ids.last().copied().or(*cursor);
             redrive.state = answer.state;
@@ -239,6 +337,12 @@ impl Oracle {
         Some((entry.delivery.tenant, entry.delivery.id))
     }
 
+    /// Who holds the shard of a delivery, by the last that was heard.
+    pub(crate) fn owner_of(&self, id: DeliveryId) -> Option<NodeId> {
+        let shard = self.deliveries.get(&id)?.delivery.shard();
+        self.leases.get(&shard)?.holder
+    }
+
     /// Dead letters that stop their lanes.
     pub(crate) fn blockers(&self) -> Vec<(TenantId, DeliveryId)> {
         let blocks = self.deliveries.values().filter(|entry| entry.blocks);
@@ -249,6 +353,11 @@ impl Oracle {
             .map(|e| (e.delivery.tenant, e.delivery.id))
             .collect()
     }
+}
+
+/// When the next of a lane may go on: not while a written lease says that an attempt is under way.
+fn free_at(ended: &Delivery, at: Timestamp) -> Timestamp {
+    if ended.state == DeliveryState::InFlight { ended.due_at.max(at) } else { at }
 }
 
 impl Oracle {

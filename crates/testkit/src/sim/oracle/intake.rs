@@ -118,6 +118,7 @@ impl Oracle {
                 attempts: 0,
                 budget_base: 0,
                 budget_began: event.accepted_at,
+                revival: 0,
                 created_at: event.accepted_at,
                 ended_at: None,
             };
@@ -133,7 +134,10 @@ impl Oracle {
                 ready_at: due_at,
                 written: Vec::new(),
                 budgets: 0,
-                handled: false,
+                handled_at: None,
+                quiet: false,
+                behind: None,
+                held_until: None,
                 accepted: None,
                 requests: Vec::new(),
             };

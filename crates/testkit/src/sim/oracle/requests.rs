@@ -70,16 +70,25 @@ impl Oracle {
             self.blame(Invariant::I4, now, format!("a request without a name: {}", arrival.url));
             return None;
         };
+        if let Some((at, promised)) = self.forgotten.get(&id).copied() {
+            let excused = !promised && now <= at.plus(self.hearsay());
+            self.expect(excused, Invariant::I12, now, || format!("{id} was forgotten at {at}"));
+            return None;
+        }
         let Some(entry) = self.deliveries.get(&id) else {
             self.blame(Invariant::I4, now, format!("a request for {id}, which is not committed"));
             return None;
         };
+        let (quiet, handled_at) = (entry.quiet, entry.handled_at);
         let (lane, event) = (entry.delivery.lane.clone(), entry.delivery.event);
         let own = entry.delivery.subscription == arrival.subscription
             && entry.delivery.tenant == arrival.tenant
             && arrival.event == Some(event);
         self.expect(own, Invariant::I4, now, || {
             format!("{id} went to {} of {}", arrival.subscription, arrival.tenant)
+        });
+        self.expect(!quiet, Invariant::I12, now, || {
+            format!("{id} was promised to be quiet after it was cancelled at {handled_at:?}")
         });
         self.check_contents(now, arrival, event);
         self.check_subscription(now, arrival);
@@ -156,7 +165,7 @@ impl Oracle {
         let Some(known) = self.subscriptions.get(&arrival.subscription) else { return };
         let promised = known.promised_stop;
         let stopped = known.stopped_at;
-        let long = Span::from_millis(u64::try_from(self.lease_ms).unwrap_or(0) + 1_000);
+        let long = self.hearsay();
         self.expect(promised.is_none(), Invariant::I12, now, || {
             format!("{} was promised to be quiet since {promised:?}", arrival.subscription)
         });
@@ -175,7 +184,8 @@ impl Oracle {
     ) {
         let Some(entry) = self.deliveries.get(&request.delivery) else { return };
         let delivery = entry.delivery.clone();
-        let (claimed, ready_at, handled) = (entry.claimed, entry.ready_at, entry.handled);
+        let (claimed, ready_at) = (entry.claimed, entry.ready_at);
+        let handled = entry.handled_at.is_some_and(|at| now <= at.plus(self.hearsay()));
         let accepted = entry.accepted;
         let budgets = entry.budgets;
         let deleted = self.subscriptions.get(&delivery.subscription).is_none_or(|s| s.deleted);
@@ -233,9 +243,6 @@ impl Oracle {
     /// A repeat needs a reason: the sender died, lost its shard, or did not see the success.
     fn check_repeat(&mut self, now: Timestamp, request: &Request) {
         let Some(entry) = self.deliveries.get(&request.delivery) else { return };
-        if entry.handled {
-            return;
-        }
         let unexplained = entry.requests.iter().map(|index| &self.requests[*index]).find(|old| {
             let success = old.seen.as_ref().and_then(|seen| seen.status) == Some(200);
             success && old.epoch == request.epoch && !self.dead_lives.contains(&old.life)
@@ -334,12 +341,14 @@ impl Oracle {
         }
     }
 
-    /// The first success of each delivery of a lane comes in commit order.
-    fn check_first_success(&mut self, now: Timestamp, id: DeliveryId, _index: usize) {
+    /// The first success of each delivery of a lane comes in commit order. One that was brought back goes
+    /// before what came later, but for what was under way by then.
+    fn check_first_success(&mut self, now: Timestamp, id: DeliveryId, index: usize) {
+        let (began, heard) = (self.requests[index].started, self.hearsay());
         let Some(entry) = self.deliveries.get_mut(&id) else { return };
         let first = entry.accepted.is_none();
         entry.accepted = Some(entry.budgets);
-        if !first || entry.handled {
+        if !first {
             return;
         }
         let (seq, subscription, lane) =
@@ -351,7 +360,8 @@ impl Oracle {
             other.delivery.seq < seq
                 && !other.delivery.state.is_terminal()
                 && other.accepted.is_none()
-                && !other.handled
+                && other.behind != Some(id)
+                && other.handled_at.is_none_or(|at| began > at.plus(heard))
         });
         if let Some(ahead) = ahead {
             let what = format!("{id} arrived before {}, which was ahead of it", ahead.delivery.id);

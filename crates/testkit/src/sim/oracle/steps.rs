@@ -96,12 +96,7 @@ impl Oracle {
             });
             return;
         }
-        // What was cancelled and retried by hand on another node may be attempted from the owner's
-        // memory, with the budget it had before.
-        let handled = self.deliveries.get(&delivery.id).is_some_and(|entry| entry.handled);
-        if !handled {
-            self.check_retry(now, record, delivery, policy, seen);
-        }
+        self.check_retry(now, record, delivery, policy, seen);
     }
 
     fn check_retry(

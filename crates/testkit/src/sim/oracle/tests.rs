@@ -149,6 +149,7 @@ impl Scene {
             tenant: TenantId::DEFAULT,
             delivery: delivery(n),
             expected_attempts: number - 1,
+            expected_revival: 0,
             step: Step {
                 state,
                 due_at: at(due),
@@ -316,9 +317,14 @@ fn acknowledged_means_stored() {
 #[test]
 fn retention_leaves_unfinished_work_alone() {
     let mut scene = Scene::new();
-    let prune =
-        Prune { ended_before: at(100), dead_before: at(100), keys_before: at(100), limit: 10 };
-    let answer = Pruned { events: 1, keys: 0, more: false };
+    let prune = Prune {
+        ended_before: at(100),
+        dead_before: at(100),
+        keys_before: at(100),
+        recalls_before: at(0),
+        limit: 10,
+    };
+    let answer = Pruned { events: 1, keys: 0, redrives: 0, more: false };
     let left = [EventId::new(at(0), 1)].into();
     scene.oracle.pruned(at(200), &prune, &answer, &left);
     scene.check(&[Invariant::I16]);

@@ -55,8 +55,9 @@ impl Oracle {
             format!("{by_store:?} was promoted in {lane:?} of {subscription}, not {next:?}")
         });
         if let Some(entry) = next.and_then(|next| self.deliveries.get_mut(&next)) {
-            entry.delivery.due_at = at;
-            entry.ready_at = at;
+            let due = entry.held_until.take().map_or(at, |held| held.max(at));
+            entry.delivery.due_at = due;
+            entry.ready_at = due;
         }
     }
 
@@ -78,7 +79,8 @@ impl Oracle {
     pub(crate) fn claimed(&mut self, now: Timestamp, batch: &[Claim], granted: &[bool]) {
         for (claim, granted) in batch.iter().zip(granted) {
             let rightful = self.allows(&claim.fence, now);
-            let current = self.is_current(claim.delivery, claim.expected_attempts);
+            let current = self.is_current(claim.delivery, claim.expected_attempts)
+                && self.is_newest(claim.delivery, claim.expected_revival);
             self.expect(!granted || (rightful && current), Invariant::I8, now, || {
                 format!("{} was leased to a writer that may not have it: {claim:?}", claim.delivery)
             });
@@ -100,17 +102,26 @@ impl Oracle {
         self.deliveries.get(&id).is_some_and(|entry| {
             let delivery = &entry.delivery;
             !delivery.state.is_terminal()
-                && !delivery.is_parked()
                 && delivery.attempts == attempts
                 && self.subscriptions.get(&delivery.subscription).is_some_and(|s| !s.deleted)
         })
+    }
+
+    /// Whether a copy is the present one, of a delivery whose turn it is.
+    fn is_newest(&self, id: DeliveryId, revival: u32) -> bool {
+        self.deliveries
+            .get(&id)
+            .is_some_and(|entry| !entry.delivery.is_parked() && entry.delivery.revival == revival)
     }
 
     /// The store wrote outcomes down, or not.
     pub(crate) fn recorded(&mut self, now: Timestamp, batch: &[Record], answers: &[Recorded]) {
         for (record, answer) in batch.iter().zip(answers) {
             let rightful = self.allows(&record.fence, now);
-            let current = self.is_current(record.delivery, record.expected_attempts);
+            // What the receiver has counts, also when it was sent from an older copy.
+            let current = self.is_current(record.delivery, record.expected_attempts)
+                && (record.step.state == DeliveryState::Delivered
+                    || self.is_newest(record.delivery, record.expected_revival));
             match answer {
                 Recorded::Fenced => {
                     self.tally.fenced += 1;
@@ -186,6 +197,7 @@ impl Oracle {
             && row.due_at == mine.due_at
             && row.budget_base == mine.budget_base
             && row.lane == mine.lane
+            && row.revival == mine.revival
             && row.seq == mine.seq;
         // A deleted subscription's deliveries look cancelled before they are swept.
         let swept = row.state.is_terminal()

@@ -1,0 +1,71 @@
+//! Deliveries whose copies in memory are out of date: somebody cancelled, retried or forgot them by
+//! hand, on whatever node, or brought back another one that has to go before them.
+//!
+//! An attempt looks here right before it sends, and a node says that it has seen a version of the
+//! catalog only when all that it recalls is noted here. So once every living node has said so, nothing
+//! is sent from an older copy any more, wherever that copy still lies. What it must not know: lineups.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use posthorn_domain::{Delivery, DeliveryId};
+use posthorn_store::Recall;
+use tokio::time::Instant;
+
+use super::Map;
+
+/// How long a recall is remembered: longer than a reply of the store, a gate and a token may take
+/// together. Copies that wait are withdrawn when the recall comes in.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// What was recalled lately.
+#[derive(Default)]
+pub(super) struct Recalls {
+    /// Whether there is any, so that the usual attempt takes no lock.
+    any: AtomicBool,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// Copies with a smaller revival are out of date; and when that was last said.
+    revivals: Map<DeliveryId, (u32, Instant)>,
+    order: VecDeque<(Instant, DeliveryId)>,
+}
+
+impl Recalls {
+    pub(super) fn note(&self, recalls: &[Recall]) {
+        if recalls.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut noted = self.noted.lock();
+        while noted.order.front().is_some_and(|(at, _)| *at + KEPT <= now) {
+            if let Some((at, id)) = noted.order.pop_front()
+                && noted.revivals.get(&id).is_some_and(|(_, last)| *last == at)
+            {
+                noted.revivals.remove(&id);
+            }
+        }
+        for recall in recalls {
+            let (least, last) = noted.revivals.entry(recall.delivery).or_insert((0, now));
+            *least = recall.revival.max(*least);
+            *last = now;
+            noted.order.push_back((now, recall.delivery));
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether a copy is out of date.
+    pub(super) fn concern(&self, copy: &Delivery) -> bool {
+        self.any.load(Ordering::Acquire)
+            && self
+                .noted
+                .lock()
+                .revivals
+                .get(&copy.id)
+                .is_some_and(|(least, _)| copy.revival < *least)
+    }
+}
