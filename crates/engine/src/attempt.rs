@@ -218,6 +218,8 @@ fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
     let recalled = around.catalog.is_recalled(&job.work.delivery);
     #[cfg(feature = "plant")]
     let recalled = recalled && !crate::plant::active(crate::plant::Plant::NoRecall);
+    #[cfg(feature = "plant")]
+    let recalled = recalled || crate::plant::active(crate::plant::Plant::TurnsInCircles);
     !leased || changed || recalled
 }
 

@@ -15,6 +15,11 @@ macro_rules! plants {
             /// All of them.
             pub const ALL: &'static [Plant] = &[$(Plant::$name),*];
 
+            /// Whether it takes many thousand runs to meet: such a one is planted by name only.
+            pub const fn is_rare(self) -> bool {
+                matches!(self, Plant::BaysIgnoreLapse)
+            }
+
             /// Its name on command lines.
             pub const fn name(self) -> &'static str {
                 match self {
@@ -74,6 +79,8 @@ plants! {
     SameEpoch = "same-epoch",
     /// Those who wait for a slot of the sick or slow are started although the lease may have run out.
     BaysIgnoreLapse = "bays-ignore-lapse",
+    /// Attempts are given up right before they are sent, and begun again at once.
+    TurnsInCircles = "turns-in-circles",
     /// Outcomes of attempts from copies that are out of date count.
     IgnoreRevival = "ignore-revival",
     /// A delivery that is brought back waits behind the head of its lane.

@@ -33,6 +33,7 @@ mod cluster;
 mod dice;
 mod driver;
 mod fault_store;
+mod mailboxes;
 mod operators;
 mod oracle;
 pub mod plan;

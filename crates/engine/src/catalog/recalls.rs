@@ -69,3 +69,54 @@ impl Recalls {
                 .is_some_and(|(least, _)| copy.revival < *least)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthorn_domain::{DeliveryState, EventId, SubscriptionId, TenantId, Timestamp};
+
+    fn copy(n: u128, revival: u32) -> Delivery {
+        let now = Timestamp::from_millis(0);
+        Delivery {
+            id: DeliveryId::new(now, n),
+            event: EventId::new(now, n),
+            subscription: SubscriptionId::new(now, 1),
+            tenant: TenantId::DEFAULT,
+            lane: None,
+            seq: 1,
+            state: DeliveryState::Pending,
+            due_at: now,
+            attempts: 0,
+            budget_base: 0,
+            budget_began: now,
+            revival,
+            created_at: now,
+            ended_at: None,
+        }
+    }
+
+    fn recall(n: u128, revival: u32) -> Recall {
+        let Delivery { subscription, id, .. } = copy(n, 0);
+        Recall { subscription, delivery: id, revival }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn older_copies_are_out_of_date_for_a_while() {
+        let recalls = Recalls::default();
+        assert!(!recalls.concern(&copy(1, 0)));
+        recalls.note(&[recall(1, 2)]);
+        tokio::time::advance(KEPT / 2).await;
+        recalls.note(&[recall(1, 1), recall(2, 1)]);
+        for (n, revival, stale) in [(1, 1, true), (1, 2, false), (2, 0, true), (3, 0, false)] {
+            assert_eq!(recalls.concern(&copy(n, revival)), stale, "{n} {revival}");
+        }
+        // Said again, so remembered from then on.
+        tokio::time::advance(KEPT / 2).await;
+        recalls.note(&[recall(3, 1)]);
+        assert!(recalls.concern(&copy(1, 1)) && recalls.concern(&copy(2, 0)));
+        tokio::time::advance(KEPT / 2).await;
+        recalls.note(&[recall(3, 1)]);
+        assert!(!recalls.concern(&copy(1, 1)) && !recalls.concern(&copy(2, 0)));
+        assert!(recalls.concern(&copy(3, 0)));
+    }
+}

@@ -2,5 +2,5 @@
 -- Plan: primary key probes.
 update delivery_live
 set state = 0, held_until = due_at, due_at = 9223372036854775807, revival = revival + 1
-where id = any($1::uuid[]) and due_at < 9223372036854775807
+where id = any($1::uuid[])
 returning id, subscription, revival

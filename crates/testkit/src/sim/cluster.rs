@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::dice::{Dice, seed_bytes};
 use super::fault_store::FaultStore;
+use super::mailboxes::SimMailboxes;
 use super::receivers::SimTransport;
 use super::world::{Link, World};
 
@@ -54,7 +55,7 @@ impl Cluster {
             let started = Engine::start(Parts {
                 store: Arc::new(store),
                 transport: Arc::new(transport),
-                push: None,
+                push: Some(Arc::new(SimMailboxes::new(Arc::clone(world), Arc::clone(&link)))),
                 vault: Arc::clone(&self.vault),
                 clock: Arc::new(clock),
                 seed: seed_bytes(world.plan.seed, &format!("engine {life}")),

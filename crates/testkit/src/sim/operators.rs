@@ -10,12 +10,13 @@ use posthorn_domain::{
     DeliveryId, Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId,
     TenantId, TopicName, policy::profiles,
 };
-use posthorn_engine::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
+use posthorn_engine::{NewSubscription, PushInput, Rotation, SecretInput, SubscriptionChange};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
 
 use super::cluster::{Cluster, Node};
 use super::dice::Dice;
+use super::mailboxes::ENDPOINTS;
 use super::publishers::TOPICS;
 
 /// All operators as one.
@@ -74,18 +75,27 @@ impl Operator {
         let tenant = *self.dice.pick(&tenants);
         let profiles: Vec<ProfileName> =
             self.cluster.world.plan.options.profiles.keys().cloned().collect();
-        let profile = self.dice.pick(&profiles).clone();
-        let signed = self.cluster.world.plan.options.profiles[&profile]
-            .auth
-            .iter()
-            .any(|auth| matches!(auth, Auth::StandardWebhooks { .. }));
-        let secrets = if signed {
+        let own = self.cluster.world.oracle.lock().own_profiles(tenant);
+        let profile = match own.first() {
+            Some(own) if self.dice.chance(0.4) => own.clone(),
+            _ => self.dice.pick(&profiles).clone(),
+        };
+        let policy = self.cluster.world.oracle.lock().profile_of(tenant, &profile);
+        let signed = policy.auth.iter().any(|auth| matches!(auth, Auth::StandardWebhooks { .. }));
+        let push = self.dice.chance(0.15).then(|| PushInput {
+            endpoint: format!("{ENDPOINTS}{number}"),
+            keys: None,
+            ttl: Some(3_600),
+        });
+        let secrets = if signed && push.is_none() {
             vec![SecretInput { name: signing(), value: self.secret() }]
         } else {
             Vec::new()
         };
+        let url = if push.is_some() { String::new() } else { format!("https://r/{number}/v0") };
         let new = NewSubscription {
-            url: format!("https://r/{number}/v0"),
+            url,
+            push,
             filter: Some(self.filter()),
             profile: Some(profile),
             secrets,
@@ -104,7 +114,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -115,7 +125,28 @@ impl Operator {
             7 => self.retry(&node).await,
             8 => self.redrive(&node).await,
             9 => self.stop_redrive(&node).await,
-            _ => self.forget(&node).await,
+            10 => self.forget(&node).await,
+            _ => self.put_profile(&node).await,
+        }
+    }
+
+    /// Makes a tenant's own profile, or changes it: a header tells the versions apart.
+    pub(crate) async fn put_profile(&mut self, node: &Node) {
+        let tenants = Arc::clone(&self.tenants);
+        let tenant = *self.dice.pick(&tenants);
+        let bases = &self.cluster.world.plan.options.profiles;
+        // Always the same for a tenant, so that only the header changes.
+        let place = tenants.iter().position(|other| *other == tenant).unwrap_or(0);
+        let Some(base) = bases.keys().nth(place % bases.len()).cloned() else { return };
+        let name = ProfileName::new("own").expect("a valid name");
+        self.made += 1;
+        let label = self.made.to_string();
+        let policy = serde_json::json!({ "request": { "headers": { "x-profile": &label } } });
+        let call = node.engine.put_profile(tenant, name.clone(), Some(base), policy);
+        let put = matches!(self.cluster.ask(node, call).await, Some(Ok(_)));
+        self.cluster.world.note("profile", &(tenant, &label, put));
+        if put {
+            self.cluster.world.oracle.lock().profile_settled(tenant, &name, &label);
         }
     }
 

@@ -10,7 +10,8 @@
 //! * [`leases`]: who owns which shard.
 //! * [`intake`]: events, idempotency keys, fan-out.
 //! * [`work`]: claims, records, lanes; [`steps`]: what a record may say.
-//! * [`requests`]: what receivers see.
+//! * [`requests`]: what receivers see; [`messages`]: what agents do.
+//! * [`profiles`]: what tenants make of profiles.
 //! * [`chores`]: operators, redrives, sweeps, pruning.
 //! * [`ending`]: what must be true when all is over.
 
@@ -19,6 +20,8 @@ mod chores;
 mod ending;
 mod intake;
 mod leases;
+mod messages;
+mod profiles;
 mod requests;
 mod steps;
 #[cfg(test)]
@@ -31,12 +34,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, Lane, Policy,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, Lane, MessageId, Policy,
     ProfileName, Redrive, RedriveId, Shard, Span, SubscriptionId, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 
 pub(crate) use intake::PublishVerdict;
+pub(crate) use messages::Message;
 pub(crate) use requests::{Arrival, Seen};
 
 /// Violations kept of one run; more say nothing new.
@@ -149,6 +153,9 @@ pub(crate) struct Oracle {
     lease_ms: i64,
     slots: usize,
     profiles: BTreeMap<ProfileName, Arc<Policy>>,
+    own_profiles: BTreeMap<(TenantId, ProfileName), profiles::Own>,
+    /// Whose message it is, by the message's id.
+    messages: BTreeMap<MessageId, DeliveryId>,
     vault: Arc<Vault>,
     tenants: BTreeMap<TenantId, CatalogVersion>,
     topics: BTreeSet<(TenantId, TopicName)>,
@@ -190,6 +197,8 @@ impl Oracle {
             lease_ms: i64::try_from(lease.as_millis()).unwrap_or(i64::MAX),
             slots,
             profiles,
+            own_profiles: BTreeMap::new(),
+            messages: BTreeMap::new(),
             vault,
             tenants: BTreeMap::from([(TenantId::DEFAULT, CatalogVersion(1))]),
             topics: BTreeSet::new(),

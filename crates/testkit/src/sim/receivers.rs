@@ -29,15 +29,15 @@ struct Reply {
 }
 
 /// Closes the account of a request that nobody waits for any more.
-struct Abandoned {
-    world: Arc<World>,
-    index: Option<usize>,
+pub(super) struct Abandoned {
+    pub(super) world: Arc<World>,
+    pub(super) index: Option<usize>,
 }
 
 impl Abandoned {
     /// Closes the account in good order. A method, so that a future that calls it holds the whole
     /// guard and not a copy of its field.
-    fn finish(&mut self, seen: &Seen) {
+    pub(super) fn finish(&mut self, seen: &Seen) {
         if let Some(index) = self.index.take() {
             let now = self.world.now();
             self.world.oracle.lock().request_ended(now, index, Some(seen));
@@ -79,6 +79,7 @@ impl SimTransport {
             number,
             url: &request.endpoint.url,
             label: header("x-version"),
+            profile: header("x-profile"),
             body: &request.body,
             signature,
         };

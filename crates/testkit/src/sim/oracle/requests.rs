@@ -25,6 +25,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) url: &'a str,
     /// The version in the headers.
     pub(crate) label: &'a str,
+    /// The version of the tenant's own profile in the headers, if it has one.
+    pub(crate) profile: &'a str,
     pub(crate) body: &'a Bytes,
     pub(crate) signature: Option<(&'a str, &'a str, &'a str)>,
 }
@@ -90,7 +92,10 @@ impl Oracle {
         self.expect(!quiet, Invariant::I12, now, || {
             format!("{id} was promised to be quiet after it was cancelled at {handled_at:?}")
         });
-        self.check_contents(now, arrival, event);
+        match self.is_push(arrival.subscription) {
+            true => self.check_message(now, arrival, event),
+            false => self.check_contents(now, arrival, event),
+        }
         self.check_subscription(now, arrival);
         let shard = Shard::of(arrival.subscription);
         let lease = self.lease_of(node, shard, now);
@@ -147,6 +152,7 @@ impl Oracle {
             consistent = true;
             signed |= !signs || signed_by(version, arrival);
         }
+        let profiled = self.has_profile(arrival.subscription, arrival.profile);
         let settled = known.settled;
         let what =
             |problem: &str| format!("{:?} attempt {}: {problem}", arrival.delivery, arrival.number);
@@ -154,6 +160,9 @@ impl Oracle {
         self.expect(consistent, Invariant::I13, now, || {
             let (url, label) = (arrival.url, arrival.label);
             what(&format!("{url} with v{label} ({of_label} known), settled {settled:?}"))
+        });
+        self.expect(profiled, Invariant::I13, now, || {
+            what(&format!("a profile that was replaced (`{}`)", arrival.profile))
         });
         self.expect(!consistent || signed, Invariant::I17, now, || {
             what("the signatures are not those of the secrets valid now")

@@ -9,6 +9,10 @@ use posthorn_store::Record;
 use super::requests::Seen;
 use super::{Invariant, Oracle};
 
+/// How long a delivery waits when mailboxes are out of order, in milliseconds.
+const PUSH_WAIT_LEAST: u64 = 5_000;
+const PUSH_WAIT_MOST: u64 = 60_000;
+
 impl Oracle {
     /// Compares the step of a record with what the receiver said and the policy asks for.
     pub(super) fn check_step(&mut self, now: Timestamp, record: &Record) {
@@ -75,6 +79,16 @@ impl Oracle {
         if step.state == DeliveryState::Delivered {
             let what = format!("{} is called delivered after {seen:?}", delivery.id);
             self.blame(Invariant::I4, now, what);
+            return;
+        }
+        // Trouble of the mailboxes is not counted; it is only written down when it was the last.
+        if seen.failure == Some(FailureCode::PushUnavailable) {
+            let limit = policy.schedule.max_age.map(|age| delivery.budget_began.plus(age));
+            let old = limit.is_some_and(|limit| after(record.at, PUSH_WAIT_MOST) > limit);
+            let right = step.state == DeliveryState::Dead(DeadReason::Expired) && old;
+            self.expect(right, Invariant::I10, now, || {
+                format!("{} became {step:?} because of the mailboxes", delivery.id)
+            });
             return;
         }
         if status == 410 && policy.permanent.gone == Gone::Disable {
@@ -172,6 +186,13 @@ impl Oracle {
         let old = |at: Timestamp| {
             policy.schedule.max_age.is_some_and(|age| at > delivery.budget_began.plus(age))
         };
+        if step.state == DeliveryState::Pending && self.is_push(delivery.subscription) {
+            let due = after(record.at, PUSH_WAIT_LEAST)..=after(record.at, PUSH_WAIT_MOST);
+            self.expect(due.contains(&step.due_at) && !step.charge, Invariant::I9, now, || {
+                format!("{} waits for the mailboxes: {step:?}", delivery.id)
+            });
+            return;
+        }
         let right = match (step.state, policy.gate.as_ref().map(|gate| &gate.on_closed)) {
             (DeliveryState::Dead(DeadReason::Gate), Some(OnClosed::DeadLetter)) => true,
             (DeliveryState::Pending, Some(OnClosed::Postpone { wait })) => {

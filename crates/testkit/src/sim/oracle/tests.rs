@@ -15,7 +15,8 @@ use posthorn_domain::{
 use posthorn_engine::Published;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{
-    Accepted, CatalogChange, Grant, NewDelivery, NewEvent, Placed, Prune, Pruned, Record, Recorded,
+    Accepted, CatalogChange, Grant, Moved, NewDelivery, NewEvent, Placed, Prune, Pruned, Record,
+    Recorded,
 };
 
 use super::{Arrival, Invariant, Oracle, PublishVerdict, Seen};
@@ -129,6 +130,7 @@ impl Scene {
             number,
             url: "https://r/0/v0",
             label: "0",
+            profile: "",
             body: &body,
             signature: None,
         };
@@ -337,4 +339,98 @@ fn stuck_work_is_noticed_in_the_end() {
     scene.check(&[]);
     scene.oracle.check_progress(at(1_000_000), at(0));
     scene.check(&[Invariant::I20]);
+}
+
+/// The owner's lease goes on to the end of these scenes.
+fn keep_alive(scene: &mut Scene, until: i64) {
+    let beat = posthorn_store::Heartbeat { node: node(1), ttl: TTL, catalog: CatalogVersion(2) };
+    for ms in (5_000..=until).step_by(5_000) {
+        scene.oracle.beat(at(ms), &beat);
+    }
+}
+
+fn moved(scene: &Scene, n: u128, ready: Option<u128>, recalls: bool) -> Moved {
+    let work = |n: u128| posthorn_store::Work {
+        delivery: scene.oracle.deliveries[&delivery(n)].delivery.clone(),
+        event: event(n),
+    };
+    Moved {
+        delivery: work(n).delivery,
+        ready: ready.map(work),
+        recall: recalls.then_some(CatalogVersion(9)),
+    }
+}
+
+#[test]
+fn requests_after_a_cancel_are_noticed_once_it_was_promised() {
+    for (ms, promised, expected) in [
+        (20, false, &[][..]),
+        (20, true, &[Invariant::I12][..]),
+        (60_000, false, &[Invariant::I15][..]),
+    ] {
+        let mut scene = Scene::new();
+        // So long ago that no handover explains anything.
+        keep_alive(&mut scene, 130_000);
+        let began = 65_000;
+        let answer = Ok(moved(&scene, 1, Some(2), true));
+        let tenant = TenantId::DEFAULT;
+        scene.oracle.cancelled(at(began), tenant, delivery(1), at(began), &answer);
+        if promised {
+            scene.oracle.promised_quiet(delivery(1));
+        }
+        scene.request(began + ms, 1, 1, 1, "payload 1");
+        scene.check(expected);
+    }
+}
+
+#[test]
+fn requests_for_what_was_forgotten_are_noticed() {
+    for (promised, expected) in [(false, &[][..]), (true, &[Invariant::I12][..])] {
+        let mut scene = Scene::new();
+        let answer = Ok(moved(&scene, 1, Some(2), true));
+        scene.oracle.forgot(at(10), TenantId::DEFAULT, delivery(1), at(10), &answer);
+        if promised {
+            scene.oracle.promised_quiet(delivery(1));
+        }
+        let body = Bytes::from("payload 1");
+        let arrival = Arrival {
+            life: 1,
+            node: Some(node(1)),
+            node_now: at(20),
+            tenant: TenantId::DEFAULT,
+            subscription: subscription(),
+            delivery: Some(delivery(1)),
+            event: Some(EventId::new(at(0), 1)),
+            number: 1,
+            url: "https://r/0/v0",
+            label: "0",
+            profile: "",
+            body: &body,
+            signature: None,
+        };
+        assert_eq!(scene.oracle.request_began(at(20), &arrival), None);
+        scene.check(expected);
+    }
+}
+
+#[test]
+fn what_comes_back_goes_first_and_nobody_may_overtake_it() {
+    let mut scene = Scene::new();
+    keep_alive(&mut scene, 130_000);
+    let index = scene.request(65_000, 1, 1, 1, "payload 1");
+    scene.answer(65_010, index, 500);
+    scene.record(65_010, 1, 1, (DeliveryState::Pending, 75_010, 500));
+    let index = scene.request(75_010, 1, 1, 2, "payload 1");
+    scene.answer(75_020, index, 500);
+    scene.record(75_020, 1, 2, (DeliveryState::Dead(DeadReason::Exhausted), 0, 500));
+    scene.check(&[]);
+    // The second is at the head, and has to wait when the first comes back.
+    let answer = Ok(moved(&scene, 1, None, false));
+    scene.oracle.retried(at(76_000), TenantId::DEFAULT, delivery(1), at(76_000), &answer);
+    scene.check(&[Invariant::I12]);
+    assert!(scene.oracle.deliveries[&delivery(2)].delivery.is_parked());
+    assert_eq!(scene.oracle.deliveries[&delivery(1)].delivery.due_at, at(76_000));
+    // Long after every node has heard of it, the second is sent all the same.
+    scene.request(100_000, 1, 2, 1, "payload 2");
+    scene.check(&[Invariant::I12, Invariant::I5]);
 }
