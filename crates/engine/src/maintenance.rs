@@ -163,7 +163,7 @@ impl Maintenance {
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {
         for redrive in self.store.running_redrives(REDRIVES_MAX).await? {
-            self.redriver.advance(&redrive).await?;
+            self.redriver.advance(&redrive, usize::MAX).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use tracing::warn;
 use crate::engine::Engine;
 use crate::error::{Error, Result, chain};
 use crate::intake::{Publish, Published};
+use crate::redriver::BITE;
 use crate::scheduler::Input;
 
 /// The fastest a redrive may be, so that a mistyped pace does not crowd out live traffic.
@@ -92,8 +93,7 @@ impl Engine {
         let redrive = self.store().create_redrive(redrive).await?;
         // The first go is made at once, so that what comes next in a lane finds them before it. Should it
         // fail, whoever does the chores goes on all the same.
-        let chores = &self.inner.redriver;
-        match chores.advance(&redrive).await {
+        match self.inner.redriver.advance(&redrive, BITE).await {
             Ok(()) => Ok(self.store().redrive(tenant, redrive.id).await?.unwrap_or(redrive)),
             Err(e) => {
                 warn!(error = %chain(&e), redrive = %redrive.id, "a redrive begins with the next chores");

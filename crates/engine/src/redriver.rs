@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::{Clock, Redrive, RedriveState, Shard, SubscriptionId};
-use posthorn_store::{DueSubscription, Store};
+use posthorn_store::{DueSubscription, Result, Store};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -15,8 +15,8 @@ use crate::error::chain;
 use crate::scheduler::{self, Input};
 use crate::wakes::Wakes;
 
-/// Rows touched in one bite.
-const BITE: usize = 500;
+/// Dead letters put back in one bite.
+pub(crate) const BITE: usize = 500;
 
 /// What a go needs.
 #[derive(Clone)]
@@ -29,9 +29,9 @@ pub(crate) struct Redriver {
 }
 
 impl Redriver {
-    /// Puts back as many as the redrive may in a second.
-    pub(crate) async fn advance(&self, redrive: &Redrive) -> posthorn_store::Result<()> {
-        let mut left = redrive.per_second as usize;
+    /// Puts back as many as the redrive may in a second, and at most so many.
+    pub(crate) async fn advance(&self, redrive: &Redrive, most: usize) -> Result<()> {
+        let mut left = (redrive.per_second as usize).min(most);
         while left > 0 {
             let bite = left.min(BITE);
             let moved = self.store.advance_redrive(redrive.id, bite, self.clock.now()).await?;
