@@ -52,6 +52,8 @@ pub(super) struct Request {
     pub(super) node: NodeId,
     pub(super) epoch: Option<Epoch>,
     pub(super) number: u32,
+    /// Under which of its delivery's budgets it began.
+    budget: u32,
     pub(super) started: Timestamp,
     pub(super) ended: Option<Timestamp>,
     pub(super) seen: Option<Seen>,
@@ -83,6 +85,7 @@ impl Oracle {
         };
         let (quiet, handled_at) = (entry.quiet, entry.handled_at);
         let (lane, event) = (entry.delivery.lane.clone(), entry.delivery.event);
+        let budget = entry.budgets;
         let own = entry.delivery.subscription == arrival.subscription
             && entry.delivery.tenant == arrival.tenant
             && arrival.event == Some(event);
@@ -111,6 +114,7 @@ impl Oracle {
             node,
             epoch: lease.map(|lease| lease.epoch),
             number: arrival.number,
+            budget,
             started: now,
             ended: None,
             seen: None,
@@ -254,7 +258,10 @@ impl Oracle {
         let Some(entry) = self.deliveries.get(&request.delivery) else { return };
         let unexplained = entry.requests.iter().map(|index| &self.requests[*index]).find(|old| {
             let success = old.seen.as_ref().and_then(|seen| seen.status) == Some(200);
-            success && old.epoch == request.epoch && !self.dead_lives.contains(&old.life)
+            success
+                && old.budget == request.budget
+                && old.epoch == request.epoch
+                && !self.dead_lives.contains(&old.life)
         });
         if let Some(old) = unexplained {
             let what = format!("{} succeeded at {:?} and is sent again", old.delivery, old.ended);
