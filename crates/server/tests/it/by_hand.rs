@@ -175,7 +175,7 @@ fn redrive_among_many(on: On) {
 
     let (mut listed, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = line.call("GET", &format!("/v1/redrives?limit=500{cursor}"), "");
+        let page = line.call("GET", &format!("/v1/redrives?limit=200{cursor}"), "");
         let items = page["items"].as_array().expect("a list");
         listed.extend(items.iter().map(|item| item["id"].as_str().expect("an id").to_owned()));
         let Some(next) = page["next"].as_str() else { break };
