@@ -87,6 +87,10 @@ plants! {
     ReviveBehind = "revive-behind",
     /// Cancelling and retrying by hand do not wait for the other nodes.
     NoRecall = "no-recall",
+    /// Subscriptions do not follow when their profile changes.
+    StaleProfile = "stale-profile",
+    /// Agents get messages without what was published.
+    PushWithoutPayload = "push-without-payload",
     /// Durable leases are not written down.
     NoClaim = "no-claim",
 }

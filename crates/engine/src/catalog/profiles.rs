@@ -93,6 +93,10 @@ impl Catalog {
                 tenant.profiles.insert(own.profile.name.clone(), own);
             }
         }
+        #[cfg(feature = "plant")]
+        if crate::plant::active(crate::plant::Plant::StaleProfile) {
+            return Vec::new();
+        }
         if touched.is_empty() {
             return Vec::new();
         }

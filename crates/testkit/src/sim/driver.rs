@@ -118,6 +118,10 @@ impl Stage {
             made: 0,
             redrives: Vec::new(),
         };
+        // Some of the first subscriptions use a profile of their tenant's own.
+        for _ in 0..world.plan.tenants {
+            operator.put_profile(&first).await;
+        }
         for _ in 0..world.plan.subscriptions {
             operator.create(&first).await;
         }

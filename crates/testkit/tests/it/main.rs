@@ -42,6 +42,7 @@ fn planted_bugs_are_found() {
         Plant::OldSecret,
         Plant::ReviveBehind,
         Plant::TurnsInCircles,
+        Plant::PushWithoutPayload,
     ] {
         set(Some(plant));
         let found = (1..=20).any(|seed| !sim::run(seed, false).violations.is_empty());
