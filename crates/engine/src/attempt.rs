@@ -52,6 +52,8 @@ pub(crate) struct Done {
     pub(crate) job: Job,
     pub(crate) started_at: Timestamp,
     pub(crate) took: Span,
+    /// When that was, by the timer.
+    pub(crate) ended: Instant,
     pub(crate) result: Ended,
 }
 
@@ -84,7 +86,7 @@ pub(crate) async fn run(around: Arc<Surroundings>, job: Job) -> Done {
         failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned())
     });
     let took = elapsed(began);
-    Done { job, started_at, took, result }
+    Done { job, started_at, took, ended: Instant::now(), result }
 }
 
 /// How long ago that was, whatever became of the wall clock since.

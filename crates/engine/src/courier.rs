@@ -12,8 +12,8 @@ use posthorn_domain::delivery::{Input as Happening, step};
 use posthorn_domain::policy::profiles;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Subscription, SubscriptionStatus,
-    Tenant, TenantId, Timestamp, TopicName,
+    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Stops, Subscription,
+    SubscriptionStatus, Tenant, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
@@ -83,6 +83,7 @@ impl Courier {
             overrides: serde_json::Value::Null,
             secrets,
             status: SubscriptionStatus::Active,
+            stops: Stops::default(),
             created_at: now,
             updated_at: now,
             version: CatalogVersion(1),

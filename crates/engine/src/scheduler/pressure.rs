@@ -1,0 +1,109 @@
+//! Whether there is capacity to spare, and what the failing get when there is not.
+//!
+//! The scarce thing is rarely a slot: it is the processor. How long a result waits until the scheduler
+//! takes it in says how busy the machine is, whoever keeps it busy. While that is long and there is
+//! healthy work, failing receivers are asked at a small share of the pace of the healthy ones; else
+//! they keep their own.
+//!
+//! It is a judgement and nothing else; it must not know subscriptions.
+
+use std::time::Duration;
+
+use posthorn_domain::{Span, Timestamp};
+
+/// A result that waits longer than this, on average, waits for a processor.
+const BUSY: Duration = Duration::from_millis(2);
+/// How much one result changes the average.
+const WEIGHT: f64 = 1.0 / 32.0;
+/// For how long healthy work that began counts as present.
+const PRESENT: Span = Span::from_millis(200);
+/// Attempts of the healthy for one of the failing while there is nothing to spare.
+const HEALTHY_FOR_ONE: f64 = 64.0;
+/// What the failing get in any case, all together, each second.
+const LEAST_PER_SECOND: f64 = 50.0;
+/// What they may save up.
+const SAVED_MAX: f64 = 50.0;
+
+/// How busy the machine is.
+pub(super) struct Pressure {
+    /// The average wait of results, in seconds.
+    wait: f64,
+    healthy_at: Timestamp,
+    saved: f64,
+    saved_at: Timestamp,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self { wait: 0.0, healthy_at: Timestamp::MIN, saved: SAVED_MAX, saved_at: Timestamp::MIN }
+    }
+}
+
+impl Pressure {
+    /// A result was taken in after it had waited so long.
+    pub(super) fn heard(&mut self, waited: Duration) {
+        self.wait += (waited.as_secs_f64() - self.wait) * WEIGHT;
+    }
+
+    /// An attempt begins.
+    pub(super) fn began(&mut self, failing: bool, now: Timestamp) {
+        if failing {
+            self.saved = (self.saved - 1.0).max(0.0);
+        } else {
+            self.healthy_at = now;
+            self.saved = (self.saved + 1.0 / HEALTHY_FOR_ONE).min(SAVED_MAX);
+        }
+    }
+
+    /// Whether there is healthy work and nothing to spare.
+    fn is_high(&self, now: Timestamp) -> bool {
+        self.wait > BUSY.as_secs_f64() && now < self.healthy_at.plus(PRESENT)
+    }
+
+    /// How many failing ones may begin now.
+    pub(super) fn room(&mut self, now: Timestamp) -> usize {
+        if !self.is_high(now) {
+            return usize::MAX;
+        }
+        let passed = now.since(self.saved_at).as_millis() as f64 / 1_000.0;
+        self.saved_at = now;
+        self.saved = (self.saved + passed * LEAST_PER_SECOND).min(SAVED_MAX);
+        self.saved as usize
+    }
+
+    /// When those who were refused should ask again, should nothing else happen.
+    pub(super) fn next_room(&self, now: Timestamp) -> Timestamp {
+        now.plus(PRESENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn the_failing_are_free_unless_the_healthy_wait_for_a_processor() {
+        let mut pressure = Pressure::default();
+        pressure.began(false, at(1_000));
+        assert_eq!(pressure.room(at(1_000)), usize::MAX);
+        for _ in 0..100 {
+            pressure.heard(Duration::from_millis(20));
+        }
+        assert_eq!(pressure.room(at(1_000)), 50);
+        (0..50).for_each(|_| pressure.began(true, at(1_000)));
+        assert_eq!(pressure.room(at(1_000)), 0);
+        (0..128).for_each(|_| pressure.began(false, at(1_000)));
+        assert_eq!(pressure.room(at(1_000)), 2, "a share of what the healthy do");
+        assert_eq!(pressure.room(at(1_100)), 7, "and a little in any case");
+        assert_eq!(pressure.room(at(1_200)), usize::MAX, "nobody healthy is there");
+        pressure.began(false, at(1_200));
+        for _ in 0..100 {
+            pressure.heard(Duration::ZERO);
+        }
+        assert_eq!(pressure.room(at(1_200)), usize::MAX, "there is capacity to spare");
+    }
+}
