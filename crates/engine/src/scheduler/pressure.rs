@@ -16,7 +16,9 @@ const BUSY: Duration = Duration::from_millis(2);
 /// How much one result changes the average.
 const WEIGHT: f64 = 1.0 / 32.0;
 /// For how long healthy work that began counts as present.
-const PRESENT: Span = Span::from_millis(200);
+const PRESENT: Span = Span::from_secs(1);
+/// How often those who were refused ask again, should nothing else happen.
+const ASK_AGAIN: Span = Span::from_millis(200);
 /// Attempts of the healthy for one of the failing while there is nothing to spare.
 const HEALTHY_FOR_ONE: f64 = 64.0;
 /// What the failing get in any case, all together, each second.
@@ -73,7 +75,7 @@ impl Pressure {
 
     /// When those who were refused should ask again, should nothing else happen.
     pub(super) fn next_room(&self, now: Timestamp) -> Timestamp {
-        now.plus(PRESENT)
+        now.plus(ASK_AGAIN)
     }
 }
 
@@ -99,11 +101,11 @@ mod tests {
         (0..128).for_each(|_| pressure.began(false, at(1_000)));
         assert_eq!(pressure.room(at(1_000)), 2, "a share of what the healthy do");
         assert_eq!(pressure.room(at(1_100)), 7, "and a little in any case");
-        assert_eq!(pressure.room(at(1_200)), usize::MAX, "nobody healthy is there");
-        pressure.began(false, at(1_200));
+        assert_eq!(pressure.room(at(2_000)), usize::MAX, "nobody healthy is there");
+        pressure.began(false, at(2_000));
         for _ in 0..100 {
             pressure.heard(Duration::ZERO);
         }
-        assert_eq!(pressure.room(at(1_200)), usize::MAX, "there is capacity to spare");
+        assert_eq!(pressure.room(at(2_000)), usize::MAX, "there is capacity to spare");
     }
 }

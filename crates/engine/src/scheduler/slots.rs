@@ -21,8 +21,10 @@ use crate::catalog::Map;
 
 /// An attempt that takes longer is slow, however it ends.
 pub(super) const SLOW_AFTER: Span = Span::from_secs(1);
-/// The part of all slots that sick subscriptions share.
+/// The part of all slots that sick subscriptions share in any case.
 const SICK_SHARE: usize = 10;
+/// The part they share while nobody quick needs it; what the quick take is taken off.
+const SICK_SHARE_SPARE: usize = 2;
 /// The part of all slots that can be taken by those known to be slow. What turns slow under way comes
 /// on top of it, within the bound on all attempts.
 const SLOW_SHARE: usize = 2;
@@ -135,7 +137,10 @@ impl Slots {
         match class {
             Class::Quick => self.limit.saturating_sub(self.taken.quick),
             Class::Slow => part(SLOW_SHARE).saturating_sub(self.taken.slow),
-            Class::Sick => part(SICK_SHARE).saturating_sub(self.taken.sick),
+            Class::Sick => {
+                let spare = part(SICK_SHARE_SPARE).saturating_sub(self.taken.quick);
+                part(SICK_SHARE).max(spare).saturating_sub(self.taken.sick)
+            }
         }
     }
 
@@ -307,6 +312,16 @@ mod tests {
         taken.into_iter().for_each(|slot| slots.free(slot));
         assert_eq!(slots.in_flight(), 0);
         assert!(slots.tenants.is_empty() && slots.young.is_empty());
+    }
+
+    #[test]
+    fn the_sick_get_more_while_the_quick_need_little() {
+        let mut slots = Slots::new(512);
+        assert_eq!(slots.room(Class::Sick), 256);
+        for _ in 0..300 {
+            slots.take(TENANT, Class::Quick, at(0));
+        }
+        assert_eq!(slots.room(Class::Sick), 51);
     }
 
     #[test]

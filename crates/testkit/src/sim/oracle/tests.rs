@@ -169,6 +169,7 @@ impl Scene {
                 response: Bytes::new(),
                 late: false,
             }),
+            standing: None,
             at: at(ms),
         };
         let promoted = self.oracle.deliveries.get(&delivery(2)).filter(|_| ended && n == 1);
