@@ -374,7 +374,7 @@ impl<'a> SubscriptionBody<'a> {
             policy,
             status,
             status_reason,
-            waiting: None,
+            waiting: Waiting::of_status(&subscription.status),
             failing_since: None,
             public_keys: keys.iter().map(PublicKeyView::from).collect(),
             version: subscription.version.0,

@@ -256,8 +256,8 @@ fn subscriptions() -> Value {
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
         "waiting": {
             "allOf": [reference("Waiting")],
-            "description": "What keeps its due deliveries from being attempted; only when one \
-                subscription is shown, by the node that works on it",
+            "description": "What keeps its due deliveries from being attempted; anything but paused and \
+                disabled only when it alone is shown, by the node that works on it",
         },
         "failing_since": {
             "type": "string", "format": "date-time",
