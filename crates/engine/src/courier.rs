@@ -17,6 +17,7 @@ use posthorn_domain::{
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
+use tokio::time::Instant;
 
 use crate::attempt::{self, Ended, Job, Surroundings};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
@@ -195,5 +196,5 @@ pub(crate) fn work_outside(
 pub(crate) fn job_outside(view: Arc<SubscriptionView>, policy: Arc<Policy>, work: Work) -> Job {
     let shard = Shard::of(view.subscription.id);
     let fence = Fence { shard, epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None }
+    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None, made: Instant::now() }
 }

@@ -616,7 +616,8 @@ impl Scheduler {
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
         let (view, policy) = (Arc::clone(view), Arc::clone(policy));
         let durable = policy.lease.durable;
-        let job = Job { work, view, policy, fence, slot, leased: Some(self.parts.term.losses()) };
+        let leased = Some(self.parts.term.losses());
+        let job = Job { work, view, policy, fence, slot, leased, made: Instant::now() };
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::NoClaim) {
             self.launch(job);
@@ -669,7 +670,8 @@ impl Scheduler {
         }
     }
 
-    fn launch(&mut self, job: Job) {
+    fn launch(&mut self, mut job: Job) {
+        job.made = Instant::now();
         let around = Arc::clone(&self.parts.around);
         self.tasks
             .spawn(async move { TaskOutput::Done(Box::new(attempt::run(around, job).await)) });

@@ -1,7 +1,7 @@
 //! Whether there is capacity to spare, and what the failing get when there is not.
 //!
-//! The scarce thing is rarely a slot: it is the processor. How long a result waits until the scheduler
-//! takes it in says how busy the machine is, whoever keeps it busy. While that is long and there is
+//! The scarce thing is rarely a slot: it is the processor. How long an attempt waits for one, from when
+//! it is given away until it begins, says how busy the machine is, whoever keeps it busy. While that is long and there is
 //! healthy work, failing receivers are asked at a small share of the pace of the healthy ones; else
 //! they keep their own.
 //!
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use posthorn_domain::{Span, Timestamp};
 
-/// A result that waits longer than this, on average, waits for a processor.
-const BUSY: Duration = Duration::from_millis(2);
-/// How much one result changes the average.
+/// Attempts that wait longer than this on average: on an idle machine it is a tenth of that.
+const BUSY: Duration = Duration::from_micros(500);
+/// How much one attempt changes the average.
 const WEIGHT: f64 = 1.0 / 32.0;
 /// For how long healthy work that began counts as present.
 const PRESENT: Span = Span::from_secs(1);
@@ -28,7 +28,7 @@ const SAVED_MAX: f64 = 50.0;
 
 /// How busy the machine is.
 pub(super) struct Pressure {
-    /// The average wait of results, in seconds.
+    /// The average wait of attempts, in seconds.
     wait: f64,
     healthy_at: Timestamp,
     saved: f64,
@@ -42,7 +42,7 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    /// A result was taken in after it had waited so long.
+    /// An attempt had waited so long for a processor.
     pub(super) fn heard(&mut self, waited: Duration) {
         self.wait += (waited.as_secs_f64() - self.wait) * WEIGHT;
     }

@@ -96,7 +96,7 @@ impl Scheduler {
     pub(super) fn finished(&mut self, output: Result<TaskOutput, JoinError>) {
         match output {
             Ok(TaskOutput::Done(done)) => {
-                self.pressure.heard(done.ended.elapsed());
+                self.pressure.heard(done.waited);
                 self.attempted(*done);
             }
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
