@@ -111,6 +111,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
             expected_revival: locked.revival,
             step,
             attempt: None,
+            standing: None,
             at: now,
         };
         let answers = house.store.record(vec![record]).await.expect("answers");

@@ -109,6 +109,10 @@ struct Line {
 }
 
 impl Line {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it calls the server under test, on this machine"
+    )]
     fn to(server: &Server) -> Self {
         let address = server.url.trim_start_matches("http://");
         let stream = TcpStream::connect(address).expect("it listens");

@@ -150,6 +150,9 @@ impl State {
         #[cfg(feature = "plant")]
         let fenced = fenced && !crate::plant::active(crate::plant::Plant::NoFencing);
         let arrived = record.step.state == DeliveryState::Delivered;
+        if let Some(standing) = record.standing.filter(|_| !fenced) {
+            self.catalog.stand(standing);
+        }
         let current = self.rows.get(&record.delivery).is_some_and(|row| {
             let known =
                 !row.delivery.is_parked() && row.delivery.revival == record.expected_revival;
