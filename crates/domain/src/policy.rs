@@ -11,6 +11,7 @@ mod log;
 pub mod profiles;
 mod request;
 mod schedule;
+mod size;
 mod status;
 #[cfg(test)]
 mod tests;

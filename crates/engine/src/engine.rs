@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
+use posthorn_domain::{Clock, Event, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -12,17 +12,21 @@ use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
 use crate::attempt::Surroundings;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
 use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
+use crate::matching::{Matcher, Slice};
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
+use crate::policy_log::PolicyLog;
 use crate::push::PushDelivery;
+use crate::quotas::Keeper;
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
+use crate::seldom::Seldom;
 use crate::tokens::Tokens;
 use crate::transport::Transport;
 use crate::trials::{Trial, Trials};
@@ -78,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     admission: Arc<Admission>,
+    pub(crate) matcher: Arc<Matcher>,
+    pub(crate) keeper: Keeper,
     trials: Trials,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
@@ -100,6 +106,10 @@ impl Engine {
         let node = chance.node_id(clock.now());
         let catalog = Arc::new(Catalog::new(&options.profiles, Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
+        let quotas = Arc::new(options.quotas.clone());
+        let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
+        keeper.warn();
+        let matcher = Arc::new(Matcher::new(Arc::clone(&catalog), quotas));
 
         let (scheduler, inputs) = mpsc::channel(SCHEDULER_QUEUE);
         let (publishes, queue) = mpsc::channel(intake::QUEUE);
@@ -113,6 +123,7 @@ impl Engine {
         let followed = outcomes.follow();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
+        let log = Arc::new(PolicyLog::new(options.policy_log.clone()));
         let around = Arc::new(Surroundings {
             transport,
             push,
@@ -120,6 +131,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             term: term.clone(),
             tokens: Tokens::default(),
+            log: Arc::clone(&log),
         });
         let intake_handle = intake::Handle::new(
             publishes,
@@ -127,6 +139,7 @@ impl Engine {
             Arc::clone(&chance),
             options.payload_bytes,
             Arc::clone(&admission),
+            Arc::clone(&matcher),
         );
         let inner = Arc::new(Inner {
             node,
@@ -140,6 +153,8 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
+            matcher: Arc::clone(&matcher),
+            keeper,
             trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
@@ -175,12 +190,14 @@ impl Engine {
         let run_intake = Intake {
             store: Arc::clone(&store),
             catalog: Arc::clone(&catalog),
+            matcher,
             chance,
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             failed,
             admission: Arc::clone(&admission),
+            unstored: Seldom::default(),
         };
         services.spawn(run_intake.run(queue));
         services.spawn(counts::run(admission, Arc::clone(&store)));
@@ -202,6 +219,7 @@ impl Engine {
             scheduler,
             wakes,
             next_count: Mutex::new(None),
+            log,
         };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
@@ -280,6 +298,13 @@ impl Engine {
         let handle = self.inner.intake.lock().clone();
         let handle = handle.ok_or(Error::Busy("it is stopping"))?;
         handle.publish(tenant, batch).await
+    }
+
+    /// Which subscriptions would want an event that is only being thought about.
+    pub async fn matches(&self, event: Event) -> Result<Vec<Arc<SubscriptionView>>> {
+        let plan = self.inner.matcher.plan(&Arc::new(event), &mut Slice::default()).await?;
+        let view = |found: &crate::matching::Match| self.catalog().view(found.subscription);
+        Ok(plan.matches.iter().filter_map(view).collect())
     }
 
     /// What is in memory right now.

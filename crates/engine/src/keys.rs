@@ -9,9 +9,11 @@ use posthorn_domain::{
 use posthorn_sealing::api_key;
 use posthorn_store::CatalogChange;
 
-use crate::catalog::KnownKey;
+use crate::catalog::holdings::of_topic;
+use crate::catalog::{Holdings, KnownKey};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::quotas::check_description;
 
 /// A key that was just made. The text is shown once and kept nowhere.
 #[derive(Clone)]
@@ -175,6 +177,16 @@ impl Engine {
         let created_at = self.now();
         let topic =
             Topic { tenant, name: name.clone(), description, attributes, labels, created_at };
+        check_description(&topic.description)?;
+        let bytes = of_topic(&topic);
+        let more = match self.catalog().topic(tenant, &name) {
+            Ok(old) => {
+                let bytes = bytes.saturating_sub(of_topic(&old));
+                Holdings { bytes, ..Holdings::default() }
+            }
+            Err(_) => Holdings::topic(bytes),
+        };
+        let _coming = self.inner.keeper.admit(tenant, more)?;
         self.change(CatalogChange::CreateTopic(topic)).await.map_err(|e| match e {
             Error::NotFound(_) => Error::NotFound("tenant"),
             other => other.about("topic"),

@@ -17,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
 use crate::options::Options;
+use crate::policy_log::PolicyLog;
 use crate::scheduler::Input;
 use crate::wakes::Wakes;
 
@@ -30,6 +31,8 @@ const REDRIVE_TICK: Duration = Duration::from_secs(1);
 const REDRIVES_MAX: usize = 1_000;
 /// How often the use of keys is written down.
 const USES_EVERY: Duration = Duration::from_secs(60);
+/// How often it is said which lines of policies were left out.
+const LINES_EVERY: Duration = Duration::from_secs(1);
 /// How often the gauges that need a count are refreshed, at least.
 const COUNT_EVERY: Duration = Duration::from_secs(30);
 /// A count may take this share of the time at most.
@@ -43,6 +46,7 @@ pub(crate) struct Maintenance {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     pub(crate) next_count: Mutex<Option<Instant>>,
+    pub(crate) log: Arc<PolicyLog>,
 }
 
 impl Maintenance {
@@ -54,9 +58,12 @@ impl Maintenance {
         redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut uses = tokio::time::interval(USES_EVERY);
         uses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut lines = tokio::time::interval(LINES_EVERY);
+        lines.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                _ = lines.tick() => self.log.tidy(),
                 // Every node knows only what was used on it.
                 _ = uses.tick() => self.report(self.write_uses().await, "key use"),
                 _ = redrives.tick() => {
