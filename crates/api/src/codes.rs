@@ -234,7 +234,7 @@ codes! {
         "Repeat after the seconds in `Retry-After`."
 
     OVERLOADED 503 "overloaded" "Overloaded"
-        "Publishes come faster than they can be stored, so that this one was refused at once instead \
+        "The tenant's publishes come faster than they can be stored, so that this one was refused at once instead \
          of waiting. Nothing was published."
         "Repeat after the seconds in `Retry-After`, with the same `Idempotency-Key`, and with \
          growing pauses. Publish in batches: they cost far less. Operators: see \

@@ -261,7 +261,7 @@ mod tests {
         let two = footprint(&json!({"name": "x", "other": ["y", 1, null]}));
         assert!(empty < one && one < two, "{empty} {one} {two}");
         let long = footprint(&json!({"name": "x".repeat(1_000)}));
-        assert!((2_000..3_000).contains(&(long - one)), "{}", long - one);
+        assert!((1_998..3_000).contains(&(long - one)), "{}", long - one);
     }
 
     /// Short texts in small maps are where memory is much more than text.

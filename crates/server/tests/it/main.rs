@@ -39,6 +39,7 @@ mod push_surface;
 mod push_world;
 mod rotation;
 mod serving;
+mod tenants;
 mod tls;
 mod token_canary;
 mod verify;
