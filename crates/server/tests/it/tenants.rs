@@ -308,9 +308,6 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     let place = format!("/v1/subscriptions/{id}");
     caller.must(GREEDY, "PATCH", &place, &json!({"filter": {"any_of": [{}]}}));
     caller.must(GREEDY, "PATCH", &place, &json!({"filter": large["filter"]}));
-    full(caller.ask(GREEDY, "PUT", "/v1/profiles/mine", &json!({"base": "default", "policy": {
-        "request": {"query": (0..60).map(|n| (n.to_string(), json!("v".repeat(400)))).collect::<serde_json::Map<_, _>>()}}})),
-        "quotas.catalog");
 
     // Numbers, in the other tenant, which has all its quota.
     let small = json!({"url": "https://example.com/", "paused": true});

@@ -91,7 +91,7 @@ fn what_one_call_published_is_committed_in_order_and_never_twice_at_once() {
 #[test]
 fn single_publishes_of_one_tenant_are_never_held() {
     let mut lines = Lines::default();
-    (0..250).for_each(|n| lines.push(pending(1, n.into(), n.into(), 1)));
+    (0..250_u32).for_each(|n| lines.push(pending(1, n.into(), n.into(), 1)));
     let groups: Vec<_> = std::iter::from_fn(|| lines.is_ready().then(|| lines.cut(ROOM))).collect();
     assert_eq!(groups.iter().map(|group| group.events.len()).collect::<Vec<_>>(), [100, 100, 50]);
     assert!(groups.iter().all(|group| group.held.is_empty()));
