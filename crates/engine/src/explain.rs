@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthorn_domain::filter::{Candidate, Cost, Matching};
-use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId};
+use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId, Waiting};
 use posthorn_store::DeliveryFilter;
 
 use crate::catalog::SubscriptionView;
@@ -26,6 +26,8 @@ pub struct EventExplanation {
     pub event: Event,
     /// Its deliveries, each with every attempt.
     pub deliveries: Vec<(Delivery, Vec<Attempt>)>,
+    /// For each of them: why it waits, if it does.
+    pub waiting: Vec<Option<Waiting>>,
     /// Subscriptions of the tenant that did not get it, and why not.
     pub not_delivered: Vec<NotDelivered>,
     /// Whether a list was cut short.
@@ -63,6 +65,7 @@ impl Engine {
         all.sort_by_key(|delivery| delivery.seq);
         let cut = all.len() > DELIVERIES_MAX;
         all.truncate(DELIVERIES_MAX);
+        let waiting = self.waiting(tenant, &all).await;
         let mut deliveries = Vec::with_capacity(all.len());
         for delivery in all {
             let attempts = self.store().attempts(tenant, delivery.id).await?;
@@ -81,7 +84,7 @@ impl Engine {
         } else {
             explain_all(&event, &others, limit).1
         };
-        Ok(EventExplanation { event, deliveries, not_delivered, truncated })
+        Ok(EventExplanation { event, deliveries, waiting, not_delivered, truncated })
     }
 }
 

@@ -106,6 +106,8 @@ impl Catalog {
     /// What a tenant has.
     pub fn holdings(&self, tenant: TenantId) -> Holdings {
         let state = self.state.read();
-        state.tenants.get(&tenant).map(|tenant| tenant.holdings).unwrap_or_default()
+        let Some(tenant) = state.tenants.get(&tenant) else { return Holdings::default() };
+        let (topics, profiles) = (tenant.topics.len(), tenant.profiles.len());
+        Holdings { topics, profiles, ..tenant.holdings }
     }
 }

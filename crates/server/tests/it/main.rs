@@ -38,6 +38,7 @@ mod push_senders;
 mod push_surface;
 mod push_world;
 mod rotation;
+mod schedules;
 mod serving;
 mod tenants;
 mod tls;
