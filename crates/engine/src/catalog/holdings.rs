@@ -106,8 +106,6 @@ impl Catalog {
     /// What a tenant has.
     pub fn holdings(&self, tenant: TenantId) -> Holdings {
         let state = self.state.read();
-        let Some(tenant) = state.tenants.get(&tenant) else { return Holdings::default() };
-        let (topics, profiles) = (tenant.topics.len(), tenant.profiles.len());
-        Holdings { topics, profiles, ..tenant.holdings }
+        state.tenants.get(&tenant).map(|tenant| tenant.holdings).unwrap_or_default()
     }
 }
