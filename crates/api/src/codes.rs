@@ -148,8 +148,27 @@ codes! {
         "Correct what `detail` says. `GET /v1/profiles` shows complete policies to start from."
 
     INVALID_FILTER 422 "invalid_filter" "Invalid filter"
-        "The filter has too many groups, or a payload condition is too large."
-        "Use fewer groups and smaller conditions, or several subscriptions."
+        "The filter has too many groups, conditions or bytes, or matching it with the largest payload \
+         may cost more than an event may; `detail` says which."
+        "Use fewer groups and smaller conditions, or several subscriptions. What costs most are \
+         `contains` tests. Operators can raise quotas.match_event."
+
+    MATCHING_TOO_COSTLY 422 "matching_too_costly" "Matching too costly"
+        "To find out which subscriptions want the event, its payload would have to be compared with \
+         more payload conditions than one event may cost. Nothing was published."
+        "Make the payload smaller, or use fewer and simpler payload conditions in the tenant's \
+         subscriptions: conditions on topics, types and attributes cost next to nothing. Operators \
+         can raise quotas.match_event."
+
+    FAN_OUT_EXCEEDED 422 "fan_out_exceeded" "Fan-out exceeded"
+        "More subscriptions want the event than one event may have deliveries. Nothing was published."
+        "Narrow the filters, or publish on several topics. Operators can raise quotas.fan_out."
+
+    CATALOG_QUOTA_EXCEEDED 422 "catalog_quota_exceeded" "Catalog quota exceeded"
+        "The tenant has as many subscriptions, topics or profiles as it may have, or as many bytes of \
+         them in memory; `detail` says what there is and which quota it is. Nothing was changed."
+        "Delete what is not needed, or make it smaller. Operators can raise the quota that `detail` \
+         names."
 
     URL_NOT_ALLOWED 422 "url_not_allowed" "URL not allowed"
         "The URL guard refuses the URL: its form, scheme, port or address is not allowed."
@@ -215,7 +234,7 @@ codes! {
         "Repeat after the seconds in `Retry-After`."
 
     OVERLOADED 503 "overloaded" "Overloaded"
-        "Publishes come faster than they can be stored, so that this one was refused at once instead \
+        "The tenant's publishes come faster than they can be stored, so that this one was refused at once instead \
          of waiting. Nothing was published."
         "Repeat after the seconds in `Retry-After`, with the same `Idempotency-Key`, and with \
          growing pauses. Publish in batches: they cost far less. Operators: see \

@@ -15,9 +15,7 @@ pub(crate) mod topics;
 use crate::cursor::{self, List};
 use crate::problem::{Problem, Result};
 use crate::wire::Page;
-
-/// Longest description of anything, in bytes.
-const DESCRIPTION_BYTES_MAX: usize = 1_000;
+use posthorn_domain::limits::DESCRIPTION_BYTES_MAX;
 
 /// Refuses descriptions that are too long.
 fn check_description(text: &str) -> Result<()> {

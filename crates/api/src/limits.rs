@@ -79,7 +79,8 @@ impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Overloaded => {
-                let detail = "publishes come faster than they can be stored; nothing was done";
+                let detail =
+                    "the tenant's publishes come faster than they can be stored; nothing was done";
                 Self::new(codes::OVERLOADED, detail)
             }
             Refused::Quota { pending, quota } => {

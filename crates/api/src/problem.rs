@@ -164,6 +164,14 @@ impl From<EngineError> for Problem {
             EngineError::PayloadTooLarge { .. } => {
                 Self::new(codes::PAYLOAD_TOO_LARGE, text).at("payload")
             }
+            EngineError::MatchingTooCostly { .. } => {
+                Self::new(codes::MATCHING_TOO_COSTLY, text).at("payload")
+            }
+            EngineError::FanOut { .. } => Self::new(codes::FAN_OUT_EXCEEDED, text),
+            EngineError::CatalogFull { .. } => Self::new(codes::CATALOG_QUOTA_EXCEEDED, text),
+            EngineError::TooLong { field, max } => {
+                Self::field(field, format!("may have at most {max} bytes"))
+            }
             EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
             EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),

@@ -11,6 +11,7 @@ use metrics::Counter;
 use posthorn_domain::Scope;
 use posthorn_engine::metrics::ADMISSION_REFUSED;
 use posthorn_engine::{Engine, Refused};
+use posthorn_listener::Peer;
 
 use crate::call::{Api, Call};
 use crate::limits::Limits;
@@ -66,20 +67,21 @@ async fn serve_one(
     tally: Tally,
     request: Request<Body>,
 ) -> Response {
-    // Before its key is looked at: what is refused because of overload must cost next to nothing.
     let publishes = route.access == Access::Scope(Scope::Publish);
-    if publishes && api.engine.admission().is_pressed() {
-        let hold = api.limits.hold(request.extensions().get(), api.engine.admission().nanos());
-        drop(request);
-        if !hold.is_zero() {
-            tokio::time::sleep(hold).await;
-        }
-        let response = api.overloaded.respond();
-        tally.count(response.status());
-        return response;
-    }
+    let peer: Option<Peer> = publishes.then(|| request.extensions().get().cloned()).flatten();
     let answer = match Call::admit(&api, route, request) {
         Ok(call) => (route.handler)(call).await,
+        // Nothing of it was read but its head: what is refused because of overload must cost next to
+        // nothing.
+        Err(problem) if problem.is(codes::OVERLOADED) => {
+            let hold = api.limits.hold(peer.as_ref(), api.engine.admission().nanos());
+            if !hold.is_zero() {
+                tokio::time::sleep(hold).await;
+            }
+            let response = api.overloaded.respond();
+            tally.count(response.status());
+            return response;
+        }
         Err(problem) => Err(problem),
     };
     if let Some(reason) = answer.as_ref().err().and_then(Problem::admission_reason) {

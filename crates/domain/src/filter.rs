@@ -4,6 +4,8 @@
 //! payload. An empty list of groups wants nothing; one empty group wants everything.
 
 mod condition;
+mod cost;
+mod document;
 mod glob;
 #[cfg(test)]
 mod tests;
@@ -15,11 +17,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    CONDITION_DEPTH_MAX, CONDITION_NODES_MAX, FILTER_CONDITIONS_MAX, FILTER_GROUPS_MAX,
+    ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, CONDITION_DEPTH_MAX, CONDITION_NODES_MAX,
+    FILTER_BYTES_MAX, FILTER_CONDITIONS_MAX, FILTER_GROUPS_MAX, PATTERN_BYTES_MAX,
+    POINTER_BYTES_MAX,
 };
 use crate::{Event, TopicName, alternatives};
 
+use cost::CONDITION;
+use document::Document;
+
 pub use condition::{Condition, Operator, Pointer};
+pub use cost::{Cost, Meter};
 pub use glob::Glob;
 
 /// Which events a subscription wants.
@@ -95,6 +103,27 @@ pub enum FilterError {
         "a payload condition may have at most {CONDITION_NODES_MAX} nodes, {CONDITION_DEPTH_MAX} levels deep"
     )]
     ConditionTooLarge,
+    /// A text of it is too long.
+    #[error("{what} may have at most {max} bytes")]
+    TooLong {
+        /// Which text.
+        what: &'static str,
+        /// The longest allowed.
+        max: usize,
+    },
+    /// With the largest payload it would cost more than an event may.
+    #[error(
+        "matching it with a payload of {payload} bytes may cost {cost} of the {limit} that an event \
+         may cost in all (quotas.match_event); use fewer `contains` tests"
+    )]
+    TooCostly {
+        /// The largest payload.
+        payload: usize,
+        /// What it may cost then.
+        cost: u64,
+        /// What an event may cost.
+        limit: u64,
+    },
 }
 
 /// Why a group does not want an event, for people who ask.
@@ -132,16 +161,42 @@ pub struct Candidate<'a> {
     snaked: OnceCell<HashMap<String, &'a String>>,
     /// Where names of filters are put into snake case.
     scratch: RefCell<String>,
+    meter: Meter,
 }
 
 impl<'a> Candidate<'a> {
-    /// Wraps an event for matching against many filters.
+    /// Wraps an event for matching against many filters, whatever it costs.
     pub fn new(event: &'a Event) -> Self {
-        Self { event, json: OnceCell::new(), snaked: OnceCell::new(), scratch: RefCell::default() }
+        Self::metered(event, u64::MAX)
+    }
+
+    /// The same, up to a limit: once [`Candidate::meter`] is spent, answers mean nothing.
+    pub fn metered(event: &'a Event, limit: u64) -> Self {
+        Self {
+            event,
+            json: OnceCell::new(),
+            snaked: OnceCell::new(),
+            scratch: RefCell::default(),
+            meter: Meter::new(limit),
+        }
+    }
+
+    /// What matching has cost so far.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// The payload as JSON, if any filter asked for it.
+    pub fn into_json(self) -> Option<Option<serde_json::Value>> {
+        self.json.into_inner()
     }
 
     fn json(&self) -> Option<&serde_json::Value> {
-        self.json.get_or_init(|| alternatives::usual_json(self.event)).as_ref()
+        let parse = || {
+            self.meter.parse(self.event.payload.len());
+            alternatives::usual_json(self.event)
+        };
+        self.json.get_or_init(parse).as_ref()
     }
 
     /// The attribute whose name is the same in snake case. Of several, the first by name.
@@ -160,6 +215,39 @@ impl<'a> Candidate<'a> {
         scratch.clear();
         snake_into(name, &mut scratch);
         attributes.get(scratch.as_str()).copied()
+    }
+}
+
+/// One event and many filters: places in the payload are looked up once for all of them.
+pub struct Matching<'c, 'a> {
+    candidate: &'c Candidate<'a>,
+    document: OnceCell<Option<Document<'c>>>,
+}
+
+impl<'c, 'a> Matching<'c, 'a> {
+    /// Begins.
+    pub fn new(candidate: &'c Candidate<'a>) -> Self {
+        Self { candidate, document: OnceCell::new() }
+    }
+
+    fn document(&self) -> Option<&Document<'c>> {
+        let read = || Some(Document::new(self.candidate.json()?, &self.candidate.meter));
+        self.document.get_or_init(read).as_ref()
+    }
+
+    /// Whether a filter wants the event.
+    pub fn wants(&self, filter: &'c Filter) -> bool {
+        self.candidate.meter.spend(Cost::FILTER.fixed);
+        filter.any_of.iter().any(|group| filter.group_mismatch(group, self).is_none())
+    }
+
+    /// Why a filter does not want the event, group by group; `None` when it does.
+    pub fn explain(&self, filter: &'c Filter) -> Option<Vec<Mismatch>> {
+        if filter.any_of.is_empty() {
+            return Some(vec![Mismatch::NoGroups]);
+        }
+        self.candidate.meter.spend(Cost::FILTER.fixed);
+        filter.any_of.iter().map(|group| filter.group_mismatch(group, self)).collect()
     }
 }
 
@@ -200,30 +288,80 @@ impl Filter {
         Ok(())
     }
 
+    /// The limits on what it may be made of, for one that is about to be written down. Those that were
+    /// before there were such limits go on.
+    pub fn check_size(&self, payload_bytes: usize, match_units: u64) -> Result<(), FilterError> {
+        let short = |what: &'static str, text: &str, max: usize| match text.len() > max {
+            true => Err(FilterError::TooLong { what, max }),
+            false => Ok(()),
+        };
+        for group in &self.any_of {
+            for pattern in &group.types {
+                short("a pattern of types", pattern.as_str(), PATTERN_BYTES_MAX)?;
+            }
+            for (name, value) in &group.attributes {
+                short("the name of an attribute", name, ATTRIBUTE_NAME_BYTES_MAX)?;
+                short("the value of an attribute", value, ATTRIBUTE_VALUE_BYTES_MAX)?;
+            }
+            for path in group.payload.iter().flat_map(Condition::paths) {
+                short("a path", path.as_str(), POINTER_BYTES_MAX)?;
+            }
+        }
+        let bytes = serde_json::to_vec(self).map_or(usize::MAX, |text| text.len());
+        if bytes > FILTER_BYTES_MAX {
+            return Err(FilterError::TooLong { what: "a filter", max: FILTER_BYTES_MAX });
+        }
+        let cost = self.cost().of(payload_bytes);
+        if cost > match_units {
+            let (payload, limit) = (payload_bytes, match_units);
+            return Err(FilterError::TooCostly { payload, cost, limit });
+        }
+        Ok(())
+    }
+
+    /// What matching it may cost at most.
+    pub fn cost(&self) -> Cost {
+        let of_group = |group: &Group| {
+            let plain = group.topics.len() + group.types.len() + group.attributes.len();
+            let values: usize = group.attributes.values().map(String::len).sum();
+            let fixed = CONDITION * plain as u64 + values as u64;
+            let payload = group.payload.as_ref().map(Condition::cost).unwrap_or_default();
+            Cost { fixed, ..Cost::default() } + payload
+        };
+        Cost::FILTER + self.any_of.iter().map(of_group).sum()
+    }
+
     /// Whether it wants the event.
     pub fn wants(&self, candidate: &Candidate<'_>) -> bool {
-        self.any_of.iter().any(|group| self.group_mismatch(group, candidate).is_none())
+        Matching::new(candidate).wants(self)
     }
 
     /// Why it does not want the event, group by group; `None` when it does.
     pub fn explain(&self, candidate: &Candidate<'_>) -> Option<Vec<Mismatch>> {
-        if self.any_of.is_empty() {
-            return Some(vec![Mismatch::NoGroups]);
-        }
-        self.any_of.iter().map(|group| self.group_mismatch(group, candidate)).collect()
+        Matching::new(candidate).explain(self)
     }
 
-    fn group_mismatch(&self, group: &Group, candidate: &Candidate<'_>) -> Option<Mismatch> {
-        let event = candidate.event;
-        if !group.topics.is_empty() && !group.topics.contains(&event.topic) {
-            return Some(Mismatch::Topic);
+    fn group_mismatch<'c>(
+        &'c self,
+        group: &'c Group,
+        matching: &Matching<'c, '_>,
+    ) -> Option<Mismatch> {
+        let candidate = matching.candidate;
+        let (event, meter) = (candidate.event, &candidate.meter);
+        if !group.topics.is_empty() {
+            meter.spend(CONDITION * group.topics.len() as u64);
+            if !group.topics.contains(&event.topic) {
+                return Some(Mismatch::Topic);
+            }
         }
-        if !group.types.is_empty()
-            && !group.types.iter().any(|glob| glob.matches(event.event_type.as_str()))
-        {
-            return Some(Mismatch::Type);
+        if !group.types.is_empty() {
+            meter.spend(CONDITION * group.types.len() as u64);
+            if !group.types.iter().any(|glob| glob.matches(event.event_type.as_str())) {
+                return Some(Mismatch::Type);
+            }
         }
         for (name, wanted) in &group.attributes {
+            meter.spend(CONDITION + wanted.len() as u64);
             let fits = match self.attribute(candidate, name) {
                 Some(value) => wanted == "*" || wanted == value,
                 None => self.missing_attribute == MissingAttribute::Ignore,
@@ -233,7 +371,9 @@ impl Filter {
             }
         }
         match &group.payload {
-            Some(condition) if !candidate.json().is_some_and(|json| condition.holds(json)) => {
+            Some(condition)
+                if !matching.document().is_some_and(|document| condition.holds(document)) =>
+            {
                 Some(Mismatch::Payload)
             }
             _ => None,

@@ -22,6 +22,7 @@ mod certificate;
 pub mod delivery;
 mod event;
 pub mod filter;
+mod footprint;
 mod id;
 mod labels;
 pub mod limits;
@@ -46,6 +47,7 @@ pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError}
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
 pub use event::{Event, Idempotency};
 pub use filter::Filter;
+pub use footprint::footprint;
 pub use id::{
     CertificateId, DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId,
     TenantId,

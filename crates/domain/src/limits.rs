@@ -19,6 +19,24 @@ pub const FILTER_CONDITIONS_MAX: usize = 1_000;
 pub const CONDITION_NODES_MAX: usize = 64;
 /// Depth of one payload condition.
 pub const CONDITION_DEPTH_MAX: usize = 8;
+/// Longest pattern of event types: those have at most 128 characters.
+pub const PATTERN_BYTES_MAX: usize = 256;
+/// Longest path into a payload, as deep as payloads may be.
+pub const POINTER_BYTES_MAX: usize = 1_024;
+/// One filter as JSON. It is kept in memory on every node, several times as large.
+pub const FILTER_BYTES_MAX: usize = 128 * 1024;
+/// What a subscription or a tenant's profile changes in a policy, as JSON; kept in memory likewise.
+pub const POLICY_BYTES_MAX: usize = 32 * 1024;
+/// Longest template of a policy: what is longer fits into no header and hardly into a URL.
+pub const TEMPLATE_BYTES_MAX: usize = 4_096;
+/// Longest template of a log line: a policy's lines are for searching, not for keeping data.
+pub const LOG_TEMPLATE_BYTES_MAX: usize = 1_024;
+/// Longest text of a log line once it is filled in, and of each of its fields.
+pub const LOG_TEXT_BYTES_MAX: usize = 4_096;
+/// Query parameters, or paths of families, of one policy.
+pub const PARAMETERS_MAX: usize = 64;
+/// Ways to authenticate in one policy.
+pub const AUTHS_MAX: usize = 8;
 /// Attempts any schedule may ask for; above this a schedule is a mistake.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// The longest wait between two attempts.
@@ -33,6 +51,10 @@ pub const HEADER_VALUE_BYTES_MAX: usize = 4_096;
 pub const RESPONSE_READ_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a response body kept in the attempt history.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 16 * 1024;
+/// Longest description of a thing, for people.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_000;
+/// Secrets of one subscription, those of rotations included.
+pub const SECRETS_MAX: usize = 64;
 /// Labels of one thing: they are kept in memory with it.
 pub const LABELS_MAX: usize = 32;
 /// Longest label name in bytes.

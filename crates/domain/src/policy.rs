@@ -12,6 +12,7 @@ mod log;
 pub mod profiles;
 mod request;
 mod schedule;
+mod size;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,14 @@
 //! # Theory of operation
 //! [`Admission::publish`] is asked before a publish is read. It looks at three things, all in memory:
 //!
-//! * **The wait for a commit.** Every commit tells how long the youngest of its group had waited.
-//!   When that stays above the target for a whole interval, publishes come faster than they can be
-//!   stored, and a longer queue would make everybody wait longer and serve nobody sooner. From then
-//!   on only as many may wait as are committed within the target time, by the rate measured last;
-//!   the others are refused at once. It ends when an interval passed in which nobody was refused. A
-//!   store that commits nothing at all for an interval counts as overloaded too.
+//! * **The wait for a commit**, of each tenant by itself ([`gauge`]): tenants take turns at the store, so
+//!   one that publishes too fast waits for itself. Every commit tells how long the youngest of a
+//!   tenant's events in it had waited. When that stays above the target for a whole interval, the
+//!   tenant's publishes come faster than they can be stored, and a longer queue would make them wait
+//!   longer and serve none sooner. From then on only as many may wait as are committed within the
+//!   target time, by the rate measured last; the others are refused at once. It ends when an interval
+//!   passed in which nobody was refused. A store that commits nothing at all for an interval counts as
+//!   overloaded too.
 //! * **The tenant's unfinished deliveries.** Those in shards that this node holds are counted as
 //!   they are accepted and end. What ends on another node is not noticed here, so it is not counted
 //!   here either: a count of the store every few seconds ([`counts`]) brings it in and puts the rest
@@ -22,12 +24,13 @@
 //! Keys, addresses and connections: those are limited where they come in.
 
 pub(crate) mod counts;
+mod gauge;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use posthorn_domain::{SHARD_COUNT, Shard, TenantId};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -37,13 +40,10 @@ use crate::metrics;
 
 pub use posthorn_domain::{Bucket, Rate};
 
-/// Publishes that may always wait, so that groups can form however slow commits are: with smaller
-/// groups fewer would be committed, fewer would be let in, and groups would shrink further.
-const WAITING_MIN: usize = 256;
+pub(crate) use gauge::{Gauge, Ticket};
+
 /// Counts of the store that may fail in a row before their last result is too old to refuse anybody.
 const COUNT_FAILURES_MAX: u32 = 3;
-/// Over how long the rate of commits is measured.
-const RATE_WINDOW: Duration = Duration::from_millis(250);
 
 /// Knobs of admission. Zero switches a limit off.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Default for AdmissionOptions {
 /// Why a publish is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Publishes come faster than they can be stored.
+    /// The tenant's publishes come faster than they can be stored.
     Overloaded,
     /// The tenant has too many unfinished deliveries.
     Quota {
@@ -97,50 +97,22 @@ pub struct Admission {
     origin: Instant,
     /// Events that wait for their commit.
     waiting: AtomicUsize,
-    /// How many may, while it is overloaded.
-    limit: AtomicUsize,
-    overloaded: AtomicBool,
-    /// When something was last committed, or began to wait while nothing else did.
-    progress: AtomicU64,
-    /// When somebody was last refused, or would have been.
-    pressed: AtomicU64,
-    pace: Mutex<Pace>,
     disk_full: AtomicBool,
-    pending: RwLock<Map<TenantId, Arc<AtomicI64>>>,
+    gauges: RwLock<Map<TenantId, Arc<Gauge>>>,
     /// The shards whose deliveries begin and end on this node.
     shards: Box<[AtomicBool]>,
     /// Counts of the store that failed in a row.
     count_failures: AtomicU32,
 }
 
-/// What commits tell.
-struct Pace {
-    /// Since when every commit came too late.
-    late_since: Option<Instant>,
-    window_began: Instant,
-    committed: usize,
-    per_second: f64,
-}
-
 impl Admission {
     pub(crate) fn new(options: AdmissionOptions) -> Self {
-        let now = Instant::now();
         Self {
             options,
-            origin: now,
+            origin: Instant::now(),
             waiting: AtomicUsize::new(0),
-            limit: AtomicUsize::new(usize::MAX),
-            overloaded: AtomicBool::new(false),
-            progress: AtomicU64::new(0),
-            pressed: AtomicU64::new(0),
-            pace: Mutex::new(Pace {
-                late_since: None,
-                window_began: now,
-                committed: 0,
-                per_second: 0.0,
-            }),
             disk_full: AtomicBool::new(false),
-            pending: RwLock::default(),
+            gauges: RwLock::default(),
             shards: (0..SHARD_COUNT).map(|_| AtomicBool::new(false)).collect(),
             count_failures: AtomicU32::new(0),
         }
@@ -165,12 +137,14 @@ impl Admission {
         if self.disk_full.load(Ordering::Relaxed) {
             return Err(Refused::DiskFull);
         }
-        if self.is_pressed() {
+        let gauges = self.gauges.read();
+        let Some(gauge) = gauges.get(&tenant) else { return Ok(()) };
+        if gauge.is_pressed(&self.options, self.millis()) {
             return Err(Refused::Overloaded);
         }
         let quota = self.options.pending_quota;
         if quota > 0 && self.is_counted() {
-            let pending = self.pending(tenant);
+            let pending = u64::try_from(gauge.pending.load(Ordering::Relaxed)).unwrap_or(0);
             if pending >= quota {
                 return Err(Refused::Quota { pending, quota });
             }
@@ -178,33 +152,10 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether the next publish would be one too many: what can be asked before anything of it is
-    /// looked at, so that refusing costs next to nothing.
-    pub fn is_pressed(&self) -> bool {
-        if self.options.commit_delay.is_zero() {
-            return false;
-        }
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        if waiting < WAITING_MIN {
-            return false;
-        }
-        let pressed = if self.overloaded.load(Ordering::Relaxed) {
-            waiting >= self.limit.load(Ordering::Relaxed)
-        } else {
-            // Nothing was committed for so long that nobody could tell of late commits.
-            let patience = self.options.commit_delay + self.options.commit_interval;
-            let silence = self.millis().saturating_sub(self.progress.load(Ordering::Relaxed));
-            Duration::from_millis(silence) > patience
-        };
-        if pressed {
-            self.pressed.store(self.millis(), Ordering::Relaxed);
-        }
-        pressed
-    }
-
-    /// Whether publishes come faster than they can be stored.
+    /// Whether publishes of some tenant come faster than they can be stored.
     pub fn is_overloaded(&self) -> bool {
-        self.overloaded.load(Ordering::Relaxed)
+        let now = self.millis();
+        self.gauges.read().values().any(|gauge| gauge.is_overloaded(&self.options, now))
     }
 
     /// Says whether the disk is too full to take anything in.
@@ -245,82 +196,45 @@ impl Admission {
 
     /// Unfinished deliveries of a tenant, nearly.
     pub fn pending(&self, tenant: TenantId) -> u64 {
-        let pending = self.pending.read();
-        let count = pending.get(&tenant).map_or(0, |count| count.load(Ordering::Relaxed));
+        let gauges = self.gauges.read();
+        let count = gauges.get(&tenant).map_or(0, |gauge| gauge.pending.load(Ordering::Relaxed));
         u64::try_from(count).unwrap_or(0)
     }
 
-    fn tally(&self, tenant: TenantId) -> Arc<AtomicI64> {
-        if let Some(count) = self.pending.read().get(&tenant) {
-            return Arc::clone(count);
+    /// How a tenant's publishes fare.
+    pub(crate) fn gauge(&self, tenant: TenantId) -> Arc<Gauge> {
+        if let Some(gauge) = self.gauges.read().get(&tenant) {
+            return Arc::clone(gauge);
         }
-        Arc::clone(self.pending.write().entry(tenant).or_default())
+        let new = || Arc::new(Gauge::new(tenant));
+        Arc::clone(self.gauges.write().entry(tenant).or_insert_with(new))
     }
 
     /// Deliveries were made (or, below zero, ended).
     pub(crate) fn add_pending(&self, tenant: TenantId, change: i64) {
         if self.options.pending_quota > 0 && change != 0 {
-            self.tally(tenant).fetch_add(change, Ordering::Relaxed);
+            self.gauge(tenant).pending.fetch_add(change, Ordering::Relaxed);
         }
     }
 
     /// Something begins to wait for its commit, until the ticket is dropped.
-    pub(crate) fn wait(self: &Arc<Self>, since: Instant) -> Ticket {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.progress.store(self.millis(), Ordering::Relaxed);
-        }
-        Ticket { admission: Arc::clone(self), since }
+    pub(crate) fn wait(self: &Arc<Self>, gauge: &Arc<Gauge>, since: Instant) -> Ticket {
+        Ticket::new(self, gauge, since)
     }
 
-    /// A group of events was committed; the youngest had waited since `youngest`.
-    pub(crate) fn committed(&self, events: usize, youngest: Instant) {
+    /// A group of a tenant's events was committed; the youngest had waited since `youngest`.
+    pub(crate) fn committed(&self, gauge: &Gauge, events: usize, youngest: Instant) {
         let now = Instant::now();
-        self.progress.store(self.millis(), Ordering::Relaxed);
         let wait = now.saturating_duration_since(youngest);
         ::metrics::histogram!(metrics::COMMIT_WAIT_SECONDS).record(wait.as_secs_f64());
         ::metrics::gauge!(metrics::WAITING).set(self.waiting() as f64);
-        let options = &self.options;
-        if options.commit_delay.is_zero() {
-            return;
+        if gauge.committed(&self.options, events, wait, (now, self.millis())).is_some() {
+            self.tell_overload();
         }
-        let mut pace = self.pace.lock();
-        pace.committed += events;
-        let window = now.saturating_duration_since(pace.window_began);
-        if window >= RATE_WINDOW {
-            let sample = pace.committed as f64 / window.as_secs_f64();
-            // Half of what was, half of what is: four windows forget an idle time.
-            pace.per_second =
-                if pace.per_second == 0.0 { sample } else { (pace.per_second + sample) / 2.0 };
-            (pace.window_began, pace.committed) = (now, 0);
-            let limit = (pace.per_second * options.commit_delay.as_secs_f64()) as usize;
-            self.limit.store(limit.max(WAITING_MIN), Ordering::Relaxed);
-        }
-        if self.overloaded.load(Ordering::Relaxed) {
-            let calm = self.millis().saturating_sub(self.pressed.load(Ordering::Relaxed));
-            if Duration::from_millis(calm) >= options.commit_interval {
-                pace.late_since = None;
-                self.overloaded.store(false, Ordering::Relaxed);
-                ::metrics::gauge!(metrics::OVERLOADED).set(0.0);
-                info!("publishes are committed in time again; nobody is refused any more");
-            }
-            return;
-        }
-        if wait <= options.commit_delay {
-            pace.late_since = None;
-            return;
-        }
-        let since = *pace.late_since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= options.commit_interval {
-            self.pressed.store(self.millis(), Ordering::Relaxed);
-            self.overloaded.store(true, Ordering::Relaxed);
-            ::metrics::gauge!(metrics::OVERLOADED).set(1.0);
-            warn!(
-                waiting = self.waiting.load(Ordering::Relaxed),
-                per_second = pace.per_second as u64,
-                wait_ms = wait.as_millis() as u64,
-                "publishes come faster than they can be stored; some are refused from now on"
-            );
-        }
+    }
+
+    fn tell_overload(&self) {
+        ::metrics::gauge!(metrics::OVERLOADED).set(if self.is_overloaded() { 1.0 } else { 0.0 });
     }
 
     /// Events that wait for their commit.
@@ -353,18 +267,6 @@ impl<'a> Tally<'a> {
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         self.admission.add_pending(self.tenant, self.change);
-    }
-}
-
-/// One event that waits for its commit.
-pub(crate) struct Ticket {
-    admission: Arc<Admission>,
-    pub(crate) since: Instant,
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.admission.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -17,7 +17,7 @@ use tracing::info;
 
 use crate::catalog::{Catalog, Endpoint, Place, SubscriptionView};
 use crate::metrics;
-use crate::policy_log;
+use crate::policy_log::PolicyLog;
 use crate::push::{self, PushDelivery, PushOutcome};
 use crate::request::{self, AttemptLookup, BuildError, EventLookup, percent_encode};
 use crate::scheduler::{LeaseTerm, Slot};
@@ -32,6 +32,8 @@ pub(crate) struct Surroundings {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,
     pub(crate) tokens: Tokens,
+    /// For the lines that policies ask for.
+    pub(crate) log: Arc<PolicyLog>,
 }
 
 /// An attempt to be made.
@@ -155,14 +157,14 @@ async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> End
     if is_overtaken(around, job) {
         return Ended::Overtaken;
     }
-    policy_log::before(job, &values);
+    around.log.before(job, &values);
     let mut outcome = around.transport.send(outbound).await;
     told.remove_from(&mut outcome);
     if let (Some(token), AttemptOutcome::Answered(Answer { status: 401, .. })) = (&token, &outcome)
     {
         around.tokens.refused(token);
     }
-    policy_log::failure(job, &values, &outcome);
+    around.log.failure(job, &values, &outcome);
     Ended::Outcome(outcome)
 }
 
@@ -184,7 +186,7 @@ async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
     }
     let event = EventLookup::new(&work.event);
     let values = AttemptLookup::new(view, policy, work, &event, now);
-    policy_log::before(job, &values);
+    around.log.before(job, &values);
     let total = policy.limits.total;
     let put = tokio::time::timeout(total.to_duration(), mailboxes.deliver(message)).await;
     let outcome = match put {
@@ -198,7 +200,7 @@ async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
             detail: format!("the mailbox did not answer within {total}"),
         },
     };
-    policy_log::failure(job, &values, &outcome);
+    around.log.failure(job, &values, &outcome);
     Ended::Outcome(outcome)
 }
 

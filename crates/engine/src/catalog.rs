@@ -2,21 +2,24 @@
 //!
 //! Every node keeps the whole catalog. It is brought up to date by deltas from the store, and each
 //! plan for an event remembers the version it was made on, so that the store can refuse a plan that
-//! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
+//! missed a change. Readers take the lock for microseconds; nothing is awaited under it, and an event
+//! whose matching may take longer is matched by [`crate::matching`], on a copy of the list.
 
+mod audience;
 pub(crate) mod certificates;
+pub(crate) mod holdings;
 mod known_key;
 mod profiles;
 mod recalls;
 mod view;
 
 use std::collections::HashMap;
-use std::collections::hash_map::{DefaultHasher, Entry};
-use std::hash::BuildHasherDefault;
+use std::collections::hash_map::Entry;
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use posthorn_domain::filter::Candidate;
+use posthorn_domain::filter::Cost;
 use posthorn_domain::{
     CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, SubscriptionId,
     SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
@@ -25,14 +28,21 @@ use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogDelta, Recall};
 
 use crate::error::{Error, Result};
+use crate::matching::{self, Audience, LOCKED_MAX, Plan, Planned};
+use crate::quotas::Quotas;
 
 pub use certificates::{CertificateView, TlsChoice};
+pub use holdings::Holdings;
 pub use known_key::KnownKey;
 pub use profiles::Profile;
 pub use view::{Endpoint, Place, Secrets, SubscriptionView, VerificationKey};
 
-/// Hash maps without per-process randomness: the simulator replays runs exactly.
-pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+use audience::Listeners;
+
+/// Hash maps with keys that nobody outside can know, so that nobody can choose names that collide. Their
+/// order differs from run to run: whoever walks through one sorts, or does what any order makes the same
+/// of, for the simulator replays runs exactly.
+pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// The catalog in memory.
 pub struct Catalog {
@@ -75,15 +85,10 @@ struct TenantState {
     topics: Map<TopicName, Arc<Topic>>,
     profiles: Map<ProfileName, profiles::OwnProfile>,
     /// Subscriptions whose every group names topics, by topic.
-    by_topic: Map<TopicName, Vec<Arc<SubscriptionView>>>,
+    by_topic: Map<TopicName, Listeners>,
     /// Subscriptions with a group that does not.
-    any_topic: Vec<Arc<SubscriptionView>>,
-}
-
-/// A plan: which subscriptions want an event, and what that was decided on.
-pub(crate) struct Plan {
-    pub(crate) version: CatalogVersion,
-    pub(crate) matches: Vec<Arc<SubscriptionView>>,
+    any_topic: Listeners,
+    holdings: Holdings,
 }
 
 impl Catalog {
@@ -131,19 +136,28 @@ impl Catalog {
                         topics: Map::default(),
                         profiles: Map::default(),
                         by_topic: Map::default(),
-                        any_topic: Vec::new(),
+                        any_topic: Listeners::default(),
+                        holdings: Holdings::default(),
                     });
                 }
             }
         }
         for topic in delta.topics {
             if let Some(tenant) = state.tenants.get_mut(&topic.tenant) {
-                tenant.topics.insert(topic.name.clone(), Arc::new(topic));
+                let more = Holdings::topic(holdings::of_topic(&topic));
+                tenant.holdings = tenant.holdings.plus(more);
+                if let Some(old) = tenant.topics.insert(topic.name.clone(), Arc::new(topic)) {
+                    let old = Holdings::topic(holdings::of_topic(&old));
+                    tenant.holdings = tenant.holdings.less(old);
+                }
             }
         }
         for (tenant, name) in delta.removed_topics {
             if let Some(tenant) = state.tenants.get_mut(&tenant) {
-                tenant.topics.remove(&name);
+                if let Some(old) = tenant.topics.remove(&name) {
+                    let old = Holdings::topic(holdings::of_topic(&old));
+                    tenant.holdings = tenant.holdings.less(old);
+                }
             }
         }
         for key in delta.keys {
@@ -175,27 +189,26 @@ impl Catalog {
         Applied { changed, recalls: delta.recalls }
     }
 
-    /// Which subscriptions want an event, and on which version that was decided.
-    pub(crate) fn plan(&self, event: &Event) -> Result<Plan> {
+    /// Which subscriptions want an event, and on which version that was decided; or whom to ask, when
+    /// that may take longer than anybody should hold the lock.
+    pub(crate) fn plan(&self, event: &Event, quotas: &Quotas) -> Result<Planned> {
         let state = self.state.read();
         let tenant = state.tenants.get(&event.tenant).ok_or(Error::NotFound("tenant"))?;
         if !tenant.topics.contains_key(&event.topic) {
             return Err(Error::UnknownTopic(event.topic.clone()));
         }
-        let candidate = Candidate::new(event);
-        let named = tenant.by_topic.get(&event.topic).into_iter().flatten();
-        let matches = named
-            .chain(&tenant.any_topic)
-            .filter(|view| view.subscription.filter.wants(&candidate))
-            .filter(|view| !view.switches_off(event))
-            .cloned()
-            .collect();
-        Ok(Plan { version: tenant.version, matches })
-    }
-
-    /// Which subscriptions would want an event that is only being thought about.
-    pub fn matches(&self, event: &Event) -> Result<Vec<Arc<SubscriptionView>>> {
-        self.plan(event).map(|plan| plan.matches)
+        let version = tenant.version;
+        let lists = [tenant.by_topic.get(&event.topic), Some(&tenant.any_topic)];
+        let lists = lists.into_iter().flatten();
+        let cost: Cost = lists.clone().map(|list| list.cost).sum();
+        let cost = cost.of(event.payload.len());
+        let views = lists.flat_map(|list| &list.views);
+        if cost > LOCKED_MAX {
+            let views = views.cloned().collect();
+            return Ok(Planned::Costly(Audience { version, views }, cost));
+        }
+        let (_, matches) = matching::decide(event, views, quotas);
+        Ok(Planned::Done(Plan { version, matches: matches? }))
     }
 
     /// One subscription, whoever's: for what is not a secret of its tenant.
@@ -311,6 +324,7 @@ impl Catalog {
 impl State {
     fn insert(&mut self, view: Arc<SubscriptionView>) {
         if let Some(tenant) = self.tenants.get_mut(&view.subscription.tenant) {
+            tenant.holdings = tenant.holdings.plus(Holdings::subscription(view.bytes));
             match view.topics() {
                 Some(topics) => {
                     for topic in topics {
@@ -337,16 +351,19 @@ impl State {
             }
         }
         let Some(tenant) = self.tenants.get_mut(&old.subscription.tenant) else { return };
-        let other = |view: &Arc<SubscriptionView>| view.subscription.id != id;
+        tenant.holdings = tenant.holdings.less(Holdings::subscription(old.bytes));
         match old.topics() {
             Some(topics) => {
                 for topic in topics {
-                    if let Some(list) = tenant.by_topic.get_mut(&topic) {
-                        list.retain(other);
+                    if let Entry::Occupied(mut list) = tenant.by_topic.entry(topic) {
+                        list.get_mut().remove(id);
+                        if list.get().is_empty() {
+                            list.remove();
+                        }
                     }
                 }
             }
-            None => tenant.any_topic.retain(other),
+            None => tenant.any_topic.remove(id),
         }
     }
 }

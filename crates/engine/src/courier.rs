@@ -23,6 +23,7 @@ use crate::attempt::{self, Ended, Job, Surroundings};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
 use crate::chance::Chance;
 use crate::error::{Error, Result};
+use crate::policy_log::{PolicyLog, PolicyLogOptions};
 use crate::scheduler::{LeaseTerm, Slot, history};
 use crate::subscriptions::{SecretInput, check_secrets, seal};
 use crate::tokens::Tokens;
@@ -105,6 +106,8 @@ impl Courier {
             catalog: Arc::new(catalog),
             term: LeaseTerm::default(),
             tokens: Tokens::default(),
+            // Its policy is the embedding program's own.
+            log: Arc::new(PolicyLog::new(PolicyLogOptions { enabled: true, lines: 0 })),
         });
         Ok(Self { around, view, policy, clock, chance })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use posthorn_domain::{CatalogVersion, Clock, NodeId, TenantId, Timestamp};
+use posthorn_domain::{CatalogVersion, Clock, Event, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,18 +13,22 @@ use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
 use crate::attempt::Surroundings;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
 use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
+use crate::matching::{Matcher, Slice};
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
+use crate::policy_log::PolicyLog;
 use crate::push::PushDelivery;
+use crate::quotas::Keeper;
 use crate::recorder;
 use crate::redriver::Redriver;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
+use crate::seldom::Seldom;
 use crate::tokens::Tokens;
 use crate::transport::Transport;
 use crate::trials::{Trial, Trials};
@@ -83,6 +87,8 @@ pub(crate) struct Inner {
     pub(crate) wakes: Wakes,
     pub(crate) redriver: Redriver,
     admission: Arc<Admission>,
+    pub(crate) matcher: Arc<Matcher>,
+    pub(crate) keeper: Keeper,
     trials: Trials,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
@@ -105,6 +111,10 @@ impl Engine {
         let node = chance.node_id(clock.now());
         let catalog = Arc::new(Catalog::new(&options.profiles, Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
+        let quotas = Arc::new(options.quotas.clone());
+        let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
+        keeper.warn();
+        let matcher = Arc::new(Matcher::new(Arc::clone(&catalog), quotas));
 
         let (scheduler, inputs) = mpsc::channel(SCHEDULER_QUEUE);
         let (publishes, queue) = mpsc::channel(intake::QUEUE);
@@ -118,6 +128,7 @@ impl Engine {
         let followed = outcomes.follow();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
+        let log = Arc::new(PolicyLog::new(options.policy_log.clone()));
         let around = Arc::new(Surroundings {
             transport,
             push,
@@ -125,6 +136,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             term: term.clone(),
             tokens: Tokens::default(),
+            log: Arc::clone(&log),
         });
         let intake_handle = intake::Handle::new(
             publishes,
@@ -132,6 +144,7 @@ impl Engine {
             Arc::clone(&chance),
             options.payload_bytes,
             Arc::clone(&admission),
+            Arc::clone(&matcher),
         );
         let redriver = Redriver {
             store: Arc::clone(&store),
@@ -153,6 +166,8 @@ impl Engine {
             wakes: wakes.clone(),
             redriver: redriver.clone(),
             admission: Arc::clone(&admission),
+            matcher: Arc::clone(&matcher),
+            keeper,
             trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
@@ -188,12 +203,14 @@ impl Engine {
         let run_intake = Intake {
             store: Arc::clone(&store),
             catalog: Arc::clone(&catalog),
+            matcher,
             chance,
             options: Arc::clone(&options),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             failed,
             admission: Arc::clone(&admission),
+            unstored: Seldom::default(),
         };
         services.spawn(run_intake.run(queue));
         services.spawn(counts::run(admission, Arc::clone(&store)));
@@ -215,6 +232,7 @@ impl Engine {
             redriver,
             wakes,
             next_count: Mutex::new(None),
+            log,
         };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
@@ -293,6 +311,13 @@ impl Engine {
         let handle = self.inner.intake.lock().clone();
         let handle = handle.ok_or(Error::Busy("it is stopping"))?;
         handle.publish(tenant, batch).await
+    }
+
+    /// Which subscriptions would want an event that is only being thought about.
+    pub async fn matches(&self, event: Event) -> Result<Vec<Arc<SubscriptionView>>> {
+        let plan = self.inner.matcher.plan(&Arc::new(event), &mut Slice::default()).await?;
+        let view = |found: &crate::matching::Match| self.catalog().view(found.subscription);
+        Ok(plan.matches.iter().filter_map(view).collect())
     }
 
     /// What is in memory right now.

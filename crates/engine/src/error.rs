@@ -88,6 +88,45 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// Finding out who wants the event costs more than an event may; nothing was done.
+    #[error(
+        "matching the event with the filters of all subscriptions costs more than {limit} \
+         (quotas.match_event); make the payload smaller, or use fewer and simpler payload conditions"
+    )]
+    MatchingTooCostly {
+        /// What it may cost.
+        limit: u64,
+    },
+    /// More subscriptions want the event than may; nothing was done.
+    #[error("{count} subscriptions want the event; at most {limit} may (quotas.fan_out)")]
+    FanOut {
+        /// How many want it.
+        count: usize,
+        /// How many may.
+        limit: usize,
+    },
+    /// The tenant has as much in the catalog as it may have.
+    #[error(
+        "the tenant has {has} {what} of the {limit} it may have ({key}), so that this does not fit"
+    )]
+    CatalogFull {
+        /// What there is too much of.
+        what: &'static str,
+        /// The key of the configuration.
+        key: &'static str,
+        /// How much there is.
+        has: usize,
+        /// How much there may be.
+        limit: usize,
+    },
+    /// A text is longer than it may be.
+    #[error("{field}: may have at most {max} bytes")]
+    TooLong {
+        /// Which.
+        field: &'static str,
+        /// The longest allowed.
+        max: usize,
+    },
     /// The idempotency key was used for other contents.
     #[error("the idempotency key was used before for other contents")]
     KeyReused {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use posthorn_domain::filter::Candidate;
+use posthorn_domain::filter::{Candidate, Cost, Matching};
 use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId, Waiting};
 use posthorn_store::DeliveryFilter;
 
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::matching::Matcher;
 
 /// Subscriptions that did not get it are listed up to here.
 const NOT_DELIVERED_MAX: usize = 200;
@@ -70,29 +71,54 @@ impl Engine {
             let attempts = self.store().attempts(tenant, delivery.id).await?;
             deliveries.push((delivery, attempts));
         }
-        let candidate = Candidate::new(&event);
-        let mut not_delivered: Vec<NotDelivered> = self
-            .catalog()
-            .subscriptions(tenant)
-            .iter()
-            .filter(|view| !got.contains(&view.subscription.id))
-            .take(NOT_DELIVERED_MAX + 1)
-            .map(|view| NotDelivered {
-                subscription: view.subscription.id,
-                reasons: reasons(view, &event, &candidate),
-            })
-            .collect();
-        let truncated = cut || not_delivered.len() > NOT_DELIVERED_MAX;
-        not_delivered.truncate(NOT_DELIVERED_MAX);
-        Ok(EventExplanation { event: event.clone(), deliveries, waiting, not_delivered, truncated })
+        let mut others = self.catalog().subscriptions(tenant);
+        others.retain(|view| !got.contains(&view.subscription.id));
+        let truncated = cut || others.len() > NOT_DELIVERED_MAX;
+        others.truncate(NOT_DELIVERED_MAX);
+        let cost: Cost = others.iter().map(|view| view.cost).sum();
+        let limit = self.inner.keeper.quotas().match_event();
+        let not_delivered = if Matcher::is_long(cost.of(event.payload.len())) {
+            let event = event.clone();
+            let work = move || explain_all(&event, &others, limit);
+            self.inner.matcher.aside(tenant, work).await?
+        } else {
+            explain_all(&event, &others, limit).1
+        };
+        Ok(EventExplanation { event, deliveries, waiting, not_delivered, truncated })
     }
 }
 
-fn reasons(view: &Arc<SubscriptionView>, event: &Event, candidate: &Candidate<'_>) -> Vec<String> {
+/// Why each of these did not get an event, and what it cost to find out.
+fn explain_all(
+    event: &Event,
+    others: &[Arc<SubscriptionView>],
+    limit: u64,
+) -> (u64, Vec<NotDelivered>) {
+    let candidate = Candidate::metered(event, limit);
+    let matching = Matching::new(&candidate);
+    let explained = others.iter().map(|view| {
+        let reasons = reasons(view, event, &matching);
+        let spent = candidate.meter().is_spent();
+        let unknown =
+            || vec!["not looked at: that would cost too much (quotas.match_event)".to_owned()];
+        NotDelivered {
+            subscription: view.subscription.id,
+            reasons: if spent { unknown() } else { reasons },
+        }
+    });
+    let explained = explained.collect();
+    (candidate.meter().spent(), explained)
+}
+
+fn reasons<'c>(
+    view: &'c Arc<SubscriptionView>,
+    event: &Event,
+    matching: &Matching<'c, '_>,
+) -> Vec<String> {
     if view.subscription.created_at > event.accepted_at {
         return vec!["the subscription was created after the event was accepted".to_owned()];
     }
-    match view.subscription.filter.explain(candidate) {
+    match matching.explain(&view.subscription.filter) {
         Some(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
         None if view.switches_off(event) => vec![format!(
             "its policy has switched the family `{}` off (request.families)",

@@ -1,11 +1,16 @@
-//! Intake: publishes are grouped, matched with the catalog and committed with their deliveries.
+//! Intake: publishes are matched with the catalog, grouped and committed with their deliveries.
 //!
-//! While one group commits, the next one forms; nothing waits for a timer. The reply to a publisher
-//! leaves after the commit. What was committed goes to the scheduler in memory when this node owns
-//! the shard; otherwise the owner is woken.
+//! Whoever publishes matches its own events first ([`crate::matching`]), so that what they cost is its
+//! own affair. Then they wait in the line of their tenant ([`lines`]). While one group commits, the next
+//! one forms; nothing waits for a timer. A group is bounded in events, deliveries and bytes, and tenants
+//! take turns in it. The reply to a publisher leaves after the commit. What was committed goes to the
+//! scheduler in memory when this node owns the shard; otherwise the owner is woken.
+
+mod lines;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use posthorn_domain::policy::headers::check_value;
@@ -14,22 +19,26 @@ use posthorn_domain::{
     TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{error, warn};
+use tracing::error;
 
 use crate::admission::{Admission, Tally, Ticket};
 use crate::catalog::Catalog;
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
+use crate::matching::{Matcher, Plan, Slice};
 use crate::metrics;
 use crate::options::Options;
-use crate::request::EventLookup;
 use crate::scheduler::{self, Input};
+use crate::seldom::Seldom;
 use crate::wakes::Wakes;
 
-/// Publishes that may wait for a group. When it is full, publishers wait: back-pressure, not memory.
+use lines::{Group, Lines, Room};
+
+/// Calls on their way into their tenants' lines, which are taken out at once. How many events may wait in
+/// a line is bounded for each tenant ([`crate::admission`]).
 pub(crate) const QUEUE: usize = 4_096;
 /// Payload bytes of one accept transaction, so that one commit stays short.
 const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -74,7 +83,19 @@ pub(crate) struct Pending {
     idempotency: Option<Idempotency>,
     reply: oneshot::Sender<Result<Published>>,
     replans: u32,
+    /// Who gets it; `None` when that could not be found out with what this node knows of the catalog.
+    plan: Option<Plan>,
+    /// Which call it was published by.
+    call: u64,
     ticket: Ticket,
+    /// Its place in the tenant's line.
+    _room: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl Pending {
+    fn deliveries(&self) -> usize {
+        self.plan.as_ref().map_or(0, |plan| plan.matches.len())
+    }
 }
 
 /// The publisher's side.
@@ -85,6 +106,8 @@ pub(crate) struct Handle {
     chance: Arc<Chance>,
     payload_bytes: usize,
     admission: Arc<Admission>,
+    matcher: Arc<Matcher>,
+    calls: Arc<AtomicU64>,
 }
 
 impl Handle {
@@ -94,8 +117,10 @@ impl Handle {
         chance: Arc<Chance>,
         payload_bytes: usize,
         admission: Arc<Admission>,
+        matcher: Arc<Matcher>,
     ) -> Self {
-        Self { queue, clock, chance, payload_bytes, admission }
+        let calls = Arc::default();
+        Self { queue, clock, chance, payload_bytes, admission, matcher, calls }
     }
 
     fn check(&self, publish: &Publish) -> Result<()> {
@@ -120,7 +145,11 @@ impl Handle {
         tenant: TenantId,
         batch: Vec<Publish>,
     ) -> Result<Vec<Result<Published>>> {
-        let (now, since) = (self.clock.now(), Instant::now());
+        let gauge = self.admission.gauge(tenant);
+        let room = gauge.room(batch.len()).await;
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let now = self.clock.now();
+        let mut slice = Slice::default();
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for publish in batch {
@@ -128,7 +157,7 @@ impl Handle {
                 answers.push(Err(e));
                 continue;
             }
-            let event = Event {
+            let event = Arc::new(Event {
                 id: self.chance.event_id(now),
                 tenant,
                 topic: publish.topic,
@@ -138,14 +167,27 @@ impl Handle {
                 content_type: publish.content_type,
                 payload: publish.payload,
                 accepted_at: now,
+            });
+            let plan = match self.matcher.plan(&event, &mut slice).await {
+                Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {
+                    refused(&e);
+                    answers.push(Err(e));
+                    continue;
+                }
+                // Whatever else is wrong with it, it may be a repeat, and the catalog of this node may
+                // be behind.
+                plan => plan.ok(),
             };
             let (reply, answer) = oneshot::channel();
             group.push(Pending {
-                event: Arc::new(event),
+                event,
                 idempotency: publish.idempotency,
                 reply,
                 replans: 0,
-                ticket: self.admission.wait(since),
+                plan,
+                call,
+                ticket: self.admission.wait(&gauge, Instant::now()),
+                _room: room.clone(),
             });
             answers.push(Ok(answer));
         }
@@ -173,17 +215,21 @@ fn unanswered() -> Error {
 pub(crate) struct Intake {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) catalog: Arc<Catalog>,
+    pub(crate) matcher: Arc<Matcher>,
     pub(crate) chance: Arc<Chance>,
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     pub(crate) failed: mpsc::UnboundedSender<String>,
     pub(crate) admission: Arc<Admission>,
+    /// For the word that nothing can be stored.
+    pub(crate) unstored: Seldom,
 }
 
-/// A group after its commit: what must be planned again.
+/// A group after its commit: what must be planned again, and whose lines may go on.
 struct Outcome {
     again: Vec<Pending>,
+    held: Vec<TenantId>,
 }
 
 impl Intake {
@@ -191,25 +237,45 @@ impl Intake {
     pub(crate) async fn run(self, mut queue: mpsc::Receiver<Vec<Pending>>) {
         let this = Arc::new(self);
         let mut under_way: JoinSet<Outcome> = JoinSet::new();
-        let mut waiting: Vec<Pending> = Vec::new();
-        let mut open = true;
-        while open || !waiting.is_empty() || !under_way.is_empty() {
-            if !waiting.is_empty() && under_way.len() < this.options.accept_pipeline.max(1) {
-                let group = this.cut(&mut waiting);
+        let mut lines = Lines::default();
+        let room = Room {
+            events: this.options.accept_batch,
+            deliveries: this.options.accept_deliveries,
+            bytes: BATCH_BYTES_MAX,
+        };
+        // Those that are planned again are not committed yet, and do not count.
+        let (mut replanning, mut open) = (JoinSet::new(), true);
+        while open || !lines.is_empty() || !under_way.is_empty() || !replanning.is_empty() {
+            if lines.is_ready() && under_way.len() < this.options.accept_pipeline.max(1) {
+                let group = lines.cut(room);
                 under_way.spawn(Arc::clone(&this).commit(group));
                 continue;
             }
             tokio::select! {
                 biased;
                 Some(outcome) = under_way.join_next() => match outcome {
-                    Ok(outcome) => waiting.splice(0..0, outcome.again).for_each(drop),
-                    Err(e) => error!(error = %e, "an accept crashed; this is a defect"),
+                    Ok(outcome) if outcome.again.is_empty() => lines.release(&outcome.held),
+                    Ok(outcome) => drop(replanning.spawn(Arc::clone(&this).replan(outcome))),
+                    Err(e) => {
+                        error!(error = %e, "an accept crashed; this is a defect");
+                        lines.release_all();
+                    }
                 },
-                more = queue.recv(), if open && waiting.len() < QUEUE => match more {
+                Some(outcome) = replanning.join_next() => match outcome {
+                    Ok(Outcome { again, held }) => {
+                        lines.put_back(again);
+                        lines.release(&held);
+                    }
+                    Err(e) => {
+                        error!(error = %e, "matching crashed; this is a defect");
+                        lines.release_all();
+                    }
+                },
+                more = queue.recv(), if open => match more {
                     Some(group) => {
-                        waiting.extend(group);
-                        while waiting.len() < QUEUE && let Ok(group) = queue.try_recv() {
-                            waiting.extend(group);
+                        group.into_iter().for_each(|pending| lines.push(pending));
+                        while let Ok(group) = queue.try_recv() {
+                            group.into_iter().for_each(|pending| lines.push(pending));
                         }
                     }
                     None => open = false,
@@ -218,51 +284,15 @@ impl Intake {
         }
     }
 
-    /// Takes the next group off the queue.
-    fn cut(&self, waiting: &mut Vec<Pending>) -> Vec<Pending> {
-        let mut bytes = 0;
-        let fits = waiting.iter().take(self.options.accept_batch).take_while(|pending| {
-            bytes += pending.event.payload.len();
-            bytes <= BATCH_BYTES_MAX
-        });
-        let count = fits.count().max(1);
-        let rest = waiting.split_off(count);
-        std::mem::replace(waiting, rest)
-    }
-
-    async fn commit(self: Arc<Self>, group: Vec<Pending>) -> Outcome {
-        let mut planned = Vec::with_capacity(group.len());
-        let mut batch = Vec::with_capacity(group.len());
-        for pending in group {
-            match self.catalog.plan(&pending.event) {
+    /// Matches events again whose plans were stale. What is wrong with them now is really wrong.
+    async fn replan(self: Arc<Self>, outcome: Outcome) -> Outcome {
+        let mut again = Vec::with_capacity(outcome.again.len());
+        let mut slice = Slice::default();
+        for mut pending in outcome.again {
+            match self.matcher.plan(&pending.event, &mut slice).await {
                 Ok(plan) => {
-                    let now = pending.event.accepted_at;
-                    // One for all, so that a payload is read at most once.
-                    let known = EventLookup::new(&pending.event);
-                    let deliveries = plan
-                        .matches
-                        .iter()
-                        .map(|view| NewDelivery {
-                            id: self.chance.delivery_id(now),
-                            subscription: view.subscription.id,
-                            lane: view.lane(&known),
-                            due_at: now,
-                        })
-                        .collect();
-                    let new = NewEvent {
-                        event: Arc::clone(&pending.event),
-                        idempotency: pending.idempotency.clone(),
-                        catalog: plan.version,
-                        deliveries,
-                    };
-                    batch.push(new);
-                    planned.push(pending);
-                }
-                // The catalog of this node may be behind: what it does not know may exist.
-                Err(e) if pending.replans == 0 => {
-                    drop(e);
-                    planned.push(pending);
-                    batch.push(self.unplannable(planned.last()));
+                    pending.plan = Some(plan);
+                    again.push(pending);
                 }
                 Err(e) => {
                     refused(&e);
@@ -270,33 +300,54 @@ impl Intake {
                 }
             }
         }
-        if batch.is_empty() {
-            return Outcome { again: Vec::new() };
-        }
+        Outcome { again, held: outcome.held }
+    }
+
+    async fn commit(self: Arc<Self>, group: Group) -> Outcome {
+        let Group { mut events, held } = group;
+        let batch: Vec<NewEvent> =
+            events.iter_mut().map(|pending| self.new_event(pending)).collect();
         ::metrics::histogram!(metrics::ACCEPT_BATCH).record(batch.len() as f64);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::AckBeforeCommit) {
-            for (pending, new) in planned.drain(..).zip(&batch) {
+            for (pending, new) in events.drain(..).zip(&batch) {
                 let (id, deliveries) = (new.event.id, new.deliveries.len());
                 let accepted_at = pending.event.accepted_at;
                 let told = Published { id, accepted_at, deliveries, duplicate: false };
                 drop(pending.reply.send(Ok(told)));
             }
         }
-        match self.store.accept(batch.clone()).await {
-            Ok(answers) => self.settle(planned, batch, answers).await,
+        let again = match self.store.accept(batch.clone()).await {
+            Ok(answers) => self.settle(events, batch, answers).await,
             Err(e) => {
-                self.fail(planned, &e);
-                Outcome { again: Vec::new() }
+                self.fail(events, &e);
+                Vec::new()
             }
+        };
+        Outcome { again, held }
+    }
+
+    fn new_event(&self, pending: &mut Pending) -> NewEvent {
+        let Some(plan) = pending.plan.take() else { return self.unplannable(pending) };
+        let now = pending.event.accepted_at;
+        let new = |found: crate::matching::Match| NewDelivery {
+            id: self.chance.delivery_id(now),
+            subscription: found.subscription,
+            lane: found.lane,
+            due_at: now,
+        };
+        NewEvent {
+            event: Arc::clone(&pending.event),
+            idempotency: pending.idempotency.clone(),
+            catalog: plan.version,
+            deliveries: plan.matches.into_iter().map(new).collect(),
         }
     }
 
     /// An event that cannot be planned is sent with an impossible version: the store checks its
     /// idempotency key first, and otherwise answers that the plan is stale, so that it is planned
     /// again on a fresh catalog before it is refused.
-    fn unplannable(&self, pending: Option<&Pending>) -> NewEvent {
-        let pending = pending.expect("the caller has just pushed it");
+    fn unplannable(&self, pending: &Pending) -> NewEvent {
         NewEvent {
             event: Arc::clone(&pending.event),
             idempotency: pending.idempotency.clone(),
@@ -310,12 +361,14 @@ impl Intake {
         planned: Vec<Pending>,
         batch: Vec<NewEvent>,
         answers: Vec<Accepted>,
-    ) -> Outcome {
+    ) -> Vec<Pending> {
         let mut again = Vec::new();
         let mut works = Vec::new();
-        let youngest = planned.iter().map(|pending| pending.ticket.since).max();
-        if let Some(youngest) = youngest {
-            self.admission.committed(planned.len(), youngest);
+        for part in planned.chunk_by(|a, b| a.event.tenant == b.event.tenant) {
+            let youngest = part.iter().map(|pending| pending.ticket.since).max();
+            if let (Some(youngest), Some(first)) = (youngest, part.first()) {
+                self.admission.committed(&first.ticket.gauge, part.len(), youngest);
+            }
         }
         let mut tally = Tally::new(&self.admission);
         for ((pending, new), answer) in planned.into_iter().zip(batch).zip(answers) {
@@ -369,7 +422,7 @@ impl Intake {
                 drop(pending.reply.send(Err(Error::Store(e))));
             }
         }
-        Outcome { again }
+        again
     }
 
     /// Loads what changed in the catalog; false when the store could not answer.
@@ -380,7 +433,7 @@ impl Intake {
                 true
             }
             Err(e) => {
-                warn!(error = %chain(&e), "the catalog could not be read");
+                tracing::warn!(error = %chain(&e), "the catalog could not be read");
                 false
             }
         }
@@ -392,7 +445,11 @@ impl Intake {
         if matches!(e, posthorn_store::Error::Fatal { .. }) {
             drop(self.failed.send(text.clone()));
         }
-        warn!(error = %text, events = planned.len(), "events could not be stored");
+        // A store that is gone refuses every publish; one line a second says as much.
+        if let Some(before) = self.unstored.count(planned.len()) {
+            tracing::warn!(error = %text, events = planned.len(), more_since_last = before,
+                "events could not be stored");
+        }
         let unknown = matches!(e, posthorn_store::Error::Unknown { .. });
         for pending in planned {
             let e = if unknown {
@@ -410,6 +467,8 @@ fn refused(e: &Error) {
         Error::UnknownTopic(_) => "unknown_topic",
         Error::KeyReused { .. } => "key_reused",
         Error::NotFound(_) => "unknown_tenant",
+        Error::MatchingTooCostly { .. } => "matching_too_costly",
+        Error::FanOut { .. } => "fan_out",
         _ => "other",
     };
     ::metrics::counter!(metrics::PUBLISH_REFUSED, "reason" => reason).increment(1);

@@ -9,9 +9,11 @@ use posthorn_domain::{
 use posthorn_sealing::api_key;
 use posthorn_store::CatalogChange;
 
-use crate::catalog::KnownKey;
+use crate::catalog::holdings::of_topic;
+use crate::catalog::{Holdings, KnownKey};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::quotas::{Coming, check_description};
 
 /// A key that was just made. The text is shown once and kept nowhere.
 #[derive(Clone)]
@@ -175,6 +177,7 @@ impl Engine {
         let created_at = self.now();
         let topic =
             Topic { tenant, name: name.clone(), description, attributes, labels, created_at };
+        let _coming = self.admit_topic(&topic)?;
         self.change(CatalogChange::CreateTopic(topic)).await.map_err(|e| match e {
             Error::NotFound(_) => Error::NotFound("tenant"),
             other => other.about("topic"),
@@ -194,8 +197,23 @@ impl Engine {
         let created_at = self.now();
         let topic =
             Topic { tenant, name: name.clone(), description, attributes, labels, created_at };
+        let _coming = self.admit_topic(&topic)?;
         self.change(CatalogChange::PutTopic(topic)).await.map_err(|e| e.about("tenant"))?;
         self.catalog().topic(tenant, &name)
+    }
+
+    /// Lets a topic in, if its tenant may have what it adds.
+    fn admit_topic(&self, topic: &Topic) -> Result<Coming> {
+        check_description(&topic.description)?;
+        let bytes = of_topic(topic);
+        let more = match self.catalog().topic(topic.tenant, &topic.name) {
+            Ok(old) => {
+                let bytes = bytes.saturating_sub(of_topic(&old));
+                Holdings { bytes, ..Holdings::default() }
+            }
+            Err(_) => Holdings::topic(bytes),
+        };
+        self.inner.keeper.admit(topic.tenant, more)
     }
 
     /// Deletes a topic; events published on it stay.

@@ -44,6 +44,7 @@ mod explain;
 mod intake;
 mod keys;
 mod maintenance;
+mod matching;
 mod membership;
 pub mod metrics;
 mod operator;
@@ -54,12 +55,14 @@ pub mod plant;
 pub mod policy_log;
 mod profiles;
 mod push;
+mod quotas;
 mod recorder;
 mod redriver;
 mod rehearsal;
 mod request;
 mod scheduler;
 mod seal;
+mod seldom;
 mod subscriptions;
 mod tokens;
 pub mod transport;
@@ -69,7 +72,7 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, Endpoint, KnownKey, Profile, SubscriptionView, VerificationKey,
+    CertificateView, Endpoint, Holdings, KnownKey, Profile, SubscriptionView, VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
@@ -81,12 +84,14 @@ pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
 pub use options::Options;
 pub use outcomes::{EndedDelivery, OutcomeStream};
+pub use policy_log::PolicyLogOptions;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
 pub use push::{
     Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
     PushProblem, PushRefusal,
 };
+pub use quotas::Quotas;
 pub use rehearsal::Rehearsal;
 pub use scheduler::{Snapshot, SubscriptionState};
 pub use seal::Resealed;

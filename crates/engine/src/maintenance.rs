@@ -16,6 +16,7 @@ use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::metrics;
 use crate::options::Options;
+use crate::policy_log::PolicyLog;
 use crate::redriver::Redriver;
 use crate::wakes::Wakes;
 
@@ -31,6 +32,8 @@ const REDRIVES_MAX: usize = 1_000;
 const RECALLS_KEPT: Span = Span::from_secs(3_600);
 /// How often the use of keys is written down.
 const USES_EVERY: Duration = Duration::from_secs(60);
+/// How often it is said which lines of policies were left out.
+const LINES_EVERY: Duration = Duration::from_secs(1);
 /// How often the gauges that need a count are refreshed, at least.
 const COUNT_EVERY: Duration = Duration::from_secs(30);
 /// A count may take this share of the time at most.
@@ -44,6 +47,7 @@ pub(crate) struct Maintenance {
     pub(crate) redriver: Redriver,
     pub(crate) wakes: Wakes,
     pub(crate) next_count: Mutex<Option<Instant>>,
+    pub(crate) log: Arc<PolicyLog>,
 }
 
 impl Maintenance {
@@ -55,9 +59,12 @@ impl Maintenance {
         redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut uses = tokio::time::interval(USES_EVERY);
         uses.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut lines = tokio::time::interval(LINES_EVERY);
+        lines.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                _ = lines.tick() => self.log.tidy(),
                 // Every node knows only what was used on it.
                 _ = uses.tick() => self.report(self.write_uses().await, "key use"),
                 _ = redrives.tick() => {

@@ -54,6 +54,8 @@ pub const COMMIT_WAIT_SECONDS: &str = "posthorn_commit_wait_seconds";
 pub const OVERLOADED: &str = "posthorn_overloaded";
 /// Ends of deliveries that somebody who follows them was too slow to hear of.
 pub const OUTCOMES_MISSED: &str = "posthorn_outcomes_missed_total";
+/// Log lines that policies asked for and that were left out.
+pub const LOG_LINES_LEFT_OUT: &str = "posthorn_policy_log_lines_left_out_total";
 /// Errors of the store, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_store_errors_total";
 
@@ -101,5 +103,6 @@ pub fn describe() {
     );
     describe_gauge!(OVERLOADED, "1 while publishes come faster than they can be stored");
     describe_counter!(OUTCOMES_MISSED, "Ends of deliveries that a slow follower did not hear of");
+    describe_counter!(LOG_LINES_LEFT_OUT, "Log lines of policies beyond log.policy_lines");
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::admission::AdmissionOptions;
+use crate::policy_log::PolicyLogOptions;
+use crate::quotas::Quotas;
 use posthorn_domain::{Policy, ProfileName, Span, limits, policy::profiles};
 
 /// Knobs of the engine. The defaults suit one machine.
@@ -20,6 +22,9 @@ pub struct Options {
     pub record_pipeline: usize,
     /// Events in one accept transaction at most.
     pub accept_batch: usize,
+    /// Deliveries in one accept transaction at most, unless one event alone has more: bounds how long
+    /// others wait for it.
+    pub accept_deliveries: usize,
     /// Attempts under way at once, over all subscriptions.
     pub slots: usize,
     /// Deliveries held in memory at once; the rest waits in the store.
@@ -52,6 +57,10 @@ pub struct Options {
     pub rotation_overlap_max: Span,
     /// Who may publish when there is too much of everything.
     pub admission: AdmissionOptions,
+    /// How much policies may write into the log.
+    pub policy_log: PolicyLogOptions,
+    /// How much one tenant may have.
+    pub quotas: Quotas,
 }
 
 impl Default for Options {
@@ -62,6 +71,7 @@ impl Default for Options {
             accept_pipeline: 2,
             record_pipeline: 2,
             accept_batch: 1_000,
+            accept_deliveries: 2_000,
             slots: 512,
             window: 65_536,
             window_per_subscription: 4_096,
@@ -78,6 +88,8 @@ impl Default for Options {
             rotation_overlap: Span::from_secs(86_400),
             rotation_overlap_max: Span::from_secs(86_400),
             admission: AdmissionOptions::default(),
+            policy_log: PolicyLogOptions::default(),
+            quotas: Quotas::default(),
         }
     }
 }

@@ -5,14 +5,12 @@ use posthorn_domain::{Destination, ProfileName, TenantId, TenantProfile};
 use posthorn_store::CatalogChange;
 use serde_json::Value;
 
-use crate::catalog::Profile;
+use crate::catalog::holdings::of_profile;
+use crate::catalog::{Holdings, Profile};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::push;
 use crate::subscriptions::check_secrets;
-
-/// Profiles of one tenant at most: each is kept in memory on every node.
-const PROFILES_MAX: usize = 100;
 
 impl Engine {
     /// Makes a profile for a tenant, or changes one: `policy` is what differs from the profile `base`
@@ -29,17 +27,27 @@ impl Engine {
         let base = base.unwrap_or_else(|| name.clone());
         let whole = self.catalog().configured_profile(&base)?.patched(&policy)?;
         self.check_other_urls(&whole)?;
-        let known = self.catalog().profiles(tenant);
-        let own = known.iter().filter(|profile| profile.own.is_some());
-        if own.clone().all(|profile| profile.name != name) && own.count() >= PROFILES_MAX {
-            let problem = format!("a tenant may have at most {PROFILES_MAX} profiles of its own");
-            return Err(PolicyError { path: "profile".to_owned(), problem }.into());
-        }
+        whole.check_size(&policy)?;
         self.check_users(tenant, &name, &whole)?;
         let profile =
             TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
+        let _coming = self.inner.keeper.admit(tenant, self.growth(&profile, &whole))?;
         self.change(CatalogChange::PutProfile(profile)).await.map_err(|e| e.about("tenant"))?;
         self.one_profile(tenant, &name)
+    }
+
+    /// What a profile adds to what its tenant has.
+    fn growth(&self, profile: &TenantProfile, policy: &Policy) -> Holdings {
+        let bytes = of_profile(profile, Some(policy));
+        let known = self.one_profile(profile.tenant, &profile.name).ok();
+        let old = known.and_then(|known| Some((known.own?, known.policy.ok())));
+        match old {
+            None => Holdings::profile(bytes),
+            Some((old, policy)) => {
+                let bytes = bytes.saturating_sub(of_profile(&old, policy.as_deref()));
+                Holdings { bytes, ..Holdings::default() }
+            }
+        }
     }
 
     /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without

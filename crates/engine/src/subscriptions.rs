@@ -10,19 +10,22 @@ use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Stops, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, policy::profiles,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, limits::SECRETS_MAX,
+    policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
 use crate::attempt::{self, Ended};
-use crate::catalog::SubscriptionView;
+use crate::catalog::holdings::of_subscription;
+use crate::catalog::{Holdings, SubscriptionView};
 use crate::courier::job_outside;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
 use crate::push::{self, OpenedPush, PushInput};
+use crate::quotas::{Coming, check_description};
 use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
 
@@ -104,11 +107,13 @@ impl Engine {
         let wanted = self.wanted(tenant, &new.url, new.push.as_ref()).await?;
         let filter = new.filter.unwrap_or_default();
         filter.validate()?;
+        self.check_texts(&new.description, Some(&filter))?;
         let profile = match new.profile {
             Some(profile) => profile,
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
+        policy.check_size(&new.overrides)?;
         let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
         self.check_destination(tenant, &known, wanted.aim(), &policy).await?;
         policy.check_complete()?;
@@ -148,6 +153,8 @@ impl Engine {
             updated_at: now,
             version: CatalogVersion(0),
         };
+        let bytes = of_subscription(&subscription, Some(&policy));
+        let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
         self.change(CatalogChange::CreateSubscription(Box::new(subscription))).await.map_err(
             |e| match e {
                 Error::AlreadyExists(_) => e.about("subscription"),
@@ -175,6 +182,8 @@ impl Engine {
         if let Some(filter) = &change.filter {
             filter.validate()?;
         }
+        let description = change.description.as_deref().unwrap_or_default();
+        self.check_texts(description, change.filter.as_ref())?;
         let mut sealed = Vec::new();
         for secret in &change.secrets {
             sealed.push(self.seal(tenant, id, secret, now)?);
@@ -224,6 +233,9 @@ impl Engine {
                 .catalog()
                 .profile(tenant, &subscription.profile)?
                 .patched(&subscription.overrides)?;
+            if let Some(overrides) = &change.overrides {
+                policy.check_size(overrides)?;
+            }
             policy.check_complete()?;
             if let Destination::Push(_) = subscription.destination {
                 push::check_policy(&policy)?;
@@ -234,6 +246,10 @@ impl Engine {
                 subscription.secrets.retain(|old| old.name != secret.name);
                 subscription.secrets.push(secret.clone());
             }
+            if subscription.secrets.len() > SECRETS_MAX {
+                let problem = format!("a subscription may have at most {SECRETS_MAX} secrets");
+                return Err(Error::Secret { name: "secrets".to_owned(), problem });
+            }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
             if change.only_needed_secrets {
@@ -243,6 +259,25 @@ impl Engine {
             Ok(subscription)
         })
         .await
+    }
+
+    /// The limits on what it is made of.
+    fn check_texts(&self, description: &str, filter: Option<&Filter>) -> Result<()> {
+        check_description(description)?;
+        let units = self.inner.keeper.quotas().match_event();
+        filter.map_or(Ok(()), |filter| Ok(filter.check_size(self.payload_bytes(), units)?))
+    }
+
+    /// Lets a subscription grow, if its tenant may have more. One that shrinks always may.
+    fn admit_growth(&self, old: &SubscriptionView, new: &Subscription) -> Result<Option<Coming>> {
+        let policy = self.catalog().profile(new.tenant, &new.profile);
+        let policy = policy.ok().and_then(|policy| policy.patched(&new.overrides).ok());
+        let more = of_subscription(new, policy.as_ref()).saturating_sub(old.bytes);
+        if more == 0 {
+            return Ok(None);
+        }
+        let more = Holdings { bytes: more, ..Holdings::default() };
+        self.inner.keeper.admit(new.tenant, more).map(Some)
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not
@@ -269,6 +304,11 @@ impl Engine {
             }
             let mut subscription = edit(view.subscription.clone())?;
             subscription.updated_at = self.now();
+            // What Posthorn itself says of it, such as why it was disabled, is never refused.
+            let _coming = match subscription.status == view.subscription.status {
+                true => self.admit_growth(&view, &subscription)?,
+                false => None,
+            };
             let change = CatalogChange::UpdateSubscription {
                 subscription: Box::new(subscription),
                 expected: Some(view.subscription.version),

@@ -339,6 +339,18 @@ fn limits(raw: &raw::RawAdmission) -> posthorn_api::LimitOptions {
     }
 }
 
+fn quotas(raw: &raw::RawQuotas) -> engine::Quotas {
+    engine::Quotas {
+        subscriptions: raw.subscriptions,
+        topics: raw.topics,
+        profiles: raw.profiles,
+        catalog_bytes: raw.catalog.0,
+        fan_out: raw.fan_out,
+        match_event: raw.match_event.0 as u64,
+        match_second: raw.match_second.0 as u64,
+    }
+}
+
 /// The second stage: from what is written to what is meant.
 struct Check<'a> {
     layers: &'a Layers,
@@ -389,6 +401,9 @@ impl Check<'_> {
         let mut engine = self.engine(&raw.engine);
         engine.profiles = profiles::build(self, raw.profiles);
         engine.admission = self.admission(&raw.admission);
+        engine.quotas = quotas(&raw.quotas);
+        engine.policy_log =
+            engine::PolicyLogOptions { enabled: raw.log.policy, lines: raw.log.policy_lines };
         let limits = limits(&raw.admission);
         let disk = self.disk(&raw.admission);
         if raw.server.body.0 < raw.engine.payload.0 {
@@ -624,6 +639,7 @@ impl Check<'_> {
             accept_pipeline: self.at_least_one("engine.accept_pipeline", raw.accept_pipeline),
             record_pipeline: self.at_least_one("engine.record_pipeline", raw.record_pipeline),
             accept_batch: self.at_least_one("engine.accept_batch", raw.accept_batch),
+            accept_deliveries: self.at_least_one("engine.accept_deliveries", raw.accept_deliveries),
             slots: self.at_least_one("engine.slots", raw.slots),
             window: self.at_least_one("engine.window", raw.window),
             window_per_subscription: self

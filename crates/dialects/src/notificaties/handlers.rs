@@ -283,7 +283,7 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         return refuse(&[fault]);
     }
     let Some(kanaal) = kanaal else { return refuse(&[unknown_kanaal(&message.kanaal)]) };
-    if message.source.is_none() && wants_cloudevent(service, &message, &kanaal.topic)? {
+    if message.source.is_none() && wants_cloudevent(service, &message, &kanaal.topic).await? {
         tracing::error!(
             channel_name = message.kanaal,
             resource = message.resource,
@@ -316,7 +316,7 @@ fn log_received(message: &Notificatie, call: &Call, published: &Published) {
 }
 
 /// Whether some abonnement would get the message as a CloudEvent if it were one.
-fn wants_cloudevent(
+async fn wants_cloudevent(
     service: &Service,
     message: &Notificatie,
     topic: &TopicName,
@@ -332,7 +332,7 @@ fn wants_cloudevent(
         payload: Bytes::from_static(br#"{"source":"somebody"}"#),
         accepted_at: service.engine.now(),
     };
-    let matching = service.engine.catalog().matches(&imagined)?;
+    let matching = service.engine.matches(imagined).await?;
     Ok(matching.iter().any(|view| {
         let policy = view.policy.as_ref().ok();
         policy.is_some_and(|policy| policy.request.alternative.as_deref() == Some(CLOUDEVENT))

@@ -279,7 +279,8 @@ impl From<Error> for Problem {
             Error::NotFound(_) => Self::not_found(),
             Error::TooMany { what, wait } => Self::throttled(what, seconds(wait)),
             Error::Busy(_) | Error::Store(_) => {
-                tracing::warn!(%error, "a request could not be served");
+                // The engine has said so, for all of them together.
+                tracing::debug!(%error, "a request could not be served");
                 Self::unavailable("The server cannot do this right now; try again.")
             }
             Error::Changed { .. } => Self::conflict(),
@@ -293,6 +294,10 @@ impl From<Error> for Problem {
             Error::Certificate { problem, .. } => {
                 Self::field("clientCertificate", "invalid", problem)
             }
+            Error::MatchingTooCostly { .. }
+            | Error::FanOut { .. }
+            | Error::CatalogFull { .. }
+            | Error::TooLong { .. } => Self::field(NO_FIELD, "invalid", error.to_string()),
             Error::Event { problem, .. } => Self::field("kenmerken", "invalid", problem),
             other => Self::defect(&other),
         }

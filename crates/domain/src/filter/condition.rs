@@ -1,9 +1,13 @@
 //! Conditions on a JSON payload: a small tree of tests, bounded in size, without surprises.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::cost::{Cost, SCAN, TEST, weight};
+use super::document::Document;
 
 /// A condition on a JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +45,38 @@ impl<'de> Deserialize<'de> for Pointer {
             Err(serde::de::Error::custom("a path is a JSON pointer and starts with `/`"))
         }
     }
+}
+
+impl Pointer {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value at this place.
+    pub(super) fn find<'v>(&self, document: &'v Value) -> Option<&'v Value> {
+        let Some(path) = self.0.strip_prefix('/') else { return Some(document) };
+        path.split('/').try_fold(document, |value, token| match value {
+            Value::Object(members) => members.get(&*unescaped(token)),
+            Value::Array(items) => items.get(index(token)?),
+            _ => None,
+        })
+    }
+}
+
+/// A name as it is in the document: `~1` is a slash, `~0` a tilde.
+fn unescaped(token: &str) -> Cow<'_, str> {
+    if token.contains('~') {
+        Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
+    } else {
+        Cow::Borrowed(token)
+    }
+}
+
+/// A place in a list: digits without leading zeros.
+fn index(token: &str) -> Option<usize> {
+    let plain = token == "0" || !token.starts_with(['0', '+']);
+    token.parse().ok().filter(|_| plain)
 }
 
 /// How a value found in the document is compared.
@@ -85,20 +121,72 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for a document.
-    pub fn holds(&self, document: &Value) -> bool {
+    /// Every place it looks at.
+    pub(super) fn paths(&self) -> Vec<&Pointer> {
+        match self {
+            Self::All(children) | Self::Any(children) => {
+                children.iter().flat_map(Self::paths).collect()
+            }
+            Self::Not(child) => child.paths(),
+            Self::Test { path, .. } => vec![path],
+        }
+    }
+
+    /// What it may cost at most.
+    pub(super) fn cost(&self) -> Cost {
+        match self {
+            Self::All(children) | Self::Any(children) => children.iter().map(Self::cost).sum(),
+            Self::Not(child) => child.cost(),
+            Self::Test { path, op, value } => Cost {
+                fixed: TEST + path.0.len() as u64 + op.fixed_cost(value),
+                scans: u64::from(*op == Operator::Contains),
+                reads: true,
+            },
+        }
+    }
+
+    /// Whether it holds for a document. When the document's meter has run out the answer means
+    /// nothing.
+    pub(super) fn holds<'c>(&'c self, document: &Document<'c>) -> bool {
         match self {
             Self::All(children) => children.iter().all(|child| child.holds(document)),
             Self::Any(children) => children.iter().any(|child| child.holds(document)),
             Self::Not(child) => !child.holds(document),
             Self::Test { path, op, value } => {
-                document.pointer(&path.0).is_some_and(|found| op.holds(found, value))
+                document.meter.spend(TEST + path.0.len() as u64);
+                if document.meter.is_spent() {
+                    return false;
+                }
+                document.find(path).is_some_and(|found| {
+                    document.meter.spend(op.cost(found, value));
+                    !document.meter.is_spent() && op.holds(found, value)
+                })
             }
         }
     }
 }
 
 impl Operator {
+    /// What a comparison costs whatever the document: as much as there is of the wanted value.
+    fn fixed_cost(self, wanted: &Value) -> u64 {
+        match self {
+            Self::Exists | Self::Contains => 0,
+            _ => weight(wanted),
+        }
+    }
+
+    /// What this comparison costs. Told before it is made, so that it is not made when it is too much.
+    fn cost(self, found: &Value, wanted: &Value) -> u64 {
+        match (self, found) {
+            (Self::Contains, Value::String(text)) => text.len() as u64,
+            // Each item is compared with what is wanted, and at most to its end.
+            (Self::Contains, Value::Array(list)) => {
+                (list.len() as u64).saturating_mul(SCAN + weight(wanted) / SCAN)
+            }
+            _ => self.fixed_cost(wanted),
+        }
+    }
+
     fn holds(self, found: &Value, wanted: &Value) -> bool {
         let order = || compare(found, wanted);
         match self {
@@ -113,7 +201,10 @@ impl Operator {
             }
             Self::Exists => true,
             Self::Contains => match (found, wanted) {
-                (Value::String(text), Value::String(part)) => text.contains(part.as_str()),
+                // Linear in the text, whatever text and part look like.
+                (Value::String(text), Value::String(part)) => {
+                    memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some()
+                }
                 (Value::Array(list), item) => list.iter().any(|found| equal(found, item)),
                 _ => false,
             },

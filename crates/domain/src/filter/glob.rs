@@ -15,13 +15,17 @@ impl Glob {
         Self(pattern.into())
     }
 
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether `text` fits, in time linear in both for each star (no back-tracking blow-up).
     pub fn matches(&self, text: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or_default();
         let Some(mut rest) = text.strip_prefix(first) else { return false };
-        let mut parts: Vec<&str> = parts.collect();
-        let Some(last) = parts.pop() else { return rest.is_empty() };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
         for part in parts {
             match rest.find(part) {
                 Some(at) => rest = &rest[at + part.len()..],

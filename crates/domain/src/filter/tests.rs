@@ -2,7 +2,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-use super::{AttributeNames, Candidate, Filter, FilterError, Glob, Group, snake};
+use super::{
+    AttributeNames, Candidate, Cost, Filter, FilterError, Glob, Group, Matching, Pointer, snake,
+};
 use crate::{Event, EventId, EventType, TenantId, Timestamp, TopicName};
 
 fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event {
@@ -177,4 +179,135 @@ fn oversized_filters_and_bad_paths_are_refused() {
         .is_err()
     );
     assert!(serde_json::from_str::<Filter>(r#"{"any_of":[{"typo":[]}]}"#).is_err());
+}
+
+/// Filters of every kind of test, and documents that make them work hardest.
+fn costly() -> (Vec<Filter>, Vec<Event>) {
+    let conditions = [
+        r#"{"test":{"path":"/text","op":"contains","value":"abb"}}"#,
+        r#"{"test":{"path":"/list","op":"contains","value":2}}"#,
+        r#"{"test":{"path":"/list","op":"contains","value":{"a":["b",null]}}}"#,
+        r#"{"test":{"path":"/text","op":"in","value":["a","b",1,{"c":[]}]}}"#,
+        r#"{"test":{"path":"","op":"eq","value":{"list":[1,1,1],"text":"x"}}}"#,
+        r#"{"not":{"any":[{"test":{"path":"/text","op":"prefix","value":"abab"}},
+            {"test":{"path":"/missing/0/x","op":"exists"}}]}}"#,
+    ];
+    let filter = |condition: &str| -> Filter {
+        let group = format!(
+            r#"{{"topics":["orders"],"types":["*"],"attributes":{{"a":"*"}},"payload":{condition}}}"#
+        );
+        serde_json::from_str(&format!(r#"{{"any_of":[{group},{group}]}}"#)).expect("a filter")
+    };
+    let filters = conditions.iter().map(|condition| filter(condition)).collect();
+    let ones = vec!["1"; 5_000].join(",");
+    let payload = format!(r#"{{"text":"{}","list":[{ones}]}}"#, "ab".repeat(5_000));
+    let documents = [payload.as_str(), r#"{"text":1,"list":[]}"#, "[]", "not JSON"];
+    (filters, documents.iter().map(|text| event("t", &[("a", "1")], text)).collect())
+}
+
+#[test]
+fn nothing_costs_more_than_was_told_beforehand() {
+    let (filters, events) = costly();
+    for e in &events {
+        let candidate = Candidate::new(e);
+        let matching = Matching::new(&candidate);
+        for filter in &filters {
+            matching.wants(filter);
+        }
+        let told: Cost = filters.iter().map(Filter::cost).sum();
+        let (spent, told) = (candidate.meter().spent(), told.of(e.payload.len()));
+        assert!(spent > 0 && spent <= told, "{spent} of {told}");
+    }
+}
+
+#[test]
+fn matching_ends_soon_after_it_has_cost_too_much() {
+    let (filters, events) = costly();
+    let limit = 50_000;
+    let candidate = Candidate::metered(&events[0], limit);
+    let matching = Matching::new(&candidate);
+    for _ in 0..1_000 {
+        for filter in &filters {
+            matching.wants(filter);
+        }
+    }
+    assert!(candidate.meter().is_spent());
+    // Parsing it is one step; what comes after is told before it is done.
+    let parsed = 4 * events[0].payload.len() as u64;
+    let after = candidate.meter().spent() - parsed - limit;
+    assert!(after < 1_000 * 6 * 1_000, "{after}");
+}
+
+#[test]
+fn a_filter_that_could_cost_an_event_everything_is_not_taken() {
+    let contains = |count: usize| -> Filter {
+        let test = r#"{"test":{"path":"/text","op":"contains","value":"x"}}"#;
+        let group = format!(r#"{{"payload":{{"any":[{}]}}}}"#, vec![test; 62].join(","));
+        let groups = vec![group; count].join(",");
+        serde_json::from_str(&format!(r#"{{"any_of":[{groups}]}}"#)).expect("a filter")
+    };
+    contains(2).check_size(256 << 10, 64 << 20).expect("fits");
+    let problem = contains(3).check_size(256 << 10, 64 << 20).expect_err("costs too much");
+    assert!(
+        matches!(problem, FilterError::TooCostly { .. }) && problem.to_string().contains("quotas")
+    );
+    contains(15).check_size(16 << 10, 64 << 20).expect("payloads are small");
+    contains(15).validate().expect("one that is there already goes on");
+}
+
+#[test]
+fn texts_of_filters_are_bounded() {
+    let long = "x".repeat(5_000);
+    for (filter, what) in [
+        (format!(r#"{{"any_of":[{{"types":["{long}"]}}]}}"#), "types"),
+        (format!(r#"{{"any_of":[{{"attributes":{{"{long}":"1"}}}}]}}"#), "name"),
+        (format!(r#"{{"any_of":[{{"attributes":{{"a":"{long}"}}}}]}}"#), "value"),
+        (
+            format!(
+                r#"{{"any_of":[{{"payload":{{"not":{{"test":{{"path":"/{long}","op":"exists"}}}}}}}}]}}"#
+            ),
+            "path",
+        ),
+        (
+            format!(
+                r#"{{"any_of":[{{"payload":{{"test":{{"path":"","op":"eq","value":"{}"}}}}}}]}}"#,
+                long.repeat(30)
+            ),
+            "a filter",
+        ),
+    ] {
+        let filter: Filter = serde_json::from_str(&filter).expect("a filter");
+        let problem = filter.check_size(1_000, u64::MAX).expect_err(what);
+        assert!(problem.to_string().contains(what), "{problem}");
+    }
+    Filter::everything().check_size(1_000, 1_000).expect("costs nearly nothing");
+}
+
+#[test]
+fn places_are_found_as_json_pointers_have_it() {
+    let document: serde_json::Value =
+        serde_json::from_str(r#"{"a":[1,{"b/c":2,"d~e":3}],"":{"":4},"0":5,"x":{"01":6}}"#)
+            .expect("JSON");
+    for path in [
+        "",
+        "/",
+        "//",
+        "/a",
+        "/a/0",
+        "/a/1/b~1c",
+        "/a/1/d~0e",
+        "/a/00",
+        "/a/+1",
+        "/a/2",
+        "/a/-",
+        "/0",
+        "/x/01",
+        "/a/1/~01",
+        "/a/0/0",
+        "/nothing",
+        "/a/18446744073709551616",
+    ] {
+        let pointer: Pointer = serde_json::from_value(path.into()).expect("a pointer");
+        assert_eq!(pointer.find(&document), document.pointer(path), "{path}");
+    }
 }

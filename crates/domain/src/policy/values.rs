@@ -233,7 +233,7 @@ impl Policy {
     }
 
     /// Every template that requests cannot do without, with its place.
-    fn templates(&self) -> Vec<(String, &Template)> {
+    pub(super) fn templates(&self) -> Vec<(String, &Template)> {
         let mut all: Vec<(String, &Template)> = Vec::new();
         let request = &self.request;
         all.extend(request.path.iter().map(|t| ("request.path".to_owned(), t)));

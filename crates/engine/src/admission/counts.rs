@@ -8,7 +8,7 @@ use posthorn_store::Store;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::Admission;
+use super::{Admission, Gauge};
 use crate::catalog::Map;
 use crate::error::chain;
 use crate::metrics;
@@ -32,6 +32,8 @@ pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
             warn!(error = %chain(e), "unfinished deliveries could not be counted");
         }
         admission.counted(counted.is_ok());
+        // A tenant that was overloaded and went away says nothing itself.
+        admission.tell_overload();
         let share = if counted.is_ok() { COUNT_SHARE } else { RETRY_SHARE };
         let pause = admission.options.pending_refresh.max(began.elapsed() * share);
         tokio::time::sleep(pause).await;
@@ -42,8 +44,9 @@ pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
 /// seen: until the next time, the count is wrong by that much at most.
 async fn refresh(admission: &Admission, store: &dyn Store) -> posthorn_store::Result<()> {
     let load = |admission: &Admission| -> Vec<(TenantId, i64)> {
-        let pending = admission.pending.read();
-        pending.iter().map(|(tenant, count)| (*tenant, count.load(Ordering::Relaxed))).collect()
+        let gauges = admission.gauges.read();
+        let count = |gauge: &Gauge| gauge.pending.load(Ordering::Relaxed);
+        gauges.iter().map(|(tenant, gauge)| (*tenant, count(gauge))).collect()
     };
     let before = load(admission);
     let mut counted: Map<TenantId, u64> = store.pending_by_tenant().await?.into_iter().collect();

@@ -15,6 +15,7 @@ async fn run(
     per_10ms: usize,
     time: Duration,
 ) -> (usize, usize) {
+    let gauge = admission.gauge(TENANT);
     let (mut let_in, mut refused) = (0, 0);
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -22,7 +23,7 @@ async fn run(
             match admission.publish(TENANT) {
                 Ok(()) => {
                     let_in += 1;
-                    tickets.push_back(admission.wait(Instant::now()));
+                    tickets.push_back(admission.wait(&gauge, Instant::now()));
                 }
                 Err(e) => {
                     assert_eq!(e, Refused::Overloaded);
@@ -33,7 +34,7 @@ async fn run(
         tokio::time::sleep(Duration::from_millis(10)).await;
         let group: Vec<Ticket> = tickets.drain(..per_10ms.min(tickets.len())).collect();
         if let Some(youngest) = group.last() {
-            admission.committed(group.len(), youngest.since);
+            admission.committed(&gauge, group.len(), youngest.since);
         }
     }
     (let_in, refused)
@@ -79,7 +80,8 @@ async fn a_burst_that_is_over_in_time_is_borne() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_commits_nothing_is_not_waited_for() {
     let admission = admission(AdmissionOptions::default());
-    let tickets: Vec<Ticket> = (0..500).map(|_| admission.wait(Instant::now())).collect();
+    let gauge = admission.gauge(TENANT);
+    let tickets: Vec<Ticket> = (0..500).map(|_| admission.wait(&gauge, Instant::now())).collect();
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert_eq!(admission.publish(TENANT), Ok(()));
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -108,7 +110,8 @@ async fn every_limit_can_be_switched_off() {
         ..AdmissionOptions::default()
     };
     let admission = admission(options);
-    let _tickets: Vec<Ticket> = (0..500).map(|_| admission.wait(Instant::now())).collect();
+    let gauge = admission.gauge(TENANT);
+    let _tickets: Vec<Ticket> = (0..500).map(|_| admission.wait(&gauge, Instant::now())).collect();
     admission.add_pending(TENANT, i64::MAX);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(admission.publish(TENANT), Ok(()));
@@ -129,4 +132,22 @@ async fn nobody_is_refused_for_counts_that_are_too_old() {
     assert_eq!(admission.publish(TENANT), Ok(()));
     admission.counted(true);
     assert!(admission.publish(TENANT).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_is_overloaded_closes_the_door_to_nobody_else() {
+    let admission = admission(AdmissionOptions::default());
+    let mut tickets = std::collections::VecDeque::new();
+    run(&admission, &mut tickets, 1_000, 100, Duration::from_secs(3)).await;
+    assert!(admission.is_overloaded());
+    assert_eq!(admission.publish(TENANT), Err(Refused::Overloaded));
+    let other = TenantId::from_bytes([7; 16]);
+    assert_eq!(admission.publish(other), Ok(()));
+    let gauge = admission.gauge(other);
+    let _one = admission.wait(&gauge, Instant::now());
+    assert_eq!(admission.publish(other), Ok(()));
+    // It goes away: that is the end of it, also when nothing of it is committed any more.
+    drop(tickets);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!admission.is_overloaded());
 }

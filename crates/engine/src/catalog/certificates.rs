@@ -155,9 +155,11 @@ impl Catalog {
         all
     }
 
-    /// All certificates of all tenants.
+    /// All certificates of all tenants, oldest first.
     pub(crate) fn all_certificates(&self) -> Vec<Arc<CertificateView>> {
-        self.state.read().certificates.values().cloned().collect()
+        let mut all: Vec<_> = self.state.read().certificates.values().cloned().collect();
+        all.sort_by_key(|view| view.certificate.id);
+        all
     }
 
     /// The soonest end of a certificate that still counts, by kind.

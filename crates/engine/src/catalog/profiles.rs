@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use posthorn_domain::{Policy, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile};
 
+use super::holdings::{Holdings, of_profile};
 use super::{Catalog, Map, State, SubscriptionView};
 use crate::error::{Error, Result};
 
@@ -56,6 +57,12 @@ pub(super) struct OwnProfile {
     policy: std::result::Result<Arc<Policy>, String>,
 }
 
+fn held(own: Option<&OwnProfile>) -> Holdings {
+    own.map_or_else(Holdings::default, |own| {
+        Holdings::profile(of_profile(&own.profile, own.policy.as_deref().ok()))
+    })
+}
+
 /// A profile as a tenant sees it.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -78,7 +85,8 @@ impl Catalog {
         let mut touched: BTreeSet<(TenantId, ProfileName)> = removed.iter().cloned().collect();
         for (tenant, name) in removed {
             if let Some(tenant) = state.tenants.get_mut(tenant) {
-                tenant.profiles.remove(name);
+                let old = tenant.profiles.remove(name);
+                tenant.holdings = tenant.holdings.less(held(old.as_ref()));
             }
         }
         for profile in changed {
@@ -90,7 +98,9 @@ impl Catalog {
             touched.insert((profile.tenant, profile.name.clone()));
             if let Some(tenant) = state.tenants.get_mut(&profile.tenant) {
                 let own = OwnProfile { profile: Arc::new(profile), policy };
-                tenant.profiles.insert(own.profile.name.clone(), own);
+                let more = held(Some(&own));
+                let old = tenant.profiles.insert(own.profile.name.clone(), own);
+                tenant.holdings = tenant.holdings.plus(more).less(held(old.as_ref()));
             }
         }
         #[cfg(feature = "plant")]

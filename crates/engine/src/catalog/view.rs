@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use posthorn_domain::filter::Cost;
 use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route, UrlPolicy};
 use posthorn_domain::{
     Destination, Event, Lane, LaneKey, Policy, PushTarget, SecretName, Subscription, Timestamp,
@@ -16,6 +17,7 @@ use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
+use super::holdings::of_subscription;
 use crate::error::Error;
 use crate::push;
 use crate::request::{EventLookup, secret_context};
@@ -105,9 +107,16 @@ pub struct SubscriptionView {
     pub policy: Result<Arc<Policy>, String>,
     /// Where its deliveries go.
     pub place: Place,
+    /// What it may cost to match an event with it, its lane included.
+    pub(crate) cost: Cost,
+    /// How much memory it takes, nearly.
+    pub(crate) bytes: usize,
     vault: Arc<Vault>,
     secrets: OnceLock<Result<Secrets, String>>,
 }
+
+/// What filling in the key of a lane costs, beside reading the payload.
+const LANE: u64 = 512;
 
 /// A subscription's secrets, opened at the first attempt.
 pub struct Secrets {
@@ -154,7 +163,11 @@ impl SubscriptionView {
             Place::Webhook(_) => policy,
             Place::Push(_) => policy.map(push::fitted),
         };
-        Self { subscription, policy, place, vault, secrets: OnceLock::new() }
+        let keyed = policy.as_ref().is_ok_and(|policy| policy.order.key.is_some());
+        let lane = Cost { fixed: if keyed { LANE } else { 0 }, scans: 0, reads: keyed };
+        let cost = subscription.filter.cost() + lane;
+        let bytes = of_subscription(&subscription, policy.as_deref().ok());
+        Self { subscription, policy, place, cost, bytes, vault, secrets: OnceLock::new() }
     }
 
     /// The complete policy, or what must be mended before anything can be sent.

@@ -23,6 +23,11 @@ impl<'a> EventLookup<'a> {
         Self { event, payload: OnceLock::new() }
     }
 
+    /// The same with the payload as it was read before, if it was.
+    pub(crate) fn read(event: &'a Event, payload: Option<Option<Value>>) -> Self {
+        Self { event, payload: payload.map(OnceLock::from).unwrap_or_default() }
+    }
+
     fn find(&self, name: &str) -> Option<Cow<'_, str>> {
         let event = self.event;
         if let Some(attribute) = name.strip_prefix("event.attributes.") {

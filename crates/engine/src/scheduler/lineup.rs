@@ -316,9 +316,9 @@ impl Lineup {
     /// Empties the queue, for when the shard or the subscription is gone.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Work> {
         let mut waiting: Vec<Work> = std::mem::take(&mut self.queue).into_values().collect();
-        for behind in self.busy.values_mut() {
-            waiting.append(behind);
-        }
+        let mut behind: Vec<Work> = self.busy.values_mut().flat_map(std::mem::take).collect();
+        behind.sort_by_key(|work| work.delivery.seq);
+        waiting.append(&mut behind);
         for work in &waiting {
             self.known.remove(&work.delivery.id);
             self.outdated.remove(&work.delivery.id);

@@ -151,8 +151,9 @@ impl Scheduler {
 
     fn forget_shards(&mut self, shards: &[Shard]) {
         self.streaks.forget_shards(shards);
-        let gone: Vec<SubscriptionId> =
+        let mut gone: Vec<SubscriptionId> =
             self.lineups.keys().filter(|id| shards.contains(&Shard::of(**id))).copied().collect();
+        gone.sort_unstable();
         for id in gone {
             if let Some(mut lineup) = self.lineups.remove(&id) {
                 if let Some(at) = lineup.timer {

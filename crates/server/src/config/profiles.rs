@@ -43,7 +43,8 @@ pub(super) fn build(
             } else {
                 profile.policy.clone()
             };
-            match base.patched(&patch) {
+            let sized = |policy: Policy| policy.check_size(&Value::Null).map(|()| policy);
+            match base.patched(&patch).and_then(sized) {
                 Ok(policy) => drop(built.insert(name.clone(), policy)),
                 Err(error) => {
                     let path = error

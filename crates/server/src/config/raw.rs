@@ -24,6 +24,7 @@ pub(super) struct RawConfig {
     pub(super) egress: RawEgress,
     pub(super) engine: RawEngine,
     pub(super) admission: RawAdmission,
+    pub(super) quotas: RawQuotas,
     pub(super) profiles: BTreeMap<String, RawProfile>,
     pub(super) callbacks: CallbacksConfig,
     pub(super) dialects: RawDialects,
@@ -99,6 +100,7 @@ pub(super) struct RawEngine {
     pub(super) window_bytes: ByteSize,
     pub(super) horizon: Span,
     pub(super) accept_batch: usize,
+    pub(super) accept_deliveries: usize,
     pub(super) accept_pipeline: usize,
     pub(super) record_pipeline: usize,
     pub(super) lease: Span,
@@ -128,6 +130,18 @@ pub(super) struct RawAdmission {
     pub(super) auth_failures: u32,
     pub(super) tests: u32,
     pub(super) redrives: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawQuotas {
+    pub(super) subscriptions: usize,
+    pub(super) topics: usize,
+    pub(super) profiles: usize,
+    pub(super) catalog: ByteSize,
+    pub(super) fan_out: usize,
+    pub(super) match_event: ByteSize,
+    pub(super) match_second: ByteSize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,6 +179,8 @@ pub(super) struct RawSeal {
 pub(super) struct RawLog {
     pub(super) level: String,
     pub(super) format: String,
+    pub(super) policy: bool,
+    pub(super) policy_lines: u32,
 }
 
 #[derive(Debug, Deserialize)]

@@ -41,6 +41,7 @@ mod push_world;
 mod rotation;
 mod schedules;
 mod serving;
+mod tenants;
 mod tls;
 mod token_canary;
 mod verify;
