@@ -17,7 +17,7 @@ use crate::terminal::{self, Paint};
 /// amcheck is installed and the role may use it. Exit code 0: sound; 65: damaged; anything else: it
 /// could not be checked.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// Do not compare tables with their indexes: several times faster on a large store
