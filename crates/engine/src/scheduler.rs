@@ -20,6 +20,7 @@
 //!   because the first was cancelled.
 //! * The scheduler never waits for anybody: it only sends to queues that its own limits bound.
 
+mod clock_steps;
 mod health;
 mod lineup;
 mod outcome;
@@ -50,6 +51,7 @@ use crate::chance::Chance;
 use crate::metrics;
 use crate::options::Options;
 use crate::recorder::Written;
+use clock_steps::ClockWatch;
 use lineup::Lineup;
 use recent::Recent;
 use ring::Ring;
@@ -167,6 +169,8 @@ pub(crate) struct Scheduler {
     draining: Option<oneshot::Sender<()>>,
     retiring: Vec<(Vec<Shard>, oneshot::Sender<()>)>,
     stopped: bool,
+    /// Notices when somebody sets the wall clock.
+    clocks: ClockWatch,
 }
 
 impl Scheduler {
@@ -197,6 +201,7 @@ impl Scheduler {
             draining: None,
             retiring: Vec::new(),
             stopped: false,
+            clocks: ClockWatch::default(),
         }
     }
 
@@ -301,6 +306,7 @@ impl Scheduler {
     /// Everything that follows from what was taken in.
     fn turn(&mut self) {
         let now = self.parts.clock.now();
+        self.follow_clock(now);
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
                 break;

@@ -111,6 +111,18 @@ impl Backoff {
 }
 
 impl Jitter {
+    /// The longest that chance can make of a wait.
+    pub fn longest(&self, wait: Span) -> Span {
+        match self {
+            Self::None => wait,
+            Self::Ratio { ratio } => {
+                let spread = (wait.as_millis() as f64 * ratio) as u64;
+                Span::from_millis(wait.as_millis() + spread)
+            }
+            Self::Add { to, .. } => Span::from_millis(wait.as_millis() + to.as_millis()),
+        }
+    }
+
     /// The wait with chance applied; `dice` is a uniform random number.
     pub fn apply(&self, wait: Span, dice: u64) -> Span {
         match self {

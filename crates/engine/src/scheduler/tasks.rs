@@ -7,6 +7,7 @@ use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
+use super::clock_steps::Suspect;
 use super::lineup::Ids;
 use super::recent::Recent;
 use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
@@ -25,6 +26,10 @@ pub(super) enum TaskOutput {
     Claimed(Vec<(Job, Option<bool>)>),
     /// Work from the store.
     Refilled(u64, Vec<(PendingAsk, Option<Vec<Work>>)>),
+    /// Deliveries that seem to wait too long, with their last attempts.
+    Examined(Vec<Suspect>),
+    /// When the newest event was accepted.
+    Newest(Timestamp),
     /// Subscriptions with work; `None`: the store could not answer.
     Scanned(Vec<Shard>, Option<Vec<DueSubscription>>),
 }
@@ -84,6 +89,8 @@ impl Scheduler {
             Ok(TaskOutput::Done(done)) => self.attempted(*done),
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
             Ok(TaskOutput::Refilled(number, replies)) => self.refilled(number, replies),
+            Ok(TaskOutput::Examined(suspects)) => self.examined(suspects),
+            Ok(TaskOutput::Newest(newest)) => self.learned_newest(newest),
             Ok(TaskOutput::Scanned(_, Some(due))) => self.note_due(&due),
             Ok(TaskOutput::Scanned(shards, None)) => self.scan(shards),
             Err(e) => error!(error = %e, "a task of the scheduler crashed; this is a defect"),
@@ -103,6 +110,7 @@ impl Scheduler {
         // What is in memory of a former ownership may be long out of date.
         self.forget_shards(&news);
         self.scan(news);
+        self.ask_for_the_future();
     }
 
     pub(super) fn lose(&mut self, shards: &[Shard]) {
@@ -195,6 +203,8 @@ impl Scheduler {
                 // There may be more behind the last one, or, cut short, before any.
                 lineup.note_on_disk(works.last().map_or(now, |work| work.delivery.due_at));
             }
+            let examines = lineup.examines(works.len() < ask.limit && !cut);
+            let works = if examines { self.examine(id, works, now) } else { works };
             for work in works {
                 #[cfg(feature = "plant")]
                 if crate::plant::active(crate::plant::Plant::RefillUnfiltered) {

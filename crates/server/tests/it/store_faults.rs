@@ -219,3 +219,33 @@ fn a_check_of_no_store_says_so() {
     assert_exit(&none, 1);
     assert!(err(&none).contains("there is no store"), "{}", err(&none));
 }
+
+#[test]
+fn damaged_pages_of_postgresql_are_found_as_well() {
+    let database = crate::postgres::database().expect("these tests need PostgreSQL");
+    let mut home = Home::new();
+    crate::postgres::configure(&home, &database.url());
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    for _ in 0..10 {
+        assert!(publish(&server.url, &server.key, 5_000).starts_with("HTTP/1.1 202"));
+    }
+    let sound = run(home.path(), &["check", "store"]);
+    assert_exit(&sound, 0);
+    assert_says(&sound, &["is sound", "rows", "tables"]);
+    server.stop();
+    let find = "select pg_relation_filepath('topic'), current_setting('data_directory')";
+    let found = database.sql(find).expect("answers");
+    let (relation, folder) = found.trim().split_once('|').expect("two columns");
+    database.sql("checkpoint").expect("written back");
+    database.stop_immediate().expect("stops");
+    let file = Path::new(folder.trim()).join(relation.trim());
+    let mut opened = std::fs::File::options().write(true).open(file).expect("opened");
+    opened.write_all(&[0xa5; 4_096]).expect("written");
+    drop(opened);
+    database.restart().expect("starts");
+    let damaged = run(home.path(), &["check", "store"]);
+    assert_exit(&damaged, 65);
+    assert_says(&damaged, &["is damaged", "backup"]);
+    assert!(out(&damaged).contains("invalid page"), "{}", out(&damaged));
+}
