@@ -396,9 +396,14 @@ impl Scheduler {
     }
 
     fn note_due(&mut self, due: &[DueSubscription]) {
+        let now = self.parts.clock.now();
         for DueSubscription { subscription, due_at } in due {
             if self.held.holds(Shard::of(*subscription)) {
-                self.lineups.entry(*subscription).or_default().note_on_disk(*due_at);
+                let lineup = self.lineups.entry(*subscription).or_default();
+                if self.clocks.was_ahead(now) && *due_at > now {
+                    lineup.examine_once(now);
+                }
+                lineup.note_on_disk(*due_at);
                 self.evaluate(*subscription);
             }
         }

@@ -35,6 +35,8 @@ const TENANTS_MAX: usize = 1_000;
 #[derive(Default)]
 pub(super) struct ClockWatch {
     last: Option<(Timestamp, Instant)>,
+    /// Until when there may be due times that a clock wrote which was ahead.
+    ahead_until: Option<Timestamp>,
     /// Whether the store was asked for events from the future.
     asked: bool,
 }
@@ -47,6 +49,11 @@ enum ClockStep {
 }
 
 impl ClockWatch {
+    /// Whether there may be due times that a clock wrote which was ahead.
+    pub(super) fn was_ahead(&self, now: Timestamp) -> bool {
+        self.ahead_until.is_some_and(|until| now < until)
+    }
+
     fn look(&mut self, now: Timestamp, at: Instant) -> Option<ClockStep> {
         let (was, then) = self.last.replace((now, at))?;
         let passed = Span::from_millis(u64::try_from((at - then).as_millis()).unwrap_or(u64::MAX));
@@ -154,7 +161,7 @@ impl Scheduler {
             ),
             Some(ClockStep::Back(by)) => {
                 warn!(%by, "the system clock was set back: all due times are looked at again");
-                self.look_again(now);
+                self.look_again(now, now.plus(by));
             }
         }
     }
@@ -176,12 +183,13 @@ impl Scheduler {
                 "events were accepted by a clock that was ahead of this one: all due times are \
                  looked at again"
             );
-            self.look_again(now);
+            self.look_again(now, newest);
         }
     }
 
     /// Forgets what was measured by a clock that was ahead, and has everything read again.
-    fn look_again(&mut self, now: Timestamp) {
+    fn look_again(&mut self, now: Timestamp, ahead_until: Timestamp) {
+        self.clocks.ahead_until = self.clocks.ahead_until.max(Some(ahead_until));
         self.held.since_at_most(now);
         self.recent.at_most(now);
         self.unwritten_since = self.unwritten_since.map(|since| since.min(now));

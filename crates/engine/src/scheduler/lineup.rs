@@ -49,8 +49,10 @@ pub(super) struct Lineup {
     pub(super) in_bay: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
-    /// Whether what is read next was perhaps written by a clock that was ahead.
+    /// Whether what is read next was perhaps written by a clock that was ahead, and whether all of it
+    /// was looked at.
     examine: bool,
+    examined: bool,
 }
 
 impl Lineup {
@@ -295,13 +297,22 @@ impl Lineup {
         self.health = Health::default();
         self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
         self.begun.iter_mut().for_each(|since| *since = (*since).min(now));
-        self.on_disk = Some(now);
-        self.examine = true;
+        self.examined = false;
+        self.examine_once(now);
         dropped
+    }
+
+    /// Has everything on disk read and examined, unless that was done.
+    pub(super) fn examine_once(&mut self, now: Timestamp) {
+        if !self.examined && !self.examine {
+            self.examine = true;
+            self.note_on_disk(now);
+        }
     }
 
     /// Whether what was just read is to be examined; `all` says that nothing is left on disk.
     pub(super) fn examines(&mut self, all: bool) -> bool {
+        self.examined |= all;
         if all { std::mem::take(&mut self.examine) } else { self.examine }
     }
 
