@@ -297,7 +297,7 @@ impl Lineup {
         self.health = Health::default();
         self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
         self.begun.iter_mut().for_each(|since| *since = (*since).min(now));
-        self.examined = false;
+        (self.examine, self.examined) = (false, false);
         self.examine_once(now);
         dropped
     }
