@@ -15,9 +15,11 @@
 
 use std::sync::Arc;
 
-use posthorn_domain::delivery::{Input as Happening, PUSH_WAIT_MIN, step};
+use posthorn_domain::delivery::{PUSH_WAIT_MIN, Step, SubscriptionEffect};
 use posthorn_domain::policy::{OnClosed, Policy};
-use posthorn_domain::{Delivery, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{
+    Delivery, DeliveryState, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp,
+};
 use posthorn_store::{EventFilter, Record, Store, Work};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -110,6 +112,18 @@ fn at_gate(policy: &Policy) -> Option<Span> {
     match policy.gate.as_ref()?.on_closed {
         OnClosed::Postpone { wait } => Some(wait),
         OnClosed::DeadLetter => None,
+    }
+}
+
+/// Waits as before, until then. Whether it has grown too old is asked when it is due.
+fn postponed(due_at: Timestamp) -> Step {
+    Step {
+        state: DeliveryState::Pending,
+        due_at,
+        charge: false,
+        fresh_budget: false,
+        release_lane: false,
+        subscription: SubscriptionEffect::None,
     }
 }
 
@@ -254,18 +268,15 @@ impl Scheduler {
                 Some(Ok(policy)) => due_again(&work.delivery, last, policy, now),
                 _ => work.delivery.due_at,
             };
-            let until = Happening::Postponed { until: due };
-            let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
-            let next = policy.and_then(|policy| step(&work.delivery, &until, policy, now, 0).ok());
-            match next {
-                Some(next) if due < work.delivery.due_at => {
+            match due < work.delivery.due_at {
+                true => {
                     sooner += 1;
                     self.outbox.push(Record {
                         fence,
                         tenant: work.delivery.tenant,
                         delivery: work.delivery.id,
                         expected_attempts: work.delivery.attempts,
-                        step: next,
+                        step: postponed(due),
                         attempt: None,
                         at: now,
                     });
@@ -273,7 +284,7 @@ impl Scheduler {
                     work.delivery.due_at = due;
                     self.recording.insert((work.delivery.id, fence.epoch), work);
                 }
-                _ => {
+                false => {
                     if let Some(lineup) = self.lineups.get_mut(&id) {
                         lineup.forget(work.delivery.id);
                     }
