@@ -278,6 +278,7 @@ impl Scheduler {
                         expected_attempts: work.delivery.attempts,
                         step: postponed(due),
                         attempt: None,
+                        standing: None,
                         at: now,
                     });
                     self.held.busy(fence.shard, 1);
