@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::{Engine, Principal};
-use posthorn_listener::{Peer, body, shown};
+use posthorn_listener::{Loan, Owner, Peer, body, shown};
 use serde::de::DeserializeOwned;
 
 use crate::limits::{Limits, rate_limited};
@@ -61,6 +61,8 @@ pub(crate) struct Call {
     pub(crate) parts: Parts,
     /// Bodies cannot be shared between threads; in this shell a call can.
     body: Mutex<Body>,
+    /// The memory of the body, until the call has been answered.
+    loan: Option<Loan>,
 }
 
 impl Call {
@@ -94,7 +96,8 @@ impl Call {
                 (Some(caller), query)
             }
         };
-        Ok(Self { api: Arc::clone(api), caller, query, parts, body: Mutex::new(body) })
+        let body = Mutex::new(body);
+        Ok(Self { api: Arc::clone(api), caller, query, parts, body, loan: None })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -133,7 +136,17 @@ impl Call {
     pub(crate) async fn bytes(&mut self, limit: usize) -> Result<Bytes> {
         body::check_json(&self.parts.headers)?;
         let body = std::mem::take(self.body());
-        Ok(body::read(&self.parts.headers, body, limit).await?)
+        let peer = self.parts.extensions.get::<Peer>();
+        let lender = peer.and_then(|peer| {
+            let owner = match &self.caller {
+                Some(caller) => Owner::Tenant(caller.tenant),
+                None => Owner::at(peer.address()),
+            };
+            Some((peer.bodies()?, owner))
+        });
+        let whole = body::read(&self.parts.headers, body, limit, lender).await?;
+        self.loan = whole.loan;
+        Ok(whole.bytes)
     }
 
     /// The body of a management request.

@@ -70,6 +70,12 @@ codes! {
         "Look at the line and column in `detail`. Make the body with a JSON library rather than by \
          joining texts; flatten what is too deep."
 
+    MALFORMED_REQUEST 400 "malformed_request" "Malformed request"
+        "The request can be read in two ways: it has no `Host` or more than one, or both \
+         `Content-Length` and `Transfer-Encoding`. The connection is closed."
+        "Send exactly one `Host`, and one of the two. Make requests with an HTTP library; look at what \
+         a proxy in between adds."
+
     UNAUTHORIZED 401 "unauthorized" "Unauthorized"
         "There is no key, or it is malformed, unknown, wrong, expired or revoked. The answer is the \
          same for all of these."
@@ -219,6 +225,12 @@ codes! {
          a valid key are still served."
         "Correct the key, and repeat after the seconds in `Retry-After`."
 
+    TOO_MANY_BODIES 429 "too_many_bodies" "Too many bodies"
+        "The tenant has as many bytes of large bodies under way as it may have \
+         (server.bodies_per_tenant), and none ended within two seconds. Nothing was done."
+        "Send fewer large requests at once, or smaller ones; repeat after the seconds in \
+         `Retry-After`."
+
     INTERNAL 500 "internal" "Internal error"
         "A defect of ours. The details are in the server's log."
         "Repeat publishes with the same `Idempotency-Key`. Please report it with the log lines of \
@@ -240,9 +252,21 @@ codes! {
          growing pauses. Publish in batches: they cost far less. Operators: see \
          posthorn_commit_wait_seconds, and admission.commit_delay."
 
+    TOO_MANY_CONNECTIONS 503 "too_many_connections" "Too many connections"
+        "There are as many connections as the server may have (server.connections), or as this address \
+         may have (server.connections_per_address). Only health, readiness and metrics are answered. \
+         The connection is closed."
+        "Use connections again instead of opening one for each request; repeat after the seconds in \
+         `Retry-After`. Operators: raise the limit, or that of one address behind a proxy."
+
+    BODIES_FULL 503 "bodies_full" "No room for bodies"
+        "All callers together have as many bytes of large bodies under way as the server takes \
+         (server.bodies), and no room came free within two seconds. Nothing was done."
+        "Repeat after the seconds in `Retry-After`; smaller requests find room sooner."
+
     DISK_FULL 503 "disk_full" "Disk full"
-        "The disk of the server is nearly full, so that nothing new is taken in. What was accepted \
-         is safe and goes on being delivered."
+        "The disk of the server is full or nearly full, so that nothing new is taken in. What was \
+         accepted is safe; it goes on being delivered while there is any room at all."
         "Operators: free or add space, or shorten engine.retention; publishes are taken in again by \
          themselves. Publishers: repeat after the seconds in `Retry-After`."
 

@@ -39,7 +39,7 @@ use posthorn_listener::{Failures, ProxyIdentity};
 pub use codes::{ErrorCode, error_codes, reference_page};
 pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
-pub use router::router;
+pub use router::{Surfaces, closed, router, surfaces};
 pub use routes::{Access, ROUTES, Route};
 
 /// Renders all metrics in the Prometheus text format.

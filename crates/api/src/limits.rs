@@ -73,7 +73,7 @@ pub(crate) fn rate_limited(detail: &'static str, wait: Duration) -> Problem {
 /// How long those over their quota are asked to wait: the count is put right about this often.
 const QUOTA_WAIT: Duration = Duration::from_secs(5);
 /// How long publishers wait for a disk: nothing changes there within moments.
-const DISK_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const DISK_WAIT: Duration = Duration::from_secs(30);
 
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
@@ -103,6 +103,8 @@ impl From<BodyError> for Problem {
             BodyError::TooLarge { .. } => codes::PAYLOAD_TOO_LARGE,
             BodyError::TooSlow { .. } => codes::REQUEST_TIMEOUT,
             BodyError::BrokeOff => codes::INVALID_JSON,
+            BodyError::ShareTaken => codes::TOO_MANY_BODIES,
+            BodyError::NoRoom => codes::BODIES_FULL,
             BodyError::Encoded | BodyError::NotJson => codes::UNSUPPORTED_MEDIA_TYPE,
         };
         Self::new(code, error.to_string())

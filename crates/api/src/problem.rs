@@ -11,6 +11,7 @@ use posthorn_store::Error as StoreError;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::codes::{self, ErrorCode};
+use crate::limits::DISK_WAIT;
 use crate::respond;
 
 /// What every handler returns.
@@ -210,6 +211,11 @@ fn of_store(error: &StoreError) -> Problem {
         StoreError::Unavailable { .. } => {
             tracing::debug!(error = %chain(error), "a request failed: the store is not available");
             Problem::new(codes::UNAVAILABLE, "the store cannot be reached; nothing was done")
+        }
+        StoreError::DiskFull { .. } => {
+            tracing::debug!(error = %chain(error), "a request failed: the disk is full");
+            let detail = "the server's disk is full; nothing was done";
+            Problem::new(codes::DISK_FULL, detail).retry_after(DISK_WAIT)
         }
         StoreError::Unknown { .. } => {
             tracing::debug!(error = %chain(error), "a request ended in an unknown outcome");

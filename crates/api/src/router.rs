@@ -20,20 +20,64 @@ use crate::problem::{Problem, RETRY_AFTER};
 use crate::routes::{Access, ROUTES, Route};
 use crate::{Options, codes, respond};
 
-/// The API as a router. Metrics are counted with the recorder that is installed now.
-pub fn router(engine: Engine, options: Options) -> axum::Router {
+/// The parts of the API, which listeners may serve apart from each other.
+#[derive(Clone, Debug, Default)]
+pub struct Surfaces {
+    /// `/healthz` and `/readyz`.
+    pub health: axum::Router,
+    /// `/metrics`.
+    pub metrics: axum::Router,
+    /// `/v1/…` and the document that describes it.
+    pub v1: axum::Router,
+    /// `/jwks/…`, which receivers ask.
+    pub jwks: axum::Router,
+}
+
+impl Surfaces {
+    /// The part that has a path.
+    fn of(&mut self, path: &str) -> &mut axum::Router {
+        match path {
+            "/healthz" | "/readyz" => &mut self.health,
+            "/metrics" => &mut self.metrics,
+            path if path.starts_with("/jwks/") => &mut self.jwks,
+            _ => &mut self.v1,
+        }
+    }
+}
+
+/// The API in parts. Metrics are counted with the recorder that is installed now.
+pub fn surfaces(engine: Engine, options: Options) -> Surfaces {
     crate::metrics::describe();
+    // What the listener refuses by itself has its page among the codes of the API.
+    assert_eq!(codes::MALFORMED_REQUEST.code, posthorn_listener::MALFORMED_REQUEST);
+    assert_eq!(codes::TOO_MANY_CONNECTIONS.code, posthorn_listener::TOO_MANY_CONNECTIONS);
     let limits = Limits::new(&options.limits, Arc::clone(&options.failures));
     let overloaded = Overloaded::new();
     let api = Arc::new(Api { engine, options, limits, overloaded });
-    let mut router = axum::Router::new();
+    let mut surfaces = Surfaces::default();
     for route in &ROUTES {
         let api = Arc::clone(&api);
         let tally = Tally::of(route.operation);
         let handler = move |request: Request<Body>| serve_one(api, route, tally, request);
-        router = router.route(route.path, on(filter(&route.method), handler));
+        let router = surfaces.of(route.path);
+        *router = std::mem::take(router).route(route.path, on(filter(&route.method), handler));
     }
-    router.method_not_allowed_fallback(wrong_method).fallback(no_route)
+    let Surfaces { health, metrics, v1, jwks } = &mut surfaces;
+    for router in [health, metrics, v1, jwks] {
+        *router = std::mem::take(router).method_not_allowed_fallback(wrong_method);
+    }
+    surfaces
+}
+
+/// A router that says of every other path, in the API's way, that it does not exist.
+pub fn closed(router: axum::Router) -> axum::Router {
+    router.fallback(no_route)
+}
+
+/// The whole API as one router.
+pub fn router(engine: Engine, options: Options) -> axum::Router {
+    let Surfaces { health, metrics, v1, jwks } = surfaces(engine, options);
+    closed(v1.merge(health).merge(metrics).merge(jwks))
 }
 
 /// The answer to what is refused because of overload, made once.

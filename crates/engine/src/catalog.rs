@@ -286,6 +286,11 @@ impl Catalog {
         state.tenants.values().find(|t| t.tenant.name == name).map(|t| t.tenant.clone())
     }
 
+    /// Some tenants, at most so many.
+    pub(crate) fn some_tenants(&self, max: usize) -> Vec<TenantId> {
+        self.state.read().tenants.keys().copied().take(max).collect()
+    }
+
     /// All tenants, oldest first.
     pub fn tenants(&self) -> Vec<Tenant> {
         let state = self.state.read();

@@ -450,12 +450,17 @@ impl Intake {
             tracing::warn!(error = %text, events = planned.len(), more_since_last = before,
                 "events could not be stored");
         }
-        let unknown = matches!(e, posthorn_store::Error::Unknown { .. });
+        let context = "storing the event";
         for pending in planned {
-            let e = if unknown {
-                posthorn_store::Error::Unknown { context: "storing the event", source: None }
-            } else {
-                posthorn_store::Error::Unavailable { context: "storing the event", source: None }
+            // Errors cannot be copied, but each publisher is told what to do about it.
+            let e = match e {
+                posthorn_store::Error::Unknown { .. } => {
+                    posthorn_store::Error::Unknown { context, source: None }
+                }
+                posthorn_store::Error::DiskFull { .. } => {
+                    posthorn_store::Error::DiskFull { source: None }
+                }
+                _ => posthorn_store::Error::Unavailable { context, source: None },
             };
             drop(pending.reply.send(Err(Error::Store(e))));
         }

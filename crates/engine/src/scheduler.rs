@@ -20,6 +20,7 @@
 //!   because the first was cancelled.
 //! * The scheduler never waits for anybody: it only sends to queues that its own limits bound.
 
+mod clock_steps;
 mod failing;
 mod health;
 mod lineup;
@@ -53,6 +54,7 @@ use crate::chance::Chance;
 use crate::metrics;
 use crate::options::Options;
 use crate::recorder::Written;
+use clock_steps::ClockWatch;
 use failing::Streaks;
 use lineup::Lineup;
 use pressure::Pressure;
@@ -193,6 +195,8 @@ pub(crate) struct Scheduler {
     draining: Option<oneshot::Sender<()>>,
     retiring: Vec<(Vec<Shard>, oneshot::Sender<()>)>,
     stopped: bool,
+    /// Notices when somebody sets the wall clock.
+    clocks: ClockWatch,
 }
 
 impl Scheduler {
@@ -225,6 +229,7 @@ impl Scheduler {
             draining: None,
             retiring: Vec::new(),
             stopped: false,
+            clocks: ClockWatch::default(),
         }
     }
 
@@ -333,6 +338,7 @@ impl Scheduler {
     /// Everything that follows from what was taken in.
     fn turn(&mut self) {
         let now = self.parts.clock.now();
+        self.follow_clock(now);
         while let Some((at, id)) = self.timers.first().copied() {
             if at > now {
                 break;
@@ -426,9 +432,14 @@ impl Scheduler {
     }
 
     fn note_due(&mut self, due: &[DueSubscription]) {
+        let now = self.parts.clock.now();
         for DueSubscription { subscription, due_at } in due {
             if self.held.holds(Shard::of(*subscription)) {
-                self.lineups.entry(*subscription).or_default().note_on_disk(*due_at);
+                let lineup = self.lineups.entry(*subscription).or_default();
+                if self.clocks.was_ahead(now) && *due_at > now {
+                    lineup.examine_once(now);
+                }
+                lineup.note_on_disk(*due_at);
                 self.evaluate(*subscription);
             }
         }

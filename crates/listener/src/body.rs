@@ -1,4 +1,4 @@
-//! Reading request bodies: media type, size and time are bounded before anything is parsed.
+//! Reading request bodies: media type, size, time and memory are bounded before anything is parsed.
 
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
+
+use crate::bodies::{Bodies, Loan, Owner};
 
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +34,12 @@ pub enum BodyError {
     /// It is compressed, or worse.
     #[error("encoded bodies are not accepted: send no Content-Encoding")]
     Encoded,
+    /// The caller has as many bytes of bodies under way as it may.
+    #[error("too many large bodies of the same caller are under way; send fewer at once")]
+    ShareTaken,
+    /// All callers together have.
+    #[error("too many large bodies are under way; repeat a little later")]
+    NoRoom,
     /// It does not say that it is JSON.
     #[error("send Content-Type: application/json")]
     NotJson,
@@ -91,15 +99,35 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a body of at most `limit` bytes. One that arrives in one piece is not copied.
-pub async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
+/// A body, and what it was lent. The loan is to be kept as long as the bytes are.
+#[derive(Debug)]
+pub struct Whole {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Its memory, when it did not fit into what its connection has anyway.
+    pub loan: Option<Loan>,
+}
+
+/// The least that is lent for a body that does not say how large it is; then it doubles.
+const GROWTH_BYTES: usize = 64 * 1024;
+
+/// Reads a body of at most `limit` bytes. One that arrives in one piece is not copied. `lender` gives
+/// memory for any other, on the account of its owner; without one, `limit` must be small.
+pub async fn read(
+    headers: &HeaderMap,
+    mut body: Body,
+    limit: usize,
+    lender: Option<(&Bodies, Owner)>,
+) -> Result<Whole, BodyError> {
     let announced = announced(headers);
     if announced.is_some_and(|length| length > limit) {
         return Err(BodyError::TooLarge { limit });
     }
-    let began = Instant::now();
+    let mut began = Instant::now();
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
+    let mut loan: Option<Loan> = None;
+    let mut lent = 0;
     loop {
         let arrived = first.len().max(whole.len());
         let next = timeout_at(began + patience(arrived), body.frame()).await;
@@ -110,18 +138,36 @@ pub async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<B
             BodyError::BrokeOff
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        if arrived + data.len() > limit {
+        let needed = arrived + data.len();
+        if needed > limit {
             return Err(BodyError::TooLarge { limit });
         }
         if first.is_empty() && whole.is_empty() {
             first = data;
-        } else {
-            if whole.is_empty() {
-                whole.reserve(announced.unwrap_or(first.len() + data.len()));
-                whole.extend_from_slice(&first);
-            }
-            whole.extend_from_slice(&data);
+            continue;
         }
+        if needed > lent {
+            let grown = announced.unwrap_or_else(|| (2 * needed).max(GROWTH_BYTES).min(limit));
+            let grown = grown.max(needed);
+            match (&mut loan, lender) {
+                (_, None) => {}
+                (Some(loan), Some(_)) => loan.grow(grown - lent)?,
+                (None, Some((bodies, owner))) => {
+                    let asked = Instant::now();
+                    loan = Some(bodies.lend(owner, grown).await?);
+                    // The sender had to wait for us.
+                    began += asked.elapsed();
+                }
+            }
+            lent = grown;
+            whole.reserve(grown - whole.len());
+        }
+        if whole.is_empty() {
+            whole.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        whole.extend_from_slice(&data);
     }
-    Ok(if whole.is_empty() { first } else { whole.freeze() })
+    let bytes = if whole.is_empty() { first } else { whole.freeze() };
+    Ok(Whole { bytes, loan })
 }

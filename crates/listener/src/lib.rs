@@ -9,6 +9,11 @@
 //! process together. A request that upgrades its connection takes [`Peer::hold`] and, once HTTP has
 //! let go of it, the bare connection with [`take_stream`].
 //!
+//! Nobody holds a place for nothing: heads, bodies and answers have their least pace (`serve.rs`,
+//! `body.rs`, `paced.rs`), large bodies share a bounded memory ([`Bodies`]), and when all places are
+//! taken a small reserve still answers what operators ask (`reserve.rs`). Requests that can be read in
+//! two ways are refused here (`framing.rs`, `refusal.rs`).
+//!
 //! # What it must not know
 //! Which routes there are, what an event is, and whether a certificate is anybody's: that is for
 //! those who know the registry.
@@ -16,23 +21,30 @@
 //! # Where to start
 //! `serve.rs` for the loop, `tls.rs` for handshakes, `identity.rs` for who vouches for whom.
 
+mod bodies;
 pub mod body;
 mod failures;
+mod framing;
 mod identity;
 pub mod metrics;
 mod open;
+mod paced;
 mod peer;
+mod refusal;
+mod reserve;
 mod serve;
 mod table;
 mod tls;
 mod upgrade;
 
+pub use bodies::{Bodies, Loan, Owner};
 pub use body::BodyError;
 pub use failures::Failures;
 pub use identity::{ProxyIdentity, Shown, only, shown};
 pub use open::Held;
 pub use peer::{Peer, PeerCertificate};
-pub use serve::{ServeLimits, serve};
+pub use refusal::{MALFORMED_REQUEST, TOO_MANY_CONNECTIONS};
+pub use serve::{Doors, ServeLimits, serve};
 pub use table::Table;
 pub use tls::{ClientCertificates, Tls, TlsError};
 pub use upgrade::{Stream, Taken, take_stream};

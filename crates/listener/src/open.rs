@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics;
 use crate::peer::source;
@@ -51,14 +51,22 @@ impl Drop for Place {
 /// A connection that counts as open.
 #[derive(Debug)]
 pub(crate) struct Open {
-    _slot: OwnedSemaphorePermit,
-    _place: Place,
+    /// Its place among all, and among those of its address; none in the reserve.
+    _places: Option<(OwnedSemaphorePermit, Place)>,
+    sockets: Option<Sockets>,
 }
 
 impl Open {
-    pub(crate) fn new(slot: OwnedSemaphorePermit, place: Place) -> Self {
+    /// One of those that may have any request.
+    pub(crate) fn new(slot: OwnedSemaphorePermit, place: Place, sockets: Option<Sockets>) -> Self {
         ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        Self { _slot: slot, _place: place }
+        Self { _places: Some((slot, place)), sockets }
+    }
+
+    /// One of the reserve.
+    pub(crate) fn in_reserve() -> Self {
+        ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
+        Self { _places: None, sockets: None }
     }
 }
 
@@ -68,16 +76,73 @@ impl Drop for Open {
     }
 }
 
-/// Keeps a connection counted as open, beyond the end of its HTTP: an upgraded socket keeps it for
-/// as long as it lives. Its place comes free when the last one is dropped.
+/// The places of sockets: connections that were upgraded. Apart from those of requests, so that
+/// neither can take the other's.
 #[derive(Clone, Debug)]
+pub(crate) struct Sockets {
+    slots: Arc<Semaphore>,
+    addresses: Addresses,
+    per_address: usize,
+}
+
+impl Sockets {
+    pub(crate) fn new(max: usize, per_address: usize) -> Self {
+        let slots = Arc::new(Semaphore::new(max));
+        Self { slots, addresses: Addresses::default(), per_address }
+    }
+
+    fn enter(&self, address: IpAddr) -> Option<Socket> {
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let place = self.addresses.enter(address, self.per_address)?;
+        ::metrics::gauge!(metrics::SOCKETS).increment(1);
+        Some(Socket { _slot: slot, _place: place })
+    }
+}
+
+/// An upgraded connection that counts as open.
+#[derive(Debug)]
+struct Socket {
+    _slot: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        ::metrics::gauge!(metrics::SOCKETS).decrement(1);
+    }
+}
+
+#[derive(Debug)]
+enum Kept {
+    /// As the connection it was.
+    Connection(#[expect(dead_code, reason = "kept for its place")] Arc<Open>),
+    /// As a socket.
+    Socket(#[expect(dead_code, reason = "kept for its place")] Socket),
+}
+
+/// Keeps a connection counted as open, beyond the end of its HTTP: an upgraded socket keeps it for
+/// as long as it lives. Its place comes free when this is dropped.
+#[derive(Debug)]
 #[must_use = "the connection counts only as long as this is kept"]
 pub struct Held {
-    _open: Option<Arc<Open>>,
+    _kept: Option<Kept>,
 }
 
 impl Held {
-    pub(crate) fn new(open: Option<Arc<Open>>) -> Self {
-        Self { _open: open }
+    /// A place for a connection that becomes a socket; none when there are as many as there may be.
+    pub(crate) fn new(open: Option<Arc<Open>>, address: IpAddr) -> Option<Self> {
+        let Some(open) = open else { return Some(Self { _kept: None }) };
+        let kept = match &open.sockets {
+            None => Kept::Connection(open),
+            Some(sockets) => match sockets.enter(address) {
+                Some(socket) => Kept::Socket(socket),
+                None => {
+                    ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "sockets")
+                        .increment(1);
+                    return None;
+                }
+            },
+        };
+        Some(Self { _kept: Some(kept) })
     }
 }

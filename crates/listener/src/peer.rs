@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use posthorn_domain::Thumbprint;
 
+use crate::bodies::Bodies;
 use crate::open::{Held, Open};
 
 /// A request that follows a refusal on the same connection within this time (in nanoseconds) came at
@@ -25,6 +26,7 @@ struct Connection {
     refused_at: AtomicU64,
     /// Its place among the open ones. Weak, so that whoever keeps a peer does not keep the place.
     open: Weak<Open>,
+    bodies: Option<Bodies>,
 }
 
 /// The client certificate that was shown in the handshake. That the other end has its key is proven;
@@ -40,7 +42,7 @@ pub struct PeerCertificate {
 impl Peer {
     /// One new connection, which no listener counts.
     pub fn new(address: IpAddr, certificate: Option<PeerCertificate>) -> Self {
-        Self::with(address, certificate, Weak::new())
+        Self::with(address, certificate, Weak::new(), None)
     }
 
     /// One new connection of a listener.
@@ -48,18 +50,31 @@ impl Peer {
         address: IpAddr,
         certificate: Option<PeerCertificate>,
         open: &Arc<Open>,
+        bodies: Option<Bodies>,
     ) -> Self {
-        Self::with(address, certificate, Arc::downgrade(open))
+        Self::with(address, certificate, Arc::downgrade(open), bodies)
     }
 
-    fn with(address: IpAddr, certificate: Option<PeerCertificate>, open: Weak<Open>) -> Self {
-        Self(Arc::new(Connection { address, certificate, refused_at: AtomicU64::new(0), open }))
+    fn with(
+        address: IpAddr,
+        certificate: Option<PeerCertificate>,
+        open: Weak<Open>,
+        bodies: Option<Bodies>,
+    ) -> Self {
+        let refused_at = AtomicU64::new(0);
+        Self(Arc::new(Connection { address, certificate, refused_at, open, bodies }))
     }
 
-    /// Keeps the connection counted as open after its HTTP has ended. To be taken while the request
-    /// that upgrades it is being answered: of a connection that has ended, nothing is left to keep.
-    pub fn hold(&self) -> Held {
-        Held::new(self.0.open.upgrade())
+    /// The memory of large bodies, where it is bounded.
+    pub fn bodies(&self) -> Option<&Bodies> {
+        self.0.bodies.as_ref()
+    }
+
+    /// Keeps the connection counted as open after its HTTP has ended; `None` when there are as many
+    /// sockets as there may be. To be taken while the request that upgrades it is being answered: of a
+    /// connection that has ended, nothing is left to keep.
+    pub fn hold(&self) -> Option<Held> {
+        Held::new(self.0.open.upgrade(), self.0.address)
     }
 
     /// The address it comes from.

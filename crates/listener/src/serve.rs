@@ -2,11 +2,13 @@
 //!
 //! `axum::serve` has neither a timer nor a cap, so a client that sends its head byte by byte would
 //! hold a connection for ever. Here a head must arrive within [`ServeLimits::head_time`], which also
-//! ends connections that stay idle, and at the cap new connections wait in the kernel's queue.
-//! A TLS handshake may take as long, and is made by the connection's own task, so that a client that
+//! ends connections that stay idle, and answers must be taken at a least pace. At the cap new
+//! connections come into the reserve, where a few requests are answered and all others are told that
+//! there is no place; a listener without a reserve leaves them in the kernel's queue. A TLS handshake may take as long, and is made by the connection's own task, so that a client that
 //! is slow at it keeps nobody else waiting. Upgrades are allowed, so that WebSockets can share the
 //! listener; a socket that outlives its connection's task goes on counting as long as its [`Held`]
-//! is kept, and its end is the business of whoever keeps it.
+//! is kept, among the sockets where these have places of their own, and its end is the business of
+//! whoever keeps it.
 //!
 //! [`Held`]: crate::Held
 
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use http::Request;
+use http::{Request, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -29,9 +31,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::bodies::Bodies;
+use crate::framing::Verdict;
 use crate::metrics;
-use crate::open::{Addresses, Open};
+use crate::open::{Addresses, Open, Place, Sockets};
+use crate::paced::{Cut, Pace, Paced};
 use crate::peer::Peer;
+use crate::refusal;
+use crate::reserve::{self, Reserve};
 use crate::tls::Tls;
 
 /// The first wait after the system refused a connection; it doubles up to [`BACKOFF_MAX`].
@@ -45,6 +52,17 @@ pub struct ServeLimits {
     pub connections: usize,
     /// Connections open at once from one address (IPv6: one /64); zero means no limit.
     pub connections_per_address: usize,
+    /// Places of sockets, which are connections that were upgraded; zero: they stay among the
+    /// connections.
+    pub sockets: usize,
+    /// The same of one address; zero means no limit.
+    pub sockets_per_address: usize,
+    /// Places of the reserve, where there is one.
+    pub reserve: usize,
+    /// How long a client may take nothing of its answer while more of it waits.
+    pub write_time: Duration,
+    /// How many bytes a second it must take beyond that.
+    pub write_rate: usize,
     /// How long a request's head may take, a TLS handshake may take, and a connection may be idle.
     pub head_time: Duration,
     /// The largest head.
@@ -58,6 +76,11 @@ impl Default for ServeLimits {
         Self {
             connections: 10_000,
             connections_per_address: 0,
+            sockets: 0,
+            sockets_per_address: 0,
+            reserve: 64,
+            write_time: Duration::from_secs(10),
+            write_rate: 4 * 1024,
             head_time: Duration::from_secs(10),
             head_bytes: 32 * 1024,
             drain: Duration::from_secs(10),
@@ -65,41 +88,62 @@ impl Default for ServeLimits {
     }
 }
 
+/// What a listener serves.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    /// To everybody who finds a place.
+    pub router: Router,
+    /// What is answered when there is none; without it, connections wait for a place.
+    pub reserve: Option<Router>,
+    /// The memory of large bodies, where it is bounded.
+    pub bodies: Option<Bodies>,
+}
+
+impl From<Router> for Doors {
+    fn from(router: Router) -> Self {
+        Self { router, reserve: None, bodies: None }
+    }
+}
+
 /// Serves until `shutdown` is ready, then finishes the requests under way and closes. Without `tls`
 /// it speaks plain HTTP. Connections that were upgraded are not waited for.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    doors: impl Into<Doors>,
     limits: ServeLimits,
     tls: Option<Arc<Tls>>,
     shutdown: impl Future<Output = ()>,
 ) {
     metrics::describe();
+    let Doors { router, reserve, bodies } = doors.into();
     let mut shutdown = pin!(shutdown);
-    let slots = Arc::new(Semaphore::new(limits.connections));
-    let addresses = Addresses::default();
     let (stop, stopping) = watch::channel(());
-    let mut connections = JoinSet::new();
+    let mut hall = Hall {
+        slots: Arc::new(Semaphore::new(limits.connections)),
+        addresses: Addresses::default(),
+        sockets: (limits.sockets > 0)
+            .then(|| Sockets::new(limits.sockets, limits.sockets_per_address)),
+        reserve: reserve.map(|router| (Reserve::new(limits.reserve), Served::reserve(router))),
+        limits,
+        served: Served::new(router),
+        bodies,
+        tls,
+        stopping,
+        connections: JoinSet::new(),
+    };
+    // With a reserve, nobody waits for a place.
+    let waiting = hall.reserve.is_none().then(|| Arc::clone(&hall.slots));
     let mut backoff = BACKOFF_MIN;
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener, &slots) => accepted,
+            Some(_) = hall.connections.join_next() => continue,
+            accepted = accept(&listener, waiting.as_ref()) => accepted,
         };
         match accepted {
             Ok((stream, peer, slot)) => {
                 backoff = BACKOFF_MIN;
-                // One address must not take all places; it is told by a closed connection.
-                let Some(place) = addresses.enter(peer, limits.connections_per_address) else {
-                    let refused =
-                        ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "connections");
-                    refused.increment(1);
-                    continue;
-                };
-                let open = Arc::new(Open::new(slot, place));
-                let (router, tls, stopping) = (router.clone(), tls.clone(), stopping.clone());
-                connections.spawn(connection(stream, peer, open, router, tls, limits, stopping));
+                hall.let_in(stream, peer, slot);
             }
             Err(e) if is_of_one_connection(&e) => {}
             Err(e) => {
@@ -115,6 +159,7 @@ pub async fn serve(
     // New connections are refused from here on, rather than left waiting.
     drop(listener);
     drop(stop);
+    let mut connections = hall.connections;
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(limits.drain, drained).await.is_err() {
         tracing::warn!(open = connections.len(), "some requests did not end in time; cutting them");
@@ -122,13 +167,65 @@ pub async fn serve(
     }
 }
 
-/// The next connection, once there is room for it. Safe to drop at any time: a connection that was
-/// not taken stays in the kernel's queue.
+/// The connections of a listener, and what they are made with.
+struct Hall {
+    limits: ServeLimits,
+    slots: Arc<Semaphore>,
+    addresses: Addresses,
+    sockets: Option<Sockets>,
+    reserve: Option<(Reserve, Served)>,
+    served: Served,
+    bodies: Option<Bodies>,
+    tls: Option<Arc<Tls>>,
+    stopping: watch::Receiver<()>,
+    connections: JoinSet<()>,
+}
+
+impl Hall {
+    fn let_in(&mut self, stream: TcpStream, peer: IpAddr, slot: Option<OwnedSemaphorePermit>) {
+        let slot = slot.or_else(|| Arc::clone(&self.slots).try_acquire_owned().ok());
+        let place = slot.and_then(|slot| self.place(peer).map(|place| (slot, place)));
+        let (tls, stopping) = (self.tls.clone(), self.stopping.clone());
+        if let Some((slot, place)) = place {
+            let open = Arc::new(Open::new(slot, place, self.sockets.clone()));
+            let (served, bodies) = (self.served.clone(), self.bodies.clone());
+            let limits = self.limits;
+            let one = Connection { address: peer, open, served, bodies, limits, stopping };
+            self.connections.spawn(one.run(stream, tls));
+            return;
+        }
+        let Some((reserve, served)) = &mut self.reserve else {
+            // It is told by a closed connection.
+            ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "connections").increment(1);
+            return;
+        };
+        reserve.make_room(peer);
+        let mut limits = self.limits;
+        limits.head_time = limits.head_time.min(reserve::HEAD_TIME);
+        let (open, served) = (Arc::new(Open::in_reserve()), served.clone());
+        let one = Connection { address: peer, open, served, bodies: None, limits, stopping };
+        let task = self.connections.spawn(async move {
+            let _ = tokio::time::timeout(reserve::LIFE, one.run(stream, tls)).await;
+        });
+        reserve.enter(peer, task);
+    }
+
+    /// A place for one more connection of an address: one address must not take all.
+    fn place(&self, peer: IpAddr) -> Option<Place> {
+        self.addresses.enter(peer, self.limits.connections_per_address)
+    }
+}
+
+/// The next connection, once there is room for it where it has to wait for that. Safe to drop at any
+/// time: a connection that was not taken stays in the kernel's queue.
 async fn accept(
     listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    slots: Option<&Arc<Semaphore>>,
+) -> io::Result<(TcpStream, IpAddr, Option<OwnedSemaphorePermit>)> {
+    let slot = match slots {
+        Some(slots) => Some(Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?),
+        None => None,
+    };
     let (stream, peer) = listener.accept().await?;
     Ok((stream, peer.ip(), slot))
 }
@@ -144,66 +241,105 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// One connection from its first byte to its last.
-async fn connection(
-    stream: TcpStream,
+/// The routes of a connection, and the answers to what never reaches them.
+#[derive(Clone)]
+struct Served {
+    router: Router,
+    keep_alive: bool,
+    no_host: Router,
+    two_lengths: Router,
+}
+
+impl Served {
+    fn new(router: Router) -> Self {
+        let no_host = refusal::malformed("the request must have exactly one valid Host");
+        let two_lengths = refusal::malformed(
+            "the request has both Content-Length and Transfer-Encoding; send one of them",
+        );
+        Self { router, keep_alive: true, no_host, two_lengths }
+    }
+
+    /// One request each, of those that the reserve serves.
+    fn reserve(router: Router) -> Self {
+        Self { keep_alive: false, ..Self::new(router.fallback(refusal::crowded)) }
+    }
+}
+
+/// One connection.
+struct Connection {
     address: IpAddr,
     open: Arc<Open>,
-    router: Router,
-    tls: Option<Arc<Tls>>,
+    served: Served,
+    bodies: Option<Bodies>,
     limits: ServeLimits,
-    mut stopping: watch::Receiver<()>,
-) {
-    if let Err(e) = stream.set_nodelay(true) {
-        tracing::debug!(error = %e, "TCP_NODELAY could not be set");
-    }
-    let inner = TowerToHyperService::new(router);
-    let Some(tls) = tls else {
-        let service = FromPeer { inner, peer: Peer::of(address, None, &open) };
-        return requests(stream, service, limits, stopping).await;
-    };
-    let shaken = tokio::select! {
-        shaken = tls.accept(stream, limits.head_time) => shaken,
-        // Nobody has asked for anything yet.
-        _ = stopping.changed() => return,
-    };
-    if let Some((stream, certificate)) = shaken {
-        let service = FromPeer { inner, peer: Peer::of(address, certificate, &open) };
-        requests(stream, service, limits, stopping).await;
-    }
+    stopping: watch::Receiver<()>,
 }
 
-async fn requests(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    service: FromPeer,
-    limits: ServeLimits,
-    mut stopping: watch::Receiver<()>,
-) {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_time)
-        .max_buf_size(limits.head_bytes.max(8 * 1024))
-        .keep_alive(true);
-    let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let mut serving = pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        // Nothing is ever sent; the channel closes when the server stops.
-        _ = stopping.changed() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+impl Connection {
+    /// From its first byte to its last.
+    async fn run(mut self, stream: TcpStream, tls: Option<Arc<Tls>>) {
+        if let Err(e) = stream.set_nodelay(true) {
+            tracing::debug!(error = %e, "TCP_NODELAY could not be set");
         }
-    };
-    if let Err(e) = ended {
-        tracing::debug!(error = %e, "a connection ended badly");
+        let Some(tls) = tls else {
+            let peer = Peer::of(self.address, None, &self.open, self.bodies.take());
+            return self.requests(stream, peer).await;
+        };
+        let shaken = tokio::select! {
+            shaken = tls.accept(stream, self.limits.head_time) => shaken,
+            // Nobody has asked for anything yet.
+            _ = self.stopping.changed() => return,
+        };
+        if let Some((stream, certificate)) = shaken {
+            let peer = Peer::of(self.address, certificate, &self.open, self.bodies.take());
+            self.requests(stream, peer).await;
+        }
+    }
+
+    async fn requests<S>(mut self, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Cut + Unpin + Send + 'static,
+    {
+        let limits = self.limits;
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_time)
+            .max_buf_size(limits.head_bytes.max(8 * 1024))
+            .keep_alive(self.served.keep_alive);
+        let verdict = Verdict::default();
+        let pace = Pace { silence: limits.write_time, rate: limits.write_rate };
+        let stream = Paced::new(stream, pace, verdict.clone());
+        let service = FromPeer {
+            inner: TowerToHyperService::new(self.served.router),
+            no_host: self.served.no_host,
+            two_lengths: self.served.two_lengths,
+            peer,
+            verdict,
+        };
+        let serving = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let mut serving = pin!(serving);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            // Nothing is ever sent; the channel closes when the server stops.
+            _ = self.stopping.changed() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(e) = ended {
+            tracing::debug!(error = %e, "a connection ended badly");
+        }
     }
 }
 
-/// The router, told where requests come from.
+/// The router, told where requests come from. Requests that can be read in two ways do not reach it.
 struct FromPeer {
     inner: TowerToHyperService<Router>,
+    no_host: Router,
+    two_lengths: Router,
     peer: Peer,
+    verdict: Verdict,
 }
 
 impl Service<Request<Incoming>> for FromPeer {
@@ -212,6 +348,13 @@ impl Service<Request<Incoming>> for FromPeer {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if request.headers().contains_key(header::TRANSFER_ENCODING) && self.verdict.is_ambiguous()
+        {
+            return TowerToHyperService::new(self.two_lengths.clone()).call(request);
+        }
+        if !refusal::names_one_host(request.version(), request.headers()) {
+            return TowerToHyperService::new(self.no_host.clone()).call(request);
+        }
         request.extensions_mut().insert(self.peer.clone());
         self.inner.call(request)
     }

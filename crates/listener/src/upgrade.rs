@@ -14,6 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::paced::Paced;
+
 /// A connection of the listener, without HTTP.
 #[derive(Debug)]
 pub enum Stream {
@@ -35,14 +37,15 @@ pub struct Taken {
 /// The connection of an upgrade, with nothing left of HTTP. One that no listener of ours accepted is
 /// given back.
 pub fn take_stream(upgraded: Upgraded) -> Result<Taken, Upgraded> {
-    let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
+    let upgraded = match upgraded.downcast::<TokioIo<Paced<TcpStream>>>() {
         Ok(Parts { io, read_buf, .. }) => {
-            return Ok(Taken::new(Stream::Plain(io.into_inner()), &read_buf));
+            return Ok(Taken::new(Stream::Plain(io.into_inner().into_inner()), &read_buf));
         }
         Err(other) => other,
     };
-    let parts = upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>()?;
-    Ok(Taken::new(Stream::Tls(Box::new(parts.io.into_inner())), &parts.read_buf))
+    let parts = upgraded.downcast::<TokioIo<Paced<TlsStream<TcpStream>>>>()?;
+    let stream = parts.io.into_inner().into_inner();
+    Ok(Taken::new(Stream::Tls(Box::new(stream)), &parts.read_buf))
 }
 
 impl Taken {

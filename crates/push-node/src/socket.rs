@@ -86,8 +86,15 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     if place > Instant::now() {
         sleep_until(place).await;
     }
-    // The socket keeps its place among the connections of its address.
-    let held = request.extensions().get::<Peer>().map(Peer::hold);
+    // The socket has a place among all sockets and those of its address, for as long as it lives.
+    let held = match request.extensions().get::<Peer>().map(Peer::hold) {
+        None => None,
+        Some(Some(held)) => Some(held),
+        Some(None) => {
+            let later = [(RETRY_AFTER, "5")];
+            return answer(StatusCode::SERVICE_UNAVAILABLE, &later, "there is no place left\n");
+        }
+    };
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgraded.await {

@@ -121,7 +121,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
-        Command::Check(args) => check::run(&args, json)?,
+        Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,
         Command::Verify(args) => verify::run(&args, json)?,
         Command::Bench(args) => return bench::run(args).await,

@@ -12,6 +12,7 @@
 
 mod efgs;
 pub mod layers;
+pub mod listeners;
 mod notificaties;
 mod profiles;
 pub mod push;
@@ -38,15 +39,13 @@ use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
 use layers::{ENV_PREFIX, Layers, Problem, Source};
+use listeners::{Admin, Surface};
 use push::Push;
 use raw::RawConfig;
 use values::SecretRef;
 
 /// The file that is read when none is named.
 pub const FILE_DEFAULT: &str = "posthorn.yaml";
-/// Connections at once, in all and of one address, unless the operator says otherwise, where agents
-/// keep sockets open: those of ten thousand, and the requests beside them.
-const PUSH_CONNECTIONS: (usize, usize) = (20_000, 15_000);
 
 /// Everything, checked.
 #[derive(Debug)]
@@ -95,6 +94,10 @@ pub struct Dialects {
 pub struct Server {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// What it serves there.
+    pub surfaces: Vec<Surface>,
+    /// The listener for those who operate the server, when it is apart.
+    pub admin: Option<Admin>,
     /// Names and addresses by which the world knows it, which cannot be receivers.
     pub public_names: Vec<String>,
     /// Connections at once.
@@ -105,6 +108,14 @@ pub struct Server {
     pub body: usize,
     /// The largest body of a batch.
     pub batch_body: usize,
+    /// Bytes of all large bodies under way.
+    pub bodies: usize,
+    /// The same of one tenant.
+    pub bodies_per_tenant: usize,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
+    /// How many bytes of it a second it must take beyond that.
+    pub write_rate: usize,
     /// The largest head.
     pub head: usize,
     /// For a request's head to arrive.
@@ -391,11 +402,8 @@ impl Check<'_> {
     }
 
     fn config(&mut self, raw: RawConfig) -> Option<Config> {
-        let mut server = self.server(&raw.server);
+        let server = self.server(&raw.server);
         let store = self.store(&raw.store);
-        if let Some(server) = server.as_mut().filter(|_| raw.push.enabled) {
-            self.room_for_sockets(server);
-        }
         let push = push::build(self, raw.push, server.as_ref(), store.as_ref());
         let egress = self.egress(raw.egress);
         let mut engine = self.engine(&raw.engine);
@@ -463,21 +471,6 @@ impl Check<'_> {
         })
     }
 
-    /// More connections than the default, where nobody chose a number.
-    fn room_for_sockets(&self, server: &mut Server) {
-        let unsaid = |name: &str| {
-            let path = ["server".to_owned(), name.to_owned()];
-            matches!(self.layers.source_of(&path), Source::Default)
-        };
-        let (all, of_one) = PUSH_CONNECTIONS;
-        if unsaid("connections") {
-            server.connections = all;
-        }
-        if unsaid("connections_per_address") {
-            server.connections_per_address = of_one;
-        }
-    }
-
     /// The block `callbacks` with what `CALLBACK_…` in the environment says over it.
     fn callbacks(&mut self, raw: CallbacksConfig) -> Option<Callbacks> {
         let env = self.env;
@@ -493,13 +486,15 @@ impl Check<'_> {
     }
 
     fn server(&mut self, raw: &raw::RawServer) -> Option<Server> {
-        let listen = raw.listen.parse().map_err(|_| {
-            format!(
-                "`{}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80",
-                raw.listen
-            )
-        });
-        Some(Server {
+        let listen = listeners::address(&raw.listen);
+        let (admin, surfaces) = listeners::build(self, raw)?;
+        let server = Server {
+            surfaces,
+            admin,
+            bodies: self.at_least_one("server.bodies", raw.bodies.0),
+            bodies_per_tenant: raw.bodies_per_tenant.0,
+            write_timeout: self.some_time("server.write_timeout", raw.write_timeout),
+            write_rate: self.at_least_one("server.write_rate", raw.write_rate.0),
             public_names: raw.public_names.clone(),
             connections: self.at_least_one("server.connections", raw.connections),
             connections_per_address: raw.connections_per_address,
@@ -511,7 +506,9 @@ impl Check<'_> {
             identity: self.identity(&raw.identity)?,
             tls: tls::build(self, &raw.tls)?,
             listen: self.accept("server.listen", listen)?,
-        })
+        };
+        listeners::check_bodies(self, &server);
+        Some(server)
     }
 
     /// `Some(None)` when no proxy vouches for anybody.

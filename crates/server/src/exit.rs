@@ -19,6 +19,8 @@ pub enum Code {
     Failure = 1,
     /// The command line makes no sense.
     Usage = 2,
+    /// What is stored is damaged.
+    Damaged = 65,
     /// The server or the database cannot be reached, or does not take this now.
     Unavailable = 69,
     /// The engine failed for good.
@@ -38,10 +40,16 @@ pub enum Code {
 }
 
 /// All codes with what they mean and what to do, for the help and for `explain`.
-pub const CODES: [(Code, &str, &str); 11] = [
+pub const CODES: [(Code, &str, &str); 12] = [
     (Code::Ok, "done", "Nothing."),
     (Code::Failure, "it could not be done", "Read the message on stderr."),
     (Code::Usage, "the command line makes no sense", "See `posthorn help`."),
+    (
+        Code::Damaged,
+        "what is stored is damaged",
+        "A restart does not mend it. Restore the database from a backup, and look at the disk; \
+         `posthorn check store` shows what is damaged.",
+    ),
     (
         Code::Unavailable,
         "the server or the database cannot be reached, or does not take this now",
@@ -50,7 +58,8 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::Software,
         "the store or the engine failed for good",
-        "Restart; nothing that is on disk is lost. If it comes back, look at the log and the disk.",
+        "Restart; what was accepted is on disk. If it comes back, look at the log and the disk, and run \
+         `posthorn check store`.",
     ),
     (
         Code::CannotCreate,

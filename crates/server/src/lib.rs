@@ -36,6 +36,7 @@ pub mod receiver;
 pub mod seal;
 pub mod serve;
 pub mod storage;
+pub mod surfaces;
 pub mod surroundings;
 pub mod telemetry;
 pub mod terminal;

@@ -16,6 +16,9 @@
 //! fails, there is nothing to wait for but these: they are stored if that can be done in a moment,
 //! and the process ends without steps 2 to 5.
 
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use posthorn_engine::{Engine, Health};
@@ -27,7 +30,7 @@ use tracing::{error, info, warn};
 
 use crate::exit::{Code, Failure};
 use crate::push;
-use crate::storage::Opened;
+use crate::storage::{self, Opened};
 
 /// What the steps may take beyond their own limits, closing the store included.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -70,8 +73,8 @@ pub struct Running {
     pub engine: Engine,
     /// Its store.
     pub opened: Opened,
-    /// The accept loop, which ends when `stop` is cancelled.
-    pub serving: JoinHandle<()>,
+    /// The accept loops, which end when `stop` is cancelled.
+    pub serving: Vec<JoinHandle<()>>,
     /// Web Push, when it is on.
     pub push: Option<push::Running>,
     /// Stops the accept loop, and whatever else listens to it.
@@ -87,8 +90,7 @@ impl Running {
         tokio::select! {
             name = signals.next() => info!(signal = name, "stopping"),
             reason = failed(&mut health) => return Err(self.fail(&reason).await),
-            ended = &mut self.serving => {
-                let reason = ended.err().map_or("it ended".to_owned(), |e| e.to_string());
+            reason = any_ended(&mut self.serving) => {
                 return Err(self.fail(&format!("the accept loop is gone: {reason}")).await);
             }
             reason = internal_ended(&mut self.push) => {
@@ -119,24 +121,50 @@ impl Running {
             push.drain().await;
         }
         self.stop.cancel();
-        if let Err(e) = (&mut self.serving).await {
-            error!(error = %e, "the accept loop ended badly");
+        for serving in &mut self.serving {
+            if let Err(e) = serving.await {
+                error!(error = %e, "an accept loop ended badly");
+            }
         }
         self.engine.stop().await;
         self.opened.close().await;
     }
 
     async fn fail(&self, reason: &str) -> anyhow::Error {
-        error!(reason, "the server has failed and ends; a restart recovers");
+        let damaged = self.opened.is_damaged();
+        if damaged {
+            error!(reason, "the server has failed and ends; the database must be restored");
+        } else {
+            error!(reason, "the server has failed and ends; a restart recovers");
+        }
         self.engine.kill();
         if let Some(push) = &self.push {
             push.hurry(LAST_SAVES).await;
         }
         self.stop.cancel();
+        if damaged {
+            let message = format!("the database is damaged: {reason}");
+            return Failure::new(Code::Damaged, message).hint(storage::RESTORE).into();
+        }
         Failure::new(Code::Software, format!("the server has failed: {reason}"))
-            .hint("restart it; nothing that is on disk is lost")
+            .hint(
+                "restart it; what was accepted is on disk. If it comes back: posthorn check store",
+            )
             .into()
     }
+}
+
+/// Resolves when an accept loop has ended, though nobody stopped it.
+async fn any_ended(serving: &mut [JoinHandle<()>]) -> String {
+    let next = std::future::poll_fn(|cx| {
+        for task in serving.iter_mut() {
+            if let Poll::Ready(ended) = Pin::new(task).poll(cx) {
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    });
+    next.await.err().map_or_else(|| "it ended".to_owned(), |e| e.to_string())
 }
 
 /// Resolves when other nodes cannot call any more, though nobody stopped that.

@@ -5,8 +5,15 @@ use tracing::{debug, info};
 
 use crate::config::Config;
 
-/// Open files besides connections: the store's, logs, and a reserve.
-const OTHER_FILES: usize = 64;
+/// Open files besides connections: the store's, logs, the reserve of the listener, and some more.
+const OTHER_FILES: usize = 64 + RESERVE;
+/// Connections that are answered, though there is no place for them, when they ask for health,
+/// readiness or metrics.
+pub const RESERVE: usize = 64;
+/// Connections of the admin listener, which only operators and their probes know.
+pub const ADMIN_CONNECTIONS: usize = 256;
+/// The part of the listener's connections that sockets of agents get when there are too few.
+const SOCKETS: (usize, usize) = (3, 4);
 
 /// Asks for as many open files as the connections of the configuration need, as far as the system lets
 /// us, and lowers the limits of connections to what there is. An attempt that fails because we have no
@@ -17,6 +24,7 @@ pub fn fit(config: &mut Config) {
         info!(
             limit,
             server.connections = config.server.connections,
+            push.connections = config.push.as_ref().map(|push| push.connections),
             egress.connections = config.egress.connections_max,
             "connections are limited to the open files the system allows; raise that with \
              `ulimit -n` or LimitNOFILE="
@@ -28,7 +36,14 @@ fn needed(config: &Config) -> usize {
     let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
     // Other nodes call, and are called.
     let nodes = internal.map_or(0, |internal| 2 * internal.connections);
-    config.server.connections + config.egress.connections_max + nodes + OTHER_FILES
+    let sockets = config.push.as_ref().map_or(0, |push| push.connections);
+    let other = admin(config) + OTHER_FILES;
+    config.server.connections + sockets + config.egress.connections_max + nodes + other
+}
+
+/// Connections of the admin listener, with its reserve.
+fn admin(config: &Config) -> usize {
+    config.server.admin.as_ref().map_or(0, |_| ADMIN_CONNECTIONS + RESERVE)
 }
 
 /// Raises the limit that holds, which is often low, towards the one that this process may choose.
@@ -47,20 +62,25 @@ fn raise(needed: usize) -> Option<usize> {
     Some(usize::try_from(held).unwrap_or(usize::MAX))
 }
 
-/// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest,
-/// unless they need less.
+/// Says whether anything had to be lowered. Other nodes get an eighth, receivers half of the rest, and
+/// agents three quarters of what is left then, unless they need less.
 fn fit_to(config: &mut Config, limit: usize) -> bool {
     if needed(config) <= limit {
         return false;
     }
+    let mut room = limit.saturating_sub(OTHER_FILES + admin(config)).max(16);
     let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    let mut room = limit.saturating_sub(OTHER_FILES).max(16);
     if let Some(internal) = config.push.as_mut().and_then(|push| push.internal.as_mut()) {
         internal.connections = internal.connections.min(room / 16);
         room -= 2 * internal.connections;
     }
     *egress = (*egress).min(room / 2);
-    *server = (*server).min(room - *egress);
+    room -= *egress;
+    if let Some(push) = &mut config.push {
+        push.connections = push.connections.min(room * SOCKETS.0 / SOCKETS.1);
+        room -= push.connections;
+    }
+    *server = (*server).min(room);
     true
 }
 
@@ -70,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections of clients, to receivers, and of other nodes.
-    fn fitted(limit: usize, keys: &[(&str, &str)]) -> (usize, usize, Option<usize>) {
+    /// Connections of clients and agents, to receivers, and of other nodes.
+    fn fitted(limit: usize, keys: &[(&str, &str)]) -> (usize, usize, usize, Option<usize>) {
         let flags = keys.iter().map(|(key, text)| FlagValue {
             flag: format!("--set {key}"),
             key: (*key).to_owned(),
@@ -80,26 +100,30 @@ mod tests {
         let inputs = Inputs { flags: flags.collect(), ..Inputs::default() };
         let mut config = load(&inputs).expect("valid").config;
         fit_to(&mut config, limit);
+        let agents = config.push.as_ref().map_or(0, |push| push.connections);
         let nodes = config.push.and_then(|push| push.internal).map(|own| own.connections);
-        (config.server.connections, config.egress.connections_max, nodes)
+        (config.server.connections, agents, config.egress.connections_max, nodes)
     }
 
     #[test]
     fn all_find_room_in_the_open_files() {
         let push = ("push.enabled", "true");
         let nodes = ("push.internal.listen", "127.0.0.1:0");
-        assert_eq!(fitted(100_000, &[]), (10_000, 2_000, None));
-        assert_eq!(fitted(100_000, &[push]), (20_000, 2_000, None));
-        assert_eq!(fitted(100_000, &[push, nodes]), (20_000, 2_000, Some(4_096)));
-        assert_eq!(fitted(12_064, &[]), (10_000, 2_000, None));
+        assert_eq!(fitted(100_000, &[]), (10_000, 0, 2_000, None));
+        assert_eq!(fitted(100_000, &[push]), (10_000, 15_000, 2_000, None));
+        assert_eq!(fitted(100_000, &[push, nodes]), (10_000, 15_000, 2_000, Some(4_096)));
+        assert_eq!(fitted(12_128, &[]), (10_000, 0, 2_000, None));
         // Ten thousand idle agents, and clients beside them.
-        assert_eq!(fitted(16_384, &[push]), (14_320, 2_000, None));
-        assert_eq!(fitted(1_024, &[push]), (480, 480, None));
+        assert_eq!(fitted(16_384, &[push]), (3_564, 10_692, 2_000, None));
+        assert_eq!(fitted(1_024, &[push]), (112, 336, 448, None));
+        let admin = ("server.admin_listen", "127.0.0.1:0");
+        assert_eq!(fitted(1_024, &[admin]), (288, 0, 288, None));
         for limit in [0, 16, 256, 1_024, 4_096, 20_000] {
-            let (server, egress, nodes) = fitted(limit, &[push, nodes]);
+            let (server, agents, egress, nodes) = fitted(limit, &[push, nodes]);
             let nodes = nodes.expect("listens");
-            assert!(server > 0 && egress > 0 && nodes > 0, "{limit}");
-            assert!(limit < 256 || server + egress + 2 * nodes + OTHER_FILES <= limit, "{limit}");
+            assert!(server > 0 && agents > 0 && egress > 0 && nodes > 0, "{limit}");
+            let all = server + agents + egress + 2 * nodes + OTHER_FILES;
+            assert!(limit < 256 || all <= limit, "{limit}");
         }
     }
 

@@ -148,8 +148,8 @@ impl Ports {
         let upkeep =
             Upkeep { store: parts.store, clock, agent_ttl: push.agent_ttl, every: push.upkeep };
         tokio::spawn(upkeep.run(stop.clone()));
-        let public = node.router().merge(health.routes());
-        Ok(Running { node, internal, public })
+        let public = node.router();
+        Ok(Running { node, internal, public, health: health.routes() })
     }
 }
 
@@ -159,6 +159,8 @@ pub struct Running {
     internal: Option<JoinHandle<()>>,
     /// What agents and senders call.
     pub public: Router,
+    /// What load balancers and people ask.
+    pub health: Router,
 }
 
 impl Running {

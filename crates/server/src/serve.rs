@@ -8,11 +8,9 @@ use posthorn_dialects::{cedros, efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts, PushDelivery};
-use posthorn_listener::{Failures, ServeLimits};
+use posthorn_listener::Failures;
 use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -27,6 +25,7 @@ use crate::ports::{self, take_port};
 use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
+use crate::surfaces::{self, AdminPort, Listeners, Served};
 use crate::surroundings::Surroundings;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
@@ -125,9 +124,14 @@ async fn start(
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
     let socket = take_port(listen, LISTEN)?;
+    let admin = AdminPort::take(config.server.admin.as_ref())?;
+    let sockets = config.push.as_ref().map(surfaces::sockets);
     let push = config.push.take().map(push::Ports::take).transpose()?;
     let mut patience = config.server.stop_timeout + config.engine.drain;
     let mut listeners = vec![socket.local_addr()?];
+    if let Some(admin) = &admin {
+        listeners.push(admin.address()?);
+    }
     if let Some(push) = &push {
         patience += push.patience();
         listeners.extend(push.internal()?);
@@ -163,7 +167,8 @@ async fn start(
         failures: Arc::clone(&failures),
         identity: server.identity.clone(),
     };
-    let mut router = posthorn_api::router(engine.clone(), options);
+    let api = posthorn_api::surfaces(engine.clone(), options);
+    let mut router = axum::Router::new();
     if let Some(options) = dialects.efgs {
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
@@ -185,6 +190,7 @@ async fn start(
                 }
             })?);
     }
+    let mut served = Served { api, dialects: router, ..Served::default() };
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
     let push = match push.zip(mailboxes) {
@@ -203,11 +209,19 @@ async fn start(
                 mailboxes,
             };
             let push = push.start(parts, &stop)?;
-            router = router.merge(push.public.clone());
+            served.push = push.public.clone();
+            served.push_health = push.health.clone();
             Some(push)
         }
     };
-    let serving = listen_with(&server, router, listener, stop.clone());
+    let listeners = Listeners::new(&server, sockets, served, stop.clone());
+    let mut serving = vec![listeners.public(&server, listener)];
+    let mut admin_url = None;
+    if let Some(port) = admin {
+        let (url, task) = listeners.admin(&server, port)?;
+        admin_url = Some(url);
+        serving.push(task);
+    }
     if let Some(tls) = server.tls {
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
@@ -222,7 +236,10 @@ async fn start(
     }
     // After everything that can fail: the key is shown once, and the next start would not make another.
     let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
-    announce(&url, human);
+    announce("listening on", &url, human);
+    if let Some(url) = admin_url {
+        announce("admin listening on", &url, human);
+    }
     if let Some(key) = first_key {
         introduce(&key, address, &url, loopback_open);
     }
@@ -288,25 +305,6 @@ fn explain_engine(error: &posthorn_engine::Error) -> Failure {
         .hint("look whether the disk is full or the database is well, then start again")
 }
 
-fn listen_with(
-    server: &config::Server,
-    router: axum::Router,
-    listener: TcpListener,
-    stop: CancellationToken,
-) -> JoinHandle<()> {
-    let limits = ServeLimits {
-        connections: server.connections,
-        connections_per_address: server.connections_per_address,
-        head_time: server.head_timeout,
-        head_bytes: server.head,
-        drain: server.stop_timeout,
-    };
-    let tls = server.tls.as_ref().map(|tls| Arc::clone(&tls.tls));
-    tokio::spawn(async move {
-        posthorn_listener::serve(listener, router, limits, tls, stop.cancelled_owned()).await;
-    })
-}
-
 /// In one step, so that a reader never sees half an address.
 fn write_address(file: &Path, url: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
@@ -319,18 +317,18 @@ fn write_address(file: &Path, url: &str) -> anyhow::Result<()> {
         })
 }
 
-fn announce(url: &str, human: bool) {
+fn announce(what: &str, url: &str, human: bool) {
     let version = env!("CARGO_PKG_VERSION");
     if human {
         let paint = Paint::stderr();
         let url = paint.bold(url);
-        terminal::note(format!("posthorn {version} listening on {url}"));
+        terminal::note(format!("posthorn {version} {what} {url}"));
     } else {
         // Whatever the level: programs that start this one wait for the line.
         terminal::note(serde_json::json!({
             "timestamp": WallClock.now(),
             "level": "INFO",
-            "message": format!("listening on {url}"),
+            "message": format!("{what} {url}"),
             "version": version,
         }));
     }

@@ -18,6 +18,11 @@ use crate::exit::{Code, Failure};
 const WAIT_FIRST: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// What to do about a damaged store.
+pub const RESTORE: &str = "a restart does not mend this: move the data directory away, restore the \
+                           database from a backup, and look at the disk; `posthorn check store` shows \
+                           what is damaged";
+
 /// An open store.
 #[derive(Clone)]
 pub enum Opened {
@@ -41,6 +46,15 @@ impl Opened {
         match self {
             Self::Sqlite(store) => Arc::<SqliteStore>::clone(store),
             Self::Postgres(store) => Arc::<PostgresStore>::clone(store),
+        }
+    }
+
+    /// Whether it failed because what is stored is damaged.
+    pub fn is_damaged(&self) -> bool {
+        match self {
+            Self::Sqlite(store) => store.is_damaged(),
+            // The database tells its own operators.
+            Self::Postgres(_) => false,
         }
     }
 
@@ -93,6 +107,7 @@ fn explain_open(error: &OpenError) -> Failure {
         }
         OpenError::Setting { .. } => Failure::new(Code::Config, message)
             .hint("the file system may not support what durability needs; use a local disk"),
+        damaged if damaged.is_damage() => Failure::new(Code::Damaged, message).hint(RESTORE),
         OpenError::Sqlite { .. } => Failure::new(Code::Io, message).hint(
             "look whether the disk is full, read-only or broken; `df` and the system log tell",
         ),

@@ -113,6 +113,15 @@ pub fn progress(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
+/// Something that turns on stderr while work of unknown length goes on, where there is a terminal.
+pub fn spinner(what: &'static str) -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(FRAMES_PER_SECOND);
+    let bar = ProgressBar::with_draw_target(None, target);
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
 /// A table with a heading, columns as wide as they must be.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();

@@ -105,6 +105,9 @@ fn classify(error: tokio_postgres::Error, context: &'static str, committing: boo
             false => Error::unavailable(context, error),
         };
     }
+    if state == SqlState::DISK_FULL {
+        return Error::disk_full(error);
+    }
     // Answers to a statement: the transaction was rolled back.
     match &state.code()[..2] {
         // Lost connections, lack of resources, interventions, system errors, concurrency,

@@ -32,6 +32,7 @@ mod certificates;
 mod codec;
 mod failure;
 mod intake;
+mod integrity;
 mod lease;
 mod lock;
 mod metrics;
@@ -69,6 +70,7 @@ use posthorn_store::{
 use tokio::time::Instant;
 use tracing::warn;
 
+pub use integrity::{Checked, check};
 pub use options::Options;
 
 use prune::Pruner;

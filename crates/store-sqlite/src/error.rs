@@ -50,6 +50,9 @@ pub enum OpenError {
     /// A thread could not be started.
     #[error("cannot start a storage thread")]
     Thread(#[source] std::io::Error),
+    /// A row does not hold what was promised when it was written.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
     /// SQLite says no.
     #[error("cannot open the database: {doing}")]
     Sqlite {
@@ -62,9 +65,24 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether the database is damaged: only a backup helps.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Sqlite { source, .. } => is_damage(source),
+            _ => false,
+        }
+    }
+
     pub(crate) fn sqlite(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
         move |source| Self::Sqlite { doing, source }
     }
+}
+
+/// Whether SQLite says that the file is not what it was.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
 /// A row that does not hold what was promised when it was written.
@@ -157,6 +175,15 @@ impl Failure {
         }
     }
 
+    /// Whether what is in the file is not what was written: a restart would find the same.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Refused(_) => false,
+            Self::Corrupt(_) => true,
+            Self::Sql(error) | Self::Unsound(error) => is_damage(error),
+        }
+    }
+
     /// What the caller is told.
     pub(crate) fn into_error(self, doing: &'static str) -> Error {
         let scope = self.scope();
@@ -166,11 +193,19 @@ impl Failure {
             Self::Unsound(error) => Error::fatal("rolling back", error),
             Self::Sql(error) => match (scope, error.sqlite_error_code()) {
                 (Scope::Store, _) => Error::fatal(doing, error),
-                (_, Some(ErrorCode::DiskFull)) => Error::unavailable("the disk is full", error),
+                (_, Some(ErrorCode::DiskFull)) => Error::disk_full(error),
                 // Ids and names are checked before; what is left is an id that was used twice.
                 (_, Some(ErrorCode::ConstraintViolation)) => Refusal::AlreadyExists.into(),
                 _ => Error::unavailable(doing, error),
             },
         }
+    }
+}
+
+/// An error with its cause, for one line.
+pub(crate) fn text(error: &OpenError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }

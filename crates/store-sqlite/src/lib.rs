@@ -32,6 +32,8 @@ mod backup;
 mod cache;
 mod codec;
 mod error;
+mod files;
+mod integrity;
 mod leases;
 mod metrics;
 mod migrate;
@@ -47,5 +49,6 @@ mod writer;
 
 pub use backup::{BackupError, Progress, backup_file};
 pub use error::OpenError;
+pub use integrity::{Damage, Depth, check_file};
 pub use open::Options;
 pub use store::SqliteStore;

@@ -7,17 +7,54 @@ use parking_lot::Mutex;
 use posthorn_store::{Error, Result};
 
 use crate::error::{Failure, Scope};
+use crate::files::Files;
 
 /// The state of the whole store.
 #[derive(Default)]
 pub(crate) struct Shared {
     failed: AtomicBool,
+    damaged: AtomicBool,
+    /// Whether the files were found missing.
+    gone: AtomicBool,
+    files: Files,
     reason: Mutex<String>,
     /// Set before the queues are closed on purpose.
     pub(crate) closing: AtomicBool,
 }
 
 impl Shared {
+    /// Of a store in these files.
+    pub(crate) fn of(files: Files) -> Self {
+        Self { files, ..Self::default() }
+    }
+
+    /// Refuses while the files are not where they were opened: what is written now would be gone
+    /// with the process.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        let there = self.files.are_there();
+        let gone = !there;
+        if self.gone.swap(gone, Ordering::AcqRel) != gone {
+            if gone {
+                tracing::error!(
+                    path = %self.files.database().display(),
+                    "the data directory or the database in it was removed or replaced; nothing is \
+                     accepted until the same files are back: put them back, or stop and restore a \
+                     backup"
+                );
+            } else {
+                tracing::warn!("the files of the store are back");
+            }
+        }
+        if there {
+            return Ok(());
+        }
+        Err(Error::Unavailable { context: "the data directory is gone", source: None })
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Acquire)
+    }
+
     /// Refuses at once when the store has failed.
     pub(crate) fn check(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) { Err(self.failure()) } else { Ok(()) }
@@ -46,6 +83,13 @@ impl Shared {
     /// Turns a failure into what the caller is told, and remembers it when it ends the store.
     pub(crate) fn judge(&self, failure: Failure, doing: &'static str) -> Error {
         if failure.scope() == Scope::Store {
+            if failure.is_damage() {
+                self.damaged.store(true, Ordering::Release);
+                tracing::error!(
+                    "the database is damaged; stop, restore it from a backup, and look at the disk; \
+                     `posthorn check store` shows what is damaged"
+                );
+            }
             self.fail(format!("{doing}: {failure}"));
         }
         failure.into_error(doing)

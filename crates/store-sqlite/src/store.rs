@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backup::{self, Progress};
 use crate::error::{Failure, OpenError};
+use crate::files::Files;
 use crate::open::{self, Options};
 use crate::read;
 use crate::readers::{self, Question, Questions};
@@ -77,13 +78,10 @@ impl SqliteStore {
             Failure::Sql(source) | Failure::Unsound(source) => {
                 OpenError::Sqlite { doing: "reading the catalog", source }
             }
-            Failure::Corrupt(corrupt) => OpenError::Sqlite {
-                doing: "reading the catalog",
-                source: rusqlite::Error::ToSqlConversionFailure(Box::new(corrupt)),
-            },
+            Failure::Corrupt(corrupt) => OpenError::Damaged(corrupt.to_string()),
             Failure::Refused(_) => unreachable!("loading refuses nothing"),
         })?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::of(Files::of(&options.path)));
         let (to_writer, queue) = mpsc::channel(options.queue.max(1));
         let (to_readers, questions) = mpsc::channel(QUESTIONS);
         let store = Self {
@@ -114,6 +112,11 @@ impl SqliteStore {
             store.threads.lock().readers.push(reader);
         }
         Ok(store)
+    }
+
+    /// Whether the store failed because the database is damaged: only a backup helps.
+    pub fn is_damaged(&self) -> bool {
+        self.shared.is_damaged()
     }
 
     /// Finishes what is under way, copies the log back into the database, and lets go of the
@@ -417,6 +420,7 @@ impl Store for SqliteStore {
 
     async fn ping(&self) -> Result<()> {
         self.read(|conn| Ok(conn.query_row("select 1", [], |_| Ok(()))?)).await?;
+        self.shared.check_files()?;
         // The writer may be busy, but it must be there.
         if self.queues()?.writer.is_closed() { Err(self.shared.silence()) } else { Ok(()) }
     }

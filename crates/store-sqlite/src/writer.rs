@@ -165,6 +165,9 @@ impl Thread {
             group.into_iter().for_each(|task| task.answer(Some(self.shared.failure())));
             return;
         }
+        if let Err(gone) = self.shared.check_files() {
+            return self.refuse_with(group, gone);
+        }
         let began = Instant::now();
         match self.transact(&mut group) {
             Ok(()) => {
@@ -210,11 +213,17 @@ impl Thread {
     }
 
     fn refuse(&self, group: Vec<Box<dyn Task>>, failure: Failure) {
-        let mut error = Some(self.shared.judge(failure, "committing"));
+        self.refuse_with(group, self.shared.judge(failure, "committing"));
+    }
+
+    fn refuse_with(&self, group: Vec<Box<dyn Task>>, error: Error) {
+        let full = matches!(error, Error::DiskFull { .. });
+        let mut error = Some(error);
         for task in group {
             // Errors cannot be copied; the first caller gets the one with the cause.
             let next = error.take().unwrap_or_else(|| match self.shared.check() {
                 Err(fatal) => fatal,
+                Ok(()) if full => Error::DiskFull { source: None },
                 Ok(()) => Error::Unavailable { context: "committing", source: None },
             });
             task.answer(Some(next));

@@ -17,6 +17,13 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// Nothing was changed, because there is no room on the disk; the same call may work later.
+    #[error("the disk is full")]
+    DiskFull {
+        /// What the database said.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// It is not known whether the change was made: the connection broke during commit. Repeat only
     /// what is idempotent.
     #[error("it is not known whether the change was made: {context}")]
@@ -28,7 +35,8 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The store can no longer promise anything (an I/O error on commit, a corrupt row). The process
-    /// must stop acknowledging and exit; a restart recovers.
+    /// must stop acknowledging and exit. A restart recovers, unless what is on disk is damaged: then
+    /// only a backup helps.
     #[error("the store has failed: {context}")]
     Fatal {
         /// What was being done.
@@ -51,6 +59,11 @@ impl Error {
         Self::Unavailable { context, source: Some(source.into()) }
     }
 
+    /// An [`Error::DiskFull`] with its cause.
+    pub fn disk_full(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::DiskFull { source: Some(source.into()) }
+    }
+
     /// An [`Error::Unknown`] with its cause.
     pub fn unknown(
         context: &'static str,
@@ -69,7 +82,7 @@ impl Error {
 
     /// Whether trying the same again later makes sense.
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Unknown { .. })
+        matches!(self, Self::Unavailable { .. } | Self::DiskFull { .. } | Self::Unknown { .. })
     }
 }
 

@@ -8,7 +8,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use posthorn_listener::{BodyError, Peer, body, only};
+use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only};
 use serde_json::Value;
 
 use super::access::{Client, Scope, missing};
@@ -47,6 +47,8 @@ pub(crate) struct Call {
     pub(crate) base: String,
     parts: Parts,
     body: Body,
+    /// The memory of the body, until the call has been answered.
+    loan: Option<Loan>,
 }
 
 async fn serve(service: Arc<Service>, request: Request<Body>) -> Response {
@@ -219,7 +221,7 @@ fn enter(
     if !accepts(&parts.headers, answers) {
         return Err(Problem::not_acceptable(answers));
     }
-    Ok(Call { service: Arc::clone(service), client, base, parts, body })
+    Ok(Call { service: Arc::clone(service), client, base, parts, body, loan: None })
 }
 
 /// Whether the client takes an answer of this type.
@@ -284,11 +286,19 @@ impl Call {
         let limit = self.service.options.body_bytes;
         body::check_coding(headers).map_err(|e| Problem::media_type(e.to_string()))?;
         let body = std::mem::take(&mut self.body);
-        body::read(headers, body, limit).await.map_err(|error| match error {
+        let peer = self.parts.extensions.get::<Peer>();
+        let owner = Owner::Tenant(self.service.tenant);
+        let lender = peer.and_then(Peer::bodies).map(|bodies| (bodies, owner));
+        let read = body::read(headers, body, limit, lender).await;
+        let whole = read.map_err(|error| match error {
             BodyError::TooLarge { limit } => Problem::too_large(limit),
             BodyError::TooSlow { .. } => Problem::too_slow(),
+            BodyError::ShareTaken => Problem::throttled(error.to_string(), 1),
+            BodyError::NoRoom => Problem::unavailable(error.to_string()),
             other => Problem::malformed(other.to_string()),
-        })
+        })?;
+        self.loan = whole.loan;
+        Ok(whole.bytes)
     }
 }
 

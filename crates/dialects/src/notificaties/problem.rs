@@ -278,6 +278,9 @@ impl From<Error> for Problem {
         match error {
             Error::NotFound(_) => Self::not_found(),
             Error::TooMany { what, wait } => Self::throttled(what, seconds(wait)),
+            Error::Store(posthorn_store::Error::DiskFull { .. }) => {
+                Self::unavailable("The server's disk is full. Nothing was done.")
+            }
             Error::Busy(_) | Error::Store(_) => {
                 // The engine has said so, for all of them together.
                 tracing::debug!(%error, "a request could not be served");

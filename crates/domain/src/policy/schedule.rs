@@ -148,7 +148,7 @@ impl Backoff {
 
 impl Jitter {
     /// The longest it makes a wait.
-    fn longest(&self, wait: Span) -> Span {
+    pub fn longest(&self, wait: Span) -> Span {
         match self {
             Self::None => wait,
             Self::Ratio { ratio } => {

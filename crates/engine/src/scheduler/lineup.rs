@@ -65,6 +65,10 @@ pub(super) struct Lineup {
     pub(super) in_bay: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
+    /// Whether what is read next was perhaps written by a clock that was ahead, and whether all of it
+    /// was looked at.
+    examine: bool,
+    examined: bool,
 }
 
 impl Lineup {
@@ -326,6 +330,36 @@ impl Lineup {
             self.read.remove(&work.delivery.id);
         }
         waiting.into_iter()
+    }
+
+    /// The clock was set back: forgets what was measured before, and has everything on disk read again.
+    /// Gives what no longer waits in memory.
+    pub(super) fn look_again(&mut self, now: Timestamp) -> Vec<Work> {
+        let dropped = self.drain().collect();
+        self.health = Health::default();
+        self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
+        (self.examine, self.examined) = (false, false);
+        self.examine_once(now);
+        dropped
+    }
+
+    /// Has everything on disk read and examined, unless that was done.
+    pub(super) fn examine_once(&mut self, now: Timestamp) {
+        if !self.examined && !self.examine {
+            self.examine = true;
+            self.note_on_disk(now);
+        }
+    }
+
+    /// Whether what was just read is to be examined; `all` says that nothing is left on disk.
+    pub(super) fn examines(&mut self, all: bool) -> bool {
+        self.examined |= all;
+        if all { std::mem::take(&mut self.examine) } else { self.examine }
+    }
+
+    /// Takes note of a delivery that is looked at more closely; false when it is known already.
+    pub(super) fn expect(&mut self, work: &Work) -> bool {
+        self.known.insert(work.delivery.id)
     }
 
     /// From when on nothing would be lost by dropping it, as things are now.

@@ -37,6 +37,11 @@ impl Recent {
         self.revivals.insert(delivery.id, delivery.revival);
     }
 
+    /// The clock was set back: nothing can have been noted in the future.
+    pub(super) fn at_most(&mut self, now: Timestamp) {
+        self.order.iter_mut().for_each(|(at, _)| *at = (*at).min(now));
+    }
+
     /// Whether a hand-over is old news.
     pub(super) fn has(&self, delivery: &Delivery) -> bool {
         self.revivals.get(&delivery.id).is_some_and(|revival| *revival >= delivery.revival)

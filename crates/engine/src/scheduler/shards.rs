@@ -58,6 +58,13 @@ impl Held {
         true
     }
 
+    /// The clock was set back: nothing can have been gained in the future.
+    pub(super) fn since_at_most(&mut self, now: Timestamp) {
+        for (_, since) in self.0.iter_mut().filter_map(|holding| holding.lease.as_mut()) {
+            *since = (*since).min(now);
+        }
+    }
+
     pub(super) fn lose(&mut self, shard: Shard) {
         self.at_mut(shard).lease = None;
     }

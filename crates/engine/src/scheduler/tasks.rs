@@ -7,6 +7,7 @@ use posthorn_store::{Claim, DueSubscription, FailingSubscription, Grant, Pending
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
+use super::clock_steps::Suspect;
 use super::lineup::Ids;
 use super::recent::Recent;
 use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
@@ -25,6 +26,10 @@ pub(super) enum TaskOutput {
     Claimed(Vec<(Job, Option<bool>)>),
     /// Work from the store.
     Refilled(u64, Vec<(PendingAsk, Option<Vec<Work>>)>),
+    /// Deliveries that seem to wait too long, with their last attempts.
+    Examined(Vec<Suspect>),
+    /// When the newest event was accepted.
+    Newest(Timestamp),
     /// Receivers that have only failed so far; `None`: the store could not answer.
     Streaks(Vec<Shard>, Option<Vec<FailingSubscription>>),
     /// Subscriptions with work; `None`: the store could not answer.
@@ -102,6 +107,8 @@ impl Scheduler {
             }
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
             Ok(TaskOutput::Refilled(number, replies)) => self.refilled(number, replies),
+            Ok(TaskOutput::Examined(suspects)) => self.examined(suspects),
+            Ok(TaskOutput::Newest(newest)) => self.learned_newest(newest),
             Ok(TaskOutput::Streaks(shards, Some(rows))) => {
                 let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
                 let rows =
@@ -132,6 +139,7 @@ impl Scheduler {
         self.forget_shards(&news);
         self.read_streaks(news.clone());
         self.scan(news);
+        self.ask_for_the_future();
     }
 
     pub(super) fn lose(&mut self, shards: &[Shard]) {
@@ -233,6 +241,8 @@ impl Scheduler {
                 // There may be more behind the last one, or, cut short, before any.
                 lineup.note_on_disk(works.last().map_or(now, |work| work.delivery.due_at));
             }
+            let examines = lineup.examines(works.len() < ask.limit && !cut);
+            let works = if examines { self.examine(id, works, now) } else { works };
             for work in works {
                 #[cfg(feature = "plant")]
                 if crate::plant::active(crate::plant::Plant::RefillUnfiltered) {

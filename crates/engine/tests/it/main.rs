@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod certificates;
+mod clock;
 mod delivery;
 mod headers;
 mod house;

@@ -35,7 +35,7 @@ async fn upgrade(
     Extension(peer): Extension<Peer>,
     request: Request<Body>,
 ) -> Response<Body> {
-    let held = (request.uri().path() == "/held").then(|| peer.hold());
+    let held = (request.uri().path() == "/held").then(|| peer.hold().expect("a place"));
     tokio::spawn(async move {
         let upgraded = hyper::upgrade::on(request).await.unwrap();
         let taken = take_stream(upgraded).expect("a connection of this listener");

@@ -77,12 +77,12 @@ impl Parts {
         let Some(authorization) = head.headers.get(AUTHORIZATION) else {
             return Err(self.refuse(NodeCallError::Form));
         };
-        let body =
-            body::read(&head.headers, body, MESSAGE_BYTES_MAX).await.map_err(|e| match e {
-                BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-                _ => StatusCode::BAD_REQUEST,
-            })?;
+        let read = body::read(&head.headers, body, MESSAGE_BYTES_MAX, None).await;
+        let body = read.map(|whole| whole.bytes).map_err(|e| match e {
+            BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            _ => StatusCode::BAD_REQUEST,
+        })?;
         let path = head.uri.path_and_query().map_or("", |path| path.as_str());
         let call = NodeCall { method: head.method.as_str(), path, body: &body };
         let authorization = authorization.to_str().unwrap_or_default();

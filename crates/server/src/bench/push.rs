@@ -47,9 +47,11 @@ fn home(args: &Args) -> anyhow::Result<Home> {
         "push.opens_per_second=1000000",
         "push.frames_per_second=1000000",
         "push.stored_limit=0",
-        "server.connections=19000",
+        "server.connections=2000",
         "egress.connections=256",
         "server.connections_per_address=0",
+        "push.connections=16500",
+        "push.connections_per_address=0",
     ];
     if args.store != "sqlite" {
         settings.push("push.internal.listen=127.0.0.1:0");

@@ -1,7 +1,8 @@
 //! `posthorn check`: validates the configuration and shows what is in effect, and why. Its
-//! subcommands check other things without a server: URLs, and the address policy itself.
+//! subcommands check other things without a server: URLs, the address policy itself, and what is stored.
 
 mod guard;
+mod store;
 mod url;
 
 use posthorn_domain::policy::profiles::shipped;
@@ -9,6 +10,7 @@ use posthorn_egress::Egress;
 use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
+use crate::config::listeners::Surface;
 use crate::config::values::SecretRef;
 use crate::config::{self, Loaded};
 use crate::exit::{Code, Failure};
@@ -36,13 +38,15 @@ pub struct Args {
 enum Other {
     Url(url::Args),
     Guard(guard::Args),
+    Store(store::Args),
 }
 
 /// Runs it.
-pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     match &args.other {
         Some(Other::Url(args)) => return url::run(args, json),
         Some(Other::Guard(args)) => return guard::run(args, json),
+        Some(Other::Store(args)) => return store::run(args, json).await,
         None => {}
     }
     if args.defaults {
@@ -61,6 +65,7 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     } else {
         show_text(&loaded)?
     }
+    show_listeners(&loaded.config.server);
     let own = loaded.config.engine.profiles.len() - shipped().len();
     let file = match &loaded.file {
         Some(path) => format!("file {}", path.display()),
@@ -71,6 +76,20 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
             .good(format_args!("the configuration is valid: {file}, {own} own profiles")),
     );
     Ok(())
+}
+
+/// What each listener serves, which follows from several keys.
+fn show_listeners(server: &config::Server) {
+    let names = |surfaces: &[Surface]| {
+        let names: Vec<String> = surfaces.iter().map(Surface::to_string).collect();
+        names.join(", ")
+    };
+    let served = names(&server.surfaces);
+    terminal::note(format_args!("{} (server.listen) serves {served}", server.listen));
+    if let Some(admin) = &server.admin {
+        let served = names(&admin.surfaces);
+        terminal::note(format_args!("{} (server.admin_listen) serves {served}", admin.listen));
+    }
 }
 
 fn show_json(loaded: &Loaded) -> anyhow::Result<()> {

@@ -22,6 +22,10 @@ pub(super) use build::{RawPush, build};
 pub struct Push {
     /// The knobs of the node, but for its name and the URL of its endpoints.
     pub options: Options,
+    /// Sockets of agents at once.
+    pub connections: usize,
+    /// Sockets of agents at once from one address; 0: no limit.
+    pub connections_per_address: usize,
     /// What stands in front of `/wpush/…`; the server's own URL when it is not given.
     pub endpoint_url: Option<String>,
     /// What endpoints are made with, before the keys that come from the seal keys.

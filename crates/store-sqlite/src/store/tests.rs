@@ -69,7 +69,7 @@ async fn full_disk_refuses_and_recovers() {
     store.write(LIGHT, limit(1)).await.expect("SQLite keeps it at the present size");
     let big = Event { payload: Bytes::from(vec![1; 1 << 20]), ..event(TenantId::DEFAULT) };
     let refused = store.accept(vec![new_event(big.clone())]).await.expect_err("no room");
-    assert!(matches!(refused, Error::Unavailable { context: "the disk is full", .. }));
+    assert!(matches!(refused, Error::DiskFull { .. }));
     assert!(refused.is_transient());
     assert_eq!(store.event(TenantId::DEFAULT, big.id).await.expect("a lookup"), None);
     store.write(LIGHT, limit(1_000_000)).await.expect("room again");

@@ -51,6 +51,8 @@ pub(in crate::config) struct RawPush {
     ttl_max: Span,
     body: ByteSize,
     channels_max: usize,
+    connections: usize,
+    connections_per_address: usize,
     opens_per_second: u32,
     frames_per_second: u32,
     drain: Span,
@@ -118,6 +120,8 @@ pub(in crate::config) fn build(
     let (endpoint_url, internal) = (endpoint_url?, internal?);
     fit(check, endpoint_url.as_deref(), internal.as_ref(), server, store);
     Some(Push {
+        connections: check.at_least_one("push.connections", raw.connections),
+        connections_per_address: raw.connections_per_address,
         options: Options {
             roles: roles?,
             endpoint_url: String::new(),

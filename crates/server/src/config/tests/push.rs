@@ -170,13 +170,10 @@ fn what_the_rest_of_the_configuration_asks_for_is_said() {
 }
 
 #[test]
-fn there_is_room_for_sockets_unless_the_operator_chose_otherwise() {
-    let room = |yaml: &str| {
-        let server = good(yaml, &[], &[]).config.server;
-        (server.connections, server.connections_per_address)
-    };
-    assert_eq!(room(""), (10_000, 5_000));
-    assert_eq!(room("push: {enabled: true}\n"), (20_000, 15_000));
-    let chosen = "server: {connections: 10000, connections_per_address: 7}\n";
-    assert_eq!(room(&format!("{chosen}push: {{enabled: true}}\n")), (10_000, 7));
+fn sockets_have_places_of_their_own() {
+    let config = good("push: {enabled: true}\n", &[], &[]).config;
+    assert_eq!((config.server.connections, config.server.connections_per_address), (10_000, 5_000));
+    let push = config.push.expect("on");
+    assert_eq!((push.connections, push.connections_per_address), (15_000, 12_000));
+    bad("push: {enabled: true, connections: 0}\n", &[], &["push.connections"]);
 }

@@ -1,0 +1,359 @@
+//! The wall clock is set, forwards or back.
+//!
+//! # Theory of operation
+//! Due times are written down by the wall clock, so that they outlive the process. When that is set
+//! forwards, everything that falls due is attempted, and waits are counted from a time that is not yet.
+//! When it is set back, these due times are too far away by as much. So the wall clock is compared with
+//! the monotonic one, which nobody sets, at every turn; after a step back everything in memory that was
+//! measured before is dropped, and all unfinished deliveries are read again, each with its last attempt
+//! where that is needed ([`due_again`]). Those that would wait longer than their schedule says get a
+//! new due time, which is written down like a postponement. At a start, the newest events tell whether
+//! the clock was ahead when they were accepted.
+//!
+//! # What it must not know
+//! How attempts are made, and how a receiver is doing.
+
+use std::sync::Arc;
+
+use posthorn_domain::delivery::{PUSH_WAIT_MIN, Step, SubscriptionEffect};
+use posthorn_domain::policy::{OnClosed, Policy};
+use posthorn_domain::{
+    Delivery, DeliveryState, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{EventFilter, Record, Store, Work};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::Scheduler;
+use super::tasks::TaskOutput;
+use crate::error::chain;
+
+/// How far the two clocks may be apart without anybody having set one: slewing and coarse readings.
+const TOLERANCE: Span = Span::from_secs(2);
+/// Tenants whose newest event is looked at when shards are gained.
+const TENANTS_MAX: usize = 1_000;
+
+/// Compares the wall clock with the monotonic one.
+#[derive(Default)]
+pub(super) struct ClockWatch {
+    last: Option<(Timestamp, Instant)>,
+    /// Until when there may be due times that a clock wrote which was ahead.
+    ahead_until: Option<Timestamp>,
+    /// Whether the store was asked for events from the future.
+    asked: bool,
+}
+
+/// The wall clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClockStep {
+    Forwards(Span),
+    Back(Span),
+}
+
+impl ClockWatch {
+    /// Whether there may be due times that a clock wrote which was ahead.
+    pub(super) fn was_ahead(&self, now: Timestamp) -> bool {
+        self.ahead_until.is_some_and(|until| now < until)
+    }
+
+    fn look(&mut self, now: Timestamp, at: Instant) -> Option<ClockStep> {
+        let (was, then) = self.last.replace((now, at))?;
+        let passed = Span::from_millis(u64::try_from((at - then).as_millis()).unwrap_or(u64::MAX));
+        let expected = was.plus(passed);
+        if expected > now.plus(TOLERANCE) {
+            return Some(ClockStep::Back(expected.since(now)));
+        }
+        let ahead = now.since(expected);
+        (now > expected && ahead > TOLERANCE).then_some(ClockStep::Forwards(ahead))
+    }
+}
+
+/// A delivery that seems to wait too long, and the end of its last attempt.
+pub(super) struct Suspect {
+    work: Work,
+    fence: Fence,
+    last: Option<Timestamp>,
+}
+
+/// When a delivery may start, by a clock that was set back: never later than its schedule says, counted
+/// from its last attempt, or from now when that is in the future.
+fn due_again(
+    delivery: &Delivery,
+    last: Option<Timestamp>,
+    policy: &Policy,
+    now: Timestamp,
+) -> Timestamp {
+    let due = delivery.due_at;
+    let from = last.unwrap_or(delivery.created_at);
+    let by_attempt = if from > now { now.plus(due.since(from)) } else { due };
+    let mut longest = by_schedule(delivery, policy);
+    // What a receiver asked for stands, unless a gate may have been the last to postpone it.
+    if delivery.spent() > 0 && policy.schedule.retry_after.honour && at_gate(policy).is_none() {
+        longest = longest.max(policy.schedule.retry_after.cap);
+    }
+    due.min(by_attempt).min(now.plus(longest))
+}
+
+/// The longest wait that follows from the policy alone.
+fn by_schedule(delivery: &Delivery, policy: &Policy) -> Span {
+    let done = delivery.spent();
+    let wait = if done == 0 {
+        Span::ZERO
+    } else {
+        // The highest that chance can give is the highest of all its corners.
+        let plain = policy.schedule.backoff.wait(done);
+        policy.schedule.jitter.longest(plain)
+    };
+    wait.max(at_gate(policy).unwrap_or(Span::ZERO)).max(PUSH_WAIT_MIN)
+}
+
+/// How long a closed gate postpones, when it does.
+fn at_gate(policy: &Policy) -> Option<Span> {
+    match policy.gate.as_ref()?.on_closed {
+        OnClosed::Postpone { wait } => Some(wait),
+        OnClosed::DeadLetter => None,
+    }
+}
+
+/// Waits as before, until then. Whether it has grown too old is asked when it is due.
+fn postponed(due_at: Timestamp) -> Step {
+    Step {
+        state: DeliveryState::Pending,
+        due_at,
+        charge: false,
+        fresh_budget: false,
+        release_lane: false,
+        subscription: SubscriptionEffect::None,
+    }
+}
+
+/// Reads the last attempts of these.
+async fn look_back(store: Arc<dyn Store>, mut suspects: Vec<Suspect>) -> TaskOutput {
+    for suspect in &mut suspects {
+        let delivery = &suspect.work.delivery;
+        if delivery.attempts == 0 {
+            continue;
+        }
+        match store.attempts(delivery.tenant, delivery.id).await {
+            Ok(attempts) => {
+                let ends = attempts.iter().map(|attempt| attempt.started_at.plus(attempt.took));
+                suspect.last = ends.last();
+            }
+            Err(e) => warn!(error = %chain(&e), "an attempt could not be read"),
+        }
+    }
+    TaskOutput::Examined(suspects)
+}
+
+/// When the newest event of these tenants was accepted.
+async fn newest(store: Arc<dyn Store>, tenants: Vec<TenantId>) -> TaskOutput {
+    let mut newest = Timestamp::MIN;
+    for tenant in tenants {
+        let filter = EventFilter { limit: 1, ..EventFilter::default() };
+        match store.events(tenant, filter).await {
+            Ok(page) => {
+                newest = page.items.iter().map(|event| event.accepted_at).fold(newest, Ord::max);
+            }
+            Err(e) => {
+                warn!(error = %chain(&e), "the newest events could not be read");
+                break;
+            }
+        }
+    }
+    TaskOutput::Newest(newest)
+}
+
+impl Scheduler {
+    /// Looks at both clocks, and again at all due times when the wall clock was set back.
+    pub(super) fn follow_clock(&mut self, now: Timestamp) {
+        match self.clocks.look(now, Instant::now()) {
+            None => {}
+            Some(ClockStep::Forwards(by)) => warn!(
+                %by,
+                "the system clock was set forwards, or the machine slept: what is due by it is \
+                 attempted now"
+            ),
+            Some(ClockStep::Back(by)) => {
+                warn!(%by, "the system clock was set back: all due times are looked at again");
+                self.look_again(now, now.plus(by));
+            }
+        }
+    }
+
+    /// Asks once whether the clock was ahead before this process began.
+    pub(super) fn ask_for_the_future(&mut self) {
+        if !std::mem::replace(&mut self.clocks.asked, true) {
+            let tenants = self.parts.catalog.some_tenants(TENANTS_MAX);
+            self.tasks.spawn(newest(Arc::clone(&self.parts.store), tenants));
+        }
+    }
+
+    pub(super) fn learned_newest(&mut self, newest: Timestamp) {
+        let now = self.parts.clock.now();
+        if newest > now.plus(TOLERANCE) {
+            let ahead = newest.since(now);
+            warn!(
+                %ahead,
+                "events were accepted by a clock that was ahead of this one: all due times are \
+                 looked at again"
+            );
+            self.look_again(now, newest);
+        }
+    }
+
+    /// Forgets what was measured by a clock that was ahead, and has everything read again.
+    fn look_again(&mut self, now: Timestamp, ahead_until: Timestamp) {
+        self.clocks.ahead_until = self.clocks.ahead_until.max(Some(ahead_until));
+        self.held.since_at_most(now);
+        self.recent.at_most(now);
+        self.unwritten_since = self.unwritten_since.map(|since| since.min(now));
+        self.push_trouble = self.push_trouble.filter(|told| *told <= now);
+        let all: Vec<SubscriptionId> = self.lineups.keys().copied().collect();
+        for id in all {
+            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
+            let dropped = lineup.look_again(now);
+            for work in &dropped {
+                self.left_window(work);
+            }
+            self.evaluate_at(id, now);
+        }
+        // Those that have nothing in memory at all.
+        let held = Shard::all().filter(|shard| self.held.holds(*shard)).collect();
+        self.scan(held);
+    }
+
+    /// Sorts out those that seem to wait too long; gives the others.
+    pub(super) fn examine(
+        &mut self,
+        id: SubscriptionId,
+        works: Vec<Work>,
+        now: Timestamp,
+    ) -> Vec<Work> {
+        let view = self.parts.catalog.view(id);
+        let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
+        let shard = Shard::of(id);
+        let lease = self.held.epoch(shard);
+        let (Some(policy), Some((epoch, _)), Some(lineup)) =
+            (policy, lease, self.lineups.get_mut(&id))
+        else {
+            return works;
+        };
+        let fence = Fence { shard, epoch, node: self.parts.node };
+        let waits_too_long = |work: &Work| {
+            let delivery = &work.delivery;
+            let longest = by_schedule(delivery, policy);
+            !delivery.is_parked() && delivery.due_at > now.plus(longest).plus(TOLERANCE)
+        };
+        let (suspects, plain): (Vec<Work>, Vec<Work>) =
+            works.into_iter().partition(|work| waits_too_long(work) && lineup.expect(work));
+        if !suspects.is_empty() {
+            let suspects = suspects.into_iter().map(|work| Suspect { work, fence, last: None });
+            let store = Arc::clone(&self.parts.store);
+            self.tasks.spawn(look_back(store, suspects.collect()));
+        }
+        plain
+    }
+
+    /// Gives those that wait too long another due time.
+    pub(super) fn examined(&mut self, suspects: Vec<Suspect>) {
+        let now = self.parts.clock.now();
+        let mut sooner = 0_usize;
+        for Suspect { mut work, fence, last } in suspects {
+            let id = work.delivery.subscription;
+            if !self.is_present(&fence) {
+                continue;
+            }
+            let view = self.parts.catalog.view(id);
+            let due = match view.as_ref().map(|view| &view.policy) {
+                Some(Ok(policy)) => due_again(&work.delivery, last, policy, now),
+                _ => work.delivery.due_at,
+            };
+            match due < work.delivery.due_at {
+                true => {
+                    sooner += 1;
+                    self.outbox.push(Record {
+                        fence,
+                        tenant: work.delivery.tenant,
+                        delivery: work.delivery.id,
+                        expected_attempts: work.delivery.attempts,
+                        expected_revival: work.delivery.revival,
+                        step: postponed(due),
+                        attempt: None,
+                        standing: None,
+                        at: now,
+                    });
+                    self.held.busy(fence.shard, 1);
+                    work.delivery.due_at = due;
+                    self.recording.insert((work.delivery.id, fence.epoch), work);
+                }
+                false => {
+                    if let Some(lineup) = self.lineups.get_mut(&id) {
+                        lineup.forget(work.delivery.id);
+                    }
+                    self.insert(work, now);
+                }
+            }
+        }
+        if sooner > 0 {
+            info!(deliveries = sooner, "deliveries that waited for a time too far away wait less");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthorn_domain::policy::profiles::shipped;
+
+    use super::*;
+
+    #[test]
+    fn a_step_is_told_from_the_passing_of_time() {
+        let began = Instant::now();
+        let at = |seconds: u64| began + std::time::Duration::from_secs(seconds);
+        let wall = |seconds: i64| Timestamp::from_millis(1_700_000_000_000 + seconds * 1_000);
+        let mut watch = ClockWatch::default();
+        assert_eq!(watch.look(wall(0), at(0)), None);
+        assert_eq!(watch.look(wall(10), at(10)), None);
+        assert_eq!(watch.look(wall(11), at(12)), None, "slewed");
+        let day = Span::from_secs(86_400);
+        assert_eq!(watch.look(wall(86_412), at(13)), Some(ClockStep::Forwards(day)));
+        assert_eq!(watch.look(wall(86_413), at(14)), None, "told once");
+        assert_eq!(watch.look(wall(14), at(15)), Some(ClockStep::Back(day)));
+        assert_eq!(watch.look(wall(15), at(16)), None);
+    }
+
+    #[test]
+    fn nothing_waits_longer_than_its_schedule_and_what_was_right_stays() {
+        let policy = shipped().into_iter().find(|(name, _)| name.as_str() == "efgs");
+        let policy = policy.expect("shipped").1;
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let (day, wait) = (Span::from_secs(86_400), Span::from_secs(300));
+        let delivery = |attempts: u32, created: Timestamp, due: Timestamp| Delivery {
+            id: posthorn_domain::DeliveryId::new(now, 1),
+            event: posthorn_domain::EventId::new(now, 1),
+            subscription: SubscriptionId::new(now, 1),
+            tenant: TenantId::DEFAULT,
+            lane: None,
+            seq: 1,
+            state: DeliveryState::Pending,
+            due_at: due,
+            attempts,
+            budget_base: 0,
+            revival: 0,
+            budget_began: created,
+            created_at: created,
+            ended_at: None,
+        };
+        // Accepted while the clock was ahead, and never attempted.
+        let ahead = now.plus(day);
+        assert_eq!(due_again(&delivery(0, ahead, ahead), None, &policy, now), now);
+        // Attempted while the clock was ahead.
+        let failed = delivery(1, now, ahead.plus(wait));
+        assert_eq!(due_again(&failed, Some(ahead), &policy, now), now.plus(wait));
+        // A wait that began before, by the right clock.
+        let right = delivery(1, now, now.plus(wait));
+        assert_eq!(due_again(&right, Some(now), &policy, now), now.plus(wait));
+        let due = delivery(0, now, now);
+        assert_eq!(due_again(&due, None, &policy, now), now);
+    }
+}

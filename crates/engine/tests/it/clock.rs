@@ -1,0 +1,133 @@
+//! The wall clock is set while everything runs: nothing waits longer than its schedule says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use posthorn_domain::{Clock, Timestamp};
+use posthorn_store::model::ModelStore;
+use serde_json::json;
+
+use crate::house::{
+    House, Receivers, TENANT, TokioClock, answered, publish, rest, subscribe, topic,
+};
+
+/// A clock that somebody sets, forwards and back.
+struct SetClock(Arc<TokioClock>, AtomicI64);
+
+impl SetClock {
+    fn set(&self, ahead: Duration) {
+        let millis = i64::try_from(ahead.as_millis()).expect("a few days");
+        self.1.store(millis, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        let millis = self.0.now().as_millis() + self.1.load(Ordering::Relaxed);
+        Timestamp::from_millis(millis)
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn house() -> (House, Arc<SetClock>) {
+    let mut house = House::new();
+    let clock = Arc::new(SetClock(house.clock.clone(), AtomicI64::new(0)));
+    house.store = ModelStore::new(clock.clone());
+    // What receivers see is timed by the clock that nobody sets.
+    house.receivers = Receivers::new(house.clock.clone());
+    (house, clock)
+}
+
+/// Seconds between the requests of a URL.
+fn gaps(house: &House, url: &str) -> Vec<i64> {
+    let times: Vec<i64> = house.receivers.of(url).iter().map(|s| s.at.as_millis()).collect();
+    times.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_day_forwards_and_back_keeps_nothing_waiting_beyond_its_schedule() {
+    let (house, clock) = house();
+    house
+        .receivers
+        .script("https://a/", |nth, _| (Duration::ZERO, answered(if nth < 4 { 500 } else { 200 })));
+    house.receivers.script("https://long/", |nth, _| {
+        (Duration::ZERO, answered(if nth == 0 { 500 } else { 200 }))
+    });
+    let engine = house.engine_on(clock.clone(), 1).await;
+    topic(&engine).await;
+    let fixed = |wait: &str| {
+        json!({"schedule": {"backoff": {"fixed": {"wait": wait}}, "jitter": "none",
+            "max_attempts": 10}})
+    };
+    subscribe(&engine, "https://a/", fixed("20s")).await;
+    subscribe(&engine, "https://long/", fixed("10h")).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(5).await;
+    // Forwards: what is due by it is attempted, and waits are counted from there.
+    clock.set(DAY);
+    rest(10).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 2, "the retry was due by the clock");
+    assert_eq!(house.receivers.of("https://long/").len(), 2);
+    // Back: the next one is due in twenty seconds, not in a day and twenty seconds.
+    clock.set(Duration::ZERO);
+    rest(200).await;
+    let waits = gaps(&house, "https://a/");
+    assert_eq!(waits.len(), 4, "{waits:?}");
+    assert!(waits[1..].iter().all(|wait| (19..=35).contains(wait)), "{waits:?}");
+    let counts = house.counts().await;
+    assert_eq!((counts.delivered, counts.pending), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_accepted_by_a_clock_that_was_ahead_is_delivered_at_once_when_it_is_right_again() {
+    for restarted in [false, true] {
+        let (house, clock) = house();
+        let engine = house.engine_on(clock.clone(), 1).await;
+        topic(&engine).await;
+        let view = subscribe(&engine, "https://a/", json!({})).await;
+        engine.pause_subscription(TENANT, view.subscription.id).await.expect("paused");
+        clock.set(DAY);
+        rest(3).await;
+        engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+        rest(3).await;
+        let engine = if restarted {
+            engine.stop().await;
+            clock.set(Duration::ZERO);
+            house.engine_on(clock.clone(), 2).await
+        } else {
+            clock.set(Duration::ZERO);
+            engine
+        };
+        engine.resume_subscription(TENANT, view.subscription.id).await.expect("resumed");
+        rest(30).await;
+        assert_eq!(house.receivers.of("https://a/").len(), 1, "restarted: {restarted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_a_receiver_asked_for_before_the_clock_was_set_stays() {
+    let (house, clock) = house();
+    house.receivers.script("https://a/", |nth, _| {
+        let mut outcome = answered(if nth == 0 { 503 } else { 200 });
+        if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
+            answer.retry_after = Some("3600".to_owned());
+        }
+        (Duration::ZERO, outcome)
+    });
+    let engine = house.engine_on(clock.clone(), 1).await;
+    topic(&engine).await;
+    let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "5s"}}, "jitter": "none",
+        "max_attempts": 3}});
+    subscribe(&engine, "https://a/", overrides).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    clock.set(Duration::from_secs(30));
+    rest(10).await;
+    clock.set(Duration::ZERO);
+    rest(3_000).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 1, "it asked for an hour");
+    rest(1_000).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 2);
+}

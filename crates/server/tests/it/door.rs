@@ -1,0 +1,315 @@
+//! The way in under attack: who takes nothing, says nothing or holds everything, beside those who ask
+//! how the server is.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Home, PATIENCE, Server, assert_exit, assert_says, err, eventually, run};
+
+fn home(more: &str) -> Home {
+    let home = Home::new();
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let plain = "server: {listen: '127.0.0.1:0'}\n";
+    assert!(config.contains(plain));
+    std::fs::write(file, config.replace(plain, more)).expect("written");
+    home
+}
+
+fn address(url: &str) -> &str {
+    url.strip_prefix("http://").expect("an address")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
+fn dial(url: &str) -> TcpStream {
+    let stream = TcpStream::connect(address(url)).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream
+}
+
+/// Sends these bytes and reads until the connection ends; what came until then when it breaks.
+fn exchange(url: &str, request: &str) -> String {
+    let mut stream = dial(url);
+    drop(stream.write_all(request.as_bytes()));
+    let (mut answer, mut chunk) = (Vec::new(), [0; 4_096]);
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        answer.extend_from_slice(&chunk[..length]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(url: &str, path: &str) -> String {
+    exchange(url, &format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n"))
+}
+
+/// Asks for health like a probe does, with a time that a probe would have.
+#[track_caller]
+fn assert_well(url: &str, path: &str) {
+    let began = Instant::now();
+    let answer = get(url, path);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{path}: {:?}", began.elapsed());
+}
+
+#[track_caller]
+fn metric(url: &str, name: &str) -> f64 {
+    let metrics = get(url, "/metrics");
+    let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(0.0)
+}
+
+/// Whether the server has let go of a connection that we do not read from.
+fn is_cut(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set");
+    // What is still in our own buffer says nothing; a write finds out.
+    let cut = match stream.write(b"x") {
+        Ok(_) => false,
+        Err(e) => e.kind() != ErrorKind::WouldBlock,
+    };
+    stream.set_nonblocking(false).expect("set");
+    cut
+}
+
+#[test]
+fn readers_that_take_nothing_lose_their_places_and_health_answers_meanwhile() {
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', connections: 200, connections_per_address: 0, \
+         write_timeout: 2s}\n",
+    );
+    let server = home.serve();
+    // Enough answers that no kernel takes them all into its buffers.
+    let ask = "GET /openapi.json HTTP/1.1\r\nhost: a.test\r\n\r\n".repeat(200);
+    let mut slow: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = dial(&server.url);
+            stream.write_all(ask.as_bytes()).expect("sent");
+            stream
+        })
+        .collect();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_well(&server.url, path);
+    }
+    let began = Instant::now();
+    let mut left = slow.len();
+    while left > 0 && began.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(250));
+        slow.retain_mut(|stream| !is_cut(stream));
+        left = slow.len();
+        assert_well(&server.url, "/healthz");
+    }
+    assert_eq!(left, 0, "connections that take nothing are still there");
+    assert!(metric(&server.url, "posthorn_http_connections_cut_total") >= 200.0);
+    // The places are back: clients are served again.
+    let answer = get(&server.url, "/openapi.json");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or_default());
+    server.stop();
+}
+
+#[test]
+fn when_all_places_are_taken_a_reserve_answers_what_operators_ask() {
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', connections: 4, connections_per_address: 0, \
+         head_timeout: 60s}\n",
+    );
+    let server = home.serve();
+    let mut silent: Vec<TcpStream> = (0..4).map(|_| dial(&server.url)).collect();
+    let crowded = eventually("no place left", || {
+        let answer = get(&server.url, "/openapi.json");
+        answer.starts_with("HTTP/1.1 503").then_some(answer)
+    });
+    assert!(crowded.contains("\"code\":\"too_many_connections\""), "{crowded}");
+    assert!(crowded.to_lowercase().contains("retry-after: 1"), "{crowded}");
+    assert!(crowded.to_lowercase().contains("connection: close"), "{crowded}");
+    let explained = run(home.path(), &["explain", "too_many_connections"]);
+    assert_exit(&explained, 0);
+    // Those who sit in the reserve and say nothing cannot keep it either.
+    silent.extend((0..200).map(|_| dial(&server.url)));
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_well(&server.url, path);
+    }
+    let metrics = get(&server.url, "/metrics");
+    assert!(metrics.contains("posthorn_admission_refused_total{reason=\"connections\"}"));
+    drop(silent);
+    eventually("places again", || {
+        get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200").then_some(())
+    });
+    server.stop();
+}
+
+#[test]
+fn agents_have_places_of_their_own() {
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', connections: 8}\npush: {enabled: true, connections: 2}\n",
+    );
+    let server = home.serve();
+    let upgrade = "GET / HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                   sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let status = |stream: &mut TcpStream| {
+        stream.write_all(upgrade.as_bytes()).expect("sent");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).expect("an answer");
+        String::from_utf8_lossy(&head).into_owned()
+    };
+    let mut agents: Vec<TcpStream> = (0..2).map(|_| dial(&server.url)).collect();
+    for agent in &mut agents {
+        assert_eq!(status(agent), "HTTP/1.1 101");
+    }
+    assert_eq!(status(&mut dial(&server.url)), "HTTP/1.1 503", "agents have two places");
+    // The places of requests are all free.
+    let clients: Vec<TcpStream> = (0..7).map(|_| dial(&server.url)).collect();
+    thread::sleep(Duration::from_millis(200));
+    assert!(get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200"));
+    drop((agents, clients));
+    eventually("a place for an agent", || {
+        (status(&mut dial(&server.url)) == "HTTP/1.1 101").then_some(())
+    });
+    server.stop();
+}
+
+fn admin_url(server: &mut Server) -> String {
+    server.running.wait_for("admin listener", |text| {
+        let (_, rest) = text.split_once("admin listening on ")?;
+        let end = rest.find(|c: char| c == '"' || c.is_whitespace())?;
+        Some(rest[..end].to_owned())
+    })
+}
+
+#[test]
+fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', \
+         admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n",
+    );
+    let checked = run(home.path(), &["check"]);
+    assert_exit(&checked, 0);
+    assert_says(
+        &checked,
+        &["(server.admin_listen) serves health, metrics, v1", "serves jwks, dialects, push"],
+    );
+    let mut server = home.serve();
+    let admin = admin_url(&mut server);
+    let found = |url: &str, path: &str| !get(url, path).starts_with("HTTP/1.1 404");
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/events", "/health"] {
+        assert!(found(&admin, path), "{path} is not on the admin listener");
+        assert!(!found(&server.url, path), "{path} is on the public listener");
+    }
+    assert!(found(&server.url, "/"), "agents connect to the public one");
+    assert!(!found(&admin, "/"));
+    let gone = get(&server.url, "/v1/events");
+    assert!(gone.contains("\"code\":\"not_found\""), "{gone}");
+    // Tenants cannot make the server call it.
+    let subscription = format!("{{\"url\": \"{admin}/healthz\"}}");
+    let request = format!(
+        "POST /v1/subscriptions HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}",
+        server.key,
+        subscription.len(),
+        subscription
+    );
+    let refused = exchange(&admin, &request);
+    assert!(refused.contains("url_not_allowed"), "{refused}");
+    server.stop();
+
+    // Listed twice, served twice.
+    let text = std::fs::read_to_string(home.path().join("posthorn.yaml")).expect("there");
+    let text = text.replace("admin_surfaces:", "surfaces: [health, push], admin_surfaces:");
+    std::fs::write(home.path().join("posthorn.yaml"), text).expect("written");
+    let server = home.serve();
+    assert!(found(&server.url, "/healthz") && found(&server.url, "/"));
+    assert!(!found(&server.url, "/metrics"));
+    server.stop();
+
+    let wrong = run(home.path(), &["check", "--set", "server.admin_surfaces=health,consul"]);
+    assert_exit(&wrong, 78);
+    assert_says(&wrong, &["server.admin_surfaces", "consul", "health, metrics, v1"]);
+}
+
+#[test]
+fn requests_that_can_be_read_in_two_ways_are_refused() {
+    let mut home = Home::new();
+    let server = home.serve();
+    let smuggled = "GET /openapi.json HTTP/1.1\r\nhost: a.test\r\n\r\n";
+    let start = "POST /v1/events HTTP/1.1\r\n";
+    for head in [
+        "\r\n",
+        "host: a.test\r\nhost: b.test\r\n\r\n",
+        "host: a.test\r\nHost: a.test\r\n\r\n",
+        "host: a.test/x\r\n\r\n",
+        "host: a.test\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "host: a.test\r\ntransfer-encoding: chunked\r\ncontent-length: 6\r\n\r\n0\r\n\r\n",
+    ] {
+        let answer = exchange(&server.url, &format!("{start}{head}{smuggled}"));
+        assert!(answer.starts_with("HTTP/1.1 400"), "{head:?}: {answer}");
+        assert!(answer.contains("\"code\":\"malformed_request\""), "{head:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{head:?}: {answer}");
+    }
+    // One host is enough for HTTP/1.0 to have or not to have, and chunks alone are fine.
+    assert!(exchange(&server.url, "GET /healthz HTTP/1.0\r\n\r\n").contains("200 OK"));
+    let chunked =
+        "host: a.test\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\n";
+    assert!(exchange(&server.url, &format!("{start}{chunked}")).starts_with("HTTP/1.1 401"));
+    assert_exit(&run(home.path(), &["explain", "malformed_request"]), 0);
+    server.stop();
+}
+
+fn rss(url: &str) -> f64 {
+    metric(url, "process_resident_memory_bytes") / f64::from(1 << 20)
+}
+
+#[test]
+fn held_bodies_cost_a_bounded_memory_which_goes_back() {
+    let mut home = Home::new();
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let start = rss(&server.url);
+    let body = vec![b' '; (8 << 20) - 1];
+    let head = format!(
+        "POST /v1/events/batch HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        server.key,
+        body.len() + 1
+    );
+    let began = Instant::now();
+    // All but the last byte of sixty bodies.
+    let holders: Vec<_> = (0..60)
+        .map(|_| {
+            let (url, head, body) = (server.url.clone(), head.clone(), body.clone());
+            thread::spawn(move || {
+                let mut stream = dial(&url);
+                drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)));
+                let mut answer = String::new();
+                // Those that are refused hear of it, or find their connection cut.
+                stream.set_read_timeout(Some(Duration::from_secs(4))).expect("a timeout");
+                let mut chunk = [0; 4_096];
+                while let Ok(length @ 1..) = stream.read(&mut chunk) {
+                    answer.push_str(&String::from_utf8_lossy(&chunk[..length]));
+                }
+                (stream, answer)
+            })
+        })
+        .collect();
+    let mut peak: f64 = start;
+    while began.elapsed() < Duration::from_secs(4) {
+        peak = peak.max(rss(&server.url));
+        assert_well(&server.url, "/healthz");
+        thread::sleep(Duration::from_millis(200));
+    }
+    // Small publishes of the same tenant need no such memory.
+    let sent = server.ask(&["send", "orders", "order.created", "{}"]);
+    assert!(sent["id"].is_string(), "{sent}");
+    let held: Vec<_> = holders.into_iter().map(|held| held.join().expect("ends")).collect();
+    let refused = held.iter().filter(|(_, answer)| answer.contains("too_many_bodies")).count();
+    assert!(refused > 0, "nobody was told");
+    let metrics = get(&server.url, "/metrics");
+    let counted = "posthorn_admission_refused_total{reason=\"too_many_bodies\"}";
+    assert!(metrics.contains(counted), "{metrics}");
+    // Four fit into the tenant's share.
+    assert!(peak < start + 100.0, "{start} MiB became {peak} MiB");
+    drop(held);
+    eventually("the memory again", || (rss(&server.url) < start + 24.0).then_some(()));
+    assert!(err(&run(home.path(), &["explain", "bodies_full"])).is_empty());
+    server.stop();
+}
