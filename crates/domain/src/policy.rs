@@ -26,7 +26,7 @@ use crate::{CertificateId, Span, Template};
 
 pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
-    ZgwJwt,
+    ToldTo, ZgwJwt,
 };
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use log::LogTemplates;

@@ -79,6 +79,9 @@ pub(crate) struct Inner {
     pub(crate) wakes: Wakes,
     admission: Arc<Admission>,
     trials: Trials,
+    /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
+    /// and a profile that changes, one sees the other.
+    pub(crate) told: tokio::sync::Mutex<()>,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
@@ -141,6 +144,7 @@ impl Engine {
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
             trials: Trials::new(options.admission.tests),
+            told: tokio::sync::Mutex::new(()),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,

@@ -35,6 +35,7 @@ impl Engine {
             let problem = format!("a tenant may have at most {PROFILES_MAX} profiles of its own");
             return Err(PolicyError { path: "profile".to_owned(), problem }.into());
         }
+        let _still = self.inner.told.lock().await;
         self.check_users(tenant, &name, &whole)?;
         let profile =
             TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
@@ -45,6 +46,7 @@ impl Engine {
     /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without
     /// one.
     pub async fn delete_profile(&self, tenant: TenantId, name: ProfileName) -> Result<()> {
+        let _still = self.inner.told.lock().await;
         let used = self.catalog().subscriptions(tenant);
         let used = used.iter().any(|view| view.subscription.profile == name);
         match self.catalog().configured_profile(&name) {
@@ -72,9 +74,19 @@ impl Engine {
                 .and_then(|whole| whole.check_complete().map(|()| whole))
                 .map_err(Error::from)
                 .and_then(|whole| match &subscription.destination {
-                    Destination::Webhook { .. } => check_secrets(&whole, &subscription.secrets),
+                    Destination::Webhook { .. } => {
+                        check_secrets(&whole, &subscription.secrets)?;
+                        let before = self.told_now(subscription);
+                        let told = self.told(&whole, &subscription.destination);
+                        // A profile has no secrets, so that none can be given with it.
+                        told.check(&before, std::iter::empty())
+                    }
                     Destination::Push(_) => Ok(push::check_policy(&whole)?),
                 });
+            if let Err(Error::SecretRequired { names, origin, .. }) = fits {
+                let subscription = Some(subscription.id);
+                return Err(Error::SecretRequired { names, origin, subscription });
+            }
             if let Err(e) = fits {
                 let problem = format!("does not fit subscription {}: {e}", subscription.id);
                 return Err(PolicyError { path: "policy".to_owned(), problem }.into());

@@ -47,5 +47,5 @@ mod writer;
 
 pub use backup::{BackupError, Progress, backup_file};
 pub use error::OpenError;
-pub use open::Options;
+pub use open::{Options, files};
 pub use store::SqliteStore;

@@ -20,6 +20,7 @@ pub mod catalog;
 pub mod certificates;
 pub mod forgetting;
 pub mod intake;
+pub mod keys;
 pub mod lanes;
 pub mod maintenance;
 pub mod membership;
@@ -87,6 +88,12 @@ macro_rules! conformance_suite {
                 deleted_certificates_are_gone_for_good
                 callers_have_thumbprints_of_their_own
                 foreign_certificates_are_not_found
+            }
+            keys {
+                the_first_key_is_made_once
+                a_key_that_has_run_out_is_no_first_key
+                the_last_operator_key_cannot_be_revoked
+                the_longest_operator_key_cannot_be_revoked
             }
             names {
                 names_and_labels_read_back

@@ -13,6 +13,7 @@ mod documents;
 mod efgs;
 mod efgs_nodes;
 mod efgs_stage;
+mod first_key;
 mod harness;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
@@ -28,6 +29,7 @@ mod notificaties_world;
 mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
+mod private_files;
 mod push;
 mod push_destination;
 mod push_ends;
@@ -37,7 +39,9 @@ mod push_publish;
 mod push_senders;
 mod push_surface;
 mod push_world;
+mod refusals;
 mod rotation;
+mod secret_origins;
 mod serving;
 mod tls;
 mod token_canary;
