@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::caller::Reply;
 use crate::harness::eventually;
 use crate::notificaties_world::{
-    AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
+    AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
     refused, send, token,
 };
 
@@ -244,6 +244,31 @@ fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
     publish(&server, &message("documenten", &json!({}))).expect(201);
     let seen = receiver.wait(2);
     assert_eq!((seen.len(), seen[1].path.as_str()), (2, "/three"));
+}
+
+#[test]
+fn a_callback_that_moves_needs_its_auth_again() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let (receiver, other) = (Receiver::new(), Receiver::new());
+    let kanalen = json!([{"naam": "zaken", "filters": {}}]);
+    let made = abonnement(&server, &receiver, &kanalen);
+    let path = path_of(&made);
+    let change = |body: &Value| ask(&server, "consumer", "PATCH", &path, body);
+    refused(change(&json!({"callbackUrl": other.url("/steal")})), "auth", "required");
+    assert_eq!(get(&server, &path).expect(200).json(), made);
+    let shown = |seen: &Seen| seen.header("authorization").is_some();
+    assert!(!other.all().iter().any(shown), "not even when it was asked");
+    // A token server that is somebody's own is not told it either, nor a way that was another's.
+    let token_server = json!({"authType": "oauth2_client_credentials", "authClientId": "c",
+        "oauth2TokenUrl": other.url("/token")});
+    refused(change(&token_server), "secret", "required");
+    let given = json!({"callbackUrl": other.url("/own"), "auth": AUTH});
+    change(&given).expect(200);
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    assert_eq!(other.wait(1)[0].path, "/own");
+    server.stop();
 }
 
 #[test]
