@@ -238,11 +238,11 @@ impl Engine {
             }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            self.check_other_urls(&policy)?;
             self.told(&policy, &subscription.destination).check(&before, given.clone())?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
             }
-            self.check_other_urls(&policy)?;
             Ok(subscription)
         })
         .await
