@@ -446,7 +446,10 @@ fn two_changes_at_once_are_both_in_effect() {
     let url = quick.url("/cb");
     let reply = slow.while_asked(
         || patch(&json!({"kanalen": [{"naam": "zaken"}]})),
-        || drop(patch(&json!({"callbackUrl": url, "sendCloudevents": true})).expect(200)),
+        || {
+            let moved = json!({"callbackUrl": url, "auth": AUTH, "sendCloudevents": true});
+            patch(&moved).expect(200);
+        },
     );
     let shown = reply.expect(200).json();
     assert_eq!(shown["kanalen"], json!([{"naam": "zaken", "filters": {}}]));
