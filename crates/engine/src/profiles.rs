@@ -79,7 +79,7 @@ impl Engine {
                         let before = self.told_now(subscription);
                         let told = self.told(&whole, &subscription.destination);
                         // A profile has no secrets, so that none can be given with it.
-                        told.check(&before, std::iter::empty())
+                        told.check(&before, &[])
                     }
                     Destination::Push(_) => Ok(push::check_policy(&whole)?),
                 });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
-    ProfileName, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
+    ProfileName, SecretName, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
     policy::profiles,
 };
 use posthorn_store::Work;
@@ -60,8 +60,9 @@ impl Engine {
             Some(id) => {
                 let present = self.catalog().subscription(tenant, id)?;
                 let to = Destination::Webhook { url: url.clone() };
-                let given = rehearsal.secrets.iter().map(|secret| &secret.name);
-                self.told(&policy, &to).check(&self.told_now(&present.subscription), given)?;
+                let given: Vec<&SecretName> =
+                    rehearsal.secrets.iter().map(|secret| &secret.name).collect();
+                self.told(&policy, &to).check(&self.told_now(&present.subscription), &given)?;
                 (id, present.subscription.secrets.clone())
             }
             None => (inner.chance.subscription_id(now), Vec::new()),

@@ -185,7 +185,8 @@ impl Engine {
             }
             _ => None,
         };
-        let given = change.secrets.iter().map(|secret| &secret.name).chain(&change.repeated);
+        let given = change.secrets.iter().map(|secret| &secret.name);
+        let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
         let _still = self.inner.told.lock().await;
         self.modify(tenant, id, change.expected, |mut subscription| {
             let before = self.told_now(&subscription);
@@ -239,7 +240,7 @@ impl Engine {
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
             self.check_other_urls(&policy)?;
-            self.told(&policy, &subscription.destination).check(&before, given.clone())?;
+            self.told(&policy, &subscription.destination).check(&before, &given)?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
             }

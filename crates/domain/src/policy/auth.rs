@@ -61,6 +61,8 @@ pub enum ToldTo<'a> {
     Receiver,
     /// Whoever is at this URL.
     TokenServer(&'a str),
+    /// Whoever is at the subscription's URL, and only a token that was given for it.
+    Bearer,
 }
 
 /// Which `client` certificate of the registry.
@@ -309,7 +311,7 @@ impl Auth {
             Self::Otp(otp) if otp.method == "static" => vec![(&otp.secret, ToldTo::Receiver)],
             Self::Oauth2(client) => vec![
                 (&client.secret, ToldTo::TokenServer(&client.token_url)),
-                (&client.secret, ToldTo::Receiver),
+                (&client.secret, ToldTo::Bearer),
             ],
             Self::StandardWebhooks { .. }
             | Self::HmacHeader(_)

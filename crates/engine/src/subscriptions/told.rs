@@ -15,25 +15,28 @@ use posthorn_domain::{Destination, SecretName};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// Pairs of a secret and an origin it is sent to.
+/// Which secrets are sent to which origins.
 #[derive(Default)]
-pub(crate) struct Told(BTreeSet<(SecretName, String)>);
+pub(crate) struct Told(BTreeSet<Telling>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Telling {
+    secret: SecretName,
+    origin: String,
+    /// Not the secret itself, but a token that was given for it: who had that has not had the secret.
+    token: bool,
+}
 
 impl Told {
     /// Refuses what is told to somebody who was not told `before`, and was not given anew.
-    pub(crate) fn check<'s>(
-        &self,
-        before: &Self,
-        given: impl Iterator<Item = &'s SecretName> + Clone,
-    ) -> Result<()> {
-        let is_new = |pair: &&(SecretName, String)| {
-            !before.0.contains(*pair) && given.clone().all(|name| *name != pair.0)
-        };
-        let fresh: Vec<&(SecretName, String)> = self.0.iter().filter(is_new).collect();
-        let Some((_, origin)) = fresh.first() else { return Ok(()) };
-        let mut names: Vec<SecretName> = fresh.iter().map(|(name, _)| name.clone()).collect();
+    pub(crate) fn check(&self, before: &Self, given: &[&SecretName]) -> Result<()> {
+        let is_new = |told: &&Telling| !before.0.contains(*told) && !given.contains(&&told.secret);
+        let fresh: Vec<&Telling> = self.0.iter().filter(is_new).collect();
+        let Some(first) = fresh.first() else { return Ok(()) };
+        let mut names: Vec<SecretName> = fresh.iter().map(|told| told.secret.clone()).collect();
         names.dedup();
-        Err(Error::SecretRequired { names, origin: origin.clone(), subscription: None })
+        let origin = first.origin.clone();
+        Err(Error::SecretRequired { names, origin, subscription: None })
     }
 }
 
@@ -41,19 +44,20 @@ impl Engine {
     /// Which secrets a policy sends where.
     pub(crate) fn told(&self, policy: &Policy, destination: &Destination) -> Told {
         let Some(url) = destination.url() else { return Told::default() };
-        let mut pairs = BTreeSet::new();
+        let mut all = BTreeSet::new();
         for (secret, to) in policy.auth.iter().flat_map(|auth| auth.told()) {
-            let origin = match to {
-                ToldTo::Receiver => origin(url).to_owned(),
+            let (origin, token) = match to {
+                ToldTo::Receiver => (origin(url).to_owned(), false),
+                ToldTo::Bearer => (origin(url).to_owned(), true),
                 // What the guard refuses is reached by nobody; as it is written, it is still one place.
                 ToldTo::TokenServer(url) => match self.check_url(url) {
-                    Ok(normal) => origin(&normal).to_owned(),
-                    Err(_) => origin(url).to_owned(),
+                    Ok(normal) => (origin(&normal).to_owned(), false),
+                    Err(_) => (origin(url).to_owned(), false),
                 },
             };
-            pairs.insert((secret.clone(), origin));
+            all.insert(Telling { secret: secret.clone(), origin, token });
         }
-        Told(pairs)
+        Told(all)
     }
 }
 

@@ -169,6 +169,13 @@ fn a_stored_secret_is_given_again_when_it_would_go_to_another_origin() {
         .call("PATCH", &path, &json!({"policy": {"auth": [oauth2(&format!("{first}/other"))]}}))
         .expect(200);
 
+    // Who had a token has not had the secret it was given for.
+    let own = world.subscribe(&json!({"url": format!("{second}/a"),
+        "policy": {"auth": [oauth2(&format!("{first}/token"))]}, "secrets": {"token": SECRET}}));
+    let bearer = json!({"policy": {"auth": [{"kind": "bearer", "secret": "token"}]}});
+    world.refused(&own, &bearer, "token");
+    world.refused(&own, &elsewhere, "token");
+
     // A profile carries the address as well, and has no secrets of its own.
     let profile = |at: &str| json!({"base": "default", "policy": {"auth": [oauth2(at)]}});
     let put =
