@@ -81,7 +81,7 @@ pub(crate) struct Inner {
     trials: Trials,
     /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
     /// and a profile that changes, one sees the other.
-    pub(crate) told: tokio::sync::Mutex<()>,
+    pub(crate) told: tokio::sync::RwLock<()>,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
@@ -144,7 +144,7 @@ impl Engine {
             wakes: wakes.clone(),
             admission: Arc::clone(&admission),
             trials: Trials::new(options.admission.tests),
-            told: tokio::sync::Mutex::new(()),
+            told: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,

@@ -35,7 +35,7 @@ impl Engine {
             let problem = format!("a tenant may have at most {PROFILES_MAX} profiles of its own");
             return Err(PolicyError { path: "profile".to_owned(), problem }.into());
         }
-        let _still = self.inner.told.lock().await;
+        let _still = self.inner.told.write().await;
         self.check_users(tenant, &name, &whole)?;
         let profile =
             TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
@@ -46,7 +46,7 @@ impl Engine {
     /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without
     /// one.
     pub async fn delete_profile(&self, tenant: TenantId, name: ProfileName) -> Result<()> {
-        let _still = self.inner.told.lock().await;
+        let _still = self.inner.told.write().await;
         let used = self.catalog().subscriptions(tenant);
         let used = used.iter().any(|view| view.subscription.profile == name);
         match self.catalog().configured_profile(&name) {

@@ -187,7 +187,7 @@ impl Engine {
         };
         let given = change.secrets.iter().map(|secret| &secret.name);
         let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
-        let _still = self.inner.told.lock().await;
+        let _still = self.inner.told.read().await;
         self.modify(tenant, id, change.expected, |mut subscription| {
             let before = self.told_now(&subscription);
             if let Some(name) = &change.name {
