@@ -7,21 +7,8 @@ use crate::harness::{Home, Server, eventually};
 use crate::name_server::NameServer;
 use crate::postgres::{configure, database};
 
-fn add(home: &Home, config: &str) {
-    let file = home.path().join("posthorn.yaml");
-    let before = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, format!("{before}{config}")).expect("written");
-}
-
 fn call(server: &Server, method: &str, path: &str, body: &str) -> Reply {
     send(&server.url, &server.key, method, path, body)
-}
-
-#[track_caller]
-fn refused(server: &Server, method: &str, path: &str, body: &str, field: &str) -> Value {
-    let reply = call(server, method, path, body).expect(422).json();
-    assert_eq!(reply["field"], field, "{method} {path} {body}: {reply}");
-    reply
 }
 
 #[test]
@@ -235,7 +222,6 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
     let names = NameServer::start();
     names.set("inner.example.com", &[[10, 1, 2, 3]]);
     let mut home = Home::new();
-    add(&home, "");
     let file = home.path().join("posthorn.yaml");
     let config = std::fs::read_to_string(&file).expect("there");
     let egress = format!("egress: {{allow: [127.0.0.0/8], resolvers: ['{}']}}", names.address);
