@@ -109,6 +109,12 @@ codes! {
         "Subscriptions name the profile, and there is no other one with its name."
         "Let them name another one first."
 
+    LAST_OPERATOR_KEY 409 "last_operator_key" "Last operator key"
+        "No other operator key works as long as this one, so that nobody could manage the server without \
+         it. A key that expires does not replace one that does not."
+        "Make another operator key without `expires_at` (`posthorn keys create --scope operator`), try it, \
+         and then revoke this one."
+
     IDEMPOTENCY_KEY_REUSED 409 "idempotency_key_reused" "Idempotency key reused"
         "An event was published under the same `Idempotency-Key` with other contents. Nothing was \
          published."
@@ -189,6 +195,13 @@ codes! {
     INVALID_SECRET 422 "invalid_secret" "Invalid secret"
         "A secret that the policy needs is missing, or one that was given is malformed."
         "Give the secret that `detail` names, in the form it asks for."
+
+    SECRET_REQUIRED 422 "secret_required" "Secret required"
+        "The change would send stored secrets to an origin (scheme, host and port) that they were not given \
+         for: the URL, the token server, the way of authentication or the profile is another one. `detail` \
+         names them. Nothing was changed. Keys that only sign and seeds of one-time codes are not concerned."
+        "Give the secrets that `detail` names again, in `secrets` of the same request. To change a profile \
+         that subscriptions use, make another profile, and change each subscription to it with its secrets."
 
     PUSH_ENDPOINT_UNKNOWN 422 "push_endpoint_unknown" "Unknown push endpoint"
         "The endpoint of a push destination is not one of this server's, or was altered."

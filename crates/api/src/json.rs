@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use posthorn_domain::limits::JSON_DEPTH_MAX;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_json::error::Category;
 
 use crate::codes;
@@ -21,8 +22,42 @@ pub(crate) fn parse_strict<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
     check_depth(text)?;
     let value = parse(text)?;
     match serde_json::from_str::<Unique>(text) {
-        Ok(Unique) => Ok(value),
+        Ok(Unique) => refuse_nul(text).map(|()| value),
         Err(e) => Err(Problem::new(codes::INVALID_JSON, e.to_string())),
+    }
+}
+
+/// Refuses U+0000 in any text: not every store can keep it, and no one means it. JSON can only have it as
+/// an escape, so that most documents are seen to be without at a glance.
+fn refuse_nul(text: &str) -> Result<()> {
+    if !text.contains("\\u0000") {
+        return Ok(());
+    }
+    let found =
+        serde_json::from_str(text).ok().and_then(|value: Value| nul_in(&value, String::new()));
+    match found {
+        Some(path) => Err(Problem::field(path, "must not contain the character U+0000")),
+        None => Ok(()),
+    }
+}
+
+/// Where a text with U+0000 is.
+fn nul_in(value: &Value, path: String) -> Option<String> {
+    let below =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match value {
+        Value::String(text) => text.contains('\0').then_some(path),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| nul_in(item, format!("{path}[{index}]")))
+        }
+        Value::Object(fields) => {
+            fields.iter().find_map(|(name, value)| match name.contains('\0') {
+                true => Some(path.clone()),
+                false => nul_in(value, below(name)),
+            })
+        }
+        _ => None,
     }
 }
 
@@ -42,19 +77,39 @@ pub(crate) fn utf8(body: &[u8]) -> Result<&str> {
 
 fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
-    if error.classify() != Category::Data || message.starts_with("duplicate field") {
+    if message.starts_with("duplicate field") {
         return Problem::new(codes::INVALID_JSON, message);
     }
     // What is wrong with the text comes before what is wrong with its meaning.
     if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
         return Problem::new(codes::INVALID_JSON, e.to_string());
     }
+    // An empty object where one of several is expected is a matter of meaning, whatever the reader calls
+    // it.
+    let message = match error.classify() {
+        Category::Data => unquoted(&message),
+        _ => "is empty or of the wrong form".to_owned(),
+    };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         Ok(_) => String::new(),
         Err(e) => e.path().to_string(),
     };
     Problem::field(field(&path, &message), message)
+}
+
+/// A message without the text that somebody wrote into a field: it may be a secret in the wrong place.
+/// The field is named beside it, and who wrote the text knows it.
+pub fn unquoted(message: &str) -> String {
+    for kind in ["invalid type: string ", "invalid value: string "] {
+        // What comes behind the text is ours, and has no such words.
+        if let Some(start) = message.find(kind).map(|at| at + kind.len() - 1)
+            && let Some(end) = message.rfind("\", expected ").filter(|end| *end > start)
+        {
+            return format!("{}{}", &message[..start], &message[end + 1..]);
+        }
+    }
+    message.to_owned()
 }
 
 /// The path of the field at fault. For a field that is missing or unknown, serde stands at the object
@@ -304,8 +359,42 @@ mod tests {
     }
 
     #[test]
+    fn values_of_texts_are_not_repeated() {
+        for (message, wanted) in [
+            (
+                "invalid type: string \"whsec_X\", expected a map",
+                "invalid type: string, expected a map",
+            ),
+            (
+                "invalid value: string \"a\", expected b\", expected c at line 1 column 2",
+                "invalid value: string, expected c at line 1 column 2",
+            ),
+            (
+                "invalid type: integer `3`, expected a string",
+                "invalid type: integer `3`, expected a string",
+            ),
+            ("x: invalid type: string \"y\", expected z", "x: invalid type: string, expected z"),
+        ] {
+            assert_eq!(unquoted(message), wanted);
+        }
+    }
+
+    #[test]
+    fn the_character_zero_is_refused_wherever_it_is() {
+        let place = |text| match parse_strict::<Value>(text) {
+            Ok(_) => None,
+            Err(problem) => {
+                serde_json::to_value(&problem).expect("JSON")["field"].as_str().map(str::to_owned)
+            }
+        };
+        assert_eq!(place(r#"{"a":{"b":["x","\u0000"]}}"#).as_deref(), Some("a.b[1]"));
+        assert_eq!(place(r#"{"a":{"\u0000":1}}"#).as_deref(), Some("a"));
+        assert_eq!(place(r#"{"a":"\\u0000"}"#), None);
+    }
+
+    #[test]
     fn repeated_keys_are_found_at_any_level() {
-        let is_strict = |text| parse_strict::<serde_json::Value>(text).is_ok();
+        let is_strict = |text| parse_strict::<Value>(text).is_ok();
         assert!(is_strict(r#"{"a":1,"b":{"a":[{"a":1.5},null,true,-3]}}"#));
         assert!(!is_strict(r#"{"a":1,"a":2}"#));
         assert!(!is_strict(r#"[{"x":{"b":1,"\u0062":2}}]"#));

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use posthorn_listener::{Failures, ProxyIdentity};
 
 pub use codes::{ErrorCode, error_codes, reference_page};
+pub use json::unquoted;
 pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
 pub use router::{Surfaces, closed, router, surfaces};

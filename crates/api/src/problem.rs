@@ -11,6 +11,7 @@ use posthorn_store::Error as StoreError;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::codes::{self, ErrorCode};
+use crate::json::unquoted;
 use crate::limits::DISK_WAIT;
 use crate::respond;
 
@@ -140,6 +141,7 @@ impl From<EngineError> for Problem {
             EngineError::NotFound(what) => Self::not_found(what),
             EngineError::AlreadyExists(_) => Self::new(codes::CONFLICT, text),
             EngineError::InUse(_) => Self::new(codes::IN_USE, text),
+            EngineError::LastOperatorKey => Self::new(codes::LAST_OPERATOR_KEY, text),
             EngineError::Changed { .. } => Self::new(codes::VERSION_MISMATCH, text).at("If-Match"),
             EngineError::UnknownTopic(_) => Self::new(codes::UNKNOWN_TOPIC, text).at("topic"),
             EngineError::UnknownProfile(_) => Self::new(codes::UNKNOWN_PROFILE, text).at("profile"),
@@ -148,13 +150,20 @@ impl From<EngineError> for Problem {
                     "policy" | "profile" => e.path.clone(),
                     path => format!("policy.{path}"),
                 };
-                Self::new(codes::INVALID_POLICY, text).at(field)
+                Self::new(codes::INVALID_POLICY, unquoted(&text)).at(field)
             }
             EngineError::Filter(_) => Self::new(codes::INVALID_FILTER, text).at("filter"),
             EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
             EngineError::Push(refusal) => of_push(refusal),
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
+            }
+            EngineError::SecretRequired { names, subscription, .. } => {
+                let field = match (subscription, names.first()) {
+                    (None, Some(name)) => format!("secrets.{name}"),
+                    _ => "policy".to_owned(),
+                };
+                Self::new(codes::SECRET_REQUIRED, text).at(field)
             }
             EngineError::Certificate { field, problem } => {
                 Self::new(codes::INVALID_CERTIFICATE, problem).at(field)

@@ -31,6 +31,12 @@ impl Query {
             if pairs.iter().any(|(seen, _)| *seen == name) {
                 return Err(Problem::field(name.into_owned(), "given more than once"));
             }
+            if value.contains('\0') {
+                return Err(Problem::field(
+                    name.into_owned(),
+                    "must not contain the character U+0000",
+                ));
+            }
             pairs.push((name.into_owned(), value.into_owned()));
         }
         Ok(Self(pairs))

@@ -200,7 +200,7 @@ impl<'a> AttemptView<'a> {
             started_at: attempt.started_at,
             took_ms: attempt.took.as_millis(),
             status: attempt.status,
-            failure: attempt.failure,
+            failure: attempt.failure.map(|code| shown(code, operator)),
             detail: detail(attempt.failure, &attempt.detail, operator),
             response: text(&attempt.response),
             late: attempt.late,
@@ -210,6 +210,11 @@ impl<'a> AttemptView<'a> {
 
 fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes))
+}
+
+/// The code of a failure, for those who may see it.
+fn shown(code: FailureCode, operator: bool) -> FailureCode {
+    if operator { code } else { code.for_tenants() }
 }
 
 /// The detail of a failure, for those who may see it: what we met on the way to a receiver can tell
@@ -251,9 +256,10 @@ impl<'a> TestView<'a> {
             AttemptOutcome::Answered(answer) => {
                 Self::Answered { status: answer.status, response: text(&answer.body) }
             }
-            AttemptOutcome::Failed { code, detail: why } => {
-                Self::Failed { failure: *code, detail: detail(Some(*code), why, operator) }
-            }
+            AttemptOutcome::Failed { code, detail: why } => Self::Failed {
+                failure: shown(*code, operator),
+                detail: detail(Some(*code), why, operator),
+            },
         }
     }
 }
@@ -536,5 +542,8 @@ mod tests {
             "internal",
         ];
         assert_eq!(hidden, expected);
+        let (closed, nowhere) = (FailureCode::AddressNotAllowed, FailureCode::DnsFailed);
+        assert_eq!(shown(closed, false), shown(nowhere, false), "one answer for both");
+        assert_eq!(shown(closed, true), closed);
     }
 }

@@ -124,7 +124,6 @@ impl Node {
             let call = Call { method: "GET", path: "/readyz", key: "", headers: &[], body: "" };
             let answer = client.call(address, call, Duration::from_secs(2)).await;
             if answer.is_ok_and(|answer| answer.is_success()) {
-                // The key may be printed after the address.
                 return Ok(self.greeting.borrow().key.clone());
             }
             if Instant::now() >= deadline || self.greeting.borrow().ended {
@@ -190,7 +189,7 @@ fn guarded(binary: &Path) -> Command {
     command
 }
 
-/// Copies what the node says to its log, and picks out where it listens and its operator key.
+/// Copies what the node says to its log, and picks out where it listens and where its operator key is.
 async fn listen(
     mut lines: Lines<BufReader<ChildStderr>>,
     mut log: File,
@@ -202,8 +201,11 @@ async fn listen(
         // A log that cannot be written is seen by the checker's own logs too.
         let _ = writeln!(log, "{line}");
         let words = || line.split(|c: char| c.is_whitespace() || c == '"' || c == '\\');
-        if let Some(key) = words().find(|word| word.starts_with("ph_")) {
-            tell.send_modify(|greeting| greeting.key = Some(key.to_owned()));
+        // A start that makes a key says where it is, before it says the address.
+        if let Some(file) = words().find(|word| word.ends_with("/operator.key"))
+            && let Ok(key) = std::fs::read_to_string(file)
+        {
+            tell.send_modify(|greeting| greeting.key = Some(key.trim().to_owned()));
         }
         if line.contains("listening on") {
             let plain = |word: &str| {

@@ -120,6 +120,15 @@ impl FailureCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
+    /// The code as tenants may see it: whether a name leads to a closed address or nowhere would tell them
+    /// which names there are in the operator's network.
+    pub const fn for_tenants(self) -> Self {
+        match self {
+            Self::AddressNotAllowed => Self::DnsFailed,
+            other => other,
+        }
+    }
+
     /// Whether the URL was refused, so that nothing was sent anywhere. A name that could not be looked
     /// up is not: that may be our own name servers' trouble, and nobody should be unsubscribed for it.
     pub const fn refuses_url(self) -> bool {

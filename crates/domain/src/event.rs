@@ -51,6 +51,9 @@ pub enum AttributesError {
     /// A value is too long.
     #[error("the value of attribute `{0}` is longer than {ATTRIBUTE_VALUE_BYTES_MAX} bytes")]
     Value(String),
+    /// A value that not every store can keep.
+    #[error("the value of attribute `{0}` must not contain the character U+0000")]
+    Nul(String),
 }
 
 impl Event {
@@ -74,6 +77,9 @@ impl Event {
             }
             if value.len() > ATTRIBUTE_VALUE_BYTES_MAX {
                 return Err(AttributesError::Value(name.clone()));
+            }
+            if value.contains('\0') {
+                return Err(AttributesError::Nul(name.clone()));
             }
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::{CertificateId, Span, Template};
 
 pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
-    ZgwJwt,
+    ToldTo, ZgwJwt,
 };
 pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};

@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, Endpoint, Place, SubscriptionView};
 use crate::metrics;
 use crate::policy_log::PolicyLog;
 use crate::push::{self, PushDelivery, PushOutcome};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup, percent_encode};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, render_path};
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::{Lent, TokenError, Tokens, Way};
 use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
@@ -254,8 +254,7 @@ async fn ask(
 ) -> Result<bool, String> {
     let now = around.clock.now();
     let values = AttemptLookup::new(&job.view, &job.policy, &job.work, event, now);
-    let encode = |text: &str| percent_encode(text).into_owned();
-    let url = gate.url.render(&values, encode).map_err(|e| format!("gate.url: {e}"))?;
+    let url = render_path(&gate.url, &values).map_err(|e| format!("gate.url: {e}"))?;
     let problem = |e: UrlProblem| format!("gate.url: {e}");
     let endpoint = Endpoint::new(around.transport.check_url(&url).map_err(problem)?);
     endpoint.parts().check_scheme(&job.policy.url).map_err(problem)?;

@@ -90,6 +90,9 @@ pub(crate) struct Inner {
     pub(crate) matcher: Arc<Matcher>,
     pub(crate) keeper: Keeper,
     trials: Trials,
+    /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
+    /// and a profile that changes, one sees the other.
+    pub(crate) told: tokio::sync::RwLock<()>,
     outcomes: Outcomes,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
@@ -169,6 +172,7 @@ impl Engine {
             matcher: Arc::clone(&matcher),
             keeper,
             trials: Trials::new(options.admission.tests),
+            told: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
             intake: Mutex::new(Some(intake_handle)),
             health,

@@ -2,7 +2,9 @@
 
 use posthorn_domain::filter::FilterError;
 use posthorn_domain::policy::PolicyError;
-use posthorn_domain::{CatalogVersion, EventId, ProfileName, Span, TopicName};
+use posthorn_domain::{
+    CatalogVersion, EventId, ProfileName, SecretName, Span, SubscriptionId, TopicName,
+};
 use posthorn_store as store;
 
 use crate::push::PushRefusal;
@@ -23,6 +25,12 @@ pub enum Error {
     /// Something else needs it.
     #[error("the {0} is in use")]
     InUse(&'static str),
+    /// Nobody could manage the server without it.
+    #[error(
+        "no other operator key works as long as this one; make one that does not expire, try it, and \
+         then revoke this one"
+    )]
+    LastOperatorKey,
     /// It was changed meanwhile.
     #[error("the subscription was changed meanwhile; read it again")]
     Changed {
@@ -54,6 +62,16 @@ pub enum Error {
         name: String,
         /// What is wrong.
         problem: String,
+    },
+    /// Stored secrets would be sent to an origin that they were not given for.
+    #[error("{}", secret_required(names, origin, *subscription))]
+    SecretRequired {
+        /// Which.
+        names: Vec<SecretName>,
+        /// Where to.
+        origin: String,
+        /// Whose, when a profile is changed that others use.
+        subscription: Option<SubscriptionId>,
     },
     /// A certificate cannot be registered, or one that a policy needs is not there.
     #[error("{field}: {problem}")]
@@ -155,6 +173,21 @@ pub enum Error {
     Store(store::Error),
 }
 
+fn secret_required(names: &[SecretName], origin: &str, user: Option<SubscriptionId>) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let names = names.join(", ");
+    match user {
+        None => format!(
+            "stored secrets would be sent to {origin}, which they were not given for; give again in this \
+             request: {names}"
+        ),
+        Some(user) => format!(
+            "stored secrets of subscription {user} would be sent to {origin}, which they were not given \
+             for ({names}); make another profile, and change the subscription to it with its secrets"
+        ),
+    }
+}
+
 impl From<store::Error> for Error {
     fn from(error: store::Error) -> Self {
         match error {
@@ -165,6 +198,7 @@ impl From<store::Error> for Error {
             }
             store::Error::Refused(store::Refusal::Ended) => Self::Ended,
             store::Error::Refused(store::Refusal::NotEnded) => Self::NotEnded,
+            store::Error::Refused(store::Refusal::LastOperatorKey) => Self::LastOperatorKey,
             other => Self::Store(other),
         }
     }

@@ -7,6 +7,7 @@ use posthorn_domain::{
     ApiKey, KeyId, Labels, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::api_key;
+use posthorn_sealing::vault::Secret;
 use posthorn_store::CatalogChange;
 
 use crate::catalog::holdings::of_topic;
@@ -42,15 +43,24 @@ impl Engine {
     /// Who shows this key? `None` for every key that is malformed, unknown, wrong, expired or
     /// revoked: the caller cannot tell which.
     pub fn authenticate(&self, text: &str) -> Option<Principal> {
+        let now = self.now();
+        let key = self.key_of(text, now)?;
+        key.touch(now);
+        Some(Principal { key })
+    }
+
+    /// Whether a key opens anything, without counting as a use of it.
+    pub fn knows_key(&self, text: &str) -> bool {
+        self.key_of(text, self.now()).is_some()
+    }
+
+    fn key_of(&self, text: &str, now: Timestamp) -> Option<Arc<KnownKey>> {
         let (id, secret) = api_key::parse(text).ok()?;
         let key = self.catalog().key(id);
         // An unknown id costs the same comparison as a known one.
         let hash = key.as_ref().map_or([0; 32], |key| key.hash);
         let right = api_key::check(&secret, &hash);
-        let now = self.now();
-        let key = key.filter(|key| right && key.is_valid(now))?;
-        key.touch(now);
-        Some(Principal { key })
+        key.filter(|key| right && key.is_valid(now))
     }
 
     /// Makes a key.
@@ -69,18 +79,6 @@ impl Engine {
             });
         }
         let id = self.inner.chance.key_id(self.now());
-        self.create_key_as(id, tenant, scopes, description, expires_at, rate_limit).await
-    }
-
-    async fn create_key_as(
-        &self,
-        id: KeyId,
-        tenant: Option<TenantId>,
-        scopes: Vec<Scope>,
-        description: String,
-        expires_at: Option<Timestamp>,
-        rate_limit: Option<u32>,
-    ) -> Result<NewKey> {
         let (secret, hash) = api_key::generate(id);
         let text = secret.expose_str().unwrap_or_default().to_owned();
         let key = ApiKey {
@@ -113,30 +111,51 @@ impl Engine {
         Ok(used)
     }
 
-    /// Revokes a key; it opens nothing from now on.
+    /// Revokes a key; it opens nothing from now on. The last operator key is not revoked, nor the one
+    /// that works longest: [`Error::LastOperatorKey`].
     pub async fn revoke_key(&self, id: KeyId) -> Result<()> {
         let at = self.now();
         self.change(CatalogChange::RevokeKey { id, at }).await.map_err(|e| e.about("key"))
     }
 
-    /// Makes an operator key if there is none that works, so that a fresh server can be used.
-    ///
-    /// Nodes that start together on one empty store make one key between them: its id is a number
-    /// that they all count to, and only one of them can take it.
-    pub async fn bootstrap_key(&self) -> Result<Option<NewKey>> {
+    /// Whether somebody can manage this server: there is an operator key that works.
+    pub fn has_operator_key(&self) -> bool {
         let now = self.now();
-        let keys = self.catalog().keys();
-        let operator =
-            |key: &&Arc<KnownKey>| key.tenant.is_none() && key.scopes.contains(&Scope::Operator);
-        if keys.iter().filter(operator).any(|key| key.is_valid(now)) {
-            return Ok(None);
+        let operator = |key: &Arc<KnownKey>| {
+            key.tenant.is_none() && key.scopes.contains(&Scope::Operator) && key.is_valid(now)
+        };
+        self.catalog().keys().iter().any(operator)
+    }
+
+    /// A fresh text for an operator key. It opens nothing until [`Engine::bootstrap_key`] has taken it
+    /// in, so that it can be put into a safe place first.
+    pub fn draft_key(&self) -> Secret {
+        api_key::generate(self.inner.chance.key_id(self.now())).0
+    }
+
+    /// Takes in the text of an operator key, unless there is one that works: what a fresh server is
+    /// managed with. Returns whether it did. However many nodes try on one store, one of them does;
+    /// and whoever repeats it with the same text after a crash finds it done or does it.
+    pub async fn bootstrap_key(&self, text: &str) -> Result<bool> {
+        let (id, secret) = api_key::parse(text)
+            .map_err(|e| Error::Event { field: "key", problem: e.to_string() })?;
+        if self.has_operator_key() {
+            return Ok(false);
         }
-        let count = keys.iter().filter(operator).count();
-        let id = KeyId::from_bytes((count as u128).to_be_bytes());
-        let description = "made at the first start".to_owned();
-        match self.create_key_as(id, None, vec![Scope::Operator], description, None, None).await {
-            Ok(key) => Ok(Some(key)),
-            Err(Error::AlreadyExists(_)) => Ok(None),
+        let key = ApiKey {
+            id,
+            tenant: None,
+            description: "made at the first start".to_owned(),
+            scopes: vec![Scope::Operator],
+            hash: api_key::hash(secret.expose()),
+            created_at: self.now(),
+            expires_at: None,
+            revoked_at: None,
+            rate_limit: None,
+        };
+        match self.change(CatalogChange::CreateFirstKey(key)).await {
+            Ok(()) => Ok(true),
+            Err(Error::AlreadyExists(_)) => Ok(false),
             Err(e) => Err(e),
         }
     }

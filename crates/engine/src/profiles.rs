@@ -28,6 +28,7 @@ impl Engine {
         let whole = self.catalog().configured_profile(&base)?.patched(&policy)?;
         self.check_other_urls(&whole)?;
         whole.check_size(&policy)?;
+        let _still = self.inner.told.write().await;
         self.check_users(tenant, &name, &whole)?;
         let profile =
             TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
@@ -53,6 +54,7 @@ impl Engine {
     /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without
     /// one.
     pub async fn delete_profile(&self, tenant: TenantId, name: ProfileName) -> Result<()> {
+        let _still = self.inner.told.write().await;
         let used = self.catalog().subscriptions(tenant);
         let used = used.iter().any(|view| view.subscription.profile == name);
         match self.catalog().configured_profile(&name) {
@@ -80,9 +82,19 @@ impl Engine {
                 .and_then(|whole| whole.check_complete().map(|()| whole))
                 .map_err(Error::from)
                 .and_then(|whole| match &subscription.destination {
-                    Destination::Webhook { .. } => check_secrets(&whole, &subscription.secrets),
+                    Destination::Webhook { .. } => {
+                        check_secrets(&whole, &subscription.secrets)?;
+                        let before = self.told_now(subscription);
+                        let told = self.told(&whole, &subscription.destination);
+                        // A profile has no secrets, so that none can be given with it.
+                        told.check(&before, &[])
+                    }
                     Destination::Push(_) => Ok(push::check_policy(&whole)?),
                 });
+            if let Err(Error::SecretRequired { names, origin, .. }) = fits {
+                let subscription = Some(subscription.id);
+                return Err(Error::SecretRequired { names, origin, subscription });
+            }
             if let Err(e) = fits {
                 let problem = format!("does not fit subscription {}: {e}", subscription.id);
                 return Err(PolicyError { path: "policy".to_owned(), problem }.into());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
-    ProfileName, Stops, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
-    policy::profiles,
+    ProfileName, SecretName, Stops, Subscription, SubscriptionId, SubscriptionStatus, TenantId,
+    TopicName, policy::profiles,
 };
 use posthorn_store::Work;
 
@@ -55,8 +55,16 @@ impl Engine {
         let policy =
             Arc::new(self.catalog().profile(tenant, &profile)?.patched(&rehearsal.overrides)?);
         let (id, mut secrets) = match rehearsal.like {
-            // Sealed secrets belong to their subscription, so the rehearsal goes by its id.
-            Some(id) => (id, self.catalog().subscription(tenant, id)?.subscription.secrets.clone()),
+            // Sealed secrets belong to their subscription, so the rehearsal goes by its id. They are told
+            // to nobody who is not told them already.
+            Some(id) => {
+                let present = self.catalog().subscription(tenant, id)?;
+                let to = Destination::Webhook { url: url.clone() };
+                let given: Vec<&SecretName> =
+                    rehearsal.secrets.iter().map(|secret| &secret.name).collect();
+                self.told(&policy, &to).check(&self.told_now(&present.subscription), &given)?;
+                (id, present.subscription.secrets.clone())
+            }
             None => (inner.chance.subscription_id(now), Vec::new()),
         };
         for secret in &rehearsal.secrets {

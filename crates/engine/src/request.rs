@@ -159,6 +159,7 @@ fn path_and_query(
             .render(values, |text| percent_encode(text).into_owned())
             .map_err(|e| BuildError::Request(e.to_string()))
     };
+    let render_path = |template| render_path(template, values).map_err(BuildError::Request);
     // The base is normalised: scheme, authority, path, and perhaps a query.
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let from_path = rest.find('/').map_or("/", |at| &rest[at..]);
@@ -166,7 +167,8 @@ fn path_and_query(
     let mut out = match path {
         None => root.to_owned(),
         Some(template) => {
-            format!("{}/{}", root.trim_end_matches('/'), render(template)?.trim_start_matches('/'))
+            let path = render_path(template)?;
+            format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
         }
     };
     let mut separator = '?';
@@ -183,6 +185,35 @@ fn path_and_query(
         separator = '&';
     }
     Ok(Some(out))
+}
+
+/// Fills in a path, or a URL with one. A value is part of one segment: it may not be a whole one that
+/// means the folder itself or the one above, or leave one empty, since receivers, and proxies before them,
+/// would read another path than the template says.
+pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<String, String> {
+    struct Plain;
+    impl Lookup for Plain {
+        fn lookup(&self, _: &str) -> Option<Cow<'_, str>> {
+            Some(Cow::Borrowed("x"))
+        }
+    }
+    let encode = |text: &str| percent_encode(text).into_owned();
+    let whole = template.render(values, encode).map_err(|e| e.to_string())?;
+    // Values have no slashes once they are encoded, so that segments stand where they stand in the
+    // template.
+    let written = template.render(&Plain, str::to_owned).map_err(|e| e.to_string())?;
+    let path = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
+    let (filled, written) = (path(&whole), path(&written));
+    let odd = |segment: &str| matches!(segment, "" | "." | "..");
+    for (filled, written) in filled.split('/').zip(written.split('/')) {
+        if odd(filled) && filled != written {
+            return Err(format!(
+                "a value makes `{filled}` of a whole segment of the path `{}`",
+                template.source()
+            ));
+        }
+    }
+    Ok(whole)
 }
 
 /// Escapes everything but the unreserved characters of RFC 3986.
@@ -209,7 +240,13 @@ mod tests {
     struct Nothing;
     impl Lookup for Nothing {
         fn lookup(&self, name: &str) -> Option<Cow<'_, str>> {
-            (name == "x").then_some(Cow::Borrowed("a b/c"))
+            Some(Cow::Borrowed(match name {
+                "x" => "a b/c",
+                "up" => "..",
+                "here" => ".",
+                "none" => "",
+                _ => return None,
+            }))
         }
     }
 
@@ -230,5 +267,18 @@ mod tests {
         check("https://h", Some("b"), &[], Some("/b"));
         check("https://h/a?q=1", None, &[("d", "{x}")], Some("/a?q=1&d=a%20b%2Fc"));
         check("https://h/a", Some("{x}"), &[("d", "1")], Some("/a/a%20b%2Fc?d=1"));
+        check("https://h/a", Some("b{none}/c.{up}/{x}{here}"), &[], Some("/a/b/c.../a%20b%2Fc."));
+        check("https://h/a", None, &[("d", "{up}"), ("e", "{none}")], Some("/a?d=..&e="));
+        // What the template itself says is its author's business.
+        check("https://h/a", Some("b//{x}/"), &[], Some("/a/b//a%20b%2Fc/"));
+    }
+
+    #[test]
+    fn a_value_cannot_be_a_segment_that_means_another_path() {
+        for source in ["{up}", "/{here}/b", "a/{none}/b", "a/{none}", "{none}{up}", "/a/.{here}"] {
+            let template: Template = source.parse().expect("a template");
+            let refused = render_path(&template, &Nothing);
+            assert!(refused.is_err(), "{source} became {refused:?}");
+        }
     }
 }

@@ -3,15 +3,16 @@
 mod destination;
 mod ensure;
 mod secrets;
+mod told;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Stops, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, limits::SECRETS_MAX,
-    policy::profiles,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, SecretName, Stops,
+    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
+    limits::SECRETS_MAX, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
@@ -35,6 +36,7 @@ pub(crate) use secrets::{check_secrets, names_secret, seal};
 
 use destination::Wanted;
 use secrets::{check_no_secrets, check_signing};
+use told::Told;
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -87,6 +89,8 @@ pub struct SubscriptionChange {
     pub overrides: Option<serde_json::Value>,
     /// Secrets to set at once, without overlap.
     pub secrets: Vec<SecretInput>,
+    /// Secrets that were given as well and are the stored ones, so that there is nothing to set.
+    pub repeated: Vec<SecretName>,
     /// Whether secrets that its policy does not name afterwards are removed.
     pub only_needed_secrets: bool,
     /// Only if it still has this version.
@@ -195,7 +199,11 @@ impl Engine {
             }
             _ => None,
         };
+        let given = change.secrets.iter().map(|secret| &secret.name);
+        let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
+        let _still = self.inner.told.read().await;
         self.modify(tenant, id, change.expected, |mut subscription| {
+            let before = self.told_now(&subscription);
             if let Some(name) = &change.name {
                 subscription.name.clone_from(name);
             }
@@ -252,10 +260,11 @@ impl Engine {
             }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
+            self.check_other_urls(&policy)?;
+            self.told(&policy, &subscription.destination).check(&before, &given)?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
             }
-            self.check_other_urls(&policy)?;
             Ok(subscription)
         })
         .await
@@ -278,6 +287,15 @@ impl Engine {
         }
         let more = Holdings { bytes: more, ..Holdings::default() };
         self.inner.keeper.admit(new.tenant, more).map(Some)
+    }
+
+    /// Who is told the secrets of a subscription as it stands; nobody when its policy cannot be used.
+    pub(crate) fn told_now(&self, subscription: &Subscription) -> Told {
+        let policy = self.catalog().profile(subscription.tenant, &subscription.profile);
+        match policy.and_then(|policy| Ok(policy.patched(&subscription.overrides)?)) {
+            Ok(policy) => self.told(&policy, &subscription.destination),
+            Err(_) => Told::default(),
+        }
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not

@@ -328,7 +328,7 @@ async fn fetch(
         AttemptOutcome::Failed { code, detail } => {
             debug!(subscription = %view.subscription.id, code = code.as_str(), detail,
                 "the token server could not be reached");
-            Err(format!("the token server could not be asked: {}", code.as_str()))
+            Err(format!("the token server could not be asked: {}", code.for_tenants().as_str()))
         }
     }
 }

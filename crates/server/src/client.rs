@@ -100,9 +100,12 @@ impl Problem {
             _ => Code::Failure,
         };
         let hint = match self.code.as_str() {
-            "unauthorized" => "give the operator key that the first start printed with --key or \
-                               POSTHORN_KEY; `posthorn explain unauthorized` says more"
-                .to_owned(),
+            "unauthorized" => {
+                "give the operator key of the first start, which is in operator.key of \
+                               the data folder, with --key or POSTHORN_KEY; `posthorn explain \
+                               unauthorized` says more"
+                    .to_owned()
+            }
             code => format!("posthorn explain {code}"),
         };
         let mut failure = Failure::new(code, format!("{}: {text}{field}", self.code)).hint(hint);

@@ -33,7 +33,7 @@ use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
 use posthorn_notifier::{Callbacks, CallbacksConfig};
-use posthorn_sealing::vault::VaultKey;
+use posthorn_sealing::vault::{Secret, VaultKey};
 use posthorn_store_postgres as postgres;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -64,6 +64,8 @@ pub struct Config {
     pub auth_failures: u32,
     /// How full the disk may be.
     pub disk: Disk,
+    /// The first operator key, when the operator gives it.
+    pub first_key: Option<Secret>,
     /// What seals secrets.
     pub seal: Seal,
     /// Logs.
@@ -277,6 +279,13 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
             let key = path.join(".");
             let source = layers.source_of(&path).clone();
             let text = error.into_inner().to_string();
+            // What stands where a secret is named may be the secret.
+            let secret = ["keys", "seal", "store", "callbacks", "dialects", "push"];
+            let text = if secret.contains(&path[0].as_str()) {
+                posthorn_api::unquoted(&text)
+            } else {
+                text
+            };
             return Err(ConfigError(vec![Problem { key, source, text }]));
         }
     };
@@ -417,6 +426,10 @@ impl Check<'_> {
         if raw.server.body.0 < raw.engine.payload.0 {
             self.refuse("engine.payload", "must fit into server.body");
         }
+        let first_key = match &raw.keys.bootstrap {
+            Some(text) => self.first_key(text).map(Some),
+            None => Some(None),
+        };
         let seal = self.seal(&raw.seal);
         let log = self.log(&raw.log);
         let upkeep = self.some_time("telemetry.upkeep", raw.telemetry.upkeep);
@@ -462,6 +475,7 @@ impl Check<'_> {
             limits,
             auth_failures: raw.admission.auth_failures,
             disk,
+            first_key: first_key?,
             seal: seal?,
             log: log?,
             telemetry,
@@ -685,6 +699,11 @@ impl Check<'_> {
         Disk { warn: raw.disk_warn, refuse: raw.disk_refuse, refresh }
     }
 
+    fn first_key(&mut self, text: &str) -> Option<Secret> {
+        let text = self.secret("keys.bootstrap", text)?;
+        self.accept("keys.bootstrap", crate::first_key::parse(&text))
+    }
+
     fn seal(&mut self, raw: &raw::RawSeal) -> Option<Seal> {
         let mut keys = match &raw.key {
             None => Vec::new().into_iter(),
@@ -704,11 +723,16 @@ impl Check<'_> {
     }
 
     fn vault_keys(&mut self, key: &str, text: &str) -> Option<Vec<VaultKey>> {
+        let text = self.secret(key, text)?;
+        self.accept(key, crate::seal::parse(&text))
+    }
+
+    /// The text of a secret that lives outside of the configuration.
+    fn secret(&mut self, key: &str, text: &str) -> Option<String> {
         let place = SecretRef::parse(text)
             .ok_or("must be env:NAME or file:PATH; secrets are not written into the configuration");
         let place = self.accept(key, place)?;
-        let text = self.accept(key, place.resolve(self.env))?;
-        self.accept(key, crate::seal::parse(&text))
+        self.accept(key, place.resolve(self.env))
     }
 
     fn log(&mut self, raw: &raw::RawLog) -> Option<Log> {

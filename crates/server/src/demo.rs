@@ -57,7 +57,7 @@ async fn play(args: &Args, json: bool) -> anyhow::Result<()> {
     let act = |title: &str| terminal::note(format!("\n{}", paint.bold(title)));
 
     act("1. A server and two receivers");
-    let mut home = Home::new()?;
+    let home = Home::new()?;
     let mut server = home.start().await?;
     say(format!("posthorn serve, process {}, data in {}", server.pid(), home.data().display()));
     let client = client(&server)?;

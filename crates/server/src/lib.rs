@@ -3,7 +3,7 @@
 //! # Theory of operation
 //! `main` only starts a runtime and calls [`cli::run`]. `serve` reads a [`config`], opens the store
 //! ([`storage`]), finds the seal key ([`seal`]), starts the engine, the API and, where it is on, Web
-//! Push ([`push`]), and hands them to
+//! Push ([`push`]), makes sure that somebody has an operator key ([`first_key`]), and hands them to
 //! [`lifecycle`], which knows how a server ends. All other commands are clients of the API
 //! ([`client`], [`commands`]), or need no server at all.
 //!
@@ -28,9 +28,11 @@ pub mod config;
 pub mod demo;
 pub mod disk;
 pub mod exit;
+pub mod first_key;
 pub mod lifecycle;
 pub mod open_files;
 pub mod ports;
+pub mod private_file;
 pub mod push;
 pub mod receiver;
 pub mod seal;

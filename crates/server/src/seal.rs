@@ -2,9 +2,7 @@
 
 pub mod endpoints;
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use posthorn_sealing::vault::{OpenError, Vault, VaultKey, VaultKeyError};
 use posthorn_store::CatalogDelta;
@@ -12,6 +10,7 @@ use tracing::info;
 
 use crate::config::Seal;
 use crate::exit::{Code, Failure};
+use crate::private_file;
 
 /// The vault of a configuration, and the keys in it, the one that seals first.
 ///
@@ -107,71 +106,10 @@ pub fn read(file: &Path) -> anyhow::Result<Option<Vec<VaultKey>>> {
 /// Puts other keys into a file in one step: whoever reads it, also after a crash, finds either what
 /// was there or all that is new.
 pub fn replace(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
-    replace_lines(file, "the seal key", keys.iter().map(VaultKey::to_text))
-}
-
-fn replace_lines(
-    file: &Path,
-    what: &str,
-    lines: impl Iterator<Item = String>,
-) -> anyhow::Result<()> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    // Left over from a try that was cut short; it was never used.
-    drop(std::fs::remove_file(&beside));
-    write_lines(&beside, what, lines)?;
-    let rename = || -> std::io::Result<()> {
-        std::fs::rename(&beside, file)?;
-        if let Some(folder) = parent(file) {
-            std::fs::File::open(folder)?.sync_all()?;
-        }
-        Ok(())
-    };
-    rename().map_err(|e| {
-        let message = format!("{what} {} cannot be replaced: {e}", file.display());
-        Failure::new(Code::CannotCreate, message).into()
-    })
+    private_file::replace(file, "the seal key", keys.iter().map(VaultKey::to_text))
 }
 
 /// Writes a key to a new file that only its owner can read, and makes sure it stays there.
 pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
-    write_lines(file, "the seal key", std::iter::once(key.to_text()))
-}
-
-fn write_lines(file: &Path, what: &str, lines: impl Iterator<Item = String>) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let write = || -> std::io::Result<()> {
-        if let Some(folder) = parent(file) {
-            let mut builder = std::fs::DirBuilder::new();
-            builder.recursive(true);
-            #[cfg(unix)]
-            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            builder.create(&folder)?;
-        }
-        let mut out = options.open(file)?;
-        for line in lines {
-            writeln!(out, "{line}")?;
-        }
-        // A key that is gone after a power cut takes with it what was sealed meanwhile.
-        out.sync_all()?;
-        if let Some(folder) = parent(file) {
-            std::fs::File::open(folder)?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().map_err(|e| {
-        let message = format!("{what} cannot be written to {}: {e}", file.display());
-        Failure::new(Code::CannotCreate, message).into()
-    })
-}
-
-fn parent(file: &Path) -> Option<PathBuf> {
-    match file.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Some(PathBuf::from(".")),
-        other => other.map(Path::to_owned),
-    }
+    private_file::write_new(file, "the seal key", std::iter::once(key.to_text()))
 }

@@ -1,5 +1,6 @@
 //! `posthorn serve`: from a configuration to a running server.
 
+use std::io::{IsTerminal as _, stderr};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use posthorn_dialects::{cedros, efgs, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
-use posthorn_engine::{EgressTransport, Engine, NewKey, OutcomeStream, Parts, PushDelivery};
+use posthorn_engine::{EgressTransport, Engine, OutcomeStream, Parts, PushDelivery};
 use posthorn_listener::Failures;
 use posthorn_push_node::Mailboxes;
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -19,9 +20,11 @@ use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
+use crate::first_key::{self, FirstKey};
 use crate::lifecycle::{Running, Signals};
 use crate::open_files;
 use crate::ports::{self, take_port};
+use crate::private_file;
 use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
@@ -85,7 +88,7 @@ impl ConfigArgs {
 /// Run the server
 ///
 /// Without a configuration it listens on 127.0.0.1:8080 and keeps its data in ./posthorn-data. The
-/// first start prints an operator key.
+/// first start makes an operator key, keeps it in the data folder, and shows it on a terminal.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The configuration.
@@ -141,11 +144,12 @@ async fn start(
     let loopback_open = allows_loopback(&config.egress);
     let Config { server, store, egress, engine: options, disk, seal, telemetry, dialects, .. } =
         config;
-    let callbacks = config.callbacks;
+    let (callbacks, given_key) = (config.callbacks, config.first_key);
 
     let opened = storage::open(&store).await?;
     let extra_roots_pem = egress.extra_roots_pem.clone();
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
+    look_after_files(&store.path, &kept_keys);
     let egress = way_out(egress)?;
     let surroundings = Surroundings::new(listeners, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
@@ -231,16 +235,24 @@ async fn start(
         let admission = Arc::clone(engine.admission());
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));
     }
+    // Before anybody is told the address: who knows it finds the key.
+    let first_key = first_key::settle(&engine, given_key.as_ref(), &store.path).await?;
     if let Some(file) = address_file {
         write_address(file, &url)?;
     }
-    // After everything that can fail: the key is shown once, and the next start would not make another.
-    let first_key = engine.bootstrap_key().await.map_err(|e| explain_engine(&e))?;
+    // A key is shown to people; a log, which others read too, only says where it is.
+    let (shown, logged) = match first_key {
+        Some(key) if stderr().is_terminal() => (Some(key), None),
+        key => (None, key),
+    };
+    if let Some(key) = logged {
+        point_to(&key, human);
+    }
     announce("listening on", &url, human);
     if let Some(url) = admin_url {
         announce("admin listening on", &url, human);
     }
-    if let Some(key) = first_key {
+    if let Some(key) = shown {
         introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, push, stop, patience })
@@ -338,8 +350,33 @@ fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
     egress.allow.iter().any(|rule| rule.net.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)))
 }
 
-/// The first start: the key that opens everything, and what to do with it.
-fn introduce(key: &NewKey, address: SocketAddr, url: &str, loopback_open: bool) {
+/// What only its owner may read is closed to everybody else, whoever made it.
+fn look_after_files(data: &Path, kept_keys: &Path) {
+    let seal = storage::seal_file(data);
+    let former = seal.with_extension("key.former");
+    private_file::tighten([seal, former, kept_keys.to_owned(), first_key::file(data)]);
+    private_file::tighten(posthorn_store_sqlite::files(data));
+    private_file::warn_of_open_folder(data);
+}
+
+/// The first start where nobody looks: only where the key is.
+fn point_to(key: &FirstKey, human: bool) {
+    let file = key.file.display();
+    if human {
+        terminal::note(format!("This is the first start. The operator key is in {file}"));
+    } else {
+        // Whatever the level, as the address.
+        terminal::note(serde_json::json!({
+            "timestamp": WallClock.now(),
+            "level": "INFO",
+            "message": "this is the first start; the operator key is in the file",
+            "file": file.to_string(),
+        }));
+    }
+}
+
+/// The first start at a terminal: the key that opens everything, and what to do with it.
+fn introduce(key: &FirstKey, address: SocketAddr, url: &str, loopback_open: bool) {
     let paint = Paint::stderr();
     let usual = address.port() == 8080 && address.ip().is_loopback() && url.starts_with("http:");
     let server = if usual { String::new() } else { format!("\n  export POSTHORN_SERVER={url}") };
@@ -354,12 +391,13 @@ fn introduce(key: &NewKey, address: SocketAddr, url: &str, loopback_open: bool) 
             )
         )
     };
+    let text = key.text.expose_str().unwrap_or_default();
     terminal::note(format!(
-        "\n{}\n\n  {}\n\nNext, in another terminal:\n{server}\n  export POSTHORN_KEY={}\n  \
+        "\n{}\n\n  {}\n\n{}\n\nNext, in another terminal:\n{server}\n  export POSTHORN_KEY={text}\n  \
          posthorn listen --subscribe orders\n  posthorn send orders order.created \
          '{{\"total\": 12}}'\n{local}\n",
-        paint.bold("This is the first start. The operator key, shown once and kept nowhere:"),
-        paint.good(&key.text),
-        key.text,
+        paint.bold("This is the first start. The operator key, shown once:"),
+        paint.good(text),
+        paint.dim(format_args!("It is kept in {}; move it to a safe place.", key.file.display())),
     ));
 }

@@ -156,6 +156,7 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
             (Some(*tenant), profiles::remove(client, *tenant, name).await?)
         }
         CatalogChange::CreateKey(key) => (key.tenant, create_key(client, key).await?),
+        CatalogChange::CreateFirstKey(key) => (None, create_first_key(client, key).await?),
         CatalogChange::RevokeKey { id, at } => {
             let rows = query(client, sql::KEY_FIND, &[&Uid::from(*id)]).await?;
             let row = rows.first().ok_or(Refusal::NotFound)?;
@@ -168,6 +169,15 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
             }
             let version = next_version(client).await?;
             let uid = Uid::from(*id);
+            let end = row.try_get::<_, Option<i64>>("expires_at")?;
+            let works = end.is_none_or(|end| end > at.as_millis());
+            // The version is taken, so that no other change can revoke the other one meanwhile.
+            if tenant.is_none()
+                && works
+                && query(client, sql::KEY_OUTLASTING, &[&uid, &end]).await?.is_empty()
+            {
+                return Err(Refusal::LastOperatorKey.into());
+            }
             execute(client, sql::KEY_REVOKE, &[&uid, &at.as_millis(), &version]).await?;
             (tenant, version)
         }
@@ -307,6 +317,16 @@ async fn free_name(client: &Object, new: &Subscription) -> Outcome<()> {
     let (tenant, id) = (Uid::from(new.tenant), Uid::from(new.id));
     let same = query(client, sql::SUBSCRIPTION_NAME_TAKEN, &[&tenant, &name.as_str(), &id]).await?;
     if same.is_empty() { Ok(()) } else { Err(Refusal::AlreadyExists.into()) }
+}
+
+async fn create_first_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
+    // The version is taken first: nodes that start together look one after the other.
+    next_version(client).await?;
+    let works = query(client, sql::KEY_WORKING, &[&key.created_at.as_millis()]).await?;
+    if !works.is_empty() {
+        return Err(Refusal::AlreadyExists.into());
+    }
+    create_key(client, key).await
 }
 
 async fn create_key(client: &Object, key: &ApiKey) -> Outcome<i64> {

@@ -47,7 +47,10 @@ pub(crate) fn copy(
 ) -> Result<(), BackupError> {
     let source = open::read_only(from)?;
     // A file that is there may be somebody's only good backup.
-    std::fs::File::options().write(true).create_new(true).open(to).map_err(BackupError::Target)?;
+    let mut options = std::fs::File::options();
+    options.write(true).create_new(true);
+    open::private(&mut options);
+    options.open(to).map_err(BackupError::Target)?;
     let mut target = Connection::open(to)?;
     source.execute_batch("begin; select 1 from store")?;
     {

@@ -50,5 +50,5 @@ mod writer;
 pub use backup::{BackupError, Progress, backup_file};
 pub use error::OpenError;
 pub use integrity::{Damage, Depth, check_file};
-pub use open::Options;
+pub use open::{Options, files};
 pub use store::SqliteStore;

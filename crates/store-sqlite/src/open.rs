@@ -51,17 +51,52 @@ pub(crate) fn lock(path: &Path) -> Result<File, OpenError> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path).map_err(unusable)?;
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.join(LOCK_FILE))
-        .map_err(unusable)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    private(&mut options);
+    let file = options.open(path.join(LOCK_FILE)).map_err(unusable)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            make_private(path).map_err(unusable)?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
+}
+
+/// The files of a store in a directory, as far as they are there.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let with = |end: &str| path.join(format!("{DATABASE_FILE}{end}"));
+    vec![with(""), with("-wal"), with("-shm"), path.join(LOCK_FILE)]
+}
+
+/// Makes the database before SQLite does, which gives its log and index the mode that the database has,
+/// and takes from others what an older version, or somebody with a copy, left readable.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    private(&mut options);
+    match options.open(path.join(DATABASE_FILE)) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    // Where the files are another user's, this is not ours to do; the server warns.
+    #[cfg(unix)]
+    for file in files(path) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let Ok(mode) = file.metadata().map(|found| found.permissions().mode()) else { continue };
+        if mode & 0o077 != 0 {
+            drop(std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)));
+        }
+    }
+    Ok(())
+}
+
+/// For files that only their owner may read, whatever the umask leaves.
+pub(crate) fn private(options: &mut std::fs::OpenOptions) {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
 }
 
 /// The connection that writes.

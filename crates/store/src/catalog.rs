@@ -57,8 +57,13 @@ pub enum CatalogChange {
     },
     /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant is unknown.
     CreateKey(ApiKey),
+    /// The first operator key. Refused with `AlreadyExists` when its id is taken, or when there is an
+    /// operator key that works at its `created_at`: of nodes that start together on an empty store,
+    /// one makes it.
+    CreateFirstKey(ApiKey),
     /// A key that no longer opens anything. Revoking again is fine and changes nothing. Refused with
-    /// `NotFound`.
+    /// `NotFound`, and with `LastOperatorKey` when it is an operator key that still works and no other
+    /// operator key works at least as long: one that ends tomorrow does not replace one that stays.
     RevokeKey {
         /// Which.
         id: KeyId,

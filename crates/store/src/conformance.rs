@@ -21,6 +21,7 @@ pub mod certificates;
 pub mod failing;
 pub mod forgetting;
 pub mod intake;
+pub mod keys;
 pub mod lanes;
 pub mod maintenance;
 pub mod membership;
@@ -95,6 +96,12 @@ macro_rules! conformance_suite {
                 streaks_are_written_by_owners_only
                 streaks_end_when_a_subscription_goes_on_or_leaves
                 stops_read_back_as_they_were
+            }
+            keys {
+                the_first_key_is_made_once
+                a_key_that_has_run_out_is_no_first_key
+                the_last_operator_key_cannot_be_revoked
+                the_longest_operator_key_cannot_be_revoked
             }
             names {
                 names_and_labels_read_back

@@ -107,4 +107,7 @@ pub enum Refusal {
     /// An attempt of the delivery is under way.
     #[error("an attempt of the delivery is under way")]
     NotEnded,
+    /// Nobody could manage the server afterwards.
+    #[error("no other operator key works as long as this one")]
+    LastOperatorKey,
 }

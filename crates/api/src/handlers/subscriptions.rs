@@ -223,6 +223,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
             policy => policy,
         }),
         secrets: secrets(change.secrets)?,
+        repeated: Vec::new(),
         only_needed_secrets: false,
         expected,
     };

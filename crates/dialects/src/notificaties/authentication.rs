@@ -13,7 +13,7 @@ use super::fields::{Fields, Text};
 /// The secret that is the whole header.
 const HEADER: &str = "authorization";
 /// The secret of a client.
-const CLIENT: &str = "client";
+pub(super) const CLIENT: &str = "client";
 /// Longest `auth`, in characters: what receivers take in a header.
 const AUTH_MAX: usize = 4_096;
 const CLIENT_ID_MAX: usize = 255;

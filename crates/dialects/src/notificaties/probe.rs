@@ -180,10 +180,14 @@ fn words(outcome: &AttemptOutcome) -> String {
         AttemptOutcome::Failed { code, .. } => code,
     };
     let text = match code {
-        FailureCode::UrlNotAllowed | FailureCode::AddressNotAllowed => {
+        FailureCode::UrlNotAllowed => {
             "this server may not send to that address; its operator can allow it in egress.allow"
         }
-        FailureCode::DnsFailed | FailureCode::DnsTimeout => "its host name could not be resolved",
+        // One text: whether a name exists inside is not for strangers.
+        FailureCode::AddressNotAllowed | FailureCode::DnsFailed | FailureCode::DnsTimeout => {
+            "its host name could not be resolved to an address that this server may send to; its \
+             operator can allow more in egress.allow"
+        }
         FailureCode::ConnectFailed | FailureCode::ConnectTimeout => {
             "it could not be reached: no connection was made"
         }

@@ -9,6 +9,7 @@ use posthorn_engine::{Error, Refused};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::authentication::CLIENT;
 use super::uuid::Uuid;
 
 pub(crate) const PROBLEM: &str = "application/problem+json";
@@ -292,6 +293,13 @@ impl From<Error> for Problem {
                 Self::field("callbackUrl", "invalid-callback-url", problem.message)
             }
             Error::Secret { problem, .. } => Self::field("auth", "invalid", problem),
+            Error::SecretRequired { names, .. } => {
+                let client = names.iter().any(|name| name.as_str() == CLIENT);
+                let field = if client { "secret" } else { "auth" };
+                let reason = "The callback or the token server is another one: what authenticates there \
+                              must be given again, with authType where it is not api_key.";
+                Self::field(field, "required", reason)
+            }
             Error::Filter(problem) => Self::field("kanalen", "invalid", problem.to_string()),
             Error::Policy(problem) => Self::field(NO_FIELD, "invalid", problem.to_string()),
             Error::Certificate { problem, .. } => {

@@ -54,6 +54,17 @@ pub enum Auth {
     CertificateThumbprint(ThumbprintHeader),
 }
 
+/// Who is told a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToldTo<'a> {
+    /// Whoever is at the subscription's URL.
+    Receiver,
+    /// Whoever is at this URL.
+    TokenServer(&'a str),
+    /// Whoever is at the subscription's URL, and only a token that was given for it.
+    Bearer,
+}
+
 /// Which `client` certificate of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -287,6 +298,27 @@ impl Auth {
             Self::ZgwJwt(jwt) => vec![&jwt.secret],
             Self::Oauth2(client) => vec![&client.secret],
             Self::ClientCertificate(_) | Self::CertificateThumbprint(_) => Vec::new(),
+        }
+    }
+
+    /// The secrets that leave, and whom they are told to: as they are, or as a token that opens what they
+    /// open. Keys that only sign and seeds of one-time codes stay here.
+    pub fn told(&self) -> Vec<(&SecretName, ToldTo<'_>)> {
+        match self {
+            Self::Bearer { secret }
+            | Self::Basic { secret, .. }
+            | Self::SecretHeader { secret, .. } => vec![(secret, ToldTo::Receiver)],
+            Self::Otp(otp) if otp.method == "static" => vec![(&otp.secret, ToldTo::Receiver)],
+            Self::Oauth2(client) => vec![
+                (&client.secret, ToldTo::TokenServer(&client.token_url)),
+                (&client.secret, ToldTo::Bearer),
+            ],
+            Self::StandardWebhooks { .. }
+            | Self::HmacHeader(_)
+            | Self::Otp(_)
+            | Self::ZgwJwt(_)
+            | Self::ClientCertificate(_)
+            | Self::CertificateThumbprint(_) => Vec::new(),
         }
     }
 

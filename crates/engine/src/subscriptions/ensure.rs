@@ -68,8 +68,8 @@ impl Engine {
             Some(profile) => profile.clone(),
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
-        let secrets: Vec<SecretInput> =
-            wanted.secrets.iter().filter(|secret| !self.has(view, secret)).cloned().collect();
+        let (repeated, secrets): (Vec<SecretInput>, Vec<SecretInput>) =
+            wanted.secrets.iter().cloned().partition(|secret| self.has(view, secret));
         let same = present.description == wanted.description
             && present.labels == wanted.labels
             && there
@@ -87,6 +87,7 @@ impl Engine {
             profile: Some(profile),
             overrides: Some(wanted.overrides.clone()),
             secrets,
+            repeated: repeated.into_iter().map(|secret| secret.name).collect(),
             only_needed_secrets: true,
             expected: Some(present.version),
         }))

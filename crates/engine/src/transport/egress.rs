@@ -44,13 +44,13 @@ impl Transport for EgressTransport {
             // What the resolver said stays with the operator: it may describe an inner network.
             egress.vet(&target, VET_WITHIN).await.map_err(|(code, detail)| {
                 tracing::debug!(%detail, "a host was refused when its URL was written down");
-                let message = match code {
-                    FailureCode::AddressNotAllowed => {
-                        "its host leads to an address that is not \
-                                                       allowed"
-                    }
-                    FailureCode::DnsTimeout => "its host could not be resolved in time",
-                    _ => "its host cannot be resolved",
+                // That a name exists inside is not told either: it reads as one that does not.
+                let (code, message) = match code {
+                    FailureCode::DnsTimeout => (code, "its host could not be resolved in time"),
+                    _ => (
+                        FailureCode::DnsFailed,
+                        "its host cannot be resolved to addresses that are allowed",
+                    ),
                 };
                 UrlProblem { code: code.as_str(), message: message.to_owned() }
             })

@@ -26,7 +26,7 @@ async fn sent_with(house: &House, seed: u8, value: &str) -> Option<(FailureCode,
 
 #[tokio::test(start_paused = true)]
 async fn a_rendered_value_that_is_no_header_value_fails_the_attempt_before_anything_is_sent() {
-    for (seed, value) in ["a\r\nX-B: c", "a\nb", "\0", "日本", &"x".repeat(2_048)]
+    for (seed, value) in ["a\r\nX-B: c", "a\nb", "\u{1}", "日本", &"x".repeat(2_048)]
         .into_iter()
         .enumerate()
         .map(|(seed, value)| (u8::try_from(seed).expect("few"), value))

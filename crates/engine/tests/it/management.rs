@@ -126,9 +126,18 @@ async fn a_redrive_moves_every_dead_letter_once_at_its_pace() {
 async fn keys_open_until_they_are_revoked() {
     let house = House::new();
     let engine = house.engine(5).await;
-    let made = engine.bootstrap_key().await.expect("works").expect("the first start makes one");
-    assert!(engine.bootstrap_key().await.expect("works").is_none(), "only the first");
-    assert!(engine.authenticate(&made.text).expect("opens").is_operator());
+    assert!(!engine.has_operator_key());
+    let (first, second) = (engine.draft_key(), engine.draft_key());
+    let (first, second) = (first.expose_str().expect("text"), second.expose_str().expect("text"));
+    assert!(engine.authenticate(first).is_none(), "not before it was taken in");
+    assert!(engine.bootstrap_key(first).await.expect("works"));
+    assert!(!engine.bootstrap_key(second).await.expect("works"), "only the first");
+    assert!(!engine.bootstrap_key(first).await.expect("works"), "and that once");
+    let principal = engine.authenticate(first).expect("opens");
+    assert!(principal.is_operator() && engine.authenticate(second).is_none());
+    let last = engine.revoke_key(principal.key.id).await;
+    assert!(matches!(last, Err(Error::LastOperatorKey)), "{last:?}");
+    assert!(engine.bootstrap_key("ph_wrong").await.is_err());
     let key = engine
         .create_key(Some(TENANT), vec![Scope::Publish], String::new(), None, None)
         .await

@@ -248,15 +248,23 @@ async fn a_rehearsal_shows_what_would_be_sent_and_leaves_nothing() {
     };
     let given = Rehearsal { secrets: vec![secret("Bearer new")], ..rehearsal.clone() };
     let kept = Rehearsal { like: Some(view.subscription.id), ..rehearsal.clone() };
-    for rehearsal in [given.clone(), kept] {
+    let beside = format!("{}beside", URL);
+    let at_home = Rehearsal { url: beside.clone(), ..kept.clone() };
+    let both = Rehearsal { like: kept.like, ..given.clone() };
+    for rehearsal in [given.clone(), both, at_home] {
         let outcome = engine.rehearse(TENANT, rehearsal).await.expect("an outcome");
         assert!(matches!(outcome, AttemptOutcome::Answered(answer) if answer.status == 204));
     }
-    let seen = house.receivers.of("https://new/");
-    let shown: Vec<&str> =
-        seen.iter().map(|s| s.headers["authorization"].to_str().expect("text")).collect();
-    assert_eq!(shown, ["Bearer new", "Bearer kept"]);
-    assert_eq!(&seen[0].body[..], b"{}");
+    let elsewhere = engine.rehearse(TENANT, kept).await;
+    assert!(matches!(elsewhere, Err(Error::SecretRequired { .. })), "not for that receiver");
+    let shown = |url: &str| -> Vec<String> {
+        let seen = house.receivers.of(url);
+        let header = |s: &http::HeaderMap| s["authorization"].to_str().expect("text").to_owned();
+        seen.iter().map(|s| header(&s.headers)).collect()
+    };
+    assert_eq!(shown("https://new/"), ["Bearer new", "Bearer new"]);
+    assert_eq!(shown(&beside), ["Bearer kept"]);
+    assert_eq!(&house.receivers.of("https://new/")[0].body[..], b"{}");
     // Without its secret nothing is sent; to where nobody may go, neither.
     let outcome = engine.rehearse(TENANT, rehearsal.clone()).await.expect("an outcome");
     let missing = FailureCode::AuthUnavailable;

@@ -61,7 +61,7 @@ async fn a_webhook_may_call_a_secret_as_push_does() {
     };
     let (view, _) = engine.create_subscription(TENANT, new).await.expect("made");
     let change =
-        SubscriptionChange { url: Some("https://b/".to_owned()), ..SubscriptionChange::default() };
+        SubscriptionChange { url: Some("https://a/b".to_owned()), ..SubscriptionChange::default() };
     let view = engine.update_subscription(TENANT, view.subscription.id, change).await;
     assert_eq!(view.expect("changes").subscription.secrets.len(), 1);
 }

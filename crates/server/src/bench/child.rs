@@ -89,7 +89,7 @@ impl Home {
         for setting in &self.settings {
             command.arg("--set").arg(setting);
         }
-        let mut server = Server::spawn(command, true, self.key.is_none()).await?;
+        let mut server = Server::spawn(command, true).await?;
         if server.key.is_some() {
             self.key.clone_from(&server.key);
         }
@@ -103,17 +103,17 @@ impl Server {
     pub(super) async fn relay(sink: SocketAddr) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench").arg("relay").arg("--sink").arg(sink.to_string());
-        Self::spawn(command, false, false).await
+        Self::spawn(command, false).await
     }
 
     /// Starts the bare WebSocket server, perhaps with a way to send to its sockets.
     pub(super) async fn bare_sockets(mailboxes: bool) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bench").arg(if mailboxes { "bare-push" } else { "bare-sockets" });
-        Self::spawn(command, false, false).await
+        Self::spawn(command, false).await
     }
 
-    async fn spawn(mut command: Command, on_stderr: bool, makes_key: bool) -> anyhow::Result<Self> {
+    async fn spawn(mut command: Command, on_stderr: bool) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).kill_on_drop(true);
         if on_stderr {
             command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -133,7 +133,10 @@ impl Server {
             while let Some(line) = lines.next_line().await? {
                 said = format!("{said} {line}").trim().chars().take(SAID_CHARS_MAX).collect();
                 let words = || line.split(|c: char| c.is_whitespace() || c == '"');
-                key = words().find(|w| w.starts_with("ph_")).map(str::to_owned).or(key);
+                // A start that makes a key says where it is, before it says the address.
+                if let Some(file) = words().find(|w| w.ends_with("/operator.key")) {
+                    key = Some(std::fs::read_to_string(file)?.trim().to_owned());
+                }
                 if line.contains("listening on") {
                     let address = words()
                         .filter_map(|w| {
@@ -149,26 +152,14 @@ impl Server {
         })
         .await
         .context("the server under test did not listen in time")?;
-        let (address, mut key) = found?;
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (address, key) = found?;
         tokio::spawn(async move {
-            let mut tell = Some(tell);
             while let Ok(Some(line)) = lines.next_line().await {
-                let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
-                if let Some(key) = words.find(|w| w.starts_with("ph_"))
-                    && let Some(tell) = tell.take()
-                {
-                    drop(tell.send(key.to_owned()));
-                } else if on_stderr && !line.is_empty() {
+                if on_stderr && !line.is_empty() {
                     tracing::debug!(line, "server under test");
                 }
             }
         });
-        if key.is_none() && makes_key {
-            // The key of a first start may come after the address.
-            let late = tokio::time::timeout(Duration::from_millis(500), told).await;
-            key = late.ok().and_then(Result::ok);
-        }
         let peak_kib = Arc::new(AtomicU64::new(0));
         let watch = tokio::spawn(watch_memory(pid, Arc::clone(&peak_kib)));
         Ok(Self { child, address, key, peak_kib, watch })

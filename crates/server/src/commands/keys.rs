@@ -1,19 +1,24 @@
 //! `posthorn keys`: API keys over the API, and seal keys without a server.
 
+mod recover;
 mod rotate;
 
 use std::path::{Path, PathBuf};
 
 use http::Method;
+use posthorn_domain::{Clock as _, KeyId};
+use posthorn_sealing::api_key;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
 use super::{Context, Limit};
 use crate::client::{Access, Call, segment};
+use crate::clock::WallClock;
+use crate::private_file;
 use crate::seal;
 use crate::terminal::{self, Paint};
 
-/// List, make and revoke API keys; make a seal key
+/// List, make, revoke and recover API keys; make a seal key
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List keys; the secret halves are never shown again
@@ -65,6 +70,16 @@ pub enum Command {
         /// The file of seal keys, e.g. posthorn-data/seal.key; /dev/stdin reads what is typed
         file: PathBuf,
     },
+    /// Make a new operator key without a server, when nobody has one that works
+    Recover(Box<recover::Args>),
+    /// Make a text for keys.bootstrap, the first operator key of a new server; needs no server
+    ///
+    /// It opens nothing by itself: a server that has no operator key yet takes it in at its start.
+    Generate {
+        /// Write it to a new file that only its owner can read, instead of stdout
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Make a key for sealing secrets at rest; needs no server
     GenerateSeal {
         /// Write it to a new file that only its owner can read, instead of stdout
@@ -77,6 +92,12 @@ pub enum Command {
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     if let Command::GenerateSeal { to } = command {
         return generate_seal(to.as_deref());
+    }
+    if let Command::Generate { to } = command {
+        return generate(to.as_deref());
+    }
+    if let Command::Recover(args) = command {
+        return recover::run(args, json).await;
     }
     if let Command::RotateSeal { begin: Some(file), .. } = command {
         return rotate::begin(file);
@@ -136,7 +157,27 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.done(format_args!("revoked {id}"));
             Ok(())
         }
-        Command::GenerateSeal { .. } | Command::EndpointKeys { .. } => Ok(()),
+        Command::GenerateSeal { .. }
+        | Command::EndpointKeys { .. }
+        | Command::Generate { .. }
+        | Command::Recover(_) => Ok(()),
+    }
+}
+
+fn generate(to: Option<&Path>) -> anyhow::Result<()> {
+    let (secret, _) = api_key::generate(KeyId::new(WallClock.now(), rand::random()));
+    let text = secret.expose_str().unwrap_or_default();
+    match to {
+        None => Ok(terminal::data(text)?),
+        Some(path) => {
+            private_file::write_new(path, "the operator key", std::iter::once(text.to_owned()))?;
+            terminal::note(format!(
+                "wrote {}; use it with `keys: {{bootstrap: file:{}}}`",
+                path.display(),
+                path.display()
+            ));
+            Ok(())
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) struct RawConfig {
     pub(super) callbacks: CallbacksConfig,
     pub(super) dialects: RawDialects,
     pub(super) push: RawPush,
+    pub(super) keys: RawKeys,
     pub(super) seal: RawSeal,
     pub(super) log: RawLog,
     pub(super) telemetry: RawTelemetry,
@@ -173,6 +174,12 @@ pub(super) struct RawDialects {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCedros {
     pub(super) enabled: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawKeys {
+    pub(super) bootstrap: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::exit::{Code, Failure};
+use crate::first_key;
 
 /// How long a start may take.
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -19,7 +20,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// The temporary directory, and what is known about the server in it.
 pub(super) struct Home {
     dir: TempDir,
-    key: Option<String>,
 }
 
 /// A server that listens.
@@ -48,7 +48,7 @@ impl Home {
             }}}},
         });
         std::fs::write(dir.path().join("posthorn.yaml"), config.to_string())?;
-        Ok(Self { dir, key: None })
+        Ok(Self { dir })
     }
 
     pub(super) fn data(&self) -> PathBuf {
@@ -61,7 +61,7 @@ impl Home {
     }
 
     /// Starts a server on the data and waits until it listens.
-    pub(super) async fn start(&mut self) -> anyhow::Result<Server> {
+    pub(super) async fn start(&self) -> anyhow::Result<Server> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["serve", "--config"])
@@ -81,22 +81,23 @@ impl Home {
         let url = seen.map_err(|_| {
             Failure::new(Code::Failure, "the demo's server did not start in time")
         })??;
-        let key = self.key.clone().ok_or_else(|| {
-            Failure::new(Code::Failure, "the demo's server printed no operator key")
+        let key = std::fs::read_to_string(first_key::file(&self.data())).map_err(|e| {
+            Failure::new(Code::Failure, format!("the demo's server made no operator key: {e}"))
         })?;
+        let key = key.trim().to_owned();
         let pid = child.id().unwrap_or_default();
         Ok(Server { child, pid, url, key })
     }
 
-    /// Reads what the server says until its address is known and, at the first start, its key.
-    async fn follow(&mut self, child: &mut Child) -> anyhow::Result<String> {
+    /// Reads what the server says until its address is known; its key is written down by then.
+    async fn follow(&self, child: &mut Child) -> anyhow::Result<String> {
         let Some(stderr) = child.stderr.take() else {
             return Err(Failure::new(Code::Failure, "the demo's server cannot be heard").into());
         };
         let mut lines = BufReader::new(stderr).lines();
         let mut url = None;
         let mut said = String::new();
-        while url.is_none() || self.key.is_none() {
+        while url.is_none() {
             let Some(line) = lines.next_line().await? else {
                 return Err(Failure::new(
                     Code::Failure,
@@ -107,8 +108,6 @@ impl Home {
             let mut words = line.split(|c: char| c.is_whitespace() || c == '"');
             if line.contains("listening on") {
                 url = words.find(|word| word.starts_with("http://")).map(str::to_owned);
-            } else if let Some(key) = words.find(|word| word.starts_with("ph_")) {
-                self.key = Some(key.to_owned());
             }
             said.push_str(&line);
             said.push('\n');

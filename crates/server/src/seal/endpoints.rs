@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::vault::VaultKey;
 
-use super::replace_lines;
 use crate::exit::{Code, Failure};
+use crate::private_file;
 
 /// Where they are kept, for a seal key in this file.
 pub fn beside(seal_file: &Path) -> PathBuf {
@@ -37,7 +37,7 @@ pub fn read(file: &Path) -> anyhow::Result<Vec<EndpointKey>> {
 pub fn keep(file: &Path, retired: &[VaultKey]) -> anyhow::Result<()> {
     let kept = read(file)?;
     let keys = distinct(kept.into_iter().chain(derived(retired)));
-    replace_lines(file, "the endpoint keys", keys.iter().map(EndpointKey::to_text))
+    private_file::replace(file, "the endpoint keys", keys.iter().map(EndpointKey::to_text))
 }
 
 /// Those that belong to seal keys, in the same order.

@@ -104,3 +104,21 @@ fn handshake(identity: &Identity<'_>) -> ClientConnection {
     let name = ServerName::try_from("127.0.0.1").expect("a name");
     ClientConnection::new(Arc::new(config), name).expect("a connection")
 }
+
+/// Sends JSON, or whatever is given as such, with a key, over plain HTTP.
+#[track_caller]
+pub(crate) fn send(url: &str, key: &str, method: &str, path: &str, body: &str) -> Reply {
+    let authority = url.strip_prefix("http://").expect("a plain URL");
+    let mut tcp = connect(authority);
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    tcp.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Reply { status, head: head.to_owned(), body: body.to_owned() }
+}

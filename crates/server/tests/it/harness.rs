@@ -200,7 +200,7 @@ impl Home {
         let mut running = Running::start(&mut command);
         let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
         if self.key.is_none() {
-            self.key = Some(running.wait_for("key", find_key));
+            self.key = Some(read_key(&self.data()));
         }
         let key = self.key.clone().expect("known since the first start");
         let (url, dir) = (url.trim().to_owned(), self.path().to_owned());
@@ -208,10 +208,12 @@ impl Home {
     }
 }
 
-/// The first API key in a text.
-pub(crate) fn find_key(text: &str) -> Option<String> {
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete.split_whitespace().find(|word| word.starts_with("ph_")).map(str::to_owned)
+/// The operator key that the first start left in its data folder.
+#[track_caller]
+pub(crate) fn read_key(data: &Path) -> String {
+    let file = data.join("operator.key");
+    let text = std::fs::read_to_string(&file);
+    text.unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_owned()
 }
 
 /// A server that listens.

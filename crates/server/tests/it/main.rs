@@ -15,6 +15,7 @@ mod door;
 mod efgs;
 mod efgs_nodes;
 mod efgs_stage;
+mod first_key;
 mod harness;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
@@ -30,6 +31,7 @@ mod notificaties_world;
 mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
+mod private_files;
 mod push;
 mod push_destination;
 mod push_ends;
@@ -39,8 +41,10 @@ mod push_publish;
 mod push_senders;
 mod push_surface;
 mod push_world;
+mod refusals;
 mod rotation;
 mod schedules;
+mod secret_origins;
 mod serving;
 mod store_faults;
 mod tenants;

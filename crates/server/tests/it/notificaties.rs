@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::caller::Reply;
 use crate::harness::eventually;
 use crate::notificaties_world::{
-    AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
+    AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
     refused, send, token,
 };
 
@@ -247,6 +247,31 @@ fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
 }
 
 #[test]
+fn a_callback_that_moves_needs_its_auth_again() {
+    let mut home = home();
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    let (receiver, other) = (Receiver::new(), Receiver::new());
+    let kanalen = json!([{"naam": "zaken", "filters": {}}]);
+    let made = abonnement(&server, &receiver, &kanalen);
+    let path = path_of(&made);
+    let change = |body: &Value| ask(&server, "consumer", "PATCH", &path, body);
+    refused(change(&json!({"callbackUrl": other.url("/steal")})), "auth", "required");
+    assert_eq!(get(&server, &path).expect(200).json(), made);
+    let shown = |seen: &Seen| seen.header("authorization").is_some();
+    assert!(!other.all().iter().any(shown), "not even when it was asked");
+    // A token server that is somebody's own is not told it either, nor a way that was another's.
+    let token_server = json!({"authType": "oauth2_client_credentials", "authClientId": "c",
+        "oauth2TokenUrl": other.url("/token")});
+    refused(change(&token_server), "secret", "required");
+    let given = json!({"callbackUrl": other.url("/own"), "auth": AUTH});
+    change(&given).expect(200);
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    assert_eq!(other.wait(1)[0].path, "/own");
+    server.stop();
+}
+
+#[test]
 fn abonnementen_of_others_can_be_read_but_not_changed() {
     let mut home = home();
     let server = home.serve();
@@ -421,7 +446,10 @@ fn two_changes_at_once_are_both_in_effect() {
     let url = quick.url("/cb");
     let reply = slow.while_asked(
         || patch(&json!({"kanalen": [{"naam": "zaken"}]})),
-        || drop(patch(&json!({"callbackUrl": url, "sendCloudevents": true})).expect(200)),
+        || {
+            let moved = json!({"callbackUrl": url, "auth": AUTH, "sendCloudevents": true});
+            patch(&moved).expect(200);
+        },
     );
     let shown = reply.expect(200).json();
     assert_eq!(shown["kanalen"], json!([{"naam": "zaken", "filters": {}}]));

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Home, Running, assert_exit, assert_says, err, eventually, find_key, out, posthorn, run,
+    Home, Running, assert_exit, assert_says, err, eventually, out, posthorn, run,
 };
 
 #[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
@@ -75,8 +75,9 @@ fn a_data_directory_that_is_removed_makes_the_server_unready_and_refuse() {
     assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 503"));
 }
 
-/// A server whose data directory is a file system of its own, of so many bytes; only it sees it.
-fn serve_on_small_disk(home: &Home, bytes: usize) -> (Running, String) {
+/// A server whose data directory is a file system of its own, of so many bytes; only it sees it, so its
+/// first key is given to it.
+fn serve_on_small_disk(home: &Home, bytes: usize, key: &str) -> (Running, String) {
     let (data, address) = (home.data(), home.path().join("address"));
     std::fs::create_dir_all(&data).expect("made");
     let program = env!("CARGO_BIN_EXE_posthorn");
@@ -88,6 +89,7 @@ fn serve_on_small_disk(home: &Home, bytes: usize) -> (Running, String) {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
     command.current_dir(home.path());
+    command.env("POSTHORN__KEYS__BOOTSTRAP", "env:FIRST_KEY").env("FIRST_KEY", key);
     let mut running = Running::start(&mut command);
     let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
     (running, url.trim().to_owned())
@@ -96,8 +98,8 @@ fn serve_on_small_disk(home: &Home, bytes: usize) -> (Running, String) {
 #[test]
 fn a_full_disk_is_said_at_once_and_by_its_name() {
     let home = Home::new();
-    let (mut running, url) = serve_on_small_disk(&home, 12 << 20);
-    let key = running.wait_for("key", find_key);
+    let key = out(&run(home.path(), &["keys", "generate"])).trim().to_owned();
+    let (mut running, url) = serve_on_small_disk(&home, 12 << 20, &key);
     let topic = posthorn(home.path())
         .args(["topics", "put", "orders"])
         .env("POSTHORN_SERVER", &url)

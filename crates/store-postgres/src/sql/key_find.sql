@@ -1,1 +1,1 @@
-select tenant, revoked_at from api_key where id = $1 for update
+select tenant, revoked_at, expires_at from api_key where id = $1 for update

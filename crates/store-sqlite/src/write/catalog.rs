@@ -35,6 +35,7 @@ pub(crate) fn change(
         CatalogChange::PutProfile(profile) => catalog.put_profile(profile)?,
         CatalogChange::DeleteProfile { tenant, name } => catalog.delete_profile(*tenant, name)?,
         CatalogChange::CreateKey(key) => catalog.create_key(key)?,
+        CatalogChange::CreateFirstKey(key) => catalog.create_first_key(key)?,
         CatalogChange::RevokeKey { id, at } => {
             match catalog.revoke_key(id.as_bytes().as_slice(), *at)? {
                 Some(tenant) => tenant,
@@ -316,20 +317,37 @@ impl Change<'_> {
         Ok(tenant)
     }
 
+    fn create_first_key(&mut self, key: &ApiKey) -> Result<Option<i64>, Failure> {
+        let works = "select 1 from api_key where tenant is null and revoked_at is null \
+                     and (expires_at is null or expires_at > ?1)";
+        if self.exists(works, &[&key.created_at.as_millis()])? {
+            return Err(Refusal::AlreadyExists.into());
+        }
+        self.create_key(key)
+    }
+
     /// `None` when it was revoked before.
     fn revoke_key(&mut self, id: &[u8], at: Timestamp) -> Result<Option<Option<i64>>, Failure> {
         let conn = &self.writer.conn;
-        let found: Option<(Option<i64>, bool)> = conn
+        let found: Option<(Option<i64>, bool, Option<i64>)> = conn
             .query_row(
-                "select tenant, revoked_at is not null from api_key where id = ?1",
+                "select tenant, revoked_at is not null, expires_at from api_key where id = ?1",
                 [id],
-                |row| Ok((row.get(0)?, row.get(1)?)),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
             )
             .optional()?;
-        let (tenant, revoked) = found.ok_or(Refusal::NotFound)?;
+        let (tenant, revoked, expires_at) = found.ok_or(Refusal::NotFound)?;
         if revoked {
             return Ok(None);
         }
+        let works = expires_at.is_none_or(|end| end > at.as_millis());
+        // A comparison with null is never true: what ends never outlasts what does not.
+        let outlasting = "select 1 from api_key where tenant is null and revoked_at is null \
+                          and id <> ?1 and (expires_at is null or expires_at >= ?2)";
+        if tenant.is_none() && works && !self.exists(outlasting, &[&id, &expires_at])? {
+            return Err(Refusal::LastOperatorKey.into());
+        }
+        let conn = &self.writer.conn;
         conn.execute(
             "update api_key set revoked_at = ?2, version = ?3 where id = ?1",
             params![id, at.as_millis(), int(self.next.0)],

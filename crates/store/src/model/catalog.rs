@@ -190,22 +190,31 @@ impl Catalog {
                 *stored.ok_or(Refusal::NotFound)? = Versioned { version: next, value: None };
                 Some(tenant)
             }
-            CatalogChange::CreateKey(key) => {
-                if let Some(tenant) = key.tenant {
-                    self.known(tenant)?;
-                }
-                if self.keys.contains_key(&key.id) {
+            CatalogChange::CreateKey(key) => self.create_key(key, next)?,
+            CatalogChange::CreateFirstKey(key) => {
+                let now = key.created_at;
+                if self.operator_keys().any(|other| other.is_valid(now)) {
                     return Err(Refusal::AlreadyExists);
                 }
-                let tenant = key.tenant;
-                self.keys.insert(key.id, Versioned { version: next, value: key });
-                tenant
+                self.create_key(key, next)?
             }
             CatalogChange::RevokeKey { id, at } => {
-                let stored = self.keys.get_mut(&id).ok_or(Refusal::NotFound)?;
-                if stored.value.revoked_at.is_some() {
+                let key = &self.keys.get(&id).ok_or(Refusal::NotFound)?.value;
+                if key.revoked_at.is_some() {
                     return Ok(self.version);
                 }
+                let end = key.expires_at;
+                let outlasts = |other: &ApiKey| match (other.expires_at, end) {
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                    (Some(other), Some(end)) => other >= end,
+                };
+                let other = |other: &ApiKey| other.id != id && other.revoked_at.is_none();
+                let outlasted = self.operator_keys().any(|key| other(key) && outlasts(key));
+                if key.tenant.is_none() && key.is_valid(at) && !outlasted {
+                    return Err(Refusal::LastOperatorKey);
+                }
+                let stored = self.keys.get_mut(&id).ok_or(Refusal::NotFound)?;
                 stored.value.revoked_at = Some(at);
                 stored.version = next;
                 stored.value.tenant
@@ -262,6 +271,26 @@ impl Catalog {
             entry.version = next;
         }
         Ok(next)
+    }
+
+    fn operator_keys(&self) -> impl Iterator<Item = &ApiKey> {
+        self.keys.values().map(|stored| &stored.value).filter(|key| key.tenant.is_none())
+    }
+
+    fn create_key(
+        &mut self,
+        key: ApiKey,
+        next: CatalogVersion,
+    ) -> Result<Option<TenantId>, Refusal> {
+        if let Some(tenant) = key.tenant {
+            self.known(tenant)?;
+        }
+        if self.keys.contains_key(&key.id) {
+            return Err(Refusal::AlreadyExists);
+        }
+        let tenant = key.tenant;
+        self.keys.insert(key.id, Versioned { version: next, value: key });
+        Ok(tenant)
     }
 
     pub(super) fn touch_keys(&mut self, uses: Vec<(KeyId, Timestamp)>) {

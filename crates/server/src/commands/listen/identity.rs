@@ -8,6 +8,7 @@ use posthorn_sealing::web_push::ReceiverKeys;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Code, Failure};
+use crate::private_file;
 
 /// An agent with one channel, and the subscription that leads to it.
 #[derive(Clone, Debug)]
@@ -57,6 +58,7 @@ impl Identity {
                 return Err(Failure::new(Code::Usage, message).into());
             }
         };
+        private_file::tighten([file.to_owned()]);
         let damaged = || {
             Failure::new(Code::Usage, format!("{} does not keep an agent", file.display()))
                 .hint("name another file with --keep, or remove this one to begin anew")

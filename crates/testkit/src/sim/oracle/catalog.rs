@@ -114,6 +114,7 @@ impl Oracle {
             | CatalogChange::RevokeCertificate { .. }
             | CatalogChange::DeleteCertificate { .. }
             | CatalogChange::CreateKey(_)
+            | CatalogChange::CreateFirstKey(_)
             | CatalogChange::RevokeKey { .. } => None,
         };
         if let Some(tenant) = tenant {

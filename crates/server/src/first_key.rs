@@ -1,0 +1,131 @@
+//! The first operator key: given by the configuration, or made at the first start.
+//!
+//! # Theory of operation
+//! A key that nobody knows is worse than none, since it keeps the next start from making another. So the
+//! text is in a safe place before the store takes the key in: the operator's own (`keys.bootstrap`), or
+//! `operator.key` in the data folder. A start that is cut short at any point leaves either nothing, or a
+//! file that the next start takes in, or both done. Of several nodes on one database, the store lets one
+//! key in; whoever comes second takes its own file back.
+//!
+//! # What it must not know
+//! What a key may do; the engine does.
+
+use std::path::{Path, PathBuf};
+
+use posthorn_engine::Engine;
+use posthorn_sealing::api_key;
+use posthorn_sealing::vault::Secret;
+use tracing::{info, warn};
+
+use crate::exit::{Code, Failure};
+use crate::private_file;
+use crate::storage::chain;
+
+/// Where a key that was made is kept, in the data folder.
+const FILE: &str = "operator.key";
+
+/// Where the first key is kept, unless the configuration gave it.
+pub fn file(data: &Path) -> PathBuf {
+    data.join(FILE)
+}
+
+/// A first key that this start made.
+pub struct FirstKey {
+    /// The whole key.
+    pub text: Secret,
+    /// Where it is kept.
+    pub file: PathBuf,
+}
+
+/// Makes sure that an operator key works. Returns it when this start made it and somebody has to be told.
+pub async fn settle(
+    engine: &Engine,
+    given: Option<&Secret>,
+    data: &Path,
+) -> anyhow::Result<Option<FirstKey>> {
+    if let Some(given) = given {
+        return take_given(engine, given).await.map(|()| None);
+    }
+    if engine.has_operator_key() {
+        return Ok(None);
+    }
+    let file = file(data);
+    let (text, ours) = kept_or_made(engine, &file)?;
+    if take_in(engine, &text).await? {
+        let file = std::path::absolute(&file).unwrap_or(file);
+        return Ok(Some(FirstKey { text, file }));
+    }
+    info!("another node made the operator key; it is in the data folder of that one");
+    if ours && read(&file)?.is_some_and(|kept| kept == text) {
+        // It opens nothing, and would be taken for one that does.
+        drop(std::fs::remove_file(&file));
+    }
+    Ok(None)
+}
+
+/// The key that the file keeps, or a new one that it keeps now; and whether it is a new one.
+fn kept_or_made(engine: &Engine, file: &Path) -> anyhow::Result<(Secret, bool)> {
+    let what = "the operator key";
+    let fresh = engine.draft_key();
+    let line = fresh.expose_str().unwrap_or_default();
+    // Nodes may share the folder: one of them writes the file, and all of them mean the same key.
+    if private_file::create(file, what, line)? {
+        return Ok((fresh, true));
+    }
+    match read(file)?.filter(|kept| !is_known(engine, kept)) {
+        Some(kept) => Ok((kept, false)),
+        // One that the store has seen before is spent: it was revoked or has run out.
+        None => {
+            private_file::replace(file, what, std::iter::once(line.to_owned()))?;
+            Ok((fresh, true))
+        }
+    }
+}
+
+async fn take_given(engine: &Engine, given: &Secret) -> anyhow::Result<()> {
+    if take_in(engine, given).await? {
+        info!("took in the operator key that keys.bootstrap names");
+    } else if !engine.knows_key(given.expose_str().unwrap_or_default()) {
+        warn!(
+            "keys.bootstrap names a key that does not work here: it is taken in only while no operator \
+             key works. Use one that does, or make one with `posthorn keys recover`"
+        );
+    }
+    Ok(())
+}
+
+async fn take_in(engine: &Engine, text: &Secret) -> anyhow::Result<bool> {
+    let taken = engine.bootstrap_key(text.expose_str().unwrap_or_default()).await;
+    taken.map_err(|e| {
+        Failure::new(Code::Io, format!("the operator key cannot be stored: {}", chain(&e)))
+            .hint("look whether the disk is full or the database is well, then start again")
+            .into()
+    })
+}
+
+fn is_known(engine: &Engine, text: &Secret) -> bool {
+    let id = text.expose_str().and_then(|text| api_key::parse(text).ok()).map(|(id, _)| id);
+    id.is_some_and(|id| engine.catalog().key(id).is_some())
+}
+
+/// The key of a text with nothing around it but white space.
+pub fn parse(text: &str) -> Result<Secret, api_key::ApiKeyError> {
+    let text = text.trim();
+    api_key::parse(text).map(|_| Secret::from(text))
+}
+
+/// What an earlier start has left; `None` when there is no such file.
+fn read(file: &Path) -> anyhow::Result<Option<Secret>> {
+    let fail = |problem: String| {
+        Failure::new(Code::Config, format!("{} {problem}", file.display()))
+            .hint("remove the file, and the next start makes another key")
+    };
+    match std::fs::read_to_string(file) {
+        Ok(text) => match parse(&text) {
+            Ok(key) => Ok(Some(key)),
+            Err(e) => Err(fail(format!("holds no operator key: {e}")).into()),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(fail(format!("cannot be read: {e}")).into()),
+    }
+}

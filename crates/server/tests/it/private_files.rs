@@ -1,0 +1,111 @@
+//! What is written belongs to its owner alone, whatever the umask says.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Home, Running, assert_exit, eventually, read_key};
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("there").permissions().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("changed");
+}
+
+/// The program under a umask that closes nothing.
+fn open_handed(dir: &Path, args: &str) -> Command {
+    let mut command = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_posthorn");
+    command.args(["-c", &format!("umask 000; exec {program} {args}")]).current_dir(dir);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("POSTHORN") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn serve(home: &Home) -> (Running, String) {
+    let address = home.path().join("address");
+    drop(std::fs::remove_file(&address));
+    let mut running = Running::start(&mut open_handed(home.path(), "serve --address-file address"));
+    let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
+    (running, url.trim().to_owned())
+}
+
+#[track_caller]
+fn all_closed(folder: &Path) -> Vec<PathBuf> {
+    let files: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    for file in &files {
+        assert_eq!(mode(file), 0o600, "{}", file.display());
+    }
+    files
+}
+
+#[test]
+fn every_file_is_closed_to_others_whatever_the_umask() {
+    let home = Home::new();
+    let (mut running, url) = serve(&home);
+    let key = read_key(&home.data());
+    let run = |args: &str| {
+        let mut command = open_handed(home.path(), args);
+        command.env("POSTHORN_SERVER", &url).env("POSTHORN_KEY", &key);
+        assert_exit(&command.output().expect("runs"), 0);
+    };
+    run("send orders order.created --create-topic");
+    let names: Vec<String> = all_closed(&home.data())
+        .iter()
+        .map(|file| file.file_name().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    let expected =
+        ["posthorn.db", "posthorn.db-wal", "posthorn.db-shm", "operator.key", "seal.key"];
+    for name in expected {
+        assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+    }
+    assert_eq!(mode(&home.data()), 0o700);
+    assert!(!running.stderr().contains("chmod"), "{}", running.stderr());
+    for (args, file) in [
+        ("backup --to copy.db", "copy.db"),
+        ("keys generate-seal --to other.key", "other.key"),
+        ("keys generate --to first.key", "first.key"),
+        ("keys rotate-seal --begin other.key", "other.key"),
+    ] {
+        run(args);
+        assert_eq!(mode(&home.path().join(file)), 0o600, "{args}");
+    }
+
+    // What is open already is closed at the next start; a folder is its owner's to close.
+    running.signal("KILL");
+    running.wait();
+    set_mode(&home.data(), 0o755);
+    for name in expected.iter().filter(|name| home.data().join(name).exists()) {
+        set_mode(&home.data().join(name), 0o644);
+    }
+    let (mut running, _) = serve(&home);
+    all_closed(&home.data());
+    let log = running.stderr();
+    assert!(log.contains("chmod 700") && log.contains("posthorn-data"), "{log}");
+    running.signal("TERM");
+    assert_eq!(running.wait().code(), Some(0));
+}
+
+#[test]
+fn the_identity_of_an_agent_is_closed_to_others_whatever_the_umask() {
+    let home = Home::new();
+    let address = home.path().join("address");
+    let args = "serve --push --address-file address";
+    let mut running = Running::start(&mut open_handed(home.path(), args));
+    let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
+    let mut command =
+        open_handed(home.path(), "listen --subscribe orders --push --keep agent.json");
+    let key = read_key(&home.data());
+    let listener =
+        Running::start(command.env("POSTHORN_SERVER", url.trim()).env("POSTHORN_KEY", key));
+    let file = home.path().join("agent.json");
+    eventually("the identity", || file.exists().then_some(()));
+    assert_eq!(mode(&file), 0o600);
+    drop(listener);
+}
