@@ -50,8 +50,8 @@ pub use id::{
 };
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
-    TopicName,
+    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
+    SubscriptionName, TopicName,
 };
 pub use policy::Policy;
 pub use push::{

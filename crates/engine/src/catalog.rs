@@ -9,15 +9,15 @@ mod known_key;
 mod profiles;
 mod view;
 
-use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, SubscriptionId,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, ProxyName, SubscriptionId,
     SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
@@ -36,7 +36,9 @@ pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 /// The catalog in memory.
 pub struct Catalog {
     state: RwLock<State>,
-    profiles: std::collections::BTreeMap<ProfileName, Arc<Policy>>,
+    profiles: BTreeMap<ProfileName, Arc<Policy>>,
+    /// The operator's proxies, and whom they are open to.
+    proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     vault: Arc<Vault>,
 }
 
@@ -77,14 +79,15 @@ pub(crate) struct Plan {
 
 impl Catalog {
     pub(crate) fn new(
-        profiles: &std::collections::BTreeMap<ProfileName, Policy>,
+        profiles: &BTreeMap<ProfileName, Policy>,
+        proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
         vault: Arc<Vault>,
     ) -> Self {
         let profiles = profiles
             .iter()
             .map(|(name, policy)| (name.clone(), Arc::new(policy.clone())))
             .collect();
-        Self { state: RwLock::new(State::default()), profiles, vault }
+        Self { state: RwLock::new(State::default()), profiles, proxies, vault }
     }
 
     /// The version this copy has.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
+use posthorn_domain::{Clock, NodeId, TenantId, Timestamp, TopicName};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,6 +20,7 @@ use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
+use crate::preparation::{Preparation, Preparations};
 use crate::push::PushDelivery;
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
@@ -70,6 +71,7 @@ pub(crate) struct Inner {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) catalog: Arc<Catalog>,
+    preparations: Arc<Preparations>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
     pub(crate) vault: Arc<Vault>,
@@ -98,7 +100,8 @@ impl Engine {
         let options = Arc::new(options);
         let chance = Arc::new(Chance::new(seed));
         let node = chance.node_id(clock.now());
-        let catalog = Arc::new(Catalog::new(&options.profiles, Arc::clone(&vault)));
+        let catalog =
+            Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
 
         let (scheduler, inputs) = mpsc::channel(SCHEDULER_QUEUE);
@@ -121,15 +124,19 @@ impl Engine {
             term: term.clone(),
             tokens: Tokens::default(),
         });
+        let preparations = Arc::new(Preparations::default());
         let intake_handle = intake::Handle::new(
             publishes,
             Arc::clone(&clock),
             Arc::clone(&chance),
             options.payload_bytes,
             Arc::clone(&admission),
+            Arc::clone(&catalog),
+            Arc::clone(&preparations),
         );
         let inner = Arc::new(Inner {
             node,
+            preparations,
             store: Arc::clone(&store),
             catalog: Arc::clone(&catalog),
             clock: Arc::clone(&clock),
@@ -269,6 +276,17 @@ impl Engine {
     pub async fn publish(&self, tenant: TenantId, publish: Publish) -> Result<Published> {
         let mut answers = self.publish_batch(tenant, vec![publish]).await?;
         answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
+    }
+
+    /// Has events on a topic looked at before they are accepted, whichever way they come in. One for a
+    /// topic; the last one counts.
+    pub fn prepare_topic(
+        &self,
+        tenant: TenantId,
+        topic: TopicName,
+        preparation: Arc<dyn Preparation>,
+    ) {
+        self.inner.preparations.put(tenant, topic, preparation);
     }
 
     /// Publishes several events; each answer stands for itself.

@@ -25,6 +25,7 @@ use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
 use crate::metrics;
 use crate::options::Options;
+use crate::preparation::Preparations;
 use crate::request::EventLookup;
 use crate::scheduler::Input;
 use crate::wakes::Wakes;
@@ -85,6 +86,8 @@ pub(crate) struct Handle {
     chance: Arc<Chance>,
     payload_bytes: usize,
     admission: Arc<Admission>,
+    catalog: Arc<Catalog>,
+    preparations: Arc<Preparations>,
 }
 
 impl Handle {
@@ -94,8 +97,10 @@ impl Handle {
         chance: Arc<Chance>,
         payload_bytes: usize,
         admission: Arc<Admission>,
+        catalog: Arc<Catalog>,
+        preparations: Arc<Preparations>,
     ) -> Self {
-        Self { queue, clock, chance, payload_bytes, admission }
+        Self { queue, clock, chance, payload_bytes, admission, catalog, preparations }
     }
 
     fn check(&self, publish: &Publish) -> Result<()> {
@@ -123,8 +128,9 @@ impl Handle {
         let (now, since) = (self.clock.now(), Instant::now());
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for publish in batch {
-            if let Err(e) = self.check(&publish) {
+        for mut publish in batch {
+            let prepared = self.preparations.apply(tenant, &self.catalog, &mut publish);
+            if let Err(e) = prepared.and_then(|()| self.check(&publish)) {
                 answers.push(Err(e));
                 continue;
             }

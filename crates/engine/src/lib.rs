@@ -51,6 +51,7 @@ mod outcomes;
 #[cfg(feature = "plant")]
 pub mod plant;
 pub mod policy_log;
+mod preparation;
 mod profiles;
 mod push;
 mod recorder;
@@ -80,6 +81,7 @@ pub use options::Options;
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
+pub use preparation::Preparation;
 pub use push::{
     Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
     PushProblem, PushRefusal,

@@ -104,6 +104,7 @@ pub(crate) fn build(
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
         tls,
+        proxy: policy.proxy.clone(),
         body,
         deadlines: Deadlines::from(&policy.limits),
     };

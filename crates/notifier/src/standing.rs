@@ -5,15 +5,22 @@
 //! exception: one that the configuration no longer asks for is paused and marked, and goes on when the
 //! configuration asks for it again. Its work waits meanwhile.
 
+use std::sync::Arc;
+
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
     Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
 };
-use posthorn_engine::{Engine, NewSubscription, SubscriptionChange, SubscriptionView};
+use posthorn_engine::catalog::Catalog;
+use posthorn_engine::{
+    Engine, NewSubscription, Preparation, Publish, SubscriptionChange, SubscriptionView,
+};
 use tracing::{info, warn};
 
+use crate::clock::SystemClock;
 use crate::config::Callbacks;
 use crate::error::Error;
+use crate::event::prepare_json;
 
 /// What the standing subscription is called.
 pub const SUBSCRIPTION_NAME: &str = "cedros-callbacks";
@@ -63,6 +70,23 @@ pub async fn retire_subscriptions(
     Ok(())
 }
 
+/// Events on the topic get what the wire always has, when their publisher left it out.
+struct Filling;
+
+impl Preparation for Filling {
+    fn prepare(
+        &self,
+        _catalog: &Catalog,
+        publish: &mut Publish,
+    ) -> Result<(), posthorn_engine::Error> {
+        let event_type = publish.event_type.as_str();
+        if let Some(payload) = prepare_json(&publish.payload, event_type, &SystemClock) {
+            publish.payload = payload;
+        }
+        Ok(())
+    }
+}
+
 /// Where events for the standing subscription are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -103,6 +127,7 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
         secrets: callbacks.secrets.clone(),
         ..NewSubscription::default()
     };
+    engine.prepare_topic(tenant, topic.clone(), Arc::new(Filling));
     let (view, changed) = engine.ensure_subscription(tenant, wanted).await?;
     let subscription = view.subscription.id;
     if changed {

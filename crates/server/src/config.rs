@@ -14,6 +14,7 @@ mod efgs;
 pub mod layers;
 mod notificaties;
 mod profiles;
+mod proxies;
 pub mod push;
 mod raw;
 #[cfg(test)]
@@ -385,8 +386,11 @@ impl Check<'_> {
             self.room_for_sockets(server);
         }
         let push = push::build(self, raw.push, server.as_ref(), store.as_ref());
-        let egress = self.egress(raw.egress);
+        let mut raw_egress = raw.egress;
+        let proxies = proxies::build(self, std::mem::take(&mut raw_egress.proxies));
+        let egress = self.egress(raw_egress, proxies.all.clone());
         let mut engine = self.engine(&raw.engine);
+        engine.proxies = proxies.tenants;
         engine.profiles = profiles::build(self, raw.profiles);
         engine.admission = self.admission(&raw.admission);
         let limits = limits(&raw.admission);
@@ -408,6 +412,7 @@ impl Check<'_> {
             cedros: admin.then_some(tenant),
             notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
+        proxies::check_profiles(self, &proxies.all, &engine.profiles);
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
         {
@@ -568,7 +573,11 @@ impl Check<'_> {
         Some(Store { path: PathBuf::from(&raw.path), kind, wait: raw.wait.to_duration() })
     }
 
-    fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
+    fn egress(
+        &mut self,
+        raw: raw::RawEgress,
+        proxies: BTreeMap<posthorn_domain::ProxyName, egress::Proxy>,
+    ) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let names = raw.names.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
@@ -602,6 +611,7 @@ impl Check<'_> {
             idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
             connection_age_max: self.some_time("egress.connection_age", raw.connection_age),
             connections_max: self.at_least_one("egress.connections", raw.connections),
+            proxies,
             resolver: if resolvers.is_empty() {
                 ResolverChoice::System
             } else {

@@ -237,6 +237,15 @@ fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
              credentials of this machine"
         );
     }
+    for (name, proxy) in &options.proxies {
+        if proxy.mode() == posthorn_egress::ProxyMode::Forward {
+            info!(
+                proxy = %name,
+                "this proxy resolves names itself: a receiver's addresses are judged before it is asked, \
+                 but what it connects to is in its hands"
+            );
+        }
+    }
     Egress::new(options).map_err(|e| {
         let message = format!("egress cannot be set up: failed to {}", chain(&e));
         Failure::new(Code::Config, message).into()

@@ -77,6 +77,7 @@ impl Transport for EgressTransport {
                 pool: PoolKey::new(*request.subscription.as_bytes()),
                 target,
                 tls,
+                proxy: request.proxy,
                 path_and_query: request.path_and_query,
                 method: request.method,
                 headers: request.headers,

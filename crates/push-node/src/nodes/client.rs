@@ -130,6 +130,7 @@ impl Nodes {
             pool: PoolKey::new([0; 16]),
             target: Arc::new(target),
             tls: None,
+            proxy: None,
             path_and_query: Some(path),
             method: Method::PUT,
             headers,

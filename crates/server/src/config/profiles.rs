@@ -43,7 +43,7 @@ pub(super) fn build(
             } else {
                 profile.policy.clone()
             };
-            match base.patched(&patch) {
+            match base.patched_by_operator(&patch) {
                 Ok(policy) => drop(built.insert(name.clone(), policy)),
                 Err(error) => {
                     let path = error
