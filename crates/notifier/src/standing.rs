@@ -79,6 +79,11 @@ impl Preparation for Filling {
         _catalog: &Catalog,
         publish: &mut Publish,
     ) -> Result<(), posthorn_engine::Error> {
+        // Whatever else it is, it is not an event of the wire.
+        let media_type = publish.content_type.split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case("application/json") {
+            return Ok(());
+        }
         let event_type = publish.event_type.as_str();
         if let Some(payload) = prepare_json(&publish.payload, event_type, &SystemClock) {
             publish.payload = payload;

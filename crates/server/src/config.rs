@@ -10,6 +10,7 @@
 //! Nothing is opened, listened to or generated here, except that files named by the configuration
 //! are read. What a policy may say is the domain's business.
 
+pub mod cedros;
 mod efgs;
 pub mod layers;
 mod notificaties;
@@ -85,8 +86,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
-    /// The admin endpoints of Cedros webhooks: the tenant of operators that name none.
-    pub cedros: Option<String>,
+    /// The admin endpoints of Cedros webhooks.
+    pub cedros: Option<cedros::Cedros>,
     /// The Notificaties API.
     pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
@@ -405,11 +406,14 @@ impl Check<'_> {
         let body = raw.server.body.0;
         let tenant = raw.callbacks.tenant.clone().unwrap_or_else(|| "default".to_owned());
         let https = raw.server.tls.certificate.is_some();
-        let callbacks = self.callbacks(raw.callbacks);
+        let mut callbacks = self.callbacks(raw.callbacks);
+        if let Some((callbacks, store)) = callbacks.as_mut().zip(store.as_ref()) {
+            cedros::warn_of_backend(callbacks, store);
+        }
         let admin = raw.dialects.cedros.enabled || callbacks.is_some();
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
-            cedros: admin.then_some(tenant),
+            cedros: cedros::build(self, raw.dialects.cedros, tenant, admin),
             notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         proxies::check_profiles(self, &proxies.all, &engine.profiles);
@@ -425,7 +429,10 @@ impl Check<'_> {
                 "dialects.notificaties.tenant",
                 dialects.notificaties.as_ref().map(|o| o.tenant.as_str()),
             ),
-            ("callbacks.tenant", callbacks.as_ref().and(dialects.cedros.as_deref())),
+            (
+                "callbacks.tenant",
+                callbacks.as_ref().and(dialects.cedros.as_ref()).map(|o| o.tenant.as_str()),
+            ),
         ];
         let mut taken: Vec<&str> = Vec::new();
         for (key, tenant) in tenants {

@@ -168,9 +168,9 @@ async fn start(
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
     }
-    if let Some(tenant) = dialects.cedros {
+    if let Some(config::cedros::Cedros { tenant, origins }) = dialects.cedros {
         let tenant = engine.ensure_tenant(&tenant).await.map_err(|e| explain_engine(&e))?.id;
-        let options = cedros::Options { tenant };
+        let options = cedros::Options { tenant, origins };
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }
     if let Some(options) = dialects.notificaties {

@@ -153,6 +153,7 @@ pub(super) struct RawDialects {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCedros {
     pub(super) enabled: bool,
+    pub(super) origins: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
