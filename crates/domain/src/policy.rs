@@ -89,7 +89,8 @@ pub struct UrlPolicy {
     pub https_only: bool,
     /// Whether it may have a query.
     pub query: bool,
-    /// Whether its host must resolve, to allowed addresses only, already when it is written down.
+    /// Whether its host must resolve, to allowed addresses only, already when it is written down, and again
+    /// before each attempt, also where a connection is open.
     pub resolve: bool,
     /// What follows when it is refused before an attempt.
     pub on_refused: OnRefused,

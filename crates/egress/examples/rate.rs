@@ -56,6 +56,7 @@ async fn main() {
             target: Arc::clone(&target),
             tls: None,
             proxy: None,
+            vet_always: false,
             path_and_query: None,
             method: http::Method::POST,
             headers: http::HeaderMap::new(),

@@ -143,6 +143,8 @@ pub struct Request {
     pub tls: Option<Arc<ClientTls>>,
     /// The proxy it leaves through, one of [`Options::proxies`]; directly when absent.
     pub proxy: Option<ProxyName>,
+    /// Whether the target's name is looked up and judged also when a connection is open already.
+    pub vet_always: bool,
     /// Replaces the target's path and query when they were rendered for this request.
     pub path_and_query: Option<String>,
     /// The method.
@@ -274,7 +276,8 @@ impl Egress {
         sent: &mut Sent,
     ) -> Result<AttemptOutcome, Failure> {
         let inner = &*self.inner;
-        let Request { tenant, pool, target, tls, proxy, deadlines, .. } = &request;
+        let Request { tenant, pool, target, tls, proxy, deadlines, vet_always, .. } = &request;
+        let vet_always = *vet_always;
         let through = proxy.as_ref().map(|name| inner.proxy(name)).transpose()?;
         let key = Key {
             tenant: *tenant,
@@ -292,6 +295,10 @@ impl Egress {
             sent.reused = idle.is_some();
             let (mut link, start) = match idle.take() {
                 Some(link) => {
+                    if vet_always {
+                        let until = (began + deadlines.connect).min(total);
+                        Box::pin(inner.dialer.vet(&target, until)).await?;
+                    }
                     inner.counters.reused.increment(1);
                     (link, began)
                 }

@@ -257,6 +257,7 @@ async fn ask(
             headers: http::HeaderMap::new(),
             tls: None,
             proxy: job.policy.proxy.clone(),
+            vet_always: false,
             body: bytes::Bytes::new(),
             deadlines: Deadlines {
                 connect: timeout,

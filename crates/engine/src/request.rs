@@ -105,6 +105,7 @@ pub(crate) fn build(
         headers,
         tls,
         proxy: policy.proxy.clone(),
+        vet_always: policy.url.resolve,
         body,
         deadlines: Deadlines::from(&policy.limits),
     };

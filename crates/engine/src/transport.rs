@@ -31,6 +31,8 @@ pub struct Outbound {
     pub headers: HeaderMap,
     /// Who we are in the handshake and whom we trust, when that differs from the default.
     pub tls: Option<Arc<TlsChoice>>,
+    /// Whether the name is looked up and judged also where a connection is open already.
+    pub vet_always: bool,
     /// The operator's proxy that it leaves through; directly when absent.
     pub proxy: Option<ProxyName>,
     /// The body.

@@ -130,6 +130,7 @@ impl Poller {
             target: Arc::clone(&self.target),
             tls: None,
             proxy: None,
+            vet_always: false,
             path_and_query: None,
             method: Method::GET,
             headers,

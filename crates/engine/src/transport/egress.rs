@@ -78,6 +78,7 @@ impl Transport for EgressTransport {
                 target,
                 tls,
                 proxy: request.proxy,
+                vet_always: request.vet_always,
                 path_and_query: request.path_and_query,
                 method: request.method,
                 headers: request.headers,

@@ -131,6 +131,7 @@ impl Nodes {
             target: Arc::new(target),
             tls: None,
             proxy: None,
+            vet_always: false,
             path_and_query: Some(path),
             method: Method::PUT,
             headers,

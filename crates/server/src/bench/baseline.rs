@@ -34,6 +34,7 @@ fn request(target: &Arc<Target>, body: Bytes) -> Request {
         target: Arc::clone(target),
         tls: None,
         proxy: None,
+        vet_always: false,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

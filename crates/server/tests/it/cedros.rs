@@ -28,7 +28,7 @@ fn key(server: &Server, tenant: &str, scopes: &[&str]) -> String {
 }
 
 fn receivers_see_the_wire(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
     world.receiver.answers(500);
@@ -81,7 +81,7 @@ fn receivers_see_the_wire_on_postgresql() {
 }
 
 fn admins_look_retry_and_delete(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
     world.receiver.answers(503);
@@ -188,7 +188,7 @@ fn admins_look_retry_and_delete_on_postgresql() {
 }
 
 fn lists_are_filtered_newest_first(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks("  retry: {max_attempts: 2, initial_interval: 1h, max_interval: 2h}\n");
     let server = world.home.serve();
     pay(&server, "evt_good");
@@ -258,7 +258,7 @@ fn lists_are_filtered_newest_first_on_postgresql() {
 
 #[test]
 fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.callbacks(&format!("{QUICK}  tenant: shop\n"));
     let server = world.home.serve();
     let shop = key(&server, "shop", &["read", "subscriptions", "publish"]);
@@ -350,7 +350,7 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
 
 #[test]
 fn the_subscription_is_kept_in_step_with_the_block() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     let server = world.home.serve();
     let named = |server: &Server| {
         let list = server.ask(&["subscriptions", "list", "--tenant", TENANT]);
@@ -413,7 +413,7 @@ fn the_subscription_is_kept_in_step_with_the_block() {
 
 #[test]
 fn a_wrong_block_is_named_before_anything_starts() {
-    let world = World::new(On::Sqlite).expect("SQLite is always there");
+    let world = World::new(On::Sqlite);
     for (lines, parts) in [
         ("  payment_sucess_url: x\n", &["payment_sucess_url", "payment_success_url"][..]),
         ("  timeout: soon\n", &["callbacks.timeout", "is not a duration"]),
@@ -440,7 +440,7 @@ fn a_wrong_block_is_named_before_anything_starts() {
 
 #[test]
 fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
-    let world = World::new(On::Sqlite).expect("SQLite is always there");
+    let world = World::new(On::Sqlite);
     let output = crate::harness::posthorn(world.home.path())
         .env("CALLBACK_TIMEOUT", "never")
         .arg("check")
@@ -465,7 +465,7 @@ fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
 
 #[test]
 fn a_short_secret_is_warned_of() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.configure(&format!(
         "callbacks: {{payment_success_url: '{}', hmac_secret: short}}\n",
         world.receiver.url
@@ -478,7 +478,7 @@ fn a_short_secret_is_warned_of() {
 
 #[test]
 fn a_killed_server_resumes_its_webhooks() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.callbacks("  retry: {max_attempts: 50, initial_interval: 200ms, max_interval: 200ms}\n");
     let server = world.home.serve();
     world.receiver.answers(500);

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthorn_testpg::{Error, TestPostgres};
+use posthorn_testpg::TestPostgres;
 use serde_json::Value;
 
 use crate::caller::{Reply, call};
@@ -117,16 +117,11 @@ pub(crate) enum On {
 }
 
 impl World {
-    /// `None` on machines without the database.
-    pub(crate) fn new(on: On) -> Option<Self> {
+    pub(crate) fn new(on: On) -> Self {
         let home = Home::new();
         let database = match on {
             On::Sqlite => None,
-            On::Postgres => match TestPostgres::start() {
-                Ok(database) => Some(database),
-                Err(Error::NotInstalled) => return None,
-                Err(e) => panic!("{e}"),
-            },
+            On::Postgres => Some(postgres::database()),
         };
         if let Some(database) = &database {
             postgres::configure(&home, &database.url());
@@ -135,7 +130,7 @@ impl World {
         let receiver = Receiver::start();
         let world = Self { home, receiver, base, _database: database };
         world.callbacks("");
-        Some(world)
+        world
     }
 
     /// Writes the block anew, with these lines besides URL and secret.

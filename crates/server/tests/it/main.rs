@@ -12,6 +12,7 @@ mod configuration;
 mod documents;
 mod efgs;
 mod efgs_nodes;
+mod efgs_proxy;
 mod efgs_stage;
 mod harness;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
@@ -25,6 +26,7 @@ mod notificaties_access;
 mod notificaties_delivery;
 mod notificaties_settings;
 mod notificaties_world;
+mod outbound_proxy;
 mod pca_hub;
 mod pca_hub_nodes;
 mod postgres;
