@@ -11,9 +11,9 @@ use crate::caller::call;
 use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused};
 use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
 
-const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
+pub(crate) const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
 
-fn text<'a>(webhook: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(webhook: &'a Value, name: &str) -> &'a str {
     webhook[name].as_str().unwrap_or_else(|| panic!("{name} in {webhook}"))
 }
 
@@ -47,7 +47,12 @@ fn receivers_see_the_wire(on: On) {
     let hmac = BodyHmac::new(SECRET.as_bytes(), scheme).expect("a key");
     for request in &seen {
         assert_eq!(request.method, "POST");
-        assert_eq!(request.body, r#"{"eventId":"evt_1","eventType":"payment.succeeded"}"#);
+        let body: Value = serde_json::from_str(&request.body).expect("JSON");
+        assert_eq!(
+            (&body["eventId"], &body["eventType"]),
+            (&"evt_1".into(), &"payment.succeeded".into())
+        );
+        assert_eq!(request.body, seen[0].body, "the same bytes each time");
         let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
         assert_eq!(header("content-type"), "application/json");
         assert_eq!(header("x-cedros-event-type"), "payment.succeeded");
@@ -93,7 +98,9 @@ fn admins_look_retry_and_delete(on: On) {
         "id",
         "tenantId",
         "url",
+        "eventId",
         "eventType",
+        "payload",
         "status",
         "attempts",
         "maxAttempts",
@@ -102,7 +109,10 @@ fn admins_look_retry_and_delete(on: On) {
         "createdAt",
         "completedAt",
     ];
-    assert_eq!(names, BTreeSet::from(wanted), "no payload, no headers");
+    assert_eq!(names, BTreeSet::from(wanted), "no headers");
+    assert_eq!(text(&webhook, "eventId"), "evt_1");
+    let sent: Value = serde_json::from_str(&world.receiver.wait_for(1)[0].body).expect("JSON");
+    assert_eq!(webhook["payload"], sent, "what receivers get");
     assert_eq!(text(&webhook, "url"), world.receiver.url);
     assert_eq!(text(&webhook, "eventType"), "payment.succeeded");
     assert_eq!((&webhook["attempts"], &webhook["maxAttempts"]), (&3.into(), &3.into()));
@@ -115,6 +125,7 @@ fn admins_look_retry_and_delete(on: On) {
     assert_eq!(text(&dead[0], "id"), id);
     assert_eq!(text(&dead[0], "originalWebhookId"), id);
     assert_eq!(text(&dead[0], "finalError"), "HTTP 503");
+    assert_eq!((&dead[0]["eventId"], &dead[0]["payload"]), (&"evt_1".into(), &sent));
     assert_eq!(dead[0]["totalAttempts"], 3);
     for name in ["firstAttemptAt", "lastAttemptAt", "movedToDlqAt", "tenantId", "url"] {
         assert!(!text(&dead[0], name).is_empty());

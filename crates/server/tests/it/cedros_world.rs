@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
-/// What the receiver does next: answer with a status, after a while.
+/// What the receiver does next: answer with a status, after a while. 0: close without an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conduct {
     pub(crate) status: u16,
@@ -93,6 +93,9 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, conduct: &Mutex<Conduc
     seen.lock().ok()?.push(Request { method, headers, body });
     let Conduct { status, after } = *conduct.lock().ok()?;
     std::thread::sleep(after);
+    if status == 0 {
+        return stream.shutdown(std::net::Shutdown::Both).ok();
+    }
     let text = format!(
         "HTTP/1.1 {status} Whatever\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 14\r\n\
          Connection: close\r\n\r\ncard 4111 1111"

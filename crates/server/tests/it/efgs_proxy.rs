@@ -136,7 +136,9 @@ fn tenants_neither_choose_nor_drop_a_proxy() {
     for policy in [r#"{"proxy": "gateway"}"#, r#"{"proxy": "else"}"#] {
         let args = [&create[..], &["other", "--policy", policy]].concat();
         refused(&args, &["proxy", "only the operator"]);
-        let args = ["profiles", "put", "mine", "--tenant", "other", "--base", "default", policy];
+        let args = [
+            "profiles", "put", "mine", "--tenant", "other", "--base", "default", "--policy", policy,
+        ];
         refused(&args, &["proxy", "only the operator"]);
     }
     let args =

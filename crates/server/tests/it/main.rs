@@ -6,6 +6,8 @@ mod bench_push;
 mod caller;
 mod canary;
 mod cedros;
+mod cedros_events;
+mod cedros_queue;
 mod cedros_world;
 mod commands;
 mod configuration;
@@ -13,6 +15,7 @@ mod documents;
 mod efgs;
 mod efgs_nodes;
 mod efgs_proxy;
+mod efgs_sends;
 mod efgs_stage;
 mod harness;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
