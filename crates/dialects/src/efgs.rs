@@ -108,8 +108,13 @@ pub async fn router(
         let topic = options.topic.clone();
         engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
     }
-    let announcement = batch::Announcement { tenant, profile: options.profile.clone() };
-    engine.prepare_topic(tenant, options.topic.clone(), Arc::new(announcement));
+    let batches = batch::Announcements {
+        tenant,
+        topic: options.topic.clone(),
+        profile: options.profile.clone(),
+    };
+    let check = move |engine: &Engine, publish| batches.check(engine, publish);
+    engine.check_publishes(tenant, Arc::new(check));
     let all = format!("{}/callback", options.prefix);
     let dialect = Arc::new(Dialect { engine, tenant, options, failures });
     let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);

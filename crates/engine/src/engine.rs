@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use posthorn_domain::{Clock, NodeId, TenantId, Timestamp, TopicName};
+use parking_lot::{Mutex, RwLock};
+use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,7 +20,6 @@ use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
-use crate::preparation::{Preparation, Preparations};
 use crate::push::PushDelivery;
 use crate::recorder;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
@@ -50,6 +49,10 @@ pub struct Parts {
     pub options: Options,
 }
 
+/// Looks at an event before it is taken in, whichever way it came, and may write it as the dialect of
+/// its topic writes events.
+pub type PublishCheck = Arc<dyn Fn(&Engine, Publish) -> Result<Publish> + Send + Sync>;
+
 /// How the engine is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -71,7 +74,6 @@ pub(crate) struct Inner {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) catalog: Arc<Catalog>,
-    preparations: Arc<Preparations>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
     pub(crate) vault: Arc<Vault>,
@@ -82,6 +84,8 @@ pub(crate) struct Inner {
     admission: Arc<Admission>,
     trials: Trials,
     outcomes: Outcomes,
+    /// By tenant; hardly any tenant has one.
+    checks: RwLock<Vec<(TenantId, PublishCheck)>>,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
     services: Mutex<JoinSet<()>>,
@@ -124,19 +128,15 @@ impl Engine {
             term: term.clone(),
             tokens: Tokens::default(),
         });
-        let preparations = Arc::new(Preparations::default());
         let intake_handle = intake::Handle::new(
             publishes,
             Arc::clone(&clock),
             Arc::clone(&chance),
             options.payload_bytes,
             Arc::clone(&admission),
-            Arc::clone(&catalog),
-            Arc::clone(&preparations),
         );
         let inner = Arc::new(Inner {
             node,
-            preparations,
             store: Arc::clone(&store),
             catalog: Arc::clone(&catalog),
             clock: Arc::clone(&clock),
@@ -149,6 +149,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
+            checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),
             health,
             services: Mutex::new(JoinSet::new()),
@@ -278,19 +279,45 @@ impl Engine {
         answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
     }
 
-    /// Has events on a topic looked at before they are accepted, whichever way they come in. One for a
-    /// topic; the last one counts.
-    pub fn prepare_topic(
-        &self,
-        tenant: TenantId,
-        topic: TopicName,
-        preparation: Arc<dyn Preparation>,
-    ) {
-        self.inner.preparations.put(tenant, topic, preparation);
+    /// Lets a dialect look at every event of its tenant from now on.
+    pub fn check_publishes(&self, tenant: TenantId, check: PublishCheck) {
+        let mut all = self.inner.checks.write();
+        all.retain(|(known, _)| *known != tenant);
+        all.push((tenant, check));
     }
 
     /// Publishes several events; each answer stands for itself.
     pub async fn publish_batch(
+        &self,
+        tenant: TenantId,
+        batch: Vec<Publish>,
+    ) -> Result<Vec<Result<Published>>> {
+        let check = {
+            let all = self.inner.checks.read();
+            all.iter().find(|(known, _)| *known == tenant).map(|(_, check)| Arc::clone(check))
+        };
+        let Some(check) = check else { return self.publish_unchecked(tenant, batch).await };
+        let (mut fine, mut answers) = (Vec::with_capacity(batch.len()), Vec::new());
+        for publish in batch {
+            match check(self, publish) {
+                Ok(publish) => {
+                    fine.push(publish);
+                    answers.push(None);
+                }
+                Err(e) => answers.push(Some(Err(e))),
+            }
+        }
+        if fine.is_empty() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        let mut published = self.publish_unchecked(tenant, fine).await?.into_iter();
+        let gone = || Err(Error::Busy("it is stopping"));
+        let answers = answers.into_iter();
+        Ok(answers.map(|answer| answer.or_else(|| published.next()).unwrap_or_else(gone)).collect())
+    }
+
+    /// The same for a dialect that looked at its events already, and for those that were taken in before.
+    pub async fn publish_unchecked(
         &self,
         tenant: TenantId,
         batch: Vec<Publish>,

@@ -25,7 +25,6 @@ use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
 use crate::metrics;
 use crate::options::Options;
-use crate::preparation::Preparations;
 use crate::request::EventLookup;
 use crate::scheduler::Input;
 use crate::wakes::Wakes;
@@ -86,8 +85,6 @@ pub(crate) struct Handle {
     chance: Arc<Chance>,
     payload_bytes: usize,
     admission: Arc<Admission>,
-    catalog: Arc<Catalog>,
-    preparations: Arc<Preparations>,
 }
 
 impl Handle {
@@ -97,10 +94,8 @@ impl Handle {
         chance: Arc<Chance>,
         payload_bytes: usize,
         admission: Arc<Admission>,
-        catalog: Arc<Catalog>,
-        preparations: Arc<Preparations>,
     ) -> Self {
-        Self { queue, clock, chance, payload_bytes, admission, catalog, preparations }
+        Self { queue, clock, chance, payload_bytes, admission }
     }
 
     fn check(&self, publish: &Publish) -> Result<()> {
@@ -128,9 +123,8 @@ impl Handle {
         let (now, since) = (self.clock.now(), Instant::now());
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for mut publish in batch {
-            let prepared = self.preparations.apply(tenant, &self.catalog, &mut publish);
-            if let Err(e) = prepared.and_then(|()| self.check(&publish)) {
+        for publish in batch {
+            if let Err(e) = self.check(&publish) {
                 answers.push(Err(e));
                 continue;
             }

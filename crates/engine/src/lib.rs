@@ -51,7 +51,6 @@ mod outcomes;
 #[cfg(feature = "plant")]
 pub mod plant;
 pub mod policy_log;
-mod preparation;
 mod profiles;
 mod push;
 mod recorder;
@@ -72,7 +71,7 @@ pub use catalog::{
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use courier::{Courier, CourierParts};
-pub use engine::{Engine, Health, Parts};
+pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
 pub use intake::{Publish, Published};
@@ -81,7 +80,6 @@ pub use options::Options;
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
-pub use preparation::Preparation;
 pub use push::{
     Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
     PushProblem, PushRefusal,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use posthorn_domain::{DeliveryState, EventType};
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::config::{Callbacks, CallbacksConfig};
 use crate::error::Error;
@@ -69,21 +69,27 @@ pub async fn send_json_once(
     payload: &[u8],
     egress: posthorn_egress::Options,
 ) -> Result<SentOnce, Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Named {
-        event_id: String,
-        event_type: String,
-    }
     let outside = Outside { egress, ..Outside::default() };
-    let read = |payload: &[u8]| serde_json::from_slice::<Named>(payload).map_err(Error::Payload);
-    let named = read(payload)?;
-    let given = event_type.or(Some(&*named.event_type).filter(|own| !own.is_empty()));
+    let own = member(payload, "eventType")?;
+    let given = event_type.or(own.as_deref());
     let event_type = EventType::new(given.unwrap_or(PAYMENT_SUCCEEDED))
         .map_err(|source| Error::Event { field: "eventType", source })?;
     let payload = prepare_json(payload, event_type.as_str(), &*outside.clock)
         .unwrap_or_else(|| Bytes::copy_from_slice(payload));
-    let event_id = read(&payload)?.event_id;
+    let event_id = member(&payload, "eventId")?.unwrap_or_default();
     attempt(callbacks, event_type, payload, &outside).await?;
     Ok(SentOnce { event_id, url: callbacks.url.clone() })
+}
+
+/// A text of the event, unless it is absent or empty.
+fn member(payload: &[u8], name: &str) -> Result<Option<String>, Error> {
+    let object: serde_json::Map<String, Value> =
+        serde_json::from_slice(payload).map_err(Error::Payload)?;
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(_) => {
+            Err(Error::Payload(serde::de::Error::custom(format_args!("{name} is not a text"))))
+        }
+    }
 }

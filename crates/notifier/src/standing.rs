@@ -11,10 +11,7 @@ use posthorn_domain::filter::Group;
 use posthorn_domain::{
     Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
 };
-use posthorn_engine::catalog::Catalog;
-use posthorn_engine::{
-    Engine, NewSubscription, Preparation, Publish, SubscriptionChange, SubscriptionView,
-};
+use posthorn_engine::{Engine, NewSubscription, Publish, SubscriptionChange, SubscriptionView};
 use tracing::{info, warn};
 
 use crate::clock::SystemClock;
@@ -70,26 +67,17 @@ pub async fn retire_subscriptions(
     Ok(())
 }
 
-/// Events on the topic get what the wire always has, when their publisher left it out.
-struct Filling;
-
-impl Preparation for Filling {
-    fn prepare(
-        &self,
-        _catalog: &Catalog,
-        publish: &mut Publish,
-    ) -> Result<(), posthorn_engine::Error> {
-        // Whatever else it is, it is not an event of the wire.
-        let media_type = publish.content_type.split(';').next().unwrap_or_default().trim();
-        if !media_type.eq_ignore_ascii_case("application/json") {
-            return Ok(());
-        }
+/// Gives events what the wire always has, when their publisher left it out.
+fn fill_in(mut publish: Publish) -> Publish {
+    // Whatever else it is, it is not an event of the wire.
+    let media_type = publish.content_type.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case("application/json") {
         let event_type = publish.event_type.as_str();
         if let Some(payload) = prepare_json(&publish.payload, event_type, &SystemClock) {
             publish.payload = payload;
         }
-        Ok(())
     }
+    publish
 }
 
 /// Where events for the standing subscription are published.
@@ -132,7 +120,11 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
         secrets: callbacks.secrets.clone(),
         ..NewSubscription::default()
     };
-    engine.prepare_topic(tenant, topic.clone(), Arc::new(Filling));
+    let own = topic.clone();
+    let check = move |_: &Engine, publish: Publish| {
+        Ok(if publish.topic == own { fill_in(publish) } else { publish })
+    };
+    engine.check_publishes(tenant, Arc::new(check));
     let (view, changed) = engine.ensure_subscription(tenant, wanted).await?;
     let subscription = view.subscription.id;
     if changed {

@@ -1,22 +1,26 @@
 //! What an event must have to be announced as a batch.
 
-use posthorn_domain::{ProfileName, TenantId};
-use posthorn_engine::catalog::Catalog;
-use posthorn_engine::{Error, Preparation, Publish};
+use posthorn_domain::{ProfileName, TenantId, TopicName};
+use posthorn_engine::{Engine, Error, Publish};
 
 /// How placeholders of attributes begin.
 const ATTRIBUTE: &str = "event.attributes.";
 
-/// Refuses events from which no callback could be made: such an event would stand at the head of every
-/// country's line, fail there for as long as the schedule lasts, and keep all later batches waiting.
-pub(super) struct Announcement {
+/// Where batches are announced, and what is made of them.
+pub(super) struct Announcements {
     pub(super) tenant: TenantId,
+    pub(super) topic: TopicName,
     pub(super) profile: ProfileName,
 }
 
-impl Preparation for Announcement {
-    fn prepare(&self, catalog: &Catalog, publish: &mut Publish) -> Result<(), Error> {
-        let policy = catalog.profile(self.tenant, &self.profile)?;
+impl Announcements {
+    /// Refuses events from which no callback could be made: such an event would stand at the head of every
+    /// country's line, fail there for as long as the schedule lasts, and keep all later batches waiting.
+    pub(super) fn check(&self, engine: &Engine, publish: Publish) -> Result<Publish, Error> {
+        if publish.topic != self.topic {
+            return Ok(publish);
+        }
+        let policy = engine.catalog().profile(self.tenant, &self.profile)?;
         for (parameter, template) in &policy.request.query {
             for names in template.placeholders() {
                 let attribute = |name: &String| name.strip_prefix(ATTRIBUTE).map(str::to_owned);
@@ -28,14 +32,14 @@ impl Preparation for Announcement {
                 if !all.iter().any(given) {
                     let missing = all.join("` or `");
                     let problem = format!(
-                        "`{missing}` is missing or empty; on the topic `{}` every event announces a batch, \
-                         and callbacks send it as `{parameter}`",
+                        "`{missing}` is missing or empty; on the topic `{}` every event announces a \
+                         batch, and callbacks send it as `{parameter}`",
                         publish.topic
                     );
                     return Err(Error::Event { field: "attributes", problem });
                 }
             }
         }
-        Ok(())
+        Ok(publish)
     }
 }

@@ -489,7 +489,7 @@ async fn three_nodes_send_each_batch_once_and_in_order_also_when_one_dies() {
     let owned = first.inspect().await.in_flight;
     first.kill();
     assert!(owned > 0, "the one that dies has something under way");
-    rest(30).await;
+    rest(60).await;
     let stopped = urls.iter().filter(|url| tags(&house, url).len() < wanted.len()).count();
     assert_eq!(stopped, owned, "only those whose lock is left behind wait for it");
     rest(600).await;

@@ -13,7 +13,7 @@ fn whatever_is_not_success_is_posted_again() {
     let mut world = World::new(On::Sqlite);
     world.callbacks("  retry: {max_attempts: 50, initial_interval: 300ms, max_interval: 300ms}\n");
     let server = world.home.serve();
-    let failures = [400, 401, 404, 410, 422, 429, 302, 500, 503, 0];
+    let failures = [400, 410, 302, 500, 0];
     world.receiver.answers(failures[0]);
     pay(&server, "evt_1");
     for status in failures {
@@ -44,6 +44,7 @@ fn whatever_is_not_success_is_posted_again() {
 /// What was queued, how often it was tried and when it is due is on disk, and found again by age and time.
 fn the_queue_outlives_a_crash_as_it_was(on: On) {
     let mut world = World::new(on);
+    world.replace_dead_nodes_quickly();
     world.callbacks("  retry: {max_attempts: 3, initial_interval: 4s, multiplier: 1}\n");
     let mut server = world.home.serve();
     pay(&server, "evt_good");

@@ -136,6 +136,12 @@ impl World {
         world
     }
 
+    /// Has the shards of a node that died taken over after two seconds.
+    pub(crate) fn replace_dead_nodes_quickly(&mut self) {
+        let quick = "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}";
+        self.base = self.base.replace("engine: {drain: 2s}", quick);
+    }
+
     /// Writes the block anew, with these lines besides URL and secret.
     pub(crate) fn callbacks(&self, lines: &str) {
         let block = format!(

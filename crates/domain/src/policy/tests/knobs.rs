@@ -146,7 +146,7 @@ fn a_profile_may_leave_values_open_and_says_which() {
 
 #[test]
 fn keys_of_lanes_are_made_of_what_an_event_can_supply() {
-    let with = |key: serde_json::Value, values: Value| {
+    let with = |key: Value, values: Value| {
         let patch = json!({"order": {"scope": "key", "key": key}, "values": values});
         profiles::default_profile().patched(&patch)
     };
