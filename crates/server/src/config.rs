@@ -417,6 +417,10 @@ impl Check<'_> {
             notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         proxies::check_profiles(self, &proxies.all, &engine.profiles);
+        if let Some(options) = &dialects.efgs {
+            let policy = engine.profiles.get(&options.profile);
+            proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
+        }
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
         {

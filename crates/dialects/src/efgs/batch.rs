@@ -20,7 +20,10 @@ impl Announcements {
         if publish.topic != self.topic {
             return Ok(publish);
         }
-        let policy = engine.catalog().profile(self.tenant, &self.profile)?;
+        // A profile that cannot be used is told of where it is used.
+        let Ok(policy) = engine.catalog().profile(self.tenant, &self.profile) else {
+            return Ok(publish);
+        };
         for (parameter, template) in &policy.request.query {
             for names in template.placeholders() {
                 let attribute = |name: &String| name.strip_prefix(ATTRIBUTE).map(str::to_owned);

@@ -80,6 +80,22 @@ fn proxy(check: &mut Check<'_>, key: &str, raw: &RawProxy) -> Option<Proxy> {
     check.accept(&format!("{key}.{part}"), read)
 }
 
+/// Whether the proxy of a dialect's profile is open to the dialect's own tenant.
+pub(super) fn check_tenant(
+    check: &mut Check<'_>,
+    open_to: &BTreeMap<ProxyName, Option<BTreeSet<String>>>,
+    policy: Option<&Policy>,
+    tenant: &str,
+) {
+    let Some(name) = policy.and_then(|policy| policy.proxy.as_ref()) else { return };
+    if let Some(Some(tenants)) = open_to.get(name)
+        && !tenants.contains(tenant)
+    {
+        let problem = format!("must name `{tenant}`, whose profile leads through this proxy");
+        check.refuse(&format!("{SECTION}.{name}.tenants"), problem);
+    }
+}
+
 /// Whether profiles choose proxies that there are, and that can do what the profile asks for.
 pub(super) fn check_profiles(
     check: &mut Check<'_>,

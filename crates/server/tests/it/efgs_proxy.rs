@@ -174,6 +174,7 @@ fn a_proxy_that_cannot_work_is_named_before_anything_starts() {
         ("password: 'file:", "password: '", "env:NAME or file:PATH"),
         ("user: gateway, ", "", "must be given with the password"),
         ("tenants:", "tenant:", "tenant"),
+        ("tenants: [efgs]", "tenants: [acme]", "must name `efgs`"),
     ] {
         std::fs::write(&file, text.replace(old, new)).expect("written");
         let output = run(home.path(), &["check"]);
