@@ -45,10 +45,6 @@ fn whole(number: &Number) -> Option<i128> {
     let float = number.as_f64()?;
     // Beyond this, what is written as floating point is no exact number anyway.
     let exact = float.fract() == 0.0 && float.abs() < 1e30;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "whole, and far smaller than the type's range"
-    )]
     exact.then_some(float as i128)
 }
 

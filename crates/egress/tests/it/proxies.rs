@@ -43,6 +43,7 @@ async fn send(egress: &Egress, url: &str) -> Sent {
 type Heard = Arc<Mutex<Vec<String>>>;
 
 /// A proxy that leads to wherever it is asked for, whoever asks with the right words.
+#[expect(clippy::disallowed_methods, reason = "a proxy of the test, on loopback")]
 async fn tunnelling() -> (Receiver, Heard) {
     let heard = Heard::default();
     let noting = Arc::clone(&heard);
