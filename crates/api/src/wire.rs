@@ -228,6 +228,7 @@ fn detail(failure: Option<FailureCode>, detail: &str, operator: bool) -> Option<
                 | FailureCode::AddressNotAllowed
                 | FailureCode::ConnectFailed
                 | FailureCode::ConnectTimeout
+                | FailureCode::ProxyFailed
                 | FailureCode::PushUnavailable
                 | FailureCode::Internal
         )
@@ -538,6 +539,7 @@ mod tests {
             "address_not_allowed",
             "connect_failed",
             "connect_timeout",
+            "proxy_failed",
             "push_unavailable",
             "internal",
         ];

@@ -6,8 +6,9 @@
 //! store, and what they change goes through the engine, so that every node gives the same answers. A
 //! dead letter is a webhook that failed; it is shown both as such and below `/dlq`.
 //!
-//! Callers show a key of this server, as a bearer token or in `X-API-Key`. Payloads and headers are
-//! not shown: the admin of a queue does not need what the customer paid, or what opens the receiver.
+//! Callers show a key of this server, as a bearer token or in `X-API-Key`. Headers are not shown: the admin
+//! of a queue does not need what opens the receiver. Pages of other origins may call from a browser only
+//! where the operator has named their origin; `cors.rs` says so to the browser.
 //!
 //! # What it must not know
 //! SQL, sockets, schedules.
@@ -16,6 +17,7 @@
 //! [`router`]; `webhook.rs` for how a delivery becomes a webhook.
 
 mod access;
+mod cors;
 mod failure;
 mod handlers;
 mod webhook;
@@ -34,10 +36,12 @@ use access::Caller;
 use failure::Failure;
 
 /// Knobs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The tenant of operators that name none.
     pub tenant: TenantId,
+    /// The origins of pages that may call from a browser, such as `https://admin.example.com`.
+    pub origins: Vec<String>,
 }
 
 /// What all requests share.
@@ -49,6 +53,7 @@ struct Service {
 
 /// The endpoints as a router.
 pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum::Router {
+    let origins = Arc::new(options.origins.clone());
     let service = Arc::new(Service { engine, failures, options });
     let wrap = |scope: Scope, act: Act| {
         let service = Arc::clone(&service);
@@ -67,6 +72,9 @@ pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum
             only(get(wrap(read, Act::Get)).delete(wrap(manage, Act::Delete))),
         )
         .route("/admin/webhooks/{id}/retry", only(post(wrap(manage, Act::Retry))))
+        .layer(axum::middleware::from_fn(move |request, next| {
+            cors::answer(Arc::clone(&origins), request, next)
+        }))
 }
 
 /// What is asked for.

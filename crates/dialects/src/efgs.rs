@@ -18,6 +18,7 @@
 //! [`router`]; `target.rs` for how callback URLs are read, `answer.rs` for the bodies clients expect.
 
 mod answer;
+mod batch;
 mod caller;
 mod target;
 
@@ -107,6 +108,13 @@ pub async fn router(
         let topic = options.topic.clone();
         engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
     }
+    let batches = batch::Announcements {
+        tenant,
+        topic: options.topic.clone(),
+        profile: options.profile.clone(),
+    };
+    let check = move |engine: &Engine, publish| batches.check(engine, publish);
+    engine.check_publishes(tenant, Arc::new(check));
     let all = format!("{}/callback", options.prefix);
     let dialect = Arc::new(Dialect { engine, tenant, options, failures });
     let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
@@ -169,21 +177,27 @@ impl Dialect {
     async fn subscribe(&self, parts: &Parts, id: Option<String>) -> Answer {
         let country = self.country(parts)?;
         let id = self.callback_id(id)?;
-        let name = self.name(&country, &id)?;
+        let answer = self.put(parts, &country, &id).await;
+        answer.inspect_err(|refusal| refusal.log(&id, &country))
+    }
+
+    /// Makes or changes the callback of a known country.
+    async fn put(&self, parts: &Parts, country: &str, id: &str) -> Answer {
+        let name = self.name(country, id)?;
         let url = target(parts.uri.query().unwrap_or_default()).map_err(Refusal::from)?;
         if url.len() > self.options.url_length {
             return Err(Refusal::invalid_url("it is too long"));
         }
         let labels = BTreeMap::from([
-            (COUNTRY.to_owned(), country.clone()),
-            (CALLBACK_ID.to_owned(), id.clone()),
+            (COUNTRY.to_owned(), country.to_owned()),
+            (CALLBACK_ID.to_owned(), id.to_owned()),
             (URL.to_owned(), url.clone()),
         ]);
         let labels = Labels::new(labels).map_err(|e| Refusal::invalid_url(&e.to_string()))?;
         for _ in 0..TRIES {
             let found = self.engine.catalog().subscription_named(self.tenant, &name);
             let done = match found {
-                Some(view) if callback_of(&view, &country) != Some(&id) => {
+                Some(view) if callback_of(&view, country) != Some(id) => {
                     warn!(
                         callback_id = id,
                         country, "a callback id of another country was refused"

@@ -23,6 +23,8 @@ pub enum FailureCode {
     ConnectFailed,
     /// No connection in time.
     ConnectTimeout,
+    /// The proxy that the policy names could not be reached, or did not lead on.
+    ProxyFailed,
     /// The receiver's certificate is out of date, for another name, or not trusted.
     TlsCertificateInvalid,
     /// The TLS handshake failed for another reason: protocol, cipher, or the receiver refused us.
@@ -60,7 +62,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All of them, for tables and metrics.
-    pub const ALL: [FailureCode; 23] = [
+    pub const ALL: [FailureCode; 24] = [
         Self::UrlNotAllowed,
         Self::UrlRefused,
         Self::DnsFailed,
@@ -68,6 +70,7 @@ impl FailureCode {
         Self::AddressNotAllowed,
         Self::ConnectFailed,
         Self::ConnectTimeout,
+        Self::ProxyFailed,
         Self::TlsCertificateInvalid,
         Self::TlsFailed,
         Self::TlsTimeout,
@@ -96,6 +99,7 @@ impl FailureCode {
             Self::AddressNotAllowed => "address_not_allowed",
             Self::ConnectFailed => "connect_failed",
             Self::ConnectTimeout => "connect_timeout",
+            Self::ProxyFailed => "proxy_failed",
             Self::TlsCertificateInvalid => "tls_certificate_invalid",
             Self::TlsFailed => "tls_failed",
             Self::TlsTimeout => "tls_timeout",
@@ -143,6 +147,7 @@ impl FailureCode {
             Self::DnsTimeout
                 | Self::ConnectFailed
                 | Self::ConnectTimeout
+                | Self::ProxyFailed
                 | Self::TlsTimeout
                 | Self::ResponseTimeout
                 | Self::AttemptTimeout

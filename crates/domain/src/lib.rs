@@ -54,8 +54,8 @@ pub use id::{
 };
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
-    TopicName,
+    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
+    SubscriptionName, TopicName,
 };
 pub use policy::Policy;
 pub use push::{

@@ -100,6 +100,10 @@ name!(
     ProfileName, "a profile name", 64, is_token, "A-Z a-z 0-9 . _ - : /"
 );
 name!(
+    /// The name of a proxy that requests may leave through.
+    ProxyName, "a proxy name", 64, is_token, "A-Z a-z 0-9 . _ - : /"
+);
+name!(
     /// The name under which a subscription keeps one of its secrets.
     SecretName, "a secret name", 64, is_token, "A-Z a-z 0-9 . _ - : /"
 );

@@ -7,8 +7,10 @@
 mod auth;
 mod breaker;
 mod classify;
+mod gate;
 pub mod headers;
 mod log;
+mod order_key;
 pub mod profiles;
 mod request;
 mod schedule;
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
-use crate::{CertificateId, Span, Template};
+use crate::{CertificateId, ProxyName, Span, Template};
 
 pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
@@ -33,6 +35,7 @@ pub use auth::{
 pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use log::LogTemplates;
+pub use order_key::OrderKey;
 pub use request::{BodySource, FamilyPath, Method, RequestPolicy, Route};
 pub use schedule::{Backoff, Jitter, MaxAge, RetryAfter, Schedule};
 pub use status::StatusSet;
@@ -53,6 +56,10 @@ pub struct Policy {
     pub auth: Vec<Auth>,
     /// Whom the receiver's certificate must come from.
     pub tls: TlsPolicy,
+    /// The proxy that requests leave through, of those the operator has configured; directly when absent.
+    /// Only profiles of the configuration may say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyName>,
     /// Which statuses mean the receiver has it. A 3xx is never followed and never success.
     pub success: StatusSet,
     /// Which answers mean that trying again is pointless.
@@ -91,7 +98,8 @@ pub struct UrlPolicy {
     pub https_only: bool,
     /// Whether it may have a query.
     pub query: bool,
-    /// Whether its host must resolve, to allowed addresses only, already when it is written down.
+    /// Whether its host must resolve, to allowed addresses only, already when it is written down, and again
+    /// before each attempt, also where a connection is open.
     pub resolve: bool,
     /// What follows when it is refused before an attempt.
     pub on_refused: OnRefused,
@@ -158,10 +166,10 @@ pub struct Limits {
 pub struct Order {
     /// What a lane is.
     pub scope: OrderScope,
-    /// The key of a lane in scope `key`; the event's own key when absent. Events that lack a value it
-    /// needs share one lane.
+    /// The key of a lane in scope `key`; the event's own key when absent. Events that lack what it
+    /// needs have no lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Template>,
+    pub key: Option<OrderKey>,
     /// What a delivery that died at the head of a lane does to those behind it.
     pub dead_head: DeadHead,
 }
@@ -174,8 +182,7 @@ pub enum OrderScope {
     None,
     /// All deliveries of the subscription, one after the other.
     Subscription,
-    /// Deliveries with the same key, one after the other. Those of events without a key of their own are
-    /// free, unless `key` says what the key is.
+    /// Deliveries with the same key, one after the other. Those of events without a key are free.
     Key,
 }
 
@@ -282,8 +289,20 @@ fn refuse<T>(path: &str, problem: impl Into<String>) -> Result<T, PolicyError> {
 }
 
 impl Policy {
-    /// This policy with a JSON merge patch (RFC 7396) applied, complete and validated.
+    /// This policy with a JSON merge patch (RFC 7396) applied, complete and validated. The patch is a
+    /// tenant's: what only the operator decides stays as it is.
     pub fn patched(&self, patch: &Value) -> Result<Policy, PolicyError> {
+        let same = |proxy: &Value| proxy.as_str() == self.proxy.as_ref().map(ProxyName::as_str);
+        if patch.get("proxy").is_some_and(|proxy| !same(proxy)) {
+            let problem = "only the operator chooses the proxy, in a profile of the configuration; \
+                           leave the field out and name such a profile";
+            return refuse("proxy", problem);
+        }
+        self.patched_by_operator(patch)
+    }
+
+    /// The same with a patch of the operator's, who decides everything.
+    pub fn patched_by_operator(&self, patch: &Value) -> Result<Policy, PolicyError> {
         match patch {
             Value::Null => return self.validate().map(|()| self.clone()),
             Value::Object(fields) if fields.is_empty() => return Ok(self.clone()),

@@ -55,6 +55,8 @@ async fn main() {
             pool: PoolKey::new([(sender % 16) as u8; 16]),
             target: Arc::clone(&target),
             tls: None,
+            proxy: None,
+            vet_always: false,
             path_and_query: None,
             method: http::Method::POST,
             headers: http::HeaderMap::new(),

@@ -1,5 +1,6 @@
 //! The handle everybody sends through.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +10,22 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::Full;
-use posthorn_domain::{AttemptOutcome, FailureCode, TenantId};
+use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName, TenantId};
 use tokio::time::Instant;
 
 use crate::certificate::{CertificateError, Identity};
 use crate::counters::Counters;
-use crate::dial::{Dialer, Wanted};
+use crate::dial::{Dialer, Through, Wanted};
 use crate::exchange::{Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
 use crate::guard::{AddressRule, Guard, NameRule, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
+use crate::proxy::{self, Proxy, ProxyMode};
 use crate::resolve::{Names, ResolverChoice};
-use crate::target::Target;
+use crate::target::{Scheme, Target};
 use crate::tls::{ClientTls, Tls};
 
 /// What the operator decides.
@@ -53,6 +55,8 @@ pub struct Options {
     pub connection_age_max: Duration,
     /// Open connections in all, busy and idle.
     pub connections_max: usize,
+    /// Proxies that requests may name.
+    pub proxies: BTreeMap<ProxyName, Proxy>,
     /// Who resolves names.
     pub resolver: ResolverChoice,
     /// Certificates trusted besides the public roots.
@@ -76,6 +80,7 @@ impl Default for Options {
             idle_timeout: Duration::from_secs(30),
             connection_age_max: Duration::from_secs(300),
             connections_max: 2_000,
+            proxies: BTreeMap::new(),
             resolver: ResolverChoice::System,
             extra_roots_pem: None,
             user_agent: concat!("Posthorn/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -136,6 +141,10 @@ pub struct Request {
     pub target: Arc<Target>,
     /// A client certificate or a trust of its own; the default ones when absent.
     pub tls: Option<Arc<ClientTls>>,
+    /// The proxy it leaves through, one of [`Options::proxies`]; directly when absent.
+    pub proxy: Option<ProxyName>,
+    /// Whether the target's name is looked up and judged also when a connection is open already.
+    pub vet_always: bool,
     /// Replaces the target's path and query when they were rendered for this request.
     pub path_and_query: Option<String>,
     /// The method.
@@ -184,6 +193,7 @@ struct Inner {
     dialer: Dialer,
     pool: Arc<Pool>,
     user_agent: HeaderValue,
+    proxies: BTreeMap<ProxyName, Proxy>,
     counters: Counters,
 }
 
@@ -210,7 +220,8 @@ impl Egress {
         });
         guard.refresh(Instant::now());
         let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
-        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, counters: Counters::new() }) })
+        let (proxies, counters) = (options.proxies, Counters::new());
+        Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, proxies, counters }) })
     }
 
     /// The rules, for whoever takes URLs from tenants.
@@ -265,28 +276,36 @@ impl Egress {
         sent: &mut Sent,
     ) -> Result<AttemptOutcome, Failure> {
         let inner = &*self.inner;
-        let Request { tenant, pool, target, tls, deadlines, .. } = &request;
+        let Request { tenant, pool, target, tls, proxy, deadlines, vet_always, .. } = &request;
+        let vet_always = *vet_always;
+        let through = proxy.as_ref().map(|name| inner.proxy(name)).transpose()?;
         let key = Key {
             tenant: *tenant,
             pool: *pool,
             origin: Arc::clone(target.origin()),
             tls: tls.as_deref().map(ClientTls::id),
+            proxy: proxy.clone(),
         };
         let (target, tls, deadlines) = (Arc::clone(target), tls.clone(), *deadlines);
         let total = began + deadlines.total;
-        let mut message = inner.message(request)?;
+        let forwarded = through.filter(|through| through.proxy.mode == ProxyMode::Forward);
+        let mut message = inner.message(request, forwarded)?;
         let mut idle = inner.idle(&key, began);
         loop {
             sent.reused = idle.is_some();
             let (mut link, start) = match idle.take() {
                 Some(link) => {
+                    if vet_always {
+                        let until = (began + deadlines.connect).min(total);
+                        Box::pin(inner.dialer.vet(&target, until)).await?;
+                    }
                     inner.counters.reused.increment(1);
                     (link, began)
                 }
                 None => {
                     // Boxed, because most attempts need none of it and all would carry its size.
-                    let wanted =
-                        Wanted { tenant: key.tenant, target: &target, tls: tls.as_deref() };
+                    let (tenant, tls) = (key.tenant, tls.as_deref());
+                    let wanted = Wanted { tenant, target: &target, tls, through };
                     let opening = inner.dialer.open(wanted, &deadlines, total, &mut sent.timings);
                     let link = Box::pin(opening).await?;
                     inner.counters.opened.increment(1);
@@ -297,7 +316,13 @@ impl Egress {
             match exchange(&mut link, message, until).await {
                 Exchanged::Answered { answer, head_at, clean } => {
                     sent.timings.first_byte = Some(head_at.duration_since(began));
-                    if clean {
+                    if let Some(through) = forwarded {
+                        // Its target is judged for every request, so the connection is not used again.
+                        if answer.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED.as_u16() {
+                            let detail = "refused its user and password (407)";
+                            return Err(proxy::failed(through.name, detail));
+                        }
+                    } else if clean {
                         inner.pool.put(key, link, head_at);
                     }
                     return Ok(AttemptOutcome::Answered(answer));
@@ -319,7 +344,19 @@ impl Inner {
         self.dialer.guard.check_address(link.peer.ip(), link.peer.port()).is_ok().then_some(link)
     }
 
-    fn message(&self, request: Request) -> Result<Message, Failure> {
+    fn proxy<'a>(&'a self, name: &ProxyName) -> Result<Through<'a>, Failure> {
+        match self.proxies.get_key_value(name) {
+            Some((name, proxy)) => Ok(Through { name, proxy }),
+            None => Err(proxy::failed(name, "is not configured (egress.proxies)")),
+        }
+    }
+
+    /// The message as it is written. To a proxy that makes the connection itself, with the whole URL.
+    fn message(
+        &self,
+        request: Request,
+        forwarded: Option<Through<'_>>,
+    ) -> Result<Message, Failure> {
         let Request { target, path_and_query, method, headers, body, .. } = request;
         if method == Method::CONNECT {
             return Err(invalid("CONNECT is not a request for a receiver"));
@@ -335,15 +372,34 @@ impl Inner {
         };
         let mut message = Message::new(Full::new(body));
         *message.method_mut() = method;
-        *message.uri_mut() = Uri::from(path);
+        *message.uri_mut() = match forwarded {
+            None => Uri::from(path),
+            Some(_) => whole_uri(&target, path)?,
+        };
         *message.headers_mut() = headers;
         let headers = message.headers_mut();
         headers.insert(HOST, target.host_header().clone());
         // Whatever arrives is kept raw, so nothing must arrive compressed.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.entry(USER_AGENT).or_insert_with(|| self.user_agent.clone());
+        if let Some(value) = forwarded.and_then(|through| through.proxy.authorization.clone()) {
+            headers.insert(PROXY_AUTHORIZATION, value);
+        }
         Ok(message)
     }
+}
+
+fn whole_uri(target: &Target, path: PathAndQuery) -> Result<Uri, Failure> {
+    let scheme = match target.scheme() {
+        Scheme::Http => "http",
+        Scheme::Https => "https",
+    };
+    Uri::builder()
+        .scheme(scheme)
+        .authority(target.host_header().as_bytes())
+        .path_and_query(path)
+        .build()
+        .map_err(|_| invalid("the URL cannot be written for a proxy"))
 }
 
 fn invalid(detail: impl Into<String>) -> Failure {

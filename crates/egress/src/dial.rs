@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use posthorn_domain::{FailureCode, TenantId};
+use posthorn_domain::{FailureCode, ProxyName, TenantId};
 use rustls::HandshakeKind;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::link::Link;
 use crate::pool::Pool;
+use crate::proxy::{self, Proxy, ProxyMode, Tunnel};
 use crate::resolve::{Names, ResolveFailure};
 use crate::stream::{Capped, Transport};
 use crate::target::{Host, Scheme, Target};
@@ -39,6 +40,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) tenant: TenantId,
     pub(crate) target: &'a Target,
     pub(crate) tls: Option<&'a ClientTls>,
+    pub(crate) through: Option<Through<'a>>,
+}
+
+/// The proxy a connection leads through.
+#[derive(Clone, Copy)]
+pub(crate) struct Through<'a> {
+    pub(crate) name: &'a ProxyName,
+    pub(crate) proxy: &'a Proxy,
 }
 
 pub(crate) struct Dialer {
@@ -70,6 +79,15 @@ impl Dialer {
             let detail = "plain http cannot carry the client certificate; use an https URL";
             return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
         }
+        let forwards = wanted.through.filter(|through| through.proxy.mode == ProxyMode::Forward);
+        if let Some(through) = forwards.filter(|_| wanted.tls.is_some()) {
+            let detail = format!(
+                "the proxy `{}` makes the TLS itself, so that neither a client certificate nor \
+                 tls.authorities can be used with it",
+                through.name
+            );
+            return Err(Failure::new(FailureCode::RequestInvalid, detail));
+        }
         let Some(permit) = self.pool.permit(total).await else {
             return Err(Failure::out_of_time("waiting for a free connection"));
         };
@@ -77,21 +95,14 @@ impl Dialer {
         let until = Phase { own: began + deadlines.connect, total };
         let vetted = self.vetted(target, until, timings).await?;
         let began = Instant::now();
-        let tcp = connect(&vetted, until).await?;
+        let (tcp, peer) = match wanted.through {
+            None => direct(&vetted, until).await?,
+            Some(through) => self.through(through, &vetted, until).await?,
+        };
         timings.connect = Some(began.elapsed());
-        let peer = tcp.peer_addr().map_err(|error| connect_failed(&error))?;
-        if !vetted.contains(&peer) {
-            let detail = format!("connected to {peer}, which was not vetted");
-            return Err(Failure::new(FailureCode::AddressNotAllowed, detail));
-        }
-        // On this machine, a port nobody listens on can be met by the very socket that calls it.
-        if tcp.local_addr().is_ok_and(|local| local == peer) {
-            let detail = "nobody listens there: the connection met itself";
-            return Err(Failure::new(FailureCode::ConnectFailed, detail));
-        }
-        tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;
         let transport = match target.scheme() {
             Scheme::Http => Transport::Plain(tcp),
+            Scheme::Https if forwards.is_some() => Transport::Plain(tcp),
             Scheme::Https => {
                 let began = Instant::now();
                 let until = Phase { own: began + deadlines.tls, total };
@@ -103,6 +114,61 @@ impl Dialer {
         Link::over(transport, peer, permit)
             .await
             .map_err(|error| Failure::before_head(&error, None))
+    }
+
+    /// A connection through a proxy, and the address that counts as its other end: the vetted one a tunnel
+    /// leads to, or the proxy's own.
+    async fn through(
+        &self,
+        through: Through<'_>,
+        vetted: &[SocketAddr],
+        until: Phase,
+    ) -> Result<(TcpStream, SocketAddr), Failure> {
+        let Through { name, proxy } = through;
+        let addresses = self.addresses_of(through, until).await?;
+        let reach = || async {
+            let (tcp, peer) = direct(&addresses, until).await.map_err(|failure| {
+                proxy::failed(name, &format!("cannot be reached: {}", failure.detail))
+            })?;
+            Ok((tcp, peer))
+        };
+        if proxy.mode == ProxyMode::Forward {
+            return reach().await;
+        }
+        let mut failure = proxy::failed(name, "was given no address");
+        for address in vetted.iter().take(TRIED_MAX) {
+            let (mut tcp, _) = reach().await?;
+            let asked = proxy::tunnel(name, proxy, &mut tcp, *address);
+            match timeout_at(until.deadline(), asked).await {
+                Ok(Ok(Tunnel::Stands)) => return Ok((tcp, *address)),
+                Ok(Ok(Tunnel::Unreachable(refused))) => failure = refused,
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => {
+                    let doing = format!("waiting for a tunnel of the proxy `{name}`");
+                    return Err(until.late(FailureCode::ProxyFailed, &doing));
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    /// The addresses of a proxy. They are the operator's word, so nobody judges them.
+    async fn addresses_of(
+        &self,
+        Through { name, proxy }: Through<'_>,
+        until: Phase,
+    ) -> Result<Vec<SocketAddr>, Failure> {
+        let found = match &proxy.host {
+            Host::Ip(ip) => vec![*ip],
+            Host::Name(host) => {
+                let phase = Phase { own: until.own.min(Instant::now() + DNS_DEADLINE), ..until };
+                match timeout_at(phase.deadline(), self.names.addresses(host)).await {
+                    Ok(Ok(addresses)) => in_turns(&addresses),
+                    Ok(Err(_)) | Err(_) => return Err(proxy::failed(name, "cannot be resolved")),
+                }
+            }
+        };
+        Ok(found.into_iter().map(|ip| SocketAddr::new(ip, proxy.port)).collect())
     }
 
     /// Resolves and vets without connecting.
@@ -214,6 +280,26 @@ impl Phase {
             Failure::new(own, format!("took too long {doing}"))
         }
     }
+}
+
+/// A connection to one of these addresses, and to no other.
+async fn direct(
+    addresses: &[SocketAddr],
+    until: Phase,
+) -> Result<(TcpStream, SocketAddr), Failure> {
+    let tcp = connect(addresses, until).await?;
+    let peer = tcp.peer_addr().map_err(|error| connect_failed(&error))?;
+    if !addresses.contains(&peer) {
+        let detail = format!("connected to {peer}, which was not vetted");
+        return Err(Failure::new(FailureCode::AddressNotAllowed, detail));
+    }
+    // On this machine, a port nobody listens on can be met by the very socket that calls it.
+    if tcp.local_addr().is_ok_and(|local| local == peer) {
+        let detail = "nobody listens there: the connection met itself";
+        return Err(Failure::new(FailureCode::ConnectFailed, detail));
+    }
+    tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;
+    Ok((tcp, peer))
 }
 
 /// Tries the addresses in turn, the next one when the last has failed or has not answered within

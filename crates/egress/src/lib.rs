@@ -5,6 +5,8 @@
 //! address, connect to a vetted address, TLS), exchanges one request for one answer under
 //! absolute deadlines and byte limits, and gives the connection back when it is clean.
 //!
+//! A request may name a proxy of the operator's ([`Proxy`]); its target is judged all the same.
+//!
 //! What never happens here: a redirect is followed, a proxy is taken from the environment, a
 //! name is resolved twice, a body is decompressed, a cookie is kept, a connection is shared by
 //! two subscriptions, a task is spawned per connection.
@@ -23,6 +25,7 @@ mod flights;
 mod guard;
 mod link;
 mod pool;
+mod proxy;
 mod resolve;
 mod stream;
 mod target;
@@ -38,6 +41,7 @@ pub use guard::{
     UrlRefusal, audit,
 };
 pub use pool::PoolKey;
+pub use proxy::{Proxy, ProxyError, ProxyMode};
 pub use resolve::ResolverChoice;
 pub use target::{Host, Scheme, Target};
 pub use tls::ClientTls;

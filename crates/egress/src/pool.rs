@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_domain::TenantId;
+use posthorn_domain::{ProxyName, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
@@ -37,6 +37,8 @@ pub(crate) struct Key {
     pub(crate) origin: Arc<Origin>,
     /// Which identity and trust it was opened with; none is the default one.
     pub(crate) tls: Option<TlsId>,
+    /// Which proxy it leads through.
+    pub(crate) proxy: Option<ProxyName>,
 }
 
 /// How much may be kept, and for how long.

@@ -269,6 +269,8 @@ async fn ask(
             method: http::Method::GET,
             headers: http::HeaderMap::new(),
             tls: None,
+            proxy: job.policy.proxy.clone(),
+            vet_always: false,
             body: bytes::Bytes::new(),
             deadlines: Deadlines {
                 connect: timeout,
@@ -290,8 +292,5 @@ fn is_open(gate: &Gate, answer: &Answer) -> bool {
     }
     let Some(expect) = &gate.expect else { return true };
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(&answer.body) else { return false };
-    json.pointer(&expect.pointer).is_some_and(|found| {
-        *found == expect.equals
-            || (expect.text_is_fine && found.as_str() == Some(&expect.equals.to_string()))
-    })
+    expect.is_met(&json)
 }

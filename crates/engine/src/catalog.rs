@@ -13,15 +13,15 @@ mod profiles;
 mod recalls;
 mod view;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use posthorn_domain::filter::Cost;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, SubscriptionId,
+    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, ProxyName, SubscriptionId,
     SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
@@ -47,7 +47,9 @@ pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 /// The catalog in memory.
 pub struct Catalog {
     state: RwLock<State>,
-    profiles: std::collections::BTreeMap<ProfileName, Arc<Policy>>,
+    profiles: BTreeMap<ProfileName, Arc<Policy>>,
+    /// The operator's proxies, and whom they are open to.
+    proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     vault: Arc<Vault>,
     recalls: recalls::Recalls,
 }
@@ -93,7 +95,8 @@ struct TenantState {
 
 impl Catalog {
     pub(crate) fn new(
-        profiles: &std::collections::BTreeMap<ProfileName, Policy>,
+        profiles: &BTreeMap<ProfileName, Policy>,
+        proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
         vault: Arc<Vault>,
     ) -> Self {
         let profiles = profiles
@@ -101,7 +104,7 @@ impl Catalog {
             .map(|(name, policy)| (name.clone(), Arc::new(policy.clone())))
             .collect();
         let recalls = recalls::Recalls::default();
-        Self { state: RwLock::new(State::default()), profiles, vault, recalls }
+        Self { state: RwLock::new(State::default()), profiles, proxies, vault, recalls }
     }
 
     /// The version this copy has.

@@ -72,7 +72,8 @@ impl Courier {
             .collect::<Result<_>>()?;
         check_secrets(&policy, &secrets)?;
         let profile = ProfileName::new(profiles::DEFAULT).expect("a valid name");
-        let catalog = Catalog::new(&BTreeMap::from([(profile.clone(), policy)]), vault);
+        let catalog =
+            Catalog::new(&BTreeMap::from([(profile.clone(), policy)]), BTreeMap::new(), vault);
         let subscription = Subscription {
             id,
             tenant,

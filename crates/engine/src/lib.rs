@@ -77,7 +77,7 @@ pub use catalog::{
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use courier::{Courier, CourierParts};
-pub use engine::{Engine, Health, Parts};
+pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
 pub use intake::{Publish, Published};

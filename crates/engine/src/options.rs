@@ -1,18 +1,21 @@
 //! Knobs of the engine itself, as opposed to those of a subscription's policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::admission::AdmissionOptions;
 use crate::policy_log::PolicyLogOptions;
 use crate::quotas::Quotas;
-use posthorn_domain::{Policy, ProfileName, Span, limits, policy::profiles};
+use posthorn_domain::{Policy, ProfileName, ProxyName, Span, limits, policy::profiles};
 
 /// Knobs of the engine. The defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The policies subscriptions may name.
     pub profiles: BTreeMap<ProfileName, Policy>,
+    /// Proxies that profiles of the configuration may name, each with the names of the tenants it is open
+    /// to; `None`: to all.
+    pub proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     /// The largest payload of an event.
     pub payload_bytes: usize,
     /// Accept transactions under way at once. More than one lets the next group form and be planned
@@ -67,6 +70,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             profiles: profiles::shipped(),
+            proxies: BTreeMap::new(),
             payload_bytes: limits::PAYLOAD_BYTES_DEFAULT,
             accept_pipeline: 2,
             record_pipeline: 2,

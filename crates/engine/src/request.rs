@@ -104,6 +104,8 @@ pub(crate) fn build(
             .map_err(|e| BuildError::Request(e.to_string()))?,
         headers,
         tls,
+        proxy: policy.proxy.clone(),
+        vet_always: policy.url.resolve,
         body,
         deadlines: Deadlines::from(&policy.limits),
     };

@@ -319,6 +319,9 @@ async fn fetch(
             method: Method::POST,
             headers,
             tls: None,
+            // Where the way out leads through a proxy, so does the way to its tokens.
+            proxy: view.policy.as_ref().ok().and_then(|policy| policy.proxy.clone()),
+            vet_always: false,
             body: Bytes::copy_from_slice(form.as_bytes()),
             deadlines,
         })

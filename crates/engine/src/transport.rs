@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use posthorn_domain::policy::Limits;
-use posthorn_domain::{AttemptOutcome, Span, SubscriptionId, TenantId};
+use posthorn_domain::{AttemptOutcome, ProxyName, Span, SubscriptionId, TenantId};
 
 use crate::catalog::{Endpoint, TlsChoice};
 
@@ -31,6 +31,10 @@ pub struct Outbound {
     pub headers: HeaderMap,
     /// Who we are in the handshake and whom we trust, when that differs from the default.
     pub tls: Option<Arc<TlsChoice>>,
+    /// Whether the name is looked up and judged also where a connection is open already.
+    pub vet_always: bool,
+    /// The operator's proxy that it leaves through; directly when absent.
+    pub proxy: Option<ProxyName>,
     /// The body.
     pub body: Bytes,
     /// How long it may take.

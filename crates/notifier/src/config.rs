@@ -101,6 +101,16 @@ pub enum Backend {
     Sqlite,
 }
 
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Postgres => "postgres",
+            Self::Sqlite => "sqlite",
+        })
+    }
+}
+
 /// What is wrong with a `callbacks:` block, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
@@ -136,6 +146,8 @@ pub struct Callbacks {
     pub dlq_path: Option<PathBuf>,
     /// Whether events outlive the process.
     pub backend: Backend,
+    /// The same, when the block says it.
+    pub backend_named: Option<Backend>,
     /// How often the database is asked for work nobody told of.
     pub poll_interval: Option<Span>,
     /// What works, but should not stay so. For the log.
@@ -199,6 +211,7 @@ impl CallbacksConfig {
             topic,
             dlq_path: self.dlq_enabled.then(dlq_path),
             backend: self.backend.unwrap_or_default(),
+            backend_named: self.backend,
             poll_interval,
             warnings,
         }))

@@ -39,6 +39,9 @@ pub enum Error {
         #[source]
         source: NameError,
     },
+    /// What should be sent is not an event.
+    #[error("the payload is not an event: a JSON object whose eventId and eventType are texts")]
+    Payload(#[source] serde_json::Error),
     /// The one attempt did not succeed.
     #[error("the webhook was not taken: {0}")]
     NotDelivered(String),

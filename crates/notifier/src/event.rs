@@ -6,6 +6,7 @@
 
 mod id;
 mod time;
+mod wire;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use id::fresh_event_id;
 pub use time::EventTime;
+pub use wire::prepare_json;
 
 /// The type of a payment event that names none.
 pub const PAYMENT_SUCCEEDED: &str = "payment.succeeded";

@@ -43,7 +43,7 @@ pub use observe::{
     MetricsFacade, ObserveWebhook, WebhookObservation, WebhookStatus, describe_metrics,
     observe_outcomes,
 };
-pub use once::{send_once, send_once_through};
+pub use once::{SentOnce, send_json_once, send_once, send_once_through};
 pub use persistent::{Enqueued, PersistentBuilder, PersistentNotifier};
 pub use posthorn_egress::{AddressRule, Options as EgressOptions};
 pub use posthorn_engine::{Engine, Transport};

@@ -1,10 +1,12 @@
 //! One webhook, now, once: for command lines, migrations and tests.
 
+use bytes::Bytes;
 use posthorn_domain::{DeliveryState, EventType};
+use serde_json::Value;
 
-use crate::config::CallbacksConfig;
+use crate::config::{Callbacks, CallbacksConfig};
 use crate::error::Error;
-use crate::event::{PaymentEvent, Prepared};
+use crate::event::{PAYMENT_SUCCEEDED, PaymentEvent, Prepared, prepare_json};
 use crate::retryable::{Outside, courier};
 
 /// Sends one payment event at once, without retries, and says whether it was taken.
@@ -27,16 +29,67 @@ async fn send(
     outside: &Outside,
 ) -> Result<(), Error> {
     let callbacks = config.check()?.ok_or(Error::NoUrl)?;
-    let courier = courier(&callbacks, outside)?;
     let prepared = Prepared::payment(event, &*outside.clock);
     let event_type = EventType::new(&prepared.event_type)
         .map_err(|source| Error::Event { field: "eventType", source })?;
+    attempt(&callbacks, event_type, prepared.payload, outside).await
+}
+
+async fn attempt(
+    callbacks: &Callbacks,
+    event_type: EventType,
+    payload: Bytes,
+    outside: &Outside,
+) -> Result<(), Error> {
+    let courier = courier(callbacks, outside)?;
     let media_type = "application/json".to_owned();
-    let mut work = courier.work(callbacks.topic, event_type, media_type, prepared.payload);
+    let mut work = courier.work(callbacks.topic.clone(), event_type, media_type, payload);
     let attempt = courier.attempt(&mut work).await?;
     if work.delivery.state == DeliveryState::Delivered {
         return Ok(());
     }
     let reason = attempt.map_or_else(|| "no attempt was made".to_owned(), |a| a.summary());
     Err(Error::NotDelivered(reason))
+}
+
+/// What one attempt sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentOnce {
+    /// The id by which the receiver recognises it, given or made.
+    pub event_id: String,
+    /// Where it went.
+    pub url: String,
+}
+
+/// Sends any event of the wire at once, without retries: `payload` is its JSON object, and what is missing in
+/// it is filled in. Without a type, the payload's own, or [`PAYMENT_SUCCEEDED`].
+pub async fn send_json_once(
+    callbacks: &Callbacks,
+    event_type: Option<&str>,
+    payload: &[u8],
+    egress: posthorn_egress::Options,
+) -> Result<SentOnce, Error> {
+    let outside = Outside { egress, ..Outside::default() };
+    let own = member(payload, "eventType")?;
+    let given = event_type.or(own.as_deref());
+    let event_type = EventType::new(given.unwrap_or(PAYMENT_SUCCEEDED))
+        .map_err(|source| Error::Event { field: "eventType", source })?;
+    let payload = prepare_json(payload, event_type.as_str(), &*outside.clock)
+        .unwrap_or_else(|| Bytes::copy_from_slice(payload));
+    let event_id = member(&payload, "eventId")?.unwrap_or_default();
+    attempt(callbacks, event_type, payload, &outside).await?;
+    Ok(SentOnce { event_id, url: callbacks.url.clone() })
+}
+
+/// A text of the event, unless it is absent or empty.
+fn member(payload: &[u8], name: &str) -> Result<Option<String>, Error> {
+    let object: serde_json::Map<String, Value> =
+        serde_json::from_slice(payload).map_err(Error::Payload)?;
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(_) => {
+            Err(Error::Payload(serde::de::Error::custom(format_args!("{name} is not a text"))))
+        }
+    }
 }

@@ -5,15 +5,19 @@
 //! exception: one that the configuration no longer asks for is paused and marked, and goes on when the
 //! configuration asks for it again. Its work waits meanwhile.
 
+use std::sync::Arc;
+
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
     Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
 };
-use posthorn_engine::{Engine, NewSubscription, SubscriptionChange, SubscriptionView};
+use posthorn_engine::{Engine, NewSubscription, Publish, SubscriptionChange, SubscriptionView};
 use tracing::{info, warn};
 
+use crate::clock::SystemClock;
 use crate::config::Callbacks;
 use crate::error::Error;
+use crate::event::prepare_json;
 
 /// What the standing subscription is called.
 pub const SUBSCRIPTION_NAME: &str = "cedros-callbacks";
@@ -63,6 +67,19 @@ pub async fn retire_subscriptions(
     Ok(())
 }
 
+/// Gives events what the wire always has, when their publisher left it out.
+fn fill_in(mut publish: Publish) -> Publish {
+    // Whatever else it is, it is not an event of the wire.
+    let media_type = publish.content_type.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case("application/json") {
+        let event_type = publish.event_type.as_str();
+        if let Some(payload) = prepare_json(&publish.payload, event_type, &SystemClock) {
+            publish.payload = payload;
+        }
+    }
+    publish
+}
+
 /// Where events for the standing subscription are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -103,6 +120,11 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
         secrets: callbacks.secrets.clone(),
         ..NewSubscription::default()
     };
+    let own = topic.clone();
+    let check = move |_: &Engine, publish: Publish| {
+        Ok(if publish.topic == own { fill_in(publish) } else { publish })
+    };
+    engine.check_publishes(tenant, Arc::new(check));
     let (view, changed) = engine.ensure_subscription(tenant, wanted).await?;
     let subscription = view.subscription.id;
     if changed {

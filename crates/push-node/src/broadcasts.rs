@@ -129,6 +129,8 @@ impl Poller {
             pool: PoolKey::new(*b"push broadcasts\0"),
             target: Arc::clone(&self.target),
             tls: None,
+            proxy: None,
+            vet_always: false,
             path_and_query: None,
             method: Method::GET,
             headers,

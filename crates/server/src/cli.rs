@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, certificates, check, deliveries, events, explain, keys, listen, notificaties,
-    profiles, send, subscriptions, tenants, topics, verify,
+    Context, backup, callbacks, certificates, check, deliveries, events, explain, keys, listen,
+    notificaties, profiles, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
@@ -52,6 +52,9 @@ enum Command {
     /// What operators of the Notificaties API need
     #[command(subcommand)]
     Notificaties(notificaties::Command),
+    /// Send one webhook of a payment server, without a server
+    #[command(subcommand)]
+    Callbacks(callbacks::Command),
     /// List events, explain what became of one, publish one again
     #[command(subcommand)]
     Events(events::Command),
@@ -107,6 +110,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Subscriptions(command) => subscriptions::run(&context()?, command).await?,
         Command::Profiles(command) => profiles::run(&context()?, &command).await?,
         Command::Notificaties(command) => notificaties::run(&context()?, &command).await?,
+        Command::Callbacks(command) => callbacks::run(&command, json).await?,
         Command::Events(command) => events::run(&context()?, &command).await?,
         Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
         Command::DeadLetters(command) => {

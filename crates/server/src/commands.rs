@@ -4,6 +4,7 @@
 //! make calls, show the answer as a table or, with `--json`, as the API gave it.
 
 pub mod backup;
+pub mod callbacks;
 pub mod certificates;
 pub mod check;
 pub mod deliveries;

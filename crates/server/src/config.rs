@@ -10,11 +10,13 @@
 //! Nothing is opened, listened to or generated here, except that files named by the configuration
 //! are read. What a policy may say is the domain's business.
 
+pub mod cedros;
 mod efgs;
 pub mod layers;
 pub mod listeners;
 mod notificaties;
 mod profiles;
+mod proxies;
 pub mod push;
 mod raw;
 #[cfg(test)]
@@ -85,8 +87,8 @@ pub struct Config {
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
     pub efgs: Option<posthorn_dialects::efgs::Options>,
-    /// The admin endpoints of Cedros webhooks: the tenant of operators that name none.
-    pub cedros: Option<String>,
+    /// The admin endpoints of Cedros webhooks.
+    pub cedros: Option<cedros::Cedros>,
     /// The Notificaties API.
     pub notificaties: Option<posthorn_dialects::notificaties::Options>,
 }
@@ -414,8 +416,11 @@ impl Check<'_> {
         let server = self.server(&raw.server);
         let store = self.store(&raw.store);
         let push = push::build(self, raw.push, server.as_ref(), store.as_ref());
-        let egress = self.egress(raw.egress);
+        let mut raw_egress = raw.egress;
+        let proxies = proxies::build(self, std::mem::take(&mut raw_egress.proxies));
+        let egress = self.egress(raw_egress, proxies.all.clone());
         let mut engine = self.engine(&raw.engine);
+        engine.proxies = proxies.tenants;
         engine.profiles = profiles::build(self, raw.profiles);
         engine.admission = self.admission(&raw.admission);
         engine.quotas = quotas(&raw.quotas);
@@ -437,13 +442,21 @@ impl Check<'_> {
         let body = raw.server.body.0;
         let tenant = raw.callbacks.tenant.clone().unwrap_or_else(|| "default".to_owned());
         let https = raw.server.tls.certificate.is_some();
-        let callbacks = self.callbacks(raw.callbacks);
+        let mut callbacks = self.callbacks(raw.callbacks);
+        if let Some((callbacks, store)) = callbacks.as_mut().zip(store.as_ref()) {
+            cedros::warn_of_backend(callbacks, store);
+        }
         let admin = raw.dialects.cedros.enabled || callbacks.is_some();
         let dialects = Dialects {
             efgs: efgs::build(self, raw.dialects.efgs, server.as_ref(), &mut engine.profiles),
-            cedros: admin.then_some(tenant),
+            cedros: cedros::build(self, raw.dialects.cedros, tenant, admin),
             notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
+        proxies::check_profiles(self, &proxies.all, &engine.profiles);
+        if let Some(options) = &dialects.efgs {
+            let policy = engine.profiles.get(&options.profile);
+            proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
+        }
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
         {
@@ -456,7 +469,10 @@ impl Check<'_> {
                 "dialects.notificaties.tenant",
                 dialects.notificaties.as_ref().map(|o| o.tenant.as_str()),
             ),
-            ("callbacks.tenant", callbacks.as_ref().and(dialects.cedros.as_deref())),
+            (
+                "callbacks.tenant",
+                callbacks.as_ref().and(dialects.cedros.as_ref()).map(|o| o.tenant.as_str()),
+            ),
         ];
         let mut taken: Vec<&str> = Vec::new();
         for (key, tenant) in tenants {
@@ -594,7 +610,11 @@ impl Check<'_> {
         Some(Store { path: PathBuf::from(&raw.path), kind, wait: raw.wait.to_duration() })
     }
 
-    fn egress(&mut self, raw: raw::RawEgress) -> Option<egress::Options> {
+    fn egress(
+        &mut self,
+        raw: raw::RawEgress,
+        proxies: BTreeMap<posthorn_domain::ProxyName, egress::Proxy>,
+    ) -> Option<egress::Options> {
         let allow = raw.allow.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let deny = raw.deny.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
         let names = raw.names.iter().map(|rule| rule.parse()).collect::<Result<Vec<_>, _>>();
@@ -628,6 +648,7 @@ impl Check<'_> {
             idle_timeout: self.some_time("egress.idle_timeout", raw.idle_timeout),
             connection_age_max: self.some_time("egress.connection_age", raw.connection_age),
             connections_max: self.at_least_one("egress.connections", raw.connections),
+            proxies,
             resolver: if resolvers.is_empty() {
                 ResolverChoice::System
             } else {

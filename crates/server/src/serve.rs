@@ -177,9 +177,9 @@ async fn start(
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
     }
-    if let Some(tenant) = dialects.cedros {
+    if let Some(config::cedros::Cedros { tenant, origins }) = dialects.cedros {
         let tenant = engine.ensure_tenant(&tenant).await.map_err(|e| explain_engine(&e))?.id;
-        let options = cedros::Options { tenant };
+        let options = cedros::Options { tenant, origins };
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }
     if let Some(options) = dialects.notificaties {
@@ -265,6 +265,15 @@ fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
              can reach link-local addresses and cloud metadata services, and with them the \
              credentials of this machine"
         );
+    }
+    for (name, proxy) in &options.proxies {
+        if proxy.mode() == posthorn_egress::ProxyMode::Forward {
+            info!(
+                proxy = %name,
+                "this proxy resolves names itself: a receiver's addresses are judged before it is asked, \
+                 but what it connects to is in its hands"
+            );
+        }
     }
     Egress::new(options).map_err(|e| {
         let message = format!("egress cannot be set up: failed to {}", chain(&e));

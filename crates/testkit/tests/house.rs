@@ -131,3 +131,27 @@ fn files_are_tidy() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(files.len() > 50, "only {} files were found", files.len());
 }
+
+/// A test that passes where a tool is missing proves nothing there, and nobody notices.
+#[test]
+fn no_test_passes_for_want_of_a_tool() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.to_string_lossy().contains("/testpg/")) {
+        let text = std::fs::read_to_string(file).expect("readable");
+        // Spelled in two parts, so that this file is not found.
+        for word in [concat!("NotInst", "alled"), concat!("SKIP_OTHER", "_LANGUAGES")] {
+            if text.contains(word) {
+                found.push(format!("{}: {word}", file.display()));
+            }
+        }
+        for (number, line) in text.lines().enumerate() {
+            let asks = ["database()", ".ask(&question"].iter().any(|asked| line.contains(asked));
+            if asks && line.contains(concat!("else { ret", "urn }")) {
+                found.push(format!("{}:{}: {line}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "these would pass without running:\n{}", found.join("\n"));
+}

@@ -27,6 +27,8 @@ const PAGE: usize = 1_000;
 const PAGES_MAX: usize = 20;
 /// Deliveries of a list that are read at once.
 const READS: usize = 8;
+/// Bytes of payloads in one list. Those of the rest are left out; each is shown when asked for by its id.
+const PAYLOADS_BYTES_MAX: usize = 4 << 20;
 
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let bytes = serde_json::to_vec(body).unwrap_or_default();
@@ -169,6 +171,7 @@ async fn tell(service: &Service, deliveries: Vec<Delivery>) -> Result<Vec<Told>,
     told.resize_with(deliveries.len(), || None);
     let mut waiting = deliveries.into_iter().enumerate();
     let mut reads = JoinSet::new();
+    let mut room = PAYLOADS_BYTES_MAX;
     loop {
         while reads.len() < READS
             && let Some((place, delivery)) = waiting.next()
@@ -178,7 +181,16 @@ async fn tell(service: &Service, deliveries: Vec<Delivery>) -> Result<Vec<Told>,
         }
         match reads.join_next().await {
             None => return Ok(told.into_iter().flatten().collect()),
-            Some(Ok((place, read))) => told[place] = Some(read?),
+            Some(Ok((place, read))) => {
+                let read: Told = read?;
+                told[place] = Some(match room.checked_sub(read.payload_bytes()) {
+                    Some(left) => {
+                        room = left;
+                        read
+                    }
+                    None => read.without_payload(),
+                });
+            }
             Some(Err(crash)) => return Err(Failure::Store(crash.to_string())),
         }
     }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, EventType, TenantId,
-    Timestamp,
+    Attempt, CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, Event, EventType,
+    TenantId, Timestamp,
 };
 use posthorn_engine::{Engine, SubscriptionView};
 use posthorn_store::Store;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::failure::Failure;
 
@@ -47,14 +49,17 @@ impl Status {
     }
 }
 
-/// A webhook, without payload and headers.
+/// A webhook, without headers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Webhook {
     id: DeliveryId,
     tenant_id: TenantId,
     url: String,
+    event_id: String,
     event_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
     status: Status,
     attempts: u32,
     max_attempts: u32,
@@ -69,7 +74,7 @@ pub(super) struct Webhook {
     completed_at: Option<Timestamp>,
 }
 
-/// A dead letter, without payload and headers.
+/// A dead letter, without headers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeadWebhook {
@@ -77,7 +82,10 @@ pub(super) struct DeadWebhook {
     tenant_id: TenantId,
     original_webhook_id: DeliveryId,
     url: String,
+    event_id: String,
     event_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
     final_error: String,
     total_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +98,9 @@ pub(super) struct DeadWebhook {
 /// A delivery with all that is told of it.
 pub(super) struct Told {
     delivery: Delivery,
+    event_id: String,
     event_type: Option<EventType>,
+    payload: Option<Bytes>,
     attempts: Vec<Attempt>,
     view: Option<Arc<SubscriptionView>>,
 }
@@ -106,7 +116,28 @@ impl Told {
             _ => store.attempts(tenant, id).await?,
         };
         let view = engine.catalog().subscription(tenant, delivery.subscription).ok();
-        Ok(Self { delivery, event_type: event.map(|event| event.event_type), attempts, view })
+        let event_id = event_id(&delivery, event.as_ref());
+        let (event_type, payload) = event.map(|event| (event.event_type, event.payload)).unzip();
+        Ok(Self { delivery, event_id, event_type, payload, attempts, view })
+    }
+
+    /// How large its payload is.
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.payload.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Leaves the payload out of what is told, when there is no room for it.
+    pub(super) fn without_payload(mut self) -> Self {
+        self.payload = None;
+        self
+    }
+
+    /// The payload as it was published: JSON as it stands, anything else as a text.
+    fn payload(&self) -> Option<Box<RawValue>> {
+        let payload = self.payload.as_ref()?;
+        let json = std::str::from_utf8(payload).ok().map(str::to_owned);
+        let json = json.and_then(|text| RawValue::from_string(text).ok());
+        json.or_else(|| serde_json::value::to_raw_value(&String::from_utf8_lossy(payload)).ok())
     }
 
     fn url(&self) -> String {
@@ -143,7 +174,9 @@ impl Told {
             id: delivery.id,
             tenant_id: delivery.tenant,
             url: self.url(),
+            event_id: self.event_id.clone(),
             event_type: self.event_type(),
+            payload: self.payload(),
             status,
             // An attempt counts from its beginning.
             attempts: delivery.spent() + u32::from(status == Status::Processing),
@@ -168,7 +201,9 @@ impl Told {
             tenant_id: delivery.tenant,
             original_webhook_id: delivery.id,
             url: self.url(),
+            event_id: self.event_id.clone(),
             event_type: self.event_type(),
+            payload: self.payload(),
             final_error: self.last_error().unwrap_or_default(),
             total_attempts: delivery.attempts,
             first_attempt_at: self.attempts.first().map(|attempt| attempt.started_at),
@@ -176,4 +211,18 @@ impl Told {
             moved_to_dlq_at: delivery.ended_at.unwrap_or(delivery.created_at),
         }
     }
+}
+
+/// The id by which receivers recognise repeats: the payload's own, or that of the event.
+fn event_id(delivery: &Delivery, event: Option<&Event>) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        event_id: String,
+    }
+    let own = event.and_then(|event| {
+        let named = serde_json::from_slice::<Named>(&event.payload).ok()?;
+        Some(named.event_id).filter(|id| !id.is_empty())
+    });
+    own.unwrap_or_else(|| delivery.event.to_string())
 }

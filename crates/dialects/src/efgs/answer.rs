@@ -31,11 +31,13 @@ pub(super) struct Refusal {
     status: StatusCode,
     message: String,
     wait: Option<Duration>,
+    /// Why a URL may not be used, for the operator.
+    bad_url: Option<String>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), wait: None }
+        Self { status, message: message.into(), wait: None, bad_url: None }
     }
 
     /// Told to come back later.
@@ -46,8 +48,15 @@ impl Refusal {
 
     /// A URL that may not be used. Clients know one text for all reasons; the operator reads why.
     pub(super) fn invalid_url(reason: &str) -> Self {
-        info!(reason, "a callback URL was refused");
-        Self::new(StatusCode::BAD_REQUEST, URL_INVALID)
+        let bad_url = Some(reason.to_owned());
+        Self { bad_url, ..Self::new(StatusCode::BAD_REQUEST, URL_INVALID) }
+    }
+
+    /// Tells the operator why a URL was refused, and whose: the clients are not told.
+    pub(super) fn log(&self, callback_id: &str, country: &str) {
+        if let Some(reason) = &self.bad_url {
+            info!(callback_id, country, reason, "a callback URL was refused");
+        }
     }
 
     pub(super) fn from_engine(error: &Error) -> Self {

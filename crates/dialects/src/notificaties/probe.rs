@@ -191,6 +191,7 @@ fn words(outcome: &AttemptOutcome) -> String {
         FailureCode::ConnectFailed | FailureCode::ConnectTimeout => {
             "it could not be reached: no connection was made"
         }
+        FailureCode::ProxyFailed => "the proxy of this server did not lead to it",
         FailureCode::TlsCertificateInvalid => "its TLS certificate is not trusted, or out of date",
         FailureCode::TlsFailed | FailureCode::TlsTimeout => "no TLS connection could be made",
         FailureCode::ResponseTimeout | FailureCode::AttemptTimeout => "it did not answer in time",

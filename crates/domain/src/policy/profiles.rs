@@ -75,6 +75,7 @@ pub fn default_profile() -> Policy {
         url: UrlPolicy::default(),
         request: post(),
         tls: TlsPolicy::default(),
+        proxy: None,
         auth: vec![Auth::StandardWebhooks { secret: secret(SIGNING_SECRET) }],
         success: StatusSet::two_hundreds(),
         permanent: Permanent::default(),

@@ -204,8 +204,10 @@ impl Policy {
     /// Refuses a key of lanes that no event can ever supply: lanes are found when an event is accepted,
     /// before there is a delivery, let alone an attempt.
     pub(super) fn check_order_key(&self) -> Result<(), PolicyError> {
-        let Some(template) = &self.order.key else { return Ok(()) };
-        match self.never_known(template, DEPTH_MAX) {
+        let Some(key) = &self.order.key else { return Ok(()) };
+        key.validate()?;
+        let mut templates = key.templates().iter();
+        match templates.find_map(|template| self.never_known(template, DEPTH_MAX)) {
             None => Ok(()),
             Some(name) => {
                 let problem = format!(
@@ -244,7 +246,8 @@ impl Policy {
         for (family, path) in &request.families {
             all.extend(path.template().map(|t| (format!("request.families.{family}"), t)));
         }
-        all.extend(self.order.key.iter().map(|t| ("order.key".to_owned(), t)));
+        let keys = self.order.key.iter().flat_map(super::OrderKey::templates);
+        all.extend(keys.map(|t| ("order.key".to_owned(), t)));
         all.extend(self.gate.iter().map(|gate| ("gate.url".to_owned(), &gate.url)));
         for otp in self.auth.iter().filter_map(super::Auth::otp) {
             all.extend(otp.values.iter().map(|(n, t)| (format!("auth.values.{n}"), t)));

@@ -10,5 +10,6 @@ mod identities;
 mod names;
 mod ordinary;
 mod pooling;
+mod proxies;
 mod receiver;
 mod tls;

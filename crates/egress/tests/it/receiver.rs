@@ -127,6 +127,8 @@ pub(crate) fn request(egress: &Egress, url: &str) -> Request {
         pool: PoolKey::new([1; 16]),
         target: Arc::new(egress.guard().check_url(url).expect("target")),
         tls: None,
+        proxy: None,
+        vet_always: false,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

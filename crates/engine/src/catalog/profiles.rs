@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
+use posthorn_domain::policy::PolicyError;
 use posthorn_domain::{Policy, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile};
 
 use super::holdings::{Holdings, of_profile};
@@ -150,6 +151,7 @@ impl Catalog {
             serde_json::Value::Object(fields) => fields.is_empty(),
             _ => false,
         };
+        self.check_proxy(state, subscription.tenant, &base).map_err(|e| e.to_string())?;
         if plain {
             return Ok(base);
         }
@@ -167,7 +169,34 @@ impl Catalog {
             Some(own) => own.policy.as_ref().ok(),
             None => self.profiles.get(name),
         };
-        known.cloned().ok_or_else(|| Error::UnknownProfile(name.clone()))
+        let policy = known.cloned().ok_or_else(|| Error::UnknownProfile(name.clone()))?;
+        self.check_proxy(&state, tenant, &policy)?;
+        Ok(policy)
+    }
+
+    /// Whether the proxy of a policy is open to a tenant. What a tenant says cannot change the proxy, so that
+    /// it is enough to look at the profile.
+    fn check_proxy(
+        &self,
+        state: &State,
+        tenant: TenantId,
+        policy: &Policy,
+    ) -> std::result::Result<(), PolicyError> {
+        let Some(proxy) = &policy.proxy else { return Ok(()) };
+        let name = state.tenants.get(&tenant).map(|known| known.tenant.name.as_str());
+        let open = match self.proxies.get(proxy) {
+            Some(None) => true,
+            Some(Some(tenants)) => name.is_some_and(|name| tenants.contains(name)),
+            None => false,
+        };
+        if open {
+            return Ok(());
+        }
+        let problem = format!(
+            "the profile leads through the proxy `{proxy}`, which is not open to this tenant; name \
+             another profile, or ask the operator (egress.proxies)"
+        );
+        Err(PolicyError { path: "proxy".to_owned(), problem })
     }
 
     /// The policy a name stands for in the configuration.

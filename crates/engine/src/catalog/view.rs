@@ -201,11 +201,11 @@ impl SubscriptionView {
             OrderScope::Subscription => Some(Lane::Subscription),
             OrderScope::Key => match &policy.order.key {
                 None => event.event.key.clone().map(Lane::Key),
-                Some(template) => {
-                    let text = template.render(&policy.with_values(event), str::to_owned).ok();
-                    // Events that lack what makes a key keep their order among themselves.
-                    let key = text.as_deref().and_then(lane_key);
-                    Some(key.map_or(Lane::Subscription, Lane::Key))
+                // Events that lack what makes a key are free: in one lane, whoever they belong to would
+                // wait for strangers.
+                Some(key) => {
+                    let text = key.render(&policy.with_values(event))?;
+                    lane_key(&text).map(Lane::Key)
                 }
             },
         }

@@ -77,6 +77,8 @@ impl Transport for EgressTransport {
                 pool: PoolKey::new(*request.subscription.as_bytes()),
                 target,
                 tls,
+                proxy: request.proxy,
+                vet_always: request.vet_always,
                 path_and_query: request.path_and_query,
                 method: request.method,
                 headers: request.headers,

@@ -83,6 +83,8 @@ async fn exchange(egress: &Egress, listener: &TcpListener, input: &[u8]) -> bool
         pool: PoolKey::new([1; 16]),
         target: Arc::new(egress.guard().check_url(&url).expect("allowed")),
         tls: None,
+        proxy: None,
+        vet_always: false,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

@@ -37,6 +37,8 @@ pub(crate) fn request(egress: &Egress, receiver: &Receiver, body: impl Into<Vec<
         pool: PoolKey::new(pool),
         target: Arc::new(egress.guard().check_url(&url).expect("target")),
         tls: None,
+        proxy: None,
+        vet_always: false,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

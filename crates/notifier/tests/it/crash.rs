@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use posthorn_notifier::{CallbacksConfig, PersistentNotifier, VaultKey};
-use posthorn_testpg::{Error, TestPostgres};
+use posthorn_testpg::TestPostgres;
 
 use crate::house::payment;
 use crate::receiver::{PATIENCE, SocketReceiver, open_to_loopback};
@@ -112,10 +112,6 @@ async fn a_killed_process_loses_nothing_on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_loses_nothing_on_postgresql() {
-    let database = match TestPostgres::start() {
-        Ok(database) => database,
-        Err(Error::NotInstalled) => return,
-        Err(e) => panic!("{e}"),
-    };
+    let database = TestPostgres::start().expect("PostgreSQL, which ./test installs");
     nothing_is_lost(&database.url()).await;
 }

@@ -130,6 +130,8 @@ impl Nodes {
             pool: PoolKey::new([0; 16]),
             target: Arc::new(target),
             tls: None,
+            proxy: None,
+            vet_always: false,
             path_and_query: Some(path),
             method: Method::PUT,
             headers,

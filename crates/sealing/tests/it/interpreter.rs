@@ -12,9 +12,6 @@ use posthorn_sealing::encoding::Encoding;
 use posthorn_sealing::hash::fingerprint;
 use serde_json::Value;
 
-/// Says that these tests may be left out. Nothing else does: a missing tool is a failure.
-const SKIP: &str = "POSTHORN_SKIP_OTHER_LANGUAGES";
-
 /// A language that has libraries of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
@@ -23,12 +20,9 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// Puts the questions to it, in one process, and returns its answers in order; `None` when the
-    /// environment says that other languages are left out.
-    pub(crate) fn ask(self, questions: &[Value]) -> Option<Vec<Value>> {
-        if std::env::var_os(SKIP).is_some_and(|value| !value.is_empty() && value != "0") {
-            return None;
-        }
+    /// Puts the questions to it, in one process, and returns its answers in order. Without the language
+    /// there is no answer, and the test fails.
+    pub(crate) fn ask(self, questions: &[Value]) -> Vec<Value> {
         let mut command = self.command();
         let mut child = command
             .stdin(Stdio::piped())
@@ -49,7 +43,7 @@ impl Language {
         for (answer, question) in answers.iter().zip(questions) {
             assert!(answer.get("error").is_none(), "{self:?}: {answer} to {question:.300}");
         }
-        Some(answers)
+        answers
     }
 
     fn command(self) -> Command {
@@ -126,13 +120,12 @@ fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| {
         panic!(
             "{tool} cannot be run ({e}), but signatures are compared with libraries of other \
-             languages here. `./test` installs what is needed: python3 with pip, node with npm. To \
-             leave these tests out, set {SKIP}=1"
+             languages here. `./test` installs what is needed: python3 with pip, node with npm"
         )
     });
     assert!(
         output.status.success(),
-        "{command:?} failed: {}\nTo leave these tests out, set {SKIP}=1",
+        "{command:?} failed: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()

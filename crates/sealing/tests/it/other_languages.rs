@@ -72,7 +72,7 @@ fn standard_webhooks_agree(language: Language) {
                 "timestamp": m.at, "body": STANDARD.encode(&m.body), "signature": signature})
         })
         .collect();
-    let Some(answers) = language.ask(&questions) else { return };
+    let answers = language.ask(&questions);
     for ((m, answer), question) in messages.iter().zip(&answers).zip(&questions) {
         assert_eq!(answer["accepted"], true, "{language:?} refuses ours: {question:.500}");
         assert_eq!(
@@ -132,7 +132,7 @@ fn ed25519_signatures_fit_for_python() {
                 "signature": signature.strip_prefix("v1a,").unwrap()})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for (m, answer) in messages.iter().zip(&answers) {
         assert_eq!(answer["accepted"], true);
         assert_eq!(answer["accepted_changed"], false);
@@ -160,7 +160,7 @@ fn ed25519_signatures_fit_for_javascript_with_the_keys_of_the_page() {
                 "signature": signature.strip_prefix("v1a,").unwrap()})
         })
         .collect();
-    let Some(answers) = Language::JavaScript.ask(&questions) else { return };
+    let answers = Language::JavaScript.ask(&questions);
     for (m, answer) in messages.iter().zip(&answers) {
         assert_eq!(answer["accepted"], true);
         assert_eq!(answer["accepted_changed"], false);
@@ -193,7 +193,7 @@ fn body_hmacs_are_those_of_other_libraries_for_any_bytes() {
         })
         .collect();
     for language in [Language::Python, Language::JavaScript] {
-        let Some(answers) = language.ask(&questions) else { return };
+        let answers = language.ask(&questions);
         for ((hash, key, body), answer) in cases.iter().zip(&answers) {
             let scheme = Scheme {
                 hash: hash.parse().unwrap(),
@@ -230,7 +230,7 @@ fn zgw_tokens_are_read_by_another_library_and_its_by_us() {
                 "token": jwt::sign(secret, claims)})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for ((secret, claims), answer) in cases.iter().zip(&answers) {
         assert_eq!(answer["claims"], serde_json::to_value(claims).unwrap());
         assert_eq!(answer["header"], json!({"typ": "JWT", "alg": "HS256"}));
@@ -261,7 +261,7 @@ fn clients_are_let_in_with_tokens_of_another_library_for_an_hour() {
                 "token": jwt::sign(secret, claims)})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for ((secret, claims), answer) in cases.iter().zip(&answers) {
         let ask = |name: &str, after: i64, leeway: i64, known: Option<&[u8]>| {
             let terms = Terms { expiry: 3_600, leeway };
@@ -301,7 +301,7 @@ fn one_time_codes_are_those_of_another_library() {
                 "secret": STANDARD.encode(secret)})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for ((hash, digits, step, at, secret), answer) in cases.iter().zip(&answers) {
         let scheme = otp::Scheme {
             method: otp::Method::Totp { digits: *digits },

@@ -71,7 +71,7 @@ fn messages_are_believed_and_read(language: Language, form: fn(usize, PushEncodi
                 "encoding": encoding.as_str(), "text": STANDARD.encode(body)})
         })
         .collect();
-    let Some(answers) = language.ask(&questions) else { return };
+    let answers = language.ask(&questions);
     for (nth, ((encoding, form, (sender, keys), plain), answer)) in
         cases.iter().zip(&answers).enumerate()
     {
@@ -135,7 +135,7 @@ fn http_ece_reads_what_we_encrypt() {
             question
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for ((_, _, _, plain), answer) in cases.iter().zip(&answers) {
         assert_eq!(&unpack(answer, "text"), plain);
         assert_eq!(answer["accepted_changed"], false);
@@ -161,7 +161,7 @@ fn we_read_what_http_ece_encrypts_in_records_of_any_size() {
                 "salt": STANDARD.encode(salt), "rs": size, "text": STANDARD.encode(plain)})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for ((new, keys, size, salt, plain), answer) in cases.iter().zip(&answers) {
         let body = unpack(answer, "body");
         let opened = if *new {
@@ -195,7 +195,7 @@ fn senders_we_make_are_believed_by_other_libraries() {
                 "key": STANDARD.encode(key.as_bytes()), "key_text": key.to_text()})
         })
         .collect();
-    let Some(answers) = Language::Python.ask(&questions) else { return };
+    let answers = Language::Python.ask(&questions);
     for answer in &answers {
         assert_eq!(answer["accepted"], true);
         assert_eq!(answer["accepted_other"], false);

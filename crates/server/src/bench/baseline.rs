@@ -33,6 +33,8 @@ fn request(target: &Arc<Target>, body: Bytes) -> Request {
         pool: PoolKey::new([0; 16]),
         target: Arc::clone(target),
         tls: None,
+        proxy: None,
+        vet_always: false,
         path_and_query: None,
         method: http::Method::POST,
         headers: http::HeaderMap::new(),

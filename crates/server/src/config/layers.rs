@@ -15,8 +15,12 @@ pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yam
 /// What the names of overriding environment variables begin with.
 pub const ENV_PREFIX: &str = "POSTHORN__";
 /// The sections whose keys are chosen by the operator.
-const FREE_SECTIONS: [&[&str]; 3] =
-    [&["profiles"], &["callbacks", "headers"], &["push", "broadcasts", "values"]];
+const FREE_SECTIONS: [&[&str]; 4] = [
+    &["profiles"],
+    &["callbacks", "headers"],
+    &["push", "broadcasts", "values"],
+    &["egress", "proxies"],
+];
 
 /// Which layer said something.
 #[derive(Clone, Debug, PartialEq, Eq)]

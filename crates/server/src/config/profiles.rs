@@ -44,7 +44,7 @@ pub(super) fn build(
                 profile.policy.clone()
             };
             let sized = |policy: Policy| policy.check_size(&Value::Null).map(|()| policy);
-            match base.patched(&patch).and_then(sized) {
+            match base.patched_by_operator(&patch).and_then(sized) {
                 Ok(policy) => drop(built.insert(name.clone(), policy)),
                 Err(error) => {
                     let path = error

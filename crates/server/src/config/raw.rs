@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::efgs::RawEfgs;
 use super::notificaties::RawNotificaties;
+use super::proxies::RawProxy;
 use super::push::RawPush;
 use super::tls::RawTls;
 use super::values::{ByteSize, Port};
@@ -91,6 +92,7 @@ pub(super) struct RawEgress {
     pub(super) nat64: bool,
     pub(super) dangerously_allow_metadata: bool,
     pub(super) resolvers: Vec<String>,
+    pub(super) proxies: BTreeMap<String, RawProxy>,
     pub(super) extra_roots: Option<String>,
     pub(super) user_agent: Option<String>,
     pub(super) connections: usize,
@@ -174,6 +176,7 @@ pub(super) struct RawDialects {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCedros {
     pub(super) enabled: bool,
+    pub(super) origins: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

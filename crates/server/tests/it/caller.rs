@@ -74,6 +74,31 @@ pub(crate) fn call(
             drop(tls.read_to_end(&mut answer));
         }
     }
+    read(answer)
+}
+
+/// Sends one request with a body over a plain connection.
+#[track_caller]
+pub(crate) fn call_with(
+    url: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Reply {
+    let mut tcp = connect(url.strip_prefix("http://").expect("a plain URL"));
+    let mut request = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    tcp.write_all(request.as_bytes()).expect("written");
+    let mut answer = Vec::new();
+    drop(tcp.read_to_end(&mut answer));
+    read(answer).expect("an answer")
+}
+
+fn read(answer: Vec<u8>) -> Option<Reply> {
     let text = String::from_utf8(answer).expect("text");
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;

@@ -11,9 +11,9 @@ use crate::caller::call;
 use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused};
 use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
 
-const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
+pub(crate) const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
 
-fn text<'a>(webhook: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(webhook: &'a Value, name: &str) -> &'a str {
     webhook[name].as_str().unwrap_or_else(|| panic!("{name} in {webhook}"))
 }
 
@@ -28,7 +28,7 @@ fn key(server: &Server, tenant: &str, scopes: &[&str]) -> String {
 }
 
 fn receivers_see_the_wire(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
     world.receiver.answers(500);
@@ -47,7 +47,12 @@ fn receivers_see_the_wire(on: On) {
     let hmac = BodyHmac::new(SECRET.as_bytes(), scheme).expect("a key");
     for request in &seen {
         assert_eq!(request.method, "POST");
-        assert_eq!(request.body, r#"{"eventId":"evt_1","eventType":"payment.succeeded"}"#);
+        let body: Value = serde_json::from_str(&request.body).expect("JSON");
+        assert_eq!(
+            (&body["eventId"], &body["eventType"]),
+            (&"evt_1".into(), &"payment.succeeded".into())
+        );
+        assert_eq!(request.body, seen[0].body, "the same bytes each time");
         let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
         assert_eq!(header("content-type"), "application/json");
         assert_eq!(header("x-cedros-event-type"), "payment.succeeded");
@@ -81,7 +86,7 @@ fn receivers_see_the_wire_on_postgresql() {
 }
 
 fn admins_look_retry_and_delete(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
     world.receiver.answers(503);
@@ -93,7 +98,9 @@ fn admins_look_retry_and_delete(on: On) {
         "id",
         "tenantId",
         "url",
+        "eventId",
         "eventType",
+        "payload",
         "status",
         "attempts",
         "maxAttempts",
@@ -102,7 +109,10 @@ fn admins_look_retry_and_delete(on: On) {
         "createdAt",
         "completedAt",
     ];
-    assert_eq!(names, BTreeSet::from(wanted), "no payload, no headers");
+    assert_eq!(names, BTreeSet::from(wanted), "no headers");
+    assert_eq!(text(&webhook, "eventId"), "evt_1");
+    let sent: Value = serde_json::from_str(&world.receiver.wait_for(1)[0].body).expect("JSON");
+    assert_eq!(webhook["payload"], sent, "what receivers get");
     assert_eq!(text(&webhook, "url"), world.receiver.url);
     assert_eq!(text(&webhook, "eventType"), "payment.succeeded");
     assert_eq!((&webhook["attempts"], &webhook["maxAttempts"]), (&3.into(), &3.into()));
@@ -115,6 +125,7 @@ fn admins_look_retry_and_delete(on: On) {
     assert_eq!(text(&dead[0], "id"), id);
     assert_eq!(text(&dead[0], "originalWebhookId"), id);
     assert_eq!(text(&dead[0], "finalError"), "HTTP 503");
+    assert_eq!((&dead[0]["eventId"], &dead[0]["payload"]), (&"evt_1".into(), &sent));
     assert_eq!(dead[0]["totalAttempts"], 3);
     for name in ["firstAttemptAt", "lastAttemptAt", "movedToDlqAt", "tenantId", "url"] {
         assert!(!text(&dead[0], name).is_empty());
@@ -188,7 +199,7 @@ fn admins_look_retry_and_delete_on_postgresql() {
 }
 
 fn lists_are_filtered_newest_first(on: On) {
-    let Some(mut world) = World::new(on) else { return };
+    let mut world = World::new(on);
     world.callbacks("  retry: {max_attempts: 2, initial_interval: 1h, max_interval: 2h}\n");
     let server = world.home.serve();
     pay(&server, "evt_good");
@@ -258,7 +269,7 @@ fn lists_are_filtered_newest_first_on_postgresql() {
 
 #[test]
 fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.callbacks(&format!("{QUICK}  tenant: shop\n"));
     let server = world.home.serve();
     let shop = key(&server, "shop", &["read", "subscriptions", "publish"]);
@@ -350,7 +361,7 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
 
 #[test]
 fn the_subscription_is_kept_in_step_with_the_block() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     let server = world.home.serve();
     let named = |server: &Server| {
         let list = server.ask(&["subscriptions", "list", "--tenant", TENANT]);
@@ -413,7 +424,7 @@ fn the_subscription_is_kept_in_step_with_the_block() {
 
 #[test]
 fn a_wrong_block_is_named_before_anything_starts() {
-    let world = World::new(On::Sqlite).expect("SQLite is always there");
+    let world = World::new(On::Sqlite);
     for (lines, parts) in [
         ("  payment_sucess_url: x\n", &["payment_sucess_url", "payment_success_url"][..]),
         ("  timeout: soon\n", &["callbacks.timeout", "is not a duration"]),
@@ -440,7 +451,7 @@ fn a_wrong_block_is_named_before_anything_starts() {
 
 #[test]
 fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
-    let world = World::new(On::Sqlite).expect("SQLite is always there");
+    let world = World::new(On::Sqlite);
     let output = crate::harness::posthorn(world.home.path())
         .env("CALLBACK_TIMEOUT", "never")
         .arg("check")
@@ -465,7 +476,7 @@ fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
 
 #[test]
 fn a_short_secret_is_warned_of() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.configure(&format!(
         "callbacks: {{payment_success_url: '{}', hmac_secret: short}}\n",
         world.receiver.url
@@ -478,7 +489,7 @@ fn a_short_secret_is_warned_of() {
 
 #[test]
 fn a_killed_server_resumes_its_webhooks() {
-    let mut world = World::new(On::Sqlite).expect("SQLite is always there");
+    let mut world = World::new(On::Sqlite);
     world.callbacks("  retry: {max_attempts: 50, initial_interval: 200ms, max_interval: 200ms}\n");
     let server = world.home.serve();
     world.receiver.answers(500);

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthorn_testpg::{Error, TestPostgres};
+use posthorn_testpg::TestPostgres;
 use serde_json::Value;
 
 use crate::caller::{Reply, call};
@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
-/// What the receiver does next: answer with a status, after a while.
+/// What the receiver does next: answer with a status, after a while. 0: close without an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conduct {
     pub(crate) status: u16,
@@ -93,6 +93,9 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, conduct: &Mutex<Conduc
     seen.lock().ok()?.push(Request { method, headers, body });
     let Conduct { status, after } = *conduct.lock().ok()?;
     std::thread::sleep(after);
+    if status == 0 {
+        return stream.shutdown(std::net::Shutdown::Both).ok();
+    }
     let text = format!(
         "HTTP/1.1 {status} Whatever\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 14\r\n\
          Connection: close\r\n\r\ncard 4111 1111"
@@ -117,16 +120,11 @@ pub(crate) enum On {
 }
 
 impl World {
-    /// `None` on machines without the database.
-    pub(crate) fn new(on: On) -> Option<Self> {
+    pub(crate) fn new(on: On) -> Self {
         let home = Home::new();
         let database = match on {
             On::Sqlite => None,
-            On::Postgres => match TestPostgres::start() {
-                Ok(database) => Some(database),
-                Err(Error::NotInstalled) => return None,
-                Err(e) => panic!("{e}"),
-            },
+            On::Postgres => Some(postgres::database()),
         };
         if let Some(database) = &database {
             postgres::configure(&home, &database.url());
@@ -135,7 +133,13 @@ impl World {
         let receiver = Receiver::start();
         let world = Self { home, receiver, base, _database: database };
         world.callbacks("");
-        Some(world)
+        world
+    }
+
+    /// Has the shards of a node that died taken over after two seconds.
+    pub(crate) fn replace_dead_nodes_quickly(&mut self) {
+        let quick = "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}";
+        self.base = self.base.replace("engine: {drain: 2s}", quick);
     }
 
     /// Writes the block anew, with these lines besides URL and secret.

@@ -203,6 +203,16 @@ fn urls_that_may_not_be_used_are_refused_and_nothing_is_stored() {
     for url in &bad {
         expect_message(germany.put(&server, "cb", url), 400, "Callback URL is invalid");
     }
+    // The operator reads whose it was, and why.
+    let log = server.running.stderr();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("a callback URL was refused")).collect();
+    assert_eq!(lines.len(), bad.len(), "{log}");
+    for line in lines {
+        for part in [r#""callback_id":"cb""#, r#""country":"DE""#, r#""reason":""#] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
     expect_message(germany.ask(&server, "PUT", "/cb"), 400, "url");
     expect_message(germany.ask(&server, "PUT", "/cb?uri=https://a/"), 400, "url");
     assert_eq!(germany.list(&server), json!([]));

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,6 +52,7 @@ pub(crate) struct Backend {
     pub(crate) port: u16,
     seen: Arc<Mutex<Vec<Callback>>>,
     script: Arc<Mutex<Script>>,
+    keeps: Arc<AtomicBool>,
 }
 
 impl Backend {
@@ -69,14 +71,21 @@ impl Backend {
         let seen: Arc<Mutex<Vec<Callback>>> = Arc::default();
         let script: Arc<Mutex<Script>> =
             Arc::new(Mutex::new(Box::new(|_, _| (Duration::ZERO, 200))));
-        let (into, by) = (Arc::clone(&seen), Arc::clone(&script));
+        let keeps = Arc::new(AtomicBool::new(false));
+        let (into, by, keeping) = (Arc::clone(&seen), Arc::clone(&script), Arc::clone(&keeps));
         thread::spawn(move || {
             for tcp in listener.incoming().flatten() {
                 let (config, into, by) = (Arc::clone(&config), Arc::clone(&into), Arc::clone(&by));
-                thread::spawn(move || answer(tcp, config, &into, &by));
+                let keeping = Arc::clone(&keeping);
+                thread::spawn(move || answer(tcp, config, &into, &by, &keeping));
             }
         });
-        Self { host: host.to_owned(), port, seen, script }
+        Self { host: host.to_owned(), port, seen, script, keeps }
+    }
+
+    /// From now on connections are kept open for the next callback.
+    pub(crate) fn keep_connections(&self) {
+        self.keeps.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn url(&self) -> String {
@@ -103,20 +112,33 @@ impl Backend {
     }
 }
 
-/// Answers one request and closes.
+/// Answers one request and closes, or all of a connection that is kept.
 fn answer(
     mut tcp: TcpStream,
     config: Arc<ServerConfig>,
     seen: &Mutex<Vec<Callback>>,
     script: &Mutex<Script>,
+    keeps: &AtomicBool,
 ) {
     let mut connection = ServerConnection::new(config).expect("a connection");
     let mut tls = rustls::Stream::new(&mut connection, &mut tcp);
+    while answer_one(&mut tls, seen, script, keeps).is_some() {}
+    tls.conn.send_close_notify();
+    drop(tls.flush());
+}
+
+/// One answer; none when the connection ends here.
+fn answer_one(
+    tls: &mut rustls::Stream<'_, ServerConnection, TcpStream>,
+    seen: &Mutex<Vec<Callback>>,
+    script: &Mutex<Script>,
+    keeps: &AtomicBool,
+) -> Option<()> {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         match tls.read(&mut piece) {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return None,
             Ok(n) => request.extend_from_slice(&piece[..n]),
         }
     }
@@ -143,13 +165,13 @@ fn answer(
     let (wait, status) = script.lock().expect("not poisoned")(nth, &tag);
     thread::sleep(wait);
     let body = "x".repeat(1_024);
-    let reply = format!(
-        "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    drop(tls.write_all(reply.as_bytes()));
-    tls.conn.send_close_notify();
-    drop(tls.flush());
+    let keeps = keeps.load(Ordering::SeqCst);
+    let close = if keeps { "" } else { "Connection: close\r\n" };
+    let length = body.len();
+    let reply =
+        format!("HTTP/1.1 {status} Status\r\nContent-Length: {length}\r\n{close}\r\n{body}");
+    tls.write_all(reply.as_bytes()).ok()?;
+    keeps.then_some(())
 }
 
 /// Asks for a certificate and takes any, or none.
@@ -202,7 +224,7 @@ impl rustls::server::danger::ClientCertVerifier for Anybody {
 /// The surroundings: names, an authority for the backends.
 pub(crate) struct Stage {
     pub(crate) names: NameServer,
-    authority: Authority,
+    pub(crate) authority: Authority,
 }
 
 /// Waits and locks of seconds instead of minutes; everything else is the profile's own.

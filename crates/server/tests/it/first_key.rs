@@ -233,7 +233,7 @@ fn the_last_operator_key_cannot_be_revoked() {
 
 #[test]
 fn nodes_that_start_together_make_one_key_between_them() {
-    let Some(database) = database() else { return };
+    let database = database();
     let seal = out(&run(Home::new().path(), &["keys", "generate-seal"]));
     let home = |shared: &Path| {
         let home = Home::new();

@@ -126,7 +126,7 @@ fn a_setup_file_is_in_effect_after_each_start() {
 
 #[test]
 fn a_setup_file_is_in_effect_on_postgresql_too() {
-    let Some(database) = database() else { return };
+    let database = database();
     let receiver = Receiver::new();
     let mut home = declared(&receiver, 2);
     configure(&home, &database.url());

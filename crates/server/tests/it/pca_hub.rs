@@ -135,14 +135,14 @@ fn the_hub_finds_everything_it_asks_for_in_each_call() {
 }
 
 /// One-time codes by Python's standard library, for the steps around a moment.
-fn codes_of_python(program: &str, unix: i64) -> Option<Vec<String>> {
+fn codes_of_python(program: &str, unix: i64) -> Vec<String> {
     let program = format!(
         "import base64, hashlib, hmac, struct\nfor step in range({unix} // 60 - 1, {unix} // 60 + 2):\n{program}"
     );
-    let output = Command::new("python3").args(["-c", &program]).output().ok()?;
+    let output = Command::new("python3").args(["-c", &program]).output().expect("python3 runs");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(text.lines().map(str::to_owned).collect())
+    text.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn codes_of_other_schemes_are_those_of_another_language() {
         send(&server, "user.created", "tenant1", "acc-1", 1);
         let call = eventually("the call", || hub.calls().get(before).cloned());
         // The Hub expects its own scheme, so it refuses this one; what matters is the code.
-        let Some(codes) = codes_of_python(program, call.unix) else { return };
+        let codes = codes_of_python(program, call.unix);
         assert_eq!(codes.len(), 3);
         let sent = call.header("authorization").trim_end_matches('=').to_owned();
         assert!(codes.contains(&sent), "{sent} is none of {codes:?}");
@@ -280,11 +280,67 @@ fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
         delivery(&server, event, "delivered");
     }
     assert_eq!(hub.asked().len(), 8, "the gate was asked again");
+    // A number is its value, however the Hub writes it.
+    for (n, open) in (4..).zip([r#"{"Status": 2.0}"#, r#"{"Status":2e0}"#]) {
+        hub.set_gate(200, open);
+        let sent = send(&server, "user.updated", "tenant1", &format!("acc-{n}"), n);
+        delivery(&server, &sent, "delivered");
+    }
     for account in [0, 1] {
         let calls = hub.calls();
         let own = calls.iter().filter(|call| call.body["account_id"] == format!("acc-{account}"));
         assert_eq!(own.map(number).collect::<Vec<_>>(), [account, account + 2], "in their order");
     }
+    assert_eq!(hub.complaints(), [""; 0]);
+    server.stop();
+}
+
+/// Publishes what happened to an organisation, as the identity service does: no account is in it.
+fn send_organization(server: &Server, tenant: &str, organization: &str, n: u32) -> String {
+    let body = json!({"organization_id": organization, "organization_name": "会社", "n": n});
+    let partition = format!("service_partition=pca.hub.{tenant}");
+    let args =
+        ["send", "pca-id", "organization.created", &body.to_string(), "-a", &partition, "-a"];
+    let sent = server.ask(&[&args[..], &["eventSender=admin"]].concat());
+    sent["id"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn organisations_wait_for_nobody_but_themselves() {
+    let agreement = Agreement { gap: Duration::ZERO, ..Agreement::default() };
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let mut home = Home::new();
+    // The failed call is not repeated while this test runs.
+    let waits = "      spacing: 10ms
+      order: {dead_head: skip}";
+    profile(&home, "pca-hub", &hub, waits);
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, config.replace("waits: [100ms,", "waits: [10m,")).expect("written");
+    let server = home.serve();
+    subscribe(&server, &hub, &agreement);
+    hub.script([Reply::Standard(500)]);
+    let failed = send_organization(&server, "tenant1", "org-a", 1);
+    eventually("the failed call", || (hub.calls().len() == 1).then_some(()));
+    let behind = send_organization(&server, "tenant1", "org-a", 2);
+    // Another organisation of the same partition, the same id in another one, and a user.
+    let others = [
+        send_organization(&server, "tenant1", "org-b", 3),
+        send_organization(&server, "tenant2", "org-a", 4),
+        send(&server, "user.updated", "tenant1", "org-a", 5),
+    ];
+    for other in &others {
+        delivery(&server, other, "delivered");
+    }
+    assert_eq!(delivery(&server, &failed, "pending")["attempts_made"], 1);
+    assert_eq!(
+        delivery(&server, &behind, "pending")["attempts_made"],
+        0,
+        "one organisation's order"
+    );
+    let mut called: Vec<u64> = hub.calls().iter().map(number).collect();
+    called.sort_unstable();
+    assert_eq!(called, [1, 3, 4, 5]);
     assert_eq!(hub.complaints(), [""; 0]);
     server.stop();
 }

@@ -5,20 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthorn_testkit::fake_hub::{Agreement, FakeHub, Reply};
-use posthorn_testpg::{Error, TestPostgres};
+use posthorn_testpg::TestPostgres;
 
 use crate::harness::{Home, Server, assert_exit, eventually, run};
 use crate::pca_hub::{number, patient_profile, send, subscribe};
-use crate::postgres::configure;
-
-/// A database, or nothing on machines without PostgreSQL.
-fn database() -> Option<TestPostgres> {
-    match TestPostgres::start() {
-        Ok(database) => Some(database),
-        Err(Error::NotInstalled) => None,
-        Err(e) => panic!("{e}"),
-    }
-}
+use crate::postgres::{configure, database};
 
 /// Three nodes that share a database and a seal key. A dead one is replaced after two seconds, long
 /// before its locks end.
@@ -63,7 +54,7 @@ fn wait_for(server: &Server, count: u64) {
 
 #[test]
 fn each_message_is_called_once_in_order_and_two_seconds_apart() {
-    let Some(database) = database() else { return };
+    let database = database();
     let agreement = Agreement::default();
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let nodes = three(&database, &hub, 2);
@@ -95,7 +86,7 @@ fn each_message_is_called_once_in_order_and_two_seconds_apart() {
 
 #[test]
 fn a_killed_node_keeps_its_lock_and_another_one_calls_after_its_end() {
-    let Some(database) = database() else { return };
+    let database = database();
     let agreement = Agreement::default();
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let nodes = three(&database, &hub, 7);
@@ -133,7 +124,7 @@ fn a_killed_node_keeps_its_lock_and_another_one_calls_after_its_end() {
 
 #[test]
 fn order_and_gap_hold_while_a_node_dies_and_another_one_leaves() {
-    let Some(database) = database() else { return };
+    let database = database();
     let agreement = Agreement::default();
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let mut nodes = three(&database, &hub, 2);

@@ -4,17 +4,13 @@ use std::time::{Duration, Instant};
 
 use posthorn_store::{CatalogChange, Store as _};
 use posthorn_store_postgres::PostgresStore;
-use posthorn_testpg::{Error, TestPostgres};
+use posthorn_testpg::TestPostgres;
 
 use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn};
 
-/// A database, or nothing on machines without PostgreSQL.
-pub(crate) fn database() -> Option<TestPostgres> {
-    match TestPostgres::start() {
-        Ok(database) => Some(database),
-        Err(Error::NotInstalled) => None,
-        Err(e) => panic!("{e}"),
-    }
+/// A database. A machine without PostgreSQL fails the test.
+pub(crate) fn database() -> TestPostgres {
+    TestPostgres::start().expect("PostgreSQL, which ./test installs")
 }
 
 pub(crate) fn configure(home: &Home, url: &str) {
@@ -27,7 +23,7 @@ pub(crate) fn configure(home: &Home, url: &str) {
 
 #[test]
 fn it_delivers_on_postgresql_and_waits_for_it() {
-    let Some(database) = database() else { return };
+    let database = database();
     let mut home = Home::new();
     configure(&home, &database.url());
     let server = home.serve();
@@ -55,7 +51,7 @@ fn it_delivers_on_postgresql_and_waits_for_it() {
 
 #[test]
 fn a_database_that_refuses_us_is_named_at_once() {
-    let Some(database) = database() else { return };
+    let database = database();
     let home = Home::new();
     configure(&home, &database.database_url("no_such_database"));
     let output =
@@ -68,7 +64,7 @@ fn a_database_that_refuses_us_is_named_at_once() {
 /// every sign of life of a node compares catalogs.
 #[test]
 fn a_revoked_key_opens_nothing_on_any_node_within_five_seconds_although_no_hint_came() {
-    let Some(database) = database() else { return };
+    let database = database();
     let (mut one, mut two) = (Home::new(), Home::new());
     configure(&one, &database.url());
     configure(&two, &database.url());

@@ -139,7 +139,7 @@ async fn endpoints_survive_a_change_of_the_seal_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_one_database_hand_messages_to_each_other() {
-    let Some(database) = postgres::database() else { return };
+    let database = postgres::database();
     let nodes = "  internal: {listen: '127.0.0.1:0'}\n";
     let (mut one, mut two) = (home(nodes), home(nodes));
     for home in [&one, &two] {

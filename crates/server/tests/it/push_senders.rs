@@ -68,7 +68,7 @@ async fn library(language: Language, forms: &[(&str, &str)]) {
             wanted.push(((*encoding).to_owned(), text));
         }
     }
-    let Some(answers) = language.ask(&questions) else { return };
+    let answers = language.ask(&questions);
     for answer in &answers {
         assert_eq!(answer["status"], 201, "{answer}");
         assert_eq!(answer["headers"]["ttl"], "60", "{answer}");
@@ -102,7 +102,7 @@ async fn an_agent_in_python_lives_with_us() {
     let town = Town::start(Shape::Sqlite, "");
     let url = format!("{}/", town.agents().url.replace("http://", "ws://"));
     let question = json!({"ask": "agent", "url": url, "straight": 5, "away": 25});
-    let Some(answers) = Language::Python.ask(&[question]) else { return };
+    let answers = Language::Python.ask(&[question]);
     let straight = (0..5).map(|n| format!("straight {n}"));
     let texts: Vec<_> = straight.chain((0..25).map(|n| format!("while away {n}"))).collect();
     let wanted = json!({"texts": texts, "statuses": vec![201; 30], "refused": 401, "gone": 410});

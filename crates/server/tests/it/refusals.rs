@@ -162,7 +162,7 @@ fn no_text_has_the_character_zero_on_sqlite() {
 
 #[test]
 fn no_text_has_the_character_zero_on_postgresql() {
-    let Some(database) = database() else { return };
+    let database = database();
     let mut home = Home::new();
     configure(&home, &database.url());
     no_text_has_the_character_zero(&mut home);

@@ -368,6 +368,6 @@ fn a_dead_endpoint_ends_on_sqlite() {
 
 #[test]
 fn a_dead_endpoint_ends_on_postgresql() {
-    let Some(database) = postgres::database() else { return };
+    let database = postgres::database();
     a_dead_endpoint_ends(Some(&database));
 }

@@ -235,7 +235,7 @@ fn a_large_batch_with_a_large_fan_out_lets_others_through_on_sqlite() {
 
 #[test]
 fn a_large_batch_with_a_large_fan_out_lets_others_through_on_postgresql() {
-    let Some(database) = postgres::database() else { return };
+    let database = postgres::database();
     let home = configured("quotas: {fan_out: 200}");
     postgres::configure(&home, &database.url());
     fan_out_on(home);
@@ -397,7 +397,7 @@ fn policies_write_so_many_lines_and_no_more() {
 /// A store that is gone refuses every publish. The log says so once a second, with a count.
 #[test]
 fn publishes_that_cannot_be_stored_are_one_line_a_second() {
-    let Some(database) = postgres::database() else { return };
+    let database = postgres::database();
     let mut home = Home::new();
     postgres::configure(&home, &database.url());
     let server = home.serve();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use posthorn_testkit::fake_hub::{Agreement, FakeHub, Reply};
 
 /// The code of this moment by Python, which has never heard of our code.
-fn code(agreement: &Agreement) -> Option<String> {
+fn code(agreement: &Agreement) -> String {
     let program = "
 import hmac, struct, sys, time
 key = sys.argv[1].encode()
@@ -18,8 +18,10 @@ at = tag[-1] & 15
 print('%06d' % ((struct.unpack('>I', tag[at:at + 4])[0] & 0x7fffffff) % 1000000), end='')
 ";
     let key = format!("{}{}", agreement.otp_salt, agreement.otp_secret);
-    let output = Command::new("python3").args(["-c", program, &key]).output().ok()?;
-    Some(String::from_utf8(output.stdout).expect("text"))
+    let output = Command::new("python3").args(["-c", program, &key]).output();
+    let output = output.expect("python3, which ./test installs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
 }
 
 struct Caller<'a> {
@@ -65,7 +67,7 @@ fn caller<'a>(hub: &'a FakeHub, agreement: &Agreement, code: String) -> Caller<'
 #[test]
 fn what_is_wrong_is_refused_and_what_is_right_is_not() {
     let agreement = Agreement::default();
-    let Some(code) = code(&agreement) else { return };
+    let code = code(&agreement);
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let caller = caller(&hub, &agreement, code);
     assert_eq!(caller.call("/user-events", "a", &[]), Some(200), "{:?}", hub.complaints());

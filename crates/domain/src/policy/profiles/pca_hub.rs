@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::{default_profile, post, seconds, secret, template};
 use crate::policy::{
     Auth, Backoff, BodyRule, DeadHead, FamilyPath, FieldType, Gate, GateExpect, Gone, Jitter,
-    Lease, Limits, LogTemplates, NamedValue, OnClosed, Order, OrderScope, Otp, Permanent, Policy,
-    RequestPolicy, RetryAfter, Schedule, StatusSet, UrlPolicy,
+    Lease, Limits, LogTemplates, NamedValue, OnClosed, Order, OrderKey, OrderScope, Otp, Permanent,
+    Policy, RequestPolicy, RetryAfter, Schedule, StatusSet, UrlPolicy,
 };
 use crate::{Span, Template};
 
@@ -114,7 +114,11 @@ pub fn pca_hub_interim() -> Policy {
         },
         order: Order {
             scope: OrderScope::Key,
-            key: Some(template("{values.service_partition}/{values.account_id}")),
+            // Events of organisations have no user; each organisation is a lane of its own.
+            key: Some(OrderKey::first_of(vec![
+                template("{values.service_partition}/{values.account_id}"),
+                template("{values.service_partition}/organization/{values.organization_id}"),
+            ])),
             dead_head: DeadHead::Skip,
         },
         spacing: Some(Span::from_secs(2)),

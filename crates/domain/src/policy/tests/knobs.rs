@@ -146,7 +146,7 @@ fn a_profile_may_leave_values_open_and_says_which() {
 
 #[test]
 fn keys_of_lanes_are_made_of_what_an_event_can_supply() {
-    let with = |key: &str, values: Value| {
+    let with = |key: Value, values: Value| {
         let patch = json!({"order": {"scope": "key", "key": key}, "values": values});
         profiles::default_profile().patched(&patch)
     };
@@ -159,7 +159,14 @@ fn keys_of_lanes_are_made_of_what_an_event_can_supply() {
         "{values.open}",
         "all",
     ] {
-        with(good, json!({"user": {"from": "{event.attributes.user}"}})).expect(good);
+        with(json!(good), json!({"user": {"from": "{event.attributes.user}"}})).expect(good);
+    }
+    for good in [json!(["{event.key}"]), json!(["{event.key}", "{event.payload.user}", "all"])] {
+        let policy = with(good.clone(), json!({})).expect("good");
+        let shown = serde_json::to_value(&policy.order).expect("JSON");
+        let expected =
+            if good.as_array().is_some_and(|list| list.len() == 1) { &good[0] } else { &good };
+        assert_eq!(&shown["key"], expected);
     }
     for bad in [
         "{delivery.id}",
@@ -175,7 +182,13 @@ fn keys_of_lanes_are_made_of_what_an_event_can_supply() {
     ] {
         let values =
             json!({"user": {"from": "x{delivery.id}"}, "deeper": {"from": "{values.user}"}});
-        let refused = with(bad, values).expect_err(bad);
+        let refused = with(json!(bad), values.clone()).expect_err(bad);
+        assert_eq!(refused.path, "order.key", "{bad}");
+        let refused = with(json!(["{event.key}", bad]), values).expect_err(bad);
+        assert_eq!(refused.path, "order.key", "{bad}");
+    }
+    for bad in [json!([]), json!(["all", "{event.key}"]), json!(vec!["{event.key}"; 6])] {
+        let refused = with(bad.clone(), json!({})).expect_err("refused");
         assert_eq!(refused.path, "order.key", "{bad}");
     }
 }
