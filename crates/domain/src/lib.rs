@@ -37,7 +37,7 @@ mod time;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
-    ApiKey, CatalogVersion, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
+    ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
     Tenant, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
@@ -50,7 +50,7 @@ pub use id::{
 };
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
+    ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
     TopicName,
 };
 pub use policy::Policy;

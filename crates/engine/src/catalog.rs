@@ -5,6 +5,7 @@
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it.
 
 pub(crate) mod certificates;
+pub(crate) mod clients;
 mod known_key;
 mod profiles;
 mod view;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, SubscriptionId,
+    CatalogVersion, CertificateId, ClientName, Event, KeyId, Policy, ProfileName, SubscriptionId,
     SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
@@ -26,6 +27,7 @@ use posthorn_store::CatalogDelta;
 use crate::error::{Error, Result};
 
 pub use certificates::{CertificateView, TlsChoice};
+pub use clients::ClientView;
 pub use known_key::KnownKey;
 pub use profiles::Profile;
 pub use view::{Endpoint, Place, Secrets, SubscriptionView, VerificationKey};
@@ -63,6 +65,7 @@ struct TenantState {
     version: CatalogVersion,
     topics: Map<TopicName, Arc<Topic>>,
     profiles: Map<ProfileName, profiles::OwnProfile>,
+    clients: Map<ClientName, Arc<ClientView>>,
     /// Subscriptions whose every group names topics, by topic.
     by_topic: Map<TopicName, Vec<Arc<SubscriptionView>>>,
     /// Subscriptions with a group that does not.
@@ -111,6 +114,7 @@ impl Catalog {
                         version: entry.version,
                         topics: Map::default(),
                         profiles: Map::default(),
+                        clients: Map::default(),
                         by_topic: Map::default(),
                         any_topic: Vec::new(),
                     });
@@ -133,6 +137,12 @@ impl Catalog {
                 None => KnownKey::new(key),
             };
             state.keys.insert(known.id, Arc::new(known));
+        }
+        for client in delta.clients {
+            state.put_client(client, &self.vault);
+        }
+        for (tenant, name) in &delta.removed_clients {
+            state.drop_client(*tenant, name);
         }
         for certificate in delta.certificates {
             state.put_certificate(certificate, &self.vault);

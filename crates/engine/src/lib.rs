@@ -36,6 +36,7 @@ mod attempt;
 pub mod catalog;
 mod certificates;
 mod chance;
+mod clients;
 mod courier;
 mod engine;
 mod error;
@@ -66,10 +67,11 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, Endpoint, KnownKey, Profile, SubscriptionView, VerificationKey,
+    CertificateView, ClientView, Endpoint, KnownKey, Profile, SubscriptionView, VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
+pub use clients::ClientChange;
 pub use courier::{Courier, CourierParts};
 pub use engine::{Engine, Health, Parts};
 pub use error::{Error, Result};

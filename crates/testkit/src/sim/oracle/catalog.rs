@@ -90,9 +90,11 @@ impl Oracle {
                 self.unsubscribed(*id, now);
                 Some(*tenant)
             }
-            // No simulated world has certificates, or profiles of tenants.
+            // No simulated world has certificates, clients, or profiles of tenants.
             CatalogChange::PutProfile(_)
             | CatalogChange::DeleteProfile { .. }
+            | CatalogChange::PutClient { .. }
+            | CatalogChange::DeleteClient { .. }
             | CatalogChange::CreateCertificate(_)
             | CatalogChange::UpdateCertificate { .. }
             | CatalogChange::RevokeCertificate { .. }
