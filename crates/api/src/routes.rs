@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, events, keys, open, profiles, publish, push, redrives, subscriptions,
-    topics,
+    certificates, clients, deliveries, events, keys, open, profiles, publish, push, redrives,
+    subscriptions, topics,
 };
 
 /// Who may use a route.

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClientName, Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, SubscriptionId, SubscriptionName,
-    TenantId, Timestamp, TopicName,
+    ClientName, Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, SubscriptionId,
+    SubscriptionName, TenantId, Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept

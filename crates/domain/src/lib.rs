@@ -37,8 +37,8 @@ mod time;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
-    ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
-    Tenant, TenantProfile, Topic,
+    ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription,
+    SubscriptionStatus, Tenant, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
@@ -50,8 +50,8 @@ pub use id::{
 };
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName, SubscriptionName,
-    TopicName,
+    ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, SecretName,
+    SubscriptionName, TopicName,
 };
 pub use policy::Policy;
 pub use push::{

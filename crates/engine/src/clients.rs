@@ -105,8 +105,7 @@ impl Engine {
             let (old, Some(secret)) = (&view.client, view.secret()) else { continue };
             let sealed = vault.seal(&client_context(old.tenant, &old.name), secret.expose());
             let client = Client { sealed_secret: Some(Bytes::from(sealed)), ..old.clone() };
-            let put =
-                CatalogChange::PutClient { client: Box::new(client), expected: old.version };
+            let put = CatalogChange::PutClient { client: Box::new(client), expected: old.version };
             match self.change(put).await {
                 Ok(()) => count += 1,
                 Err(Error::Changed { .. } | Error::NotFound(_)) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use posthorn_domain::{Clock, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogChange, Store};
@@ -15,6 +15,7 @@ use crate::attempt::Surroundings;
 use crate::catalog::Catalog;
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
+use crate::failure_log::FailureNames;
 use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
 use crate::membership::{self, Membership};
@@ -49,6 +50,10 @@ pub struct Parts {
     pub options: Options,
 }
 
+/// Looks at an event before it is taken in, whichever way it came, and may write it as the dialect of
+/// its topic writes events.
+pub type PublishCheck = Arc<dyn Fn(&Engine, Publish) -> Result<Publish> + Send + Sync>;
+
 /// How the engine is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -80,6 +85,8 @@ pub(crate) struct Inner {
     admission: Arc<Admission>,
     trials: Trials,
     outcomes: Outcomes,
+    /// By tenant; hardly any tenant has one.
+    checks: RwLock<Vec<(TenantId, PublishCheck)>>,
     intake: Mutex<Option<intake::Handle>>,
     health: watch::Sender<Health>,
     services: Mutex<JoinSet<()>>,
@@ -142,6 +149,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             trials: Trials::new(options.admission.tests),
             outcomes: outcomes.clone(),
+            checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),
             health,
             services: Mutex::new(JoinSet::new()),
@@ -271,8 +279,50 @@ impl Engine {
         answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
     }
 
+    /// Lets a dialect look at every event of its tenant from now on.
+    pub fn check_publishes(&self, tenant: TenantId, check: PublishCheck) {
+        let mut all = self.inner.checks.write();
+        all.retain(|(known, _)| *known != tenant);
+        all.push((tenant, check));
+    }
+
+    /// What the log calls failures of a tenant from now on.
+    pub fn name_failures(&self, tenant: TenantId, names: FailureNames) {
+        self.inner.outcomes.failures.name(tenant, names);
+    }
+
     /// Publishes several events; each answer stands for itself.
     pub async fn publish_batch(
+        &self,
+        tenant: TenantId,
+        batch: Vec<Publish>,
+    ) -> Result<Vec<Result<Published>>> {
+        let check = {
+            let all = self.inner.checks.read();
+            all.iter().find(|(known, _)| *known == tenant).map(|(_, check)| Arc::clone(check))
+        };
+        let Some(check) = check else { return self.publish_unchecked(tenant, batch).await };
+        let (mut fine, mut answers) = (Vec::with_capacity(batch.len()), Vec::new());
+        for publish in batch {
+            match check(self, publish) {
+                Ok(publish) => {
+                    fine.push(publish);
+                    answers.push(None);
+                }
+                Err(e) => answers.push(Some(Err(e))),
+            }
+        }
+        if fine.is_empty() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        let mut published = self.publish_unchecked(tenant, fine).await?.into_iter();
+        let gone = || Err(Error::Busy("it is stopping"));
+        let answers = answers.into_iter();
+        Ok(answers.map(|answer| answer.or_else(|| published.next()).unwrap_or_else(gone)).collect())
+    }
+
+    /// The same for a dialect that looked at its events already, and for those that were taken in before.
+    pub async fn publish_unchecked(
         &self,
         tenant: TenantId,
         batch: Vec<Publish>,

@@ -300,10 +300,7 @@ impl Connection {
             // What the agent asked for is carried out, also when it does not wait for the answer; and
             // who is to be dropped does not stay by leaving first.
             inner.asks.retain(|ask| {
-                matches!(
-                    ask,
-                    Ask::Register { .. } | Ask::Unregister { .. } | Ask::DropAgent(_)
-                )
+                matches!(ask, Ask::Register { .. } | Ask::Unregister { .. } | Ask::DropAgent(_))
             });
         }
         self.ask_next(node, inner);

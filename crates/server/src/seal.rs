@@ -138,6 +138,11 @@ fn replace_lines(
     })
 }
 
+/// The same for a key of any kind, by its text.
+pub fn write_key(file: &Path, text: String) -> anyhow::Result<()> {
+    write_lines(file, "the key", std::iter::once(text))
+}
+
 /// Writes a key to a new file that only its owner can read, and makes sure it stays there.
 pub fn write_new(file: &Path, key: &VaultKey) -> anyhow::Result<()> {
     write_lines(file, "the seal key", std::iter::once(key.to_text()))

@@ -179,12 +179,8 @@ fn a_backlog_above_the_limit_resets_the_agent_after_as_many_as_allowed() {
 fn an_agent_gets_as_many_as_the_limit_says_whatever_the_batch() {
     #[track_caller]
     fn check(limit: u32, stored: u64, batch: u16, window: u16) {
-        let options = Options {
-            stored_limit: limit,
-            batch,
-            unacked_window: window,
-            ..Options::default()
-        };
+        let options =
+            Options { stored_limit: limit, batch, unacked_window: window, ..Options::default() };
         let mut rig = greeted(options, stored);
         let (mut seen, mut after) = (Vec::new(), 0);
         // What is read and acknowledged, until the agent is dropped.

@@ -5,6 +5,9 @@ mod rotate;
 use std::path::{Path, PathBuf};
 
 use http::Method;
+use posthorn_sealing::endpoint_token::EndpointKey;
+use posthorn_sealing::node_key::NodeKey;
+use posthorn_sealing::vapid::SenderKey;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
@@ -65,6 +68,18 @@ pub enum Command {
         /// The file of seal keys, e.g. posthorn-data/seal.key; /dev/stdin reads what is typed
         file: PathBuf,
     },
+    /// Make a key of any kind that the configuration or a sender needs; needs no server
+    ///
+    /// `seal` seals secrets at rest (seal.key), `endpoint` makes endpoints of Web Push
+    /// (push.endpoint_keys), `node` signs calls between nodes (push.internal.key), `sender` is a VAPID
+    /// key of an application server, whose public half is shown too.
+    Generate {
+        /// seal, endpoint, node or sender
+        kind: Kind,
+        /// Write it to a new file that only its owner can read, instead of stdout
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Make a key for sealing secrets at rest; needs no server
     GenerateSeal {
         /// Write it to a new file that only its owner can read, instead of stdout
@@ -73,10 +88,26 @@ pub enum Command {
     },
 }
 
+/// A kind of key.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Seals secrets at rest
+    Seal,
+    /// Makes endpoints of Web Push
+    Endpoint,
+    /// Signs calls between nodes
+    Node,
+    /// Signs what an application server sends (VAPID)
+    Sender,
+}
+
 /// Runs it.
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     if let Command::GenerateSeal { to } = command {
-        return generate_seal(to.as_deref());
+        return generate(Kind::Seal, to.as_deref(), json);
+    }
+    if let Command::Generate { kind, to } = command {
+        return generate(*kind, to.as_deref(), json);
     }
     if let Command::RotateSeal { begin: Some(file), .. } = command {
         return rotate::begin(file);
@@ -136,22 +167,43 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.done(format_args!("revoked {id}"));
             Ok(())
         }
-        Command::GenerateSeal { .. } | Command::EndpointKeys { .. } => Ok(()),
-    }
-}
-
-fn generate_seal(to: Option<&Path>) -> anyhow::Result<()> {
-    let key = VaultKey::generate();
-    match to {
-        None => Ok(terminal::data(key.to_text())?),
-        Some(path) => {
-            seal::write_new(path, &key)?;
-            terminal::note(format!(
-                "wrote {}; use it with `seal: {{key: file:{}}}`",
-                path.display(),
-                path.display()
-            ));
+        Command::Generate { .. } | Command::GenerateSeal { .. } | Command::EndpointKeys { .. } => {
             Ok(())
         }
     }
+}
+
+fn generate(kind: Kind, to: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let (text, public, place) = match kind {
+        Kind::Seal => (VaultKey::generate().to_text(), None, "seal: {key: file:FILE}"),
+        Kind::Endpoint => {
+            (EndpointKey::generate().to_text(), None, "push: {endpoint_keys: [file:FILE]}")
+        }
+        Kind::Node => (NodeKey::generate().to_text(), None, "push: {internal: {key: file:FILE}}"),
+        Kind::Sender => {
+            let key = SenderKey::generate();
+            let text = key.to_text().expose_str().unwrap_or_default().to_owned();
+            (text, Some(key.public_key().to_text()), "vapid_private_key of a Web Push library")
+        }
+    };
+    match to {
+        None if json => {
+            let mut shown = json!({"key": text});
+            if let Some(public) = public {
+                shown["public_key"] = public.into();
+            }
+            return Ok(terminal::json(&shown)?);
+        }
+        None => terminal::data(text)?,
+        Some(path) => {
+            seal::write_key(path, text)?;
+            let shown = path.display().to_string();
+            let place = place.replace("FILE", &shown);
+            terminal::note(format!("wrote {shown}; use it with `{place}`"));
+        }
+    }
+    if let Some(public) = public {
+        terminal::note(format!("its public half (applicationServerKey): {public}"));
+    }
+    Ok(())
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, Client, KeyId, SealedSecret,
-    Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile, Thumbprint,
-    Timestamp, Topic,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, Client, KeyId,
+    SealedSecret, Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile,
+    Thumbprint, Timestamp, Topic,
 };
 use posthorn_store::{CatalogDelta, TenantEntry};
 use rusqlite::{Connection, Row};

@@ -1,7 +1,8 @@
 //! Cases about names and labels of subscriptions, profiles and clients of tenants.
 
 use posthorn_domain::{
-    CatalogVersion, Client, ClientName, ProfileName, Subscription, SubscriptionName, TenantId, TenantProfile,
+    CatalogVersion, Client, ClientName, ProfileName, Subscription, SubscriptionName, TenantId,
+    TenantProfile,
 };
 use serde_json::json;
 

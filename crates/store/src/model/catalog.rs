@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use posthorn_domain::{
     ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, Client, ClientName, KeyId,
-    ProfileName, Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
+    ProfileName, Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic,
+    TopicName,
 };
 
 use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
