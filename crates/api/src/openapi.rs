@@ -96,7 +96,8 @@ fn operation(route: &Route) -> Value {
         Access::Scope(scope) => {
             operation["security"] = json!([{"key": []}]);
             operation["x-scope"] = json!(scope_name(scope));
-            if scope != Scope::Operator {
+            // Clients are an operator's to change, and one tenant's all the same.
+            if scope != Scope::Operator || tag(route.path) == "clients" {
                 parameters.push(parameter_reference("Posthorn-Tenant"));
             }
         }

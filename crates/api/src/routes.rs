@@ -176,11 +176,11 @@ routes! {
         clients::list, gives(200, "ClientList");
     GET "/v1/clients/{name}" READ "getClient" "One client; its secret is never shown"
         clients::one, gives(200, "Client");
-    PUT "/v1/clients/{name}" MANAGE "putClient"
-        "Make or change a client of a dialect (operators); what is absent stays" clients::put,
+    PUT "/v1/clients/{name}" OPERATOR "putClient"
+        "Make or change a client of a dialect; what is absent stays" clients::put,
         takes("ClientContents"), gives(200, "Client");
-    DELETE "/v1/clients/{name}" MANAGE "deleteClient"
-        "Take back what was said of a client (operators)" clients::delete, gives_nothing();
+    DELETE "/v1/clients/{name}" OPERATOR "deleteClient"
+        "Take back what was said of a client" clients::delete, gives_nothing();
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");

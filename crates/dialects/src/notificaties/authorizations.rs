@@ -24,6 +24,8 @@ use super::access::Scope;
 
 /// How long a token of ours counts.
 const TOKEN_SECONDS: i64 = 3_600;
+/// After a question that nobody answered, those who waited for it do not ask again one by one.
+const PAUSE: Span = Span::from_secs(1);
 /// What rights in this API are called there.
 const COMPONENT: &str = "nrc";
 
@@ -60,8 +62,14 @@ struct Known {
     at: Timestamp,
 }
 
+#[derive(Default)]
+struct Record {
+    known: Option<Known>,
+    failed_at: Option<Timestamp>,
+}
+
 /// What is known of one client; whoever asks holds the lock, so that many requests ask once.
-type Place = Arc<tokio::sync::Mutex<Option<Known>>>;
+type Place = Arc<tokio::sync::Mutex<Record>>;
 
 /// The rights that were asked for.
 pub(crate) struct Rights {
@@ -99,20 +107,36 @@ impl Rights {
         Self { api, fetch, known: Mutex::default(), well: true.into() }
     }
 
-    /// What a client may do; `Err` when that is not known.
-    pub(crate) async fn of(&self, client: &str, now: Timestamp) -> Result<BTreeSet<Scope>, ()> {
+    /// What a client may do; `Err` when that is not known. `clock` tells the time, also after waiting.
+    pub(crate) async fn of(
+        &self,
+        client: &str,
+        clock: &(dyn Fn() -> Timestamp + Sync),
+    ) -> Result<BTreeSet<Scope>, ()> {
         let place = Arc::clone(self.lock().entry(client.to_owned()).or_default());
-        let mut known = place.lock().await;
-        let within = |known: &Known, span: Span| known.at <= now && now.since(known.at) < span;
-        if let Some(fresh) = known.as_ref().filter(|known| within(known, self.api.cache)) {
+        let mut record = place.lock().await;
+        let now = clock();
+        let within = |at: Timestamp, span: Span| at <= now && now.since(at) < span;
+        if let Some(fresh) = record.known.as_ref().filter(|known| within(known.at, self.api.cache))
+        {
             return Ok(fresh.scopes.clone());
+        }
+        let last = |record: &Record| {
+            let known = record.known.as_ref().filter(|known| within(known.at, self.api.stale));
+            known.map(|known| known.scopes.clone()).ok_or(())
+        };
+        if record.failed_at.is_some_and(|at| within(at, PAUSE)) {
+            return last(&record);
         }
         match self.ask(client, now).await {
             Ok(scopes) => {
                 if !self.well.swap(true, std::sync::atomic::Ordering::Relaxed) {
                     info!(url = self.api.url, "the Autorisaties API answers again");
                 }
-                *known = Some(Known { scopes: scopes.clone(), at: now });
+                *record = Record {
+                    known: Some(Known { scopes: scopes.clone(), at: now }),
+                    failed_at: None,
+                };
                 Ok(scopes)
             }
             Err(problem) => {
@@ -125,8 +149,8 @@ impl Rights {
                          are too old"
                     );
                 }
-                let stale = known.as_ref().filter(|known| within(known, self.api.stale));
-                stale.map(|known| known.scopes.clone()).ok_or(())
+                record.failed_at = Some(clock());
+                last(&record)
             }
         }
     }
@@ -136,7 +160,7 @@ impl Rights {
     pub(crate) async fn changed(&self) {
         let places: Vec<Place> = self.lock().values().cloned().collect();
         for place in places {
-            if let Some(known) = &mut *place.lock().await {
+            if let Some(known) = &mut place.lock().await.known {
                 let aged =
                     known.at.as_millis() - i64::try_from(self.api.cache.as_millis()).unwrap_or(0);
                 known.at = Timestamp::from_millis(aged);
@@ -225,7 +249,7 @@ mod tests {
         };
         let rights = Rights::new(api, fetch);
         let at = |seconds| NOW.plus(Span::from_secs(seconds));
-        let of = async |seconds| rights.of("a b", at(seconds)).await.map(|scopes| scopes.len());
+        let of = async |seconds| rights.of("a b", &|| at(seconds)).await.map(|scopes| scopes.len());
         assert_eq!(of(0).await, Ok(2));
         assert_eq!(of(59).await, Ok(2));
         assert_eq!(asked.load(Ordering::SeqCst), 1);

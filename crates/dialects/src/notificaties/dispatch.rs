@@ -217,7 +217,7 @@ async fn enter(
         Problem::throttled(detail, seconds(wait))
     })?;
     if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {
-        let found = rights.of(&client.id, now).await;
+        let found = rights.of(&client.id, &|| service.engine.now()).await;
         client = client.with(found.map_err(|()| {
             Problem::unavailable(
                 "What this client may do cannot be asked of the Autorisaties API now.",
