@@ -58,7 +58,7 @@ struct Contents {
 
 fn said<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> std::result::Result<Option<Option<Vec<String>>>, D::Error> {
+) -> Result<Option<Option<Vec<String>>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
