@@ -14,13 +14,14 @@ use crate::terminal;
 /// How often a redrive is asked how far it is.
 const REDRIVE_POLL: Duration = Duration::from_millis(500);
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "id",
     "event",
     "subscription",
     "state",
     "reason",
     "due_at",
+    "waiting",
     "attempts_made",
     "lane",
     "created_at",
@@ -121,12 +122,14 @@ pub enum DeadLetters {
     },
 }
 
-const COLUMNS: [(&str, &str); 7] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("ID", "id"),
     ("EVENT", "event"),
     ("SUBSCRIPTION", "subscription"),
     ("STATE", "state"),
     ("REASON", "reason"),
+    ("WAITS FOR", "waiting.reason"),
+    ("UNTIL", "waiting.until"),
     ("ATTEMPTS", "attempts_made"),
     ("CREATED", "created_at"),
 ];
@@ -161,7 +164,9 @@ pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyho
             let mut query = Vec::new();
             query.extend(subscription.clone().map(|id| ("subscription", id)));
             let list = context.client.list("/v1/dead-letters", &query, limit.items()).await?;
-            context.show_list(&list, &COLUMNS)
+            let columns: Vec<_> =
+                COLUMNS.into_iter().filter(|(_, path)| !path.starts_with("waiting")).collect();
+            context.show_list(&list, &columns)
         }
         DeadLetters::Show { id } => show(context, "dead-letters", id).await,
         DeadLetters::Retry { id } => act(context, "dead-letters", id, "retry").await,

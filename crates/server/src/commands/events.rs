@@ -88,10 +88,11 @@ fn explain(event: &Value) -> anyhow::Result<()> {
             _ => paint.warn(state),
         };
         terminal::data(format_args!(
-            "\n{} {} to {}: {state}",
+            "\n{} {} to {}: {state}{}",
             paint.bold("delivery"),
             terminal::cell(delivery, "id"),
             terminal::cell(delivery, "subscription"),
+            waits(delivery),
         ))?;
         show_attempts(delivery)?;
     }
@@ -107,6 +108,18 @@ fn explain(event: &Value) -> anyhow::Result<()> {
         terminal::note("there is more than is shown");
     }
     Ok(())
+}
+
+/// What a delivery waits for, in words.
+fn waits(delivery: &Value) -> String {
+    let Some(waiting) = delivery.get("waiting").filter(|waiting| waiting.is_object()) else {
+        return String::new();
+    };
+    let reason = terminal::cell(waiting, "reason");
+    match waiting.get("until").and_then(Value::as_str) {
+        Some(until) => format!(", waits for {reason} until {until}"),
+        None => format!(", waits for {reason}"),
+    }
 }
 
 /// The attempts of a delivery, as a table.
