@@ -109,6 +109,12 @@ impl Call {
         self.caller.as_ref().expect("a route that needs a key has a caller").tenant
     }
 
+    /// The tenant that an operator names, where a route is for operators and yet of one tenant.
+    pub(crate) fn named_tenant(&self) -> Result<TenantId> {
+        let caller = self.caller.as_ref().ok_or_else(Problem::unauthorized)?;
+        tenant(&self.api.engine, &caller.principal, &self.parts.headers)
+    }
+
     /// Counts more against the rate of the key than the one request that was let in.
     pub(crate) fn charge(&self, more: usize) {
         if let Some(caller) = &self.caller {

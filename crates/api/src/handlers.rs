@@ -1,6 +1,7 @@
 //! What each route does.
 
 pub(crate) mod certificates;
+pub(crate) mod clients;
 pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod keys;

@@ -54,12 +54,13 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 11] = [
+const TAGS: [(&str, &str); 12] = [
     ("events", "Publish events and see what became of them"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Who wants which events, where and how"),
     ("push", "Browsers and other agents as destinations"),
     ("profiles", "Named policies"),
+    ("clients", "Who may call a dialect that has clients of its own"),
     ("deliveries", "One event on its way to one subscription"),
     ("dead-letters", "Deliveries that ended without success"),
     ("redrives", "Putting many dead letters back"),
@@ -95,7 +96,8 @@ fn operation(route: &Route) -> Value {
         Access::Scope(scope) => {
             operation["security"] = json!([{"key": []}]);
             operation["x-scope"] = json!(scope_name(scope));
-            if scope != Scope::Operator {
+            // Clients are an operator's to change, and one tenant's all the same.
+            if scope != Scope::Operator || tag(route.path) == "clients" {
                 parameters.push(parameter_reference("Posthorn-Tenant"));
             }
         }

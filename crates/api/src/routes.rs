@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, deliveries, events, keys, open, profiles, publish, push, redrives, subscriptions,
-    topics,
+    certificates, clients, deliveries, events, keys, open, profiles, publish, push, redrives,
+    subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -171,6 +171,16 @@ routes! {
         takes("ProfileContents"), gives(200, "Profile");
     DELETE "/v1/profiles/{name}" MANAGE "deleteProfile"
         "Take back what was made of a profile" profiles::delete, gives_nothing();
+
+    GET "/v1/clients" READ "listClients" "List the clients of dialects that were made at run time"
+        clients::list, gives(200, "ClientList");
+    GET "/v1/clients/{name}" READ "getClient" "One client; its secret is never shown"
+        clients::one, gives(200, "Client");
+    PUT "/v1/clients/{name}" OPERATOR "putClient"
+        "Make or change a client of a dialect; what is absent stays" clients::put,
+        takes("ClientContents"), gives(200, "Client");
+    DELETE "/v1/clients/{name}" OPERATOR "deleteClient"
+        "Take back what was said of a client" clients::delete, gives_nothing();
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");

@@ -20,13 +20,16 @@
 mod abonnement;
 mod access;
 mod authentication;
+mod authorizations;
 mod cloudevent;
 mod dispatch;
 mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handlers;
+mod incoming;
 mod kanaal;
+mod management;
 mod notificatie;
 mod openapi;
 mod probe;
@@ -39,15 +42,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{Labels, ProfileName, Rate, TenantId};
-use posthorn_engine::Engine;
+use posthorn_engine::{Engine, FailureNames};
 use posthorn_listener::{Failures, Table};
 use posthorn_sealing::jwt::Terms;
 use tokio::sync::Mutex;
 
 pub use access::{Application, Credential, Scope};
-pub use setup::Setup;
+pub use authorizations::{Authorizations, Fetch, Fetching};
+pub use setup::{Applied, Service as SetupService, Setup, resolve};
 
 use access::Clients;
+use authorizations::Rights;
 
 /// Knobs.
 #[derive(Debug)]
@@ -76,6 +81,8 @@ pub struct Options {
     pub credentials: Vec<Credential>,
     /// What clients may do.
     pub applications: Vec<Application>,
+    /// Where rights are asked for that are not said here.
+    pub authorizations: Option<Authorizations>,
     /// The largest body.
     pub body_bytes: usize,
     /// What is to be there from the start.
@@ -99,6 +106,8 @@ pub(crate) struct Service {
     pub(crate) tenant: TenantId,
     pub(crate) options: Options,
     pub(crate) clients: Clients,
+    /// Rights that somebody else knows.
+    pub(crate) rights: Option<Rights>,
     pub(crate) failures: Arc<Failures>,
     /// How much each client used of the rate that keys have too (`admission.key_rate`).
     pub(crate) rates: Table<String>,
@@ -106,12 +115,30 @@ pub(crate) struct Service {
     pub(crate) changing: Mutex<()>,
 }
 
-/// The API as a router for everything below its prefix. Makes its tenant and its own topic when they
+impl Service {
+    /// Somebody said that rights changed.
+    pub(crate) async fn rights_changed(&self) {
+        if let Some(rights) = &self.rights {
+            rights.changed().await;
+        }
+    }
+}
+
+/// Clients that are counted at once, besides those of the configuration.
+const CLIENTS_COUNTED: usize = 1_000;
+
+/// What failures of deliveries are called in the log, as in that of the original.
+const FAILURES: FailureNames =
+    FailureNames { failed: "notification_failed", dead: "notification_dead_letter" };
+
+/// The API as a router for everything below its prefix, and for what operators do with it. `fetch` asks
+/// others, over the way out that everything takes. Makes its tenant and its own topic when they
 /// are not there.
 pub async fn router(
     engine: Engine,
     mut options: Options,
     failures: Arc<Failures>,
+    fetch: Fetch,
 ) -> Result<axum::Router, StartError> {
     dispatch::describe();
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
@@ -121,17 +148,19 @@ pub async fn router(
     for section in &setup.ignored {
         tracing::warn!(section, "a section of the setup_configuration file means nothing here");
     }
-    setup.apply(&engine, tenant, &options).await?;
-    options.credentials.extend(setup.credentials);
-    options.applications.extend(setup.applications);
+    setup.apply(&engine, tenant, &options.profile).await?;
+    engine.check_publishes(tenant, incoming::check(tenant, options.leeway));
+    engine.name_failures(tenant, FAILURES);
     let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
     let credentials = std::mem::take(&mut options.credentials);
     let clients = Clients::new(credentials, &options.applications, terms);
     let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
-    let rates = Table::new(rate, clients.count());
+    let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
     let changing = Mutex::new(());
-    let service = Service { engine, tenant, options, clients, failures, rates, changing };
-    Ok(dispatch::router(Arc::new(service)))
+    let rights = options.authorizations.take().map(|api| Rights::new(api, fetch));
+    let service =
+        Arc::new(Service { engine, tenant, options, clients, rights, failures, rates, changing });
+    Ok(dispatch::router(Arc::clone(&service)).merge(management::router(service)))
 }
 
 /// Makes the topic of CloudEvents that are published as such, when it is not there.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, Stops, SubscriptionId,
+    ClientName, Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, Stops, SubscriptionId,
     SubscriptionName, TenantId, Timestamp, TopicName,
 };
 
@@ -167,6 +167,24 @@ pub struct TenantProfile {
     pub policy: serde_json::Value,
     /// When it was last changed.
     pub updated_at: Timestamp,
+}
+
+/// Somebody who signs requests of a dialect with a secret that both sides know, as far as that was said
+/// at run time: a secret, what it may do, or both. What is absent is as the configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Unique in the tenant.
+    pub name: ClientName,
+    /// What its requests are signed with, sealed.
+    pub sealed_secret: Option<Bytes>,
+    /// What it may do, in the dialect's words.
+    pub scopes: Option<Vec<String>>,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// The version of its last change.
+    pub version: CatalogVersion,
 }
 
 /// What an API key may do.

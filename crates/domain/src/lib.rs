@@ -40,8 +40,8 @@ mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
-    ApiKey, CatalogVersion, Destination, Scope, SealedSecret, Subscription, SubscriptionStatus,
-    Tenant, TenantProfile, Topic,
+    ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription,
+    SubscriptionStatus, Tenant, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
@@ -54,7 +54,7 @@ pub use id::{
 };
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
+    ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
     SubscriptionName, TopicName,
 };
 pub use policy::Policy;

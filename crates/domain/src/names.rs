@@ -112,6 +112,10 @@ name!(
     SubscriptionName, "a subscription name", 255, is_printable, "printable characters"
 );
 name!(
+    /// What a client calls itself, unique in its tenant.
+    ClientName, "a client", 255, is_printable, "printable characters"
+);
+name!(
     /// What the publisher repeats when it does not know whether a publish arrived.
     IdempotencyKey, "an idempotency key", 255, is_printable, "printable characters"
 );

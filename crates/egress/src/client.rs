@@ -177,6 +177,8 @@ pub struct Timings {
 pub struct Sent {
     /// An answer or a typed failure.
     pub outcome: AttemptOutcome,
+    /// Where a redirect leads. Nothing here follows it; see [`Egress::redirect`].
+    pub location: Option<String>,
     /// What it took.
     pub timings: Timings,
     /// Whether it went over a connection that was open already.
@@ -252,12 +254,21 @@ impl Egress {
         vetted.map_err(|failure| (failure.code, failure.detail))
     }
 
+    /// Where a redirect leads, for those few who follow one: `None` unless it stays with the scheme,
+    /// the host and the port of what was asked, and is a URL that may be asked.
+    pub fn redirect(&self, asked: &Target, location: &str) -> Option<Target> {
+        let there = url::Url::parse(asked.as_str()).ok()?.join(location).ok()?;
+        let there = self.guard().check_url(there.as_str()).ok()?;
+        (there.origin() == asked.origin()).then_some(there)
+    }
+
     /// Sends one request and says what came of it. Dropping the future closes the connection it
     /// was using and leaves nothing behind.
     pub async fn send(&self, request: Request) -> Sent {
         let began = Instant::now();
         let mut sent = Sent {
             outcome: AttemptOutcome::Failed { code: FailureCode::Internal, detail: String::new() },
+            location: None,
             timings: Timings::default(),
             reused: false,
         };
@@ -314,7 +325,8 @@ impl Egress {
             };
             let until = Until { head: start + deadlines.response, total };
             match exchange(&mut link, message, until).await {
-                Exchanged::Answered { answer, head_at, clean } => {
+                Exchanged::Answered { answer, location, head_at, clean } => {
+                    sent.location = location;
                     sent.timings.first_byte = Some(head_at.duration_since(began));
                     if let Some(through) = forwarded {
                         // Its target is judged for every request, so the connection is not used again.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderName, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use http_body_util::Full;
@@ -28,6 +28,8 @@ pub(crate) type Message = http::Request<Full<Bytes>>;
 
 /// Longest header value kept from an answer; longer ones are noise.
 const HEADER_KEPT_BYTES_MAX: usize = 256;
+/// The longest URL that a redirect may lead to.
+const LOCATION_BYTES_MAX: usize = 2_048;
 
 /// When to stop waiting.
 #[derive(Clone, Copy)]
@@ -43,6 +45,8 @@ pub(crate) enum Exchanged {
     /// A head arrived, and as much of the body as could be had.
     Answered {
         answer: Answer,
+        /// Where it leads, when it is a redirect.
+        location: Option<String>,
         head_at: Instant,
         /// The link may carry another request.
         clean: bool,
@@ -94,7 +98,8 @@ pub(crate) async fn exchange(link: &mut Link, mut message: Message, until: Until
         content_type: short_text(&parts.headers, &CONTENT_TYPE),
         body: kept,
     };
-    Exchanged::Answered { answer, head_at, clean }
+    let location = parts.status.is_redirection().then(|| location(&parts.headers)).flatten();
+    Exchanged::Answered { answer, location, head_at, clean }
 }
 
 enum HeadTrouble {
@@ -179,6 +184,12 @@ async fn read(
 fn short_text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let text = headers.get(name)?.to_str().ok()?;
     (text.len() <= HEADER_KEPT_BYTES_MAX).then(|| text.to_owned())
+}
+
+/// Where a redirect leads, when it says so in a text of a sane length.
+fn location(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(LOCATION)?.to_str().ok()?;
+    (text.len() <= LOCATION_BYTES_MAX).then(|| text.to_owned())
 }
 
 /// One timer for all phases of an exchange, registered with the runtime only when first polled.

@@ -7,6 +7,7 @@
 
 mod audience;
 pub(crate) mod certificates;
+pub(crate) mod clients;
 pub(crate) mod holdings;
 mod known_key;
 mod profiles;
@@ -21,8 +22,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use posthorn_domain::filter::Cost;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, Event, KeyId, Policy, ProfileName, ProxyName, SubscriptionId,
-    SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
+    CatalogVersion, CertificateId, ClientName, Event, KeyId, Policy, ProfileName, ProxyName,
+    SubscriptionId, SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::vault::Vault;
 use posthorn_store::{CatalogDelta, Recall};
@@ -32,6 +33,7 @@ use crate::matching::{self, Audience, LOCKED_MAX, Plan, Planned};
 use crate::quotas::Quotas;
 
 pub use certificates::{CertificateView, TlsChoice};
+pub use clients::ClientView;
 pub use holdings::Holdings;
 pub use known_key::KnownKey;
 pub use profiles::Profile;
@@ -86,6 +88,7 @@ struct TenantState {
     version: CatalogVersion,
     topics: Map<TopicName, Arc<Topic>>,
     profiles: Map<ProfileName, profiles::OwnProfile>,
+    clients: Map<ClientName, Arc<ClientView>>,
     /// Subscriptions whose every group names topics, by topic.
     by_topic: Map<TopicName, Listeners>,
     /// Subscriptions with a group that does not.
@@ -138,6 +141,7 @@ impl Catalog {
                         version: entry.version,
                         topics: Map::default(),
                         profiles: Map::default(),
+                        clients: Map::default(),
                         by_topic: Map::default(),
                         any_topic: Listeners::default(),
                         holdings: Holdings::default(),
@@ -169,6 +173,12 @@ impl Catalog {
                 None => KnownKey::new(key),
             };
             state.keys.insert(known.id, Arc::new(known));
+        }
+        for client in delta.clients {
+            state.put_client(client, &self.vault);
+        }
+        for (tenant, name) in &delta.removed_clients {
+            state.drop_client(*tenant, name);
         }
         for certificate in delta.certificates {
             state.put_certificate(certificate, &self.vault);

@@ -16,9 +16,10 @@ use crate::attempt::Surroundings;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::error::{Error, Result, chain};
+use crate::failure_log::FailureNames;
 use crate::intake::{self, Intake, Publish, Published};
 use crate::maintenance::Maintenance;
-use crate::matching::{Matcher, Slice};
+use crate::matching::Matcher;
 use crate::membership::{self, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
@@ -321,6 +322,11 @@ impl Engine {
         all.push((tenant, check));
     }
 
+    /// What the log calls failures of a tenant from now on.
+    pub fn name_failures(&self, tenant: TenantId, names: FailureNames) {
+        self.inner.outcomes.failures.name(tenant, names);
+    }
+
     /// Publishes several events; each answer stands for itself.
     pub async fn publish_batch(
         &self,
@@ -362,11 +368,12 @@ impl Engine {
         handle.publish(tenant, batch).await
     }
 
-    /// Which subscriptions would want an event that is only being thought about.
-    pub async fn matches(&self, event: Event) -> Result<Vec<Arc<SubscriptionView>>> {
-        let plan = self.inner.matcher.plan(&Arc::new(event), &mut Slice::default()).await?;
+    /// Which subscriptions would want an event that is only being thought about. It is matched on the
+    /// spot, so its payload must be small.
+    pub fn matches(&self, event: &Event) -> Result<Vec<Arc<SubscriptionView>>> {
+        let found = self.inner.matcher.here(event)?;
         let view = |found: &crate::matching::Match| self.catalog().view(found.subscription);
-        Ok(plan.matches.iter().filter_map(view).collect())
+        Ok(found.iter().filter_map(view).collect())
     }
 
     /// What is in memory right now.

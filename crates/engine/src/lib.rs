@@ -37,10 +37,12 @@ mod attempt;
 pub mod catalog;
 mod certificates;
 mod chance;
+mod clients;
 mod courier;
 mod engine;
 mod error;
 mod explain;
+mod failure_log;
 mod intake;
 mod keys;
 mod maintenance;
@@ -72,14 +74,17 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, Endpoint, Holdings, KnownKey, Profile, SubscriptionView, VerificationKey,
+    CertificateView, ClientView, Endpoint, Holdings, KnownKey, Profile, SubscriptionView,
+    VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
+pub use clients::ClientChange;
 pub use courier::{Courier, CourierParts};
 pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
+pub use failure_log::FailureNames;
 pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
 pub use options::Options;

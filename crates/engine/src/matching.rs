@@ -140,6 +140,14 @@ impl Matcher {
         Ok(Plan { version: audience.version, matches: matches? })
     }
 
+    /// Which subscriptions want an event whose payload is next to nothing, without waiting for a turn.
+    pub(crate) fn here(&self, event: &Event) -> Result<Vec<Match>> {
+        match self.catalog.plan(event, &self.quotas)? {
+            Planned::Done(plan) => Ok(plan.matches),
+            Planned::Costly(audience, _) => decide(event, &audience.views, &self.quotas).1,
+        }
+    }
+
     /// Does something that may take long where nobody waits for it, when the tenant's turn has come.
     /// `work` tells what it cost.
     pub(crate) async fn aside<T: Send + 'static>(

@@ -49,7 +49,8 @@ impl Engine {
             payload: event.payload,
             idempotency: None,
         };
-        self.publish(tenant, again).await
+        let mut answers = self.publish_unchecked(tenant, vec![again]).await?;
+        answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
     }
 
     /// Removes a delivery with its attempts for good; one that has not ended is cancelled by it, with

@@ -4,12 +4,15 @@
 //! some, which is counted. What became of a delivery for certain is in the store. Each node tells of
 //! the deliveries it ended itself by an attempt, or by giving up.
 
+use std::sync::Arc;
+
 use posthorn_domain::{
     DeliveryId, DeliveryState, EventId, EventType, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Record, Work};
 use tokio::sync::broadcast;
 
+use crate::failure_log::FailureLog;
 use crate::metrics;
 
 /// Ends that are kept for a reader who is behind.
@@ -42,22 +45,26 @@ pub struct EndedDelivery {
 
 /// The side that tells.
 #[derive(Clone)]
-pub(crate) struct Outcomes(broadcast::Sender<EndedDelivery>);
+pub(crate) struct Outcomes {
+    ends: broadcast::Sender<EndedDelivery>,
+    /// What the log says of those that failed.
+    pub(crate) failures: Arc<FailureLog>,
+}
 
 impl Default for Outcomes {
     fn default() -> Self {
-        Self(broadcast::channel(BACKLOG).0)
+        Self { ends: broadcast::channel(BACKLOG).0, failures: Arc::default() }
     }
 }
 
 impl Outcomes {
     pub(crate) fn follow(&self) -> OutcomeStream {
-        OutcomeStream(self.0.subscribe())
+        OutcomeStream(self.ends.subscribe())
     }
 
     /// Tells those who listen, if the record was the end.
     pub(crate) fn tell(&self, work: &Work, record: &Record) {
-        if !record.step.state.is_terminal() || self.0.receiver_count() == 0 {
+        if !record.step.state.is_terminal() || self.ends.receiver_count() == 0 {
             return;
         }
         let delivery = &work.delivery;
@@ -74,7 +81,7 @@ impl Outcomes {
             ended_at: record.at,
         };
         // Nobody left to hear it is fine.
-        let _ = self.0.send(ended);
+        let _ = self.ends.send(ended);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sealing anew: after a change of keys, every stored secret is opened and sealed with the current
 //! key, a few at a time, while everything goes on.
 //!
-//! Each subscription and certificate is changed by itself and only if nobody else changed it meanwhile, so that a
-//! stop at any moment leaves every secret sealed with one of the two keys, and repeating is harmless.
+//! Each subscription, certificate and client is changed by itself and only if nobody else changed it
+//! meanwhile, so that a stop at any moment leaves every secret sealed with one of the two keys, and repeating is harmless.
 
 use std::sync::Arc;
 
@@ -61,6 +61,15 @@ impl Engine {
             }
         }
         done.resealed += self.reseal_certificates(limit).await?;
+        done.resealed += self.reseal_clients(limit).await?;
+        for view in self.catalog().all_clients() {
+            let Some(sealed) = &view.client.sealed_secret else { continue };
+            done.total += 1;
+            if !self.inner.vault.is_current(sealed) {
+                done.remaining += 1;
+                done.unopenable += usize::from(view.secret().is_none());
+            }
+        }
         for view in self.catalog().all_certificates() {
             let Some(sealed) = &view.certificate.sealed_key else { continue };
             done.total += 1;

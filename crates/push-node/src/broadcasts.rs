@@ -2,6 +2,7 @@
 //! both.
 //!
 //! # How it works
+//! A redirect is followed when it stays with its scheme, host and port, a few times.
 //! There is one table for all sessions, behind a pointer that is swapped when something changed.
 //! Whatever is wrong with an answer, the table stays as it was; also at start, when that is what the
 //! configuration says. An answer counts as a whole or not at all.
@@ -19,7 +20,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method};
 use posthorn_domain::limits::RESPONSE_KEPT_BYTES_MAX;
 use posthorn_domain::{AttemptOutcome, TenantId};
-use posthorn_egress::{Deadlines, Egress, PoolKey, Request, Target, UrlRefusal};
+use posthorn_egress::{Deadlines, Egress, PoolKey, Request, Sent, Target, UrlRefusal};
 use posthorn_push::session::{BroadcastError, Broadcasts};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,9 @@ use crate::metrics;
 
 /// How often the table is asked for when nothing else is said.
 pub const INTERVAL: Duration = Duration::from_secs(30);
+
+/// So many redirects of one table are followed: a few moves of a file, and no ring.
+const REDIRECTS_MAX: usize = 5;
 
 /// The table that all sessions of a node read.
 pub type Table = Arc<ArcSwap<Broadcasts>>;
@@ -65,6 +69,15 @@ pub enum PollError {
     /// Not a 200.
     #[error("the answer was {0}")]
     Status(u16),
+    /// A redirect to somebody else.
+    #[error(
+        "the answer is a redirect to another scheme, host or port, or to what egress does not allow; \
+         only those of its own origin are followed"
+    )]
+    Elsewhere,
+    /// Redirects without end.
+    #[error("more than {REDIRECTS_MAX} redirects followed each other")]
+    Redirects,
     /// More than is read.
     #[error("the answer has {RESPONSE_KEPT_BYTES_MAX} bytes or more")]
     TooLarge,
@@ -122,26 +135,25 @@ impl Poller {
 
     /// Reads the table once.
     pub async fn poll(&self) -> Result<(), PollError> {
-        let mut headers = HeaderMap::with_capacity(1);
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let sent = self.egress.send(Request {
-            tenant: TenantId::DEFAULT,
-            pool: PoolKey::new(*b"push broadcasts\0"),
-            target: Arc::clone(&self.target),
-            tls: None,
-            proxy: None,
-            vet_always: false,
-            path_and_query: None,
-            method: Method::GET,
-            headers,
-            body: Bytes::new(),
-            deadlines: Deadlines::default(),
-        });
-        let answer = match sent.await.outcome {
-            AttemptOutcome::Answered(answer) => answer,
-            AttemptOutcome::Failed { code, detail } => {
-                return Err(PollError::NoAnswer(format!("{}: {detail}", code.as_str())));
+        let mut target = Arc::clone(&self.target);
+        let mut followed = 0;
+        let answer = loop {
+            let sent = self.ask(Arc::clone(&target)).await;
+            let answer = match sent.outcome {
+                AttemptOutcome::Answered(answer) => answer,
+                AttemptOutcome::Failed { code, detail } => {
+                    return Err(PollError::NoAnswer(format!("{}: {detail}", code.as_str())));
+                }
+            };
+            let Some(location) = sent.location.filter(|_| is_redirect(answer.status)) else {
+                break answer;
+            };
+            if followed == REDIRECTS_MAX {
+                return Err(PollError::Redirects);
             }
+            followed += 1;
+            let next = self.egress.redirect(&target, &location).ok_or(PollError::Elsewhere)?;
+            target = Arc::new(next);
         };
         if answer.status != 200 {
             return Err(PollError::Status(answer.status));
@@ -152,6 +164,25 @@ impl Poller {
         }
         let answer: Answer = serde_json::from_slice(&answer.body).map_err(PollError::Json)?;
         self.take(&answer.broadcasts)
+    }
+
+    async fn ask(&self, target: Arc<Target>) -> Sent {
+        let mut headers = HeaderMap::with_capacity(1);
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let request = Request {
+            tenant: TenantId::DEFAULT,
+            pool: PoolKey::new(*b"push broadcasts\0"),
+            target,
+            tls: None,
+            proxy: None,
+            vet_always: false,
+            path_and_query: None,
+            method: Method::GET,
+            headers,
+            body: Bytes::new(),
+            deadlines: Deadlines::default(),
+        };
+        self.egress.send(request).await
     }
 
     fn take(&self, broadcasts: &BTreeMap<String, String>) -> Result<(), PollError> {
@@ -165,4 +196,9 @@ impl Poller {
         }
         Ok(())
     }
+}
+
+/// The redirects that a GET may follow. Others mean something else, or need a choice.
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
 }

@@ -337,7 +337,8 @@ async fn trim(node: Arc<Shared>, batch: Vec<(Asker, Trim)>) {
 
 async fn drop_agents(node: Arc<Shared>, batch: Vec<(Asker, AgentId)>) {
     let (askers, agents): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-    let dropped = node.store.drop_agents(agents).await;
+    let dropped = node.store.drop_agents(agents.clone()).await;
+    node.forgetting.end(agents);
     reply(&node, askers, "drop agents", dropped, |_, _, dropped| match dropped {
         Some(_) => Answer::Dropped,
         None => Answer::Failed,

@@ -281,7 +281,13 @@ impl Connection {
                     inner.session.answer(Answer::Forgotten, cx, &mut more);
                     out.extend(more);
                 }
-                Output::Ask(ask) => inner.asks.push_back(ask),
+                Output::Ask(ask) => {
+                    if let Ask::DropAgent(agent) = ask {
+                        // Who goes without waiting for the end and comes back is not met halfway.
+                        node.forgetting.begin(agent);
+                    }
+                    inner.asks.push_back(ask);
+                }
                 Output::WakeAt(at) if at < inner.timer => {
                     inner.timer = node.wheel.insert(Arc::downgrade(self), at, cx.now);
                 }
@@ -291,8 +297,11 @@ impl Connection {
             }
         }
         if inner.session.is_closed() {
-            // What the agent asked for is carried out, also when it does not wait for the answer.
-            inner.asks.retain(|ask| matches!(ask, Ask::Register { .. } | Ask::Unregister { .. }));
+            // What the agent asked for is carried out, also when it does not wait for the answer; and
+            // who is to be dropped does not stay by leaving first.
+            inner.asks.retain(|ask| {
+                matches!(ask, Ask::Register { .. } | Ask::Unregister { .. } | Ask::DropAgent(_))
+            });
         }
         self.ask_next(node, inner);
         after

@@ -58,7 +58,7 @@ impl Acks {
     }
 }
 
-/// The agents that have acks under way, from whichever connection.
+/// The agents that have acks under way, or are being dropped, from whichever connection.
 pub(crate) struct Forgetting {
     agents: Mutex<HashMap<AgentId, usize>>,
     changed: watch::Sender<()>,

@@ -32,6 +32,38 @@ pub fn fit(config: &mut Config) {
     }
 }
 
+/// The limit of open files, and each limit of connections: its key, what it says, and what is in effect.
+pub struct InEffect {
+    /// Open files; `None` when the system has no limit.
+    pub files: Option<usize>,
+    /// The limits of connections.
+    pub connections: Vec<(&'static str, usize, usize)>,
+}
+
+/// What a start with this configuration would have, here.
+pub fn in_effect(config: &mut Config) -> InEffect {
+    let before = connections(config);
+    let files = raise(needed(config));
+    if let Some(limit) = files {
+        fit_to(config, limit);
+    }
+    let pairs = before.into_iter().zip(connections(config));
+    InEffect {
+        files,
+        connections: pairs.map(|((key, said), (_, held))| (key, said, held)).collect(),
+    }
+}
+
+fn connections(config: &Config) -> Vec<(&'static str, usize)> {
+    let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
+    let own = [
+        ("server.connections", config.server.connections),
+        ("egress.connections", config.egress.connections_max),
+    ];
+    let nodes = internal.map(|internal| ("push.internal", internal.connections));
+    own.into_iter().chain(nodes).collect()
+}
+
 fn needed(config: &Config) -> usize {
     let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
     // Other nodes call, and are called.

@@ -33,6 +33,7 @@ use crate::clock::WallClock;
 use crate::config::push::Push;
 use crate::exit::{Code, Failure};
 use crate::ports::{self, take_port};
+use crate::preflight::OPEN_IT;
 use crate::seal::endpoints;
 use crate::storage::chain;
 
@@ -136,13 +137,7 @@ impl Ports {
             let router = internal(node.local(), node_keys, Arc::clone(&clock), &health);
             called.serve(router, parts.stop_timeout, stop.clone())
         });
-        if let Some(url) = &push.broadcasts.url {
-            let interval = push.broadcasts.interval;
-            let poller = broadcasts::Poller::new(table, parts.egress, url.as_str(), interval);
-            let poller = poller.map_err(|e| {
-                Failure::new(Code::Config, format!("push.broadcasts.url cannot be asked: {e}"))
-                    .hint("egress.allow and egress.names open what is closed by default")
-            })?;
+        if let Some(poller) = poller(&push, table, parts.egress)? {
             tokio::spawn(poller.run(stop.clone()));
         }
         let upkeep =
@@ -235,6 +230,34 @@ fn reach(
             .hint("correct push.internal.url")
     })?;
     Ok(Arc::new(nodes))
+}
+
+/// What asks for broadcasts, where they are asked for.
+pub fn poller(
+    push: &Push,
+    table: broadcasts::Table,
+    egress: Egress,
+) -> anyhow::Result<Option<broadcasts::Poller>> {
+    let Some(url) = &push.broadcasts.url else { return Ok(None) };
+    let poller = broadcasts::Poller::new(table, egress, url.as_str(), push.broadcasts.interval);
+    Ok(Some(poller.map_err(|e| {
+        Failure::new(Code::Config, format!("push.broadcasts.url cannot be asked: {e}"))
+            .hint(OPEN_IT)
+    })?))
+}
+
+/// Whether others could call this node as the configuration has it.
+pub fn check_internal(push: &Push, extra_roots_pem: Option<Vec<u8>>) -> anyhow::Result<()> {
+    let Some(internal) = &push.internal else { return Ok(()) };
+    // A port that is chosen at the start is fine by then.
+    if internal.url.is_none() && internal.listen.port() == 0 {
+        return Ok(());
+    }
+    let own = internal.url.clone().unwrap_or_else(|| format!("http://{}", internal.listen));
+    // Which key signs does not matter here.
+    let keys = Arc::new(node_keys(push, &[VaultKey::generate()])?);
+    reach(keys, Arc::new(WallClock), extra_roots_pem, &own)?;
+    Ok(())
 }
 
 /// Endpoints are secrets: who reads one on its way can send to it.

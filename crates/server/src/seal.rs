@@ -24,8 +24,12 @@ pub fn vault(
     let secrets = catalog.subscriptions.iter().flat_map(|subscription| &subscription.secrets);
     let keys =
         catalog.certificates.iter().filter_map(|certificate| certificate.sealed_key.as_ref());
-    let sealed: Vec<&[u8]> =
-        secrets.map(|secret| &*secret.sealed).chain(keys.map(|key| &**key)).collect();
+    let clients = catalog.clients.iter().filter_map(|client| client.sealed_secret.as_ref());
+    let sealed: Vec<&[u8]> = secrets
+        .map(|secret| &*secret.sealed)
+        .chain(keys.map(|key| &**key))
+        .chain(clients.map(|secret| &**secret))
+        .collect();
     let mut place = "seal.key of the configuration".to_owned();
     let mut keys = match seal.key {
         Some(key) => vec![key],

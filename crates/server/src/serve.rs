@@ -20,10 +20,12 @@ use crate::clock::WallClock;
 use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
+use crate::fetch;
 use crate::first_key::{self, FirstKey};
 use crate::lifecycle::{Running, Signals};
 use crate::open_files;
 use crate::ports::{self, take_port};
+use crate::preflight;
 use crate::private_file;
 use crate::push;
 use crate::seal;
@@ -123,6 +125,8 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let recorder = Recorder::install()?;
     open_files::fit(&mut config);
+    warn_of_metadata(&config.egress);
+    let egress = preflight::way_out(&config)?;
     // The port is taken first, so that a second server on it fails before it touches any data, but
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
@@ -142,15 +146,13 @@ async fn start(
     let failures = Arc::new(Failures::new(config.auth_failures));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
-    let Config { server, store, egress, engine: options, disk, seal, telemetry, dialects, .. } =
-        config;
+    let extra_roots_pem = config.egress.extra_roots_pem.clone();
+    let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
     let opened = storage::open(&store).await?;
-    let extra_roots_pem = egress.extra_roots_pem.clone();
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
     look_after_files(&store.path, &kept_keys);
-    let egress = way_out(egress)?;
     let surroundings = Surroundings::new(listeners, &server.public_names, &store);
     egress.guard().set_own(surroundings.own().await);
     let guard = egress.guard().clone();
@@ -183,7 +185,9 @@ async fn start(
         router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
     }
     if let Some(options) = dialects.notificaties {
-        let routes = notificaties::router(engine.clone(), options, Arc::clone(&failures)).await;
+        let fetch = fetch::through(egress.clone());
+        let routes =
+            notificaties::router(engine.clone(), options, Arc::clone(&failures), fetch).await;
         router =
             router.merge(routes.map_err(|e| match e {
                 notificaties::StartError::Engine(e) => explain_engine(&e),
@@ -258,7 +262,7 @@ async fn start(
     Ok(Running { engine, opened, serving, push, stop, patience })
 }
 
-fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
+fn warn_of_metadata(options: &posthorn_egress::Options) {
     if options.dangerously_allow_metadata {
         warn!(
             "egress.dangerously_allow_metadata is on: where egress.allow opens them, every tenant \
@@ -275,10 +279,6 @@ fn way_out(options: posthorn_egress::Options) -> anyhow::Result<Egress> {
             );
         }
     }
-    Egress::new(options).map_err(|e| {
-        let message = format!("egress cannot be set up: failed to {}", chain(&e));
-        Failure::new(Code::Config, message).into()
-    })
 }
 
 /// The file of the seal key, or where it would be.

@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 use crate::codec::{Reader, Uid, json, text};
 use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{Operation, Session, begin, begin_snapshot, commit, execute, query};
-use crate::{certificates, lock, profiles, sql};
+use crate::{certificates, clients, lock, profiles, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -154,6 +154,12 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
         }
         CatalogChange::DeleteProfile { tenant, name } => {
             (Some(*tenant), profiles::remove(client, *tenant, name).await?)
+        }
+        CatalogChange::PutClient { client: new, expected } => {
+            (Some(new.tenant), clients::put(client, new, *expected).await?)
+        }
+        CatalogChange::DeleteClient { tenant, name } => {
+            (Some(*tenant), clients::remove(client, *tenant, name).await?)
         }
         CatalogChange::CreateKey(key) => (key.tenant, create_key(client, key).await?),
         CatalogChange::CreateFirstKey(key) => (None, create_first_key(client, key).await?),
@@ -408,6 +414,7 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
         delta.keys.push(key_of(row)?);
     }
     profiles::read(client, since, &mut delta).await?;
+    clients::read(client, since, &mut delta).await?;
     certificates::read(client, since, &mut delta).await?;
     if since > 0 {
         for row in &query(client, sql::SINCE_RECALLS, &[&since]).await? {

@@ -29,6 +29,7 @@
 
 mod catalog;
 mod certificates;
+mod clients;
 mod codec;
 mod failure;
 mod intake;

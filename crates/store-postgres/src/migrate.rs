@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_push_topics.sql"),
     include_str!("../migrations/0007_failing.sql"),
     include_str!("../migrations/0008_revival.sql"),
+    include_str!("../migrations/0009_clients.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -6,6 +6,7 @@
 pub(crate) mod accept;
 pub(crate) mod catalog;
 mod certificates;
+mod clients;
 pub(crate) mod lanes;
 pub(crate) mod maintenance;
 pub(crate) mod membership;

@@ -1,8 +1,9 @@
 //! Changes of the catalog, and how other nodes learn of them.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, DeliveryId, KeyId, ProfileName,
-    Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, Client, ClientName, DeliveryId, KeyId,
+    ProfileName, Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic,
+    TopicName,
 };
 
 /// One change of the catalog.
@@ -54,6 +55,22 @@ pub enum CatalogChange {
         tenant: TenantId,
         /// Which.
         name: ProfileName,
+    },
+    /// A new client, or new contents for one. Refused with `NotFound` when the tenant is unknown,
+    /// `VersionMismatch` when `expected` is not its present version; that of one that is not there is
+    /// zero.
+    PutClient {
+        /// The new contents. The `version` inside is ignored.
+        client: Box<Client>,
+        /// What the caller had read.
+        expected: CatalogVersion,
+    },
+    /// No more client; its secret is wiped. Refused with `NotFound`.
+    DeleteClient {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        name: ClientName,
     },
     /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant is unknown.
     CreateKey(ApiKey),
@@ -141,6 +158,10 @@ pub struct CatalogDelta {
     pub profiles: Vec<TenantProfile>,
     /// Profiles of tenants that are gone.
     pub removed_profiles: Vec<(TenantId, ProfileName)>,
+    /// Clients that are new or changed, with their `version`.
+    pub clients: Vec<Client>,
+    /// Clients that are gone.
+    pub removed_clients: Vec<(TenantId, ClientName)>,
     /// Keys that are new or changed, revoked ones included.
     pub keys: Vec<ApiKey>,
     /// Certificates that are new or changed, revoked ones included.

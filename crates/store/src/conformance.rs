@@ -108,6 +108,7 @@ macro_rules! conformance_suite {
                 names_are_unique_among_those_that_exist
                 one_of_many_gets_a_name
                 profiles_of_tenants_come_and_go
+                clients_come_and_go_by_version
             }
             intake {
                 event_is_stored_as_it_was

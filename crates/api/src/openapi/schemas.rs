@@ -380,6 +380,28 @@ fn subscriptions() -> Value {
             },
             "policy": {"type": "object", "description": "A JSON merge patch on the base"},
         })),
+        "ClientList": object(&["items"], json!({
+            "items": {"type": "array", "items": reference("Client")},
+        })),
+        "Client": object(&["name", "has_secret", "updated_at"], json!({
+            "name": name(255), "has_secret": {"type": "boolean"},
+            "scopes": {
+                "type": "array", "items": text(),
+                "description": "What it may do; absent where the configuration says so",
+            },
+            "updated_at": time(),
+        })),
+        "ClientContents": object(&[], json!({
+            "secret": {
+                "type": ["string", "null"], "minLength": 1, "maxLength": 4096, "writeOnly": true,
+                "description": "What its requests are signed with; the present one when absent",
+            },
+            "scopes": {
+                "type": ["array", "null"], "maxItems": 64, "items": text(),
+                "description": "What it may do; null: what the configuration says; as before when \
+                    absent",
+            },
+        })),
     })
 }
 

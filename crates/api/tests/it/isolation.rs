@@ -36,6 +36,9 @@ impl Belongings {
         let profile = json!({"base": "default", "policy": {}});
         let put = server.as_acme("PUT", "/v1/profiles/secret-plan").json(&profile);
         put.send().await.expect(200);
+        let client = json!({"secret": "hush", "scopes": ["a"]});
+        let put = server.ask("PUT", "/v1/clients/open-zaak").key(&server.keys.operator);
+        put.header("posthorn-tenant", "acme").json(&client).send().await.expect(200);
         let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
         let ids = BTreeMap::from([
             ("sub", text(&subscription)),
@@ -46,6 +49,7 @@ impl Belongings {
             ("topic", "orders".to_owned()),
             ("name", "billing".to_owned()),
             ("profile", "secret-plan".to_owned()),
+            ("client", "open-zaak".to_owned()),
         ]);
         Self { ids, deleted }
     }
@@ -54,7 +58,7 @@ impl Belongings {
     fn strangers(&self, kind: &str) -> Vec<(&'static str, String, String)> {
         let own = self.ids[kind].clone();
         let nobody = match kind {
-            "topic" | "profile" | "name" => "no-such".to_owned(),
+            "topic" | "profile" | "name" | "client" => "no-such".to_owned(),
             _ => format!("{kind}_01hf7yat00000000000000000z"),
         };
         let encoded =
@@ -95,6 +99,7 @@ fn kind_of(path: &str) -> Option<&'static str> {
         "topics" => "topic",
         "profiles" => "profile",
         "certificates" => "crt",
+        "clients" => "client",
         _ => return None,
     })
 }

@@ -1,10 +1,13 @@
 //! Who asks, and what they may do: ZGW tokens, and the rights of applications.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use http::{HeaderMap, header};
-use posthorn_domain::Timestamp;
+use posthorn_domain::{ClientName, Timestamp};
+use posthorn_engine::ClientView;
 use posthorn_listener::only;
 use posthorn_sealing::jwt::{self, Refusal, Terms};
 use posthorn_sealing::vault::Secret;
@@ -60,7 +63,14 @@ pub struct Application {
     pub scopes: Vec<Scope>,
 }
 
-/// Everybody who may do something.
+impl Application {
+    /// Everything that its clients may do.
+    pub(crate) fn all_scopes(&self) -> Vec<Scope> {
+        if self.all { vec![Scope::Consume, Scope::Publish] } else { self.scopes.clone() }
+    }
+}
+
+/// Everybody whom the configuration names. What was said of a client at run time stands before it.
 pub(crate) struct Clients {
     secrets: BTreeMap<String, Secret>,
     rights: BTreeMap<String, BTreeSet<Scope>>,
@@ -71,13 +81,24 @@ pub(crate) struct Clients {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
     pub(crate) id: String,
-    scopes: BTreeSet<Scope>,
+    /// What is said here of what it may do; `None`: nothing.
+    scopes: Option<BTreeSet<Scope>>,
 }
 
 impl Client {
     /// Whether it may do one of these.
     pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
-        any_of.iter().any(|scope| self.scopes.contains(scope))
+        self.scopes.as_ref().is_some_and(|own| any_of.iter().any(|scope| own.contains(scope)))
+    }
+
+    /// Whether somebody else has to be asked what it may do.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.scopes.is_none()
+    }
+
+    /// The same with what somebody else said.
+    pub(crate) fn with(self, scopes: BTreeSet<Scope>) -> Self {
+        Self { scopes: Some(scopes), ..self }
     }
 }
 
@@ -90,11 +111,7 @@ impl Clients {
         let mut rights: BTreeMap<String, BTreeSet<Scope>> = BTreeMap::new();
         for application in applications {
             for id in &application.client_ids {
-                let scopes = rights.entry(id.clone()).or_default();
-                if application.all {
-                    scopes.extend([Scope::Consume, Scope::Publish]);
-                }
-                scopes.extend(&application.scopes);
+                rights.entry(id.clone()).or_default().extend(application.all_scopes());
             }
         }
         let secrets = credentials.into_iter().map(|c| (c.identifier, c.secret)).collect();
@@ -106,11 +123,13 @@ impl Clients {
         self.secrets.len()
     }
 
-    /// Who asks. Without a valid token, that is an answer of 403 with a code that says why.
+    /// Who asks. Without a valid token, that is an answer of 403 with a code that says why. `at_run_time`
+    /// knows what was said of a client at run time.
     pub(crate) fn authenticate(
         &self,
         headers: &HeaderMap,
         now: Timestamp,
+        at_run_time: impl Fn(&ClientName) -> Option<Arc<ClientView>>,
     ) -> Result<Client, Problem> {
         let Some(value) = only(headers, &header::AUTHORIZATION) else {
             return Err(Problem::forbidden(
@@ -125,7 +144,12 @@ impl Clients {
                 "The header Authorization must begin with Bearer.",
             ));
         };
-        let secret_of = |id: &str| self.secrets.get(id).map(Secret::expose);
+        let view = OnceCell::new();
+        let secret_of = |id: &str| {
+            let find = || ClientName::new(id).ok().and_then(|name| at_run_time(&name));
+            let own = view.get_or_init(find).as_deref().and_then(ClientView::secret);
+            own.or_else(|| self.secrets.get(id)).map(Secret::expose)
+        };
         let claims = jwt::admit(token.trim(), now.as_seconds(), self.terms, secret_of)
             .map_err(|refusal| Problem::forbidden(code(refusal), sentence(refusal)))?;
         if claims.iat.is_some_and(|iat| iat > now.as_seconds()) {
@@ -134,7 +158,11 @@ impl Clients {
                 "a token was made in the future; one of the clocks is wrong"
             );
         }
-        let scopes = self.rights.get(&claims.client_id).cloned().unwrap_or_default();
+        let said = view.get().and_then(Option::as_ref).and_then(|view| view.client.scopes.as_ref());
+        let scopes = match said {
+            Some(texts) => Some(texts.iter().filter_map(|text| Scope::parse(text)).collect()),
+            None => self.rights.get(&claims.client_id).cloned(),
+        };
         Ok(Client { id: claims.client_id, scopes })
     }
 }
@@ -202,7 +230,7 @@ mod tests {
     fn ask(value: &str) -> Result<Client, Problem> {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a value"));
-        clients().authenticate(&headers, NOW)
+        clients().authenticate(&headers, NOW, |_| None)
     }
 
     #[track_caller]
@@ -222,7 +250,9 @@ mod tests {
         assert!(all.may(&[Scope::Consume]) && all.may(&[Scope::Publish]));
         let some = ask(&token("some", "s2")).expect("let in");
         assert!(some.may(&[Scope::Publish, Scope::Consume]) && !some.may(&[Scope::Publish]));
-        assert!(!ask(&token("none", "s3")).expect("let in").may(&[Scope::Consume]));
+        let none = ask(&token("none", "s3")).expect("let in");
+        assert!(!none.may(&[Scope::Consume]) && none.is_unsaid() && !some.is_unsaid());
+        assert!(none.with(BTreeSet::from([Scope::Consume])).may(&[Scope::Consume]));
         refused(&token("all", "s2"), "invalid-jwt-signature");
         refused(&token("other", "s1"), "invalid-client-identifier");
     }
@@ -247,7 +277,8 @@ mod tests {
         // {"alg":"none"}.{"client_id":"all","iat":1}.
         let none = "Bearer eyJhbGciOiJub25lIn0.eyJjbGllbnRfaWQiOiJhbGwiLCJpYXQiOjF9.";
         refused(none, "jwt-invalidalgorithmerror");
-        let problem = clients().authenticate(&HeaderMap::new(), NOW).expect_err("no header");
+        let problem =
+            clients().authenticate(&HeaderMap::new(), NOW, |_| None).expect_err("no header");
         assert_eq!(problem.code, "permission_denied");
     }
 }

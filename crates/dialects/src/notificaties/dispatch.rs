@@ -8,6 +8,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use posthorn_domain::ClientName;
 use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only};
 use serde_json::Value;
 
@@ -122,50 +123,52 @@ async fn route(service: Arc<Service>, site: &str, request: Request<Body>) -> Ans
         other => other.clone(),
     };
     let wrong = |allow| Err(Problem::method(request.method(), allow));
-    let enter = |request, scopes: &[Scope], answers: &'static str| {
+    let enter = |request, scopes: &'static [Scope], answers: &'static str| {
         enter(&service, base.clone(), request, scopes, answers)
     };
     match (segments.as_slice(), &method) {
-        (["kanaal"], &Method::GET) => handlers::list_kanalen(&enter(request, EITHER, JSON)?),
+        (["kanaal"], &Method::GET) => handlers::list_kanalen(&enter(request, EITHER, JSON).await?),
         (["kanaal"], &Method::POST) => {
-            handlers::create_kanaal(enter(request, PUBLISH, JSON)?).await
+            handlers::create_kanaal(enter(request, PUBLISH, JSON).await?).await
         }
         (["kanaal"], _) => wrong("GET, POST"),
         (["kanaal", uuid], &Method::GET) => {
-            handlers::read_kanaal(enter(request, EITHER, JSON)?, named(uuid)?).await
+            handlers::read_kanaal(enter(request, EITHER, JSON).await?, named(uuid)?).await
         }
         (["kanaal", uuid], &Method::PUT | &Method::PATCH) => {
             let patch = method == Method::PATCH;
-            let call = enter(request, PUBLISH, JSON)?;
+            let call = enter(request, PUBLISH, JSON).await?;
             handlers::update_kanaal(call, named(uuid)?, patch).await
         }
         (["kanaal", _], _) => wrong("GET, PUT, PATCH"),
         (["abonnement"], &Method::GET) => {
-            handlers::list_abonnementen(&enter(request, EITHER, JSON)?)
+            handlers::list_abonnementen(&enter(request, EITHER, JSON).await?)
         }
         (["abonnement"], &Method::POST) => {
-            handlers::create_abonnement(enter(request, CONSUME, JSON)?).await
+            handlers::create_abonnement(enter(request, CONSUME, JSON).await?).await
         }
         (["abonnement"], _) => wrong("GET, POST"),
         (["abonnement", uuid], &Method::GET) => {
-            handlers::read_abonnement(enter(request, EITHER, JSON)?, named(uuid)?).await
+            handlers::read_abonnement(enter(request, EITHER, JSON).await?, named(uuid)?).await
         }
         (["abonnement", uuid], &Method::PUT | &Method::PATCH) => {
             let patch = method == Method::PATCH;
-            let call = enter(request, CONSUME, JSON)?;
+            let call = enter(request, CONSUME, JSON).await?;
             handlers::update_abonnement(call, named(uuid)?, patch).await
         }
         (["abonnement", uuid], &Method::DELETE) => {
-            handlers::delete_abonnement(enter(request, CONSUME, JSON)?, named(uuid)?).await
+            handlers::delete_abonnement(enter(request, CONSUME, JSON).await?, named(uuid)?).await
         }
         (["abonnement", _], _) => wrong("GET, PUT, PATCH, DELETE"),
         (["notificaties"], &Method::POST) => {
-            handlers::publish(enter(request, PUBLISH, JSON)?).await
+            handlers::publish(enter(request, PUBLISH, JSON).await?).await
         }
         (["cloudevents"], &Method::POST) => {
-            handlers::publish_cloudevent(enter(request, PUBLISH, CLOUDEVENT)?).await
+            handlers::publish_cloudevent(enter(request, PUBLISH, CLOUDEVENT).await?).await
         }
-        (["callbacks"], &Method::POST) => handlers::receive(enter(request, PUBLISH, JSON)?).await,
+        (["callbacks"], &Method::POST) => {
+            handlers::receive(enter(request, PUBLISH, JSON).await?).await
+        }
         (["notificaties" | "cloudevents" | "callbacks"], _) => wrong("POST"),
         (["openapi.yaml"], &Method::GET) => Ok(openapi::yaml(&base)),
         (["openapi.json"], &Method::GET) => Ok(openapi::json(&base)),
@@ -192,29 +195,37 @@ fn moved(to: &str) -> Response {
 }
 
 /// Lets a request in, or not. Nothing of the body is read before.
-fn enter(
+async fn enter(
     service: &Arc<Service>,
     base: String,
     request: Request<Body>,
-    scopes: &[Scope],
+    scopes: &'static [Scope],
     answers: &'static str,
 ) -> Result<Call, Problem> {
     let (parts, body) = request.into_parts();
     let now = service.engine.now();
-    let client =
-        service.clients.authenticate(&parts.headers, now).map_err(|problem| {
-            match service.failures.count(parts.extensions.get::<Peer>()) {
-                Ok(()) => problem,
-                Err(wait) => Problem::throttled(
-                    "Too many requests without a valid token came from this address.",
-                    seconds(wait),
-                ),
-            }
+    let at_run_time = |name: &ClientName| service.engine.catalog().client(service.tenant, name);
+    let known = service.clients.authenticate(&parts.headers, now, at_run_time);
+    let mut client =
+        known.map_err(|problem| match service.failures.count(parts.extensions.get::<Peer>()) {
+            Ok(()) => problem,
+            Err(wait) => Problem::throttled(
+                "Too many requests without a valid token came from this address.",
+                seconds(wait),
+            ),
         })?;
     service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
         let detail = "This client sends more requests than it may (admission.key_rate).";
         Problem::throttled(detail, seconds(wait))
     })?;
+    if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {
+        let found = rights.of(&client.id, &|| service.engine.now()).await;
+        client = client.with(found.map_err(|()| {
+            Problem::unavailable(
+                "What this client may do cannot be asked of the Autorisaties API now.",
+            )
+        })?);
+    }
     if !client.may(scopes) {
         return Err(missing(scopes));
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
 use http::StatusCode;
-use posthorn_domain::{Event, EventId, TenantId, TopicName};
-use posthorn_engine::{Engine, Error, Published, SubscriptionChange, SubscriptionView};
+use posthorn_domain::TenantId;
+use posthorn_engine::{Engine, Error, Publish, Published, SubscriptionChange, SubscriptionView};
 use serde_json::Value;
 use tracing::info;
 
@@ -17,11 +16,15 @@ use super::access::Client;
 use super::authentication::ways_of;
 use super::cloudevent::CloudEvent;
 use super::dispatch::{Answer, Call, created, json};
+use super::incoming::{NO_SOURCE, wants_cloudevent};
 use super::kanaal::Kanaal;
-use super::notificatie::{CLOUDEVENT, JSON, Notificatie, event_type, unknown_kanaal};
+use super::notificatie::{CLOUDEVENT, JSON, Notificatie, unknown_kanaal};
 use super::probe::{Callback, check_documentation};
 use super::problem::{Problem, bare, plain};
 use super::uuid::Uuid;
+
+/// The kanaal in which changes of rights are told.
+const AUTHORIZATIONS: &str = "autorisaties";
 
 /// How often a change is merged anew when others change the same thing at the same time.
 const TRIES: usize = 5;
@@ -283,20 +286,19 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         return refuse(&[fault]);
     }
     let Some(kanaal) = kanaal else { return refuse(&[unknown_kanaal(&message.kanaal)]) };
-    if message.source.is_none() && wants_cloudevent(service, &message, &kanaal.topic).await? {
+    let (engine, tenant) = (&service.engine, service.tenant);
+    if message.source.is_none() && wants_cloudevent(engine, tenant, &message, &kanaal.topic)? {
         tracing::error!(
             channel_name = message.kanaal,
             resource = message.resource,
             action = message.actie,
             "no_notification_source"
         );
-        let reason = "The notification has no source, so that it cannot be sent as a CloudEvent, \
-                      and there is an abonnement that wants it so.";
-        return Err(Problem::field("source", "invalid", reason));
+        return Err(Problem::field("source", "invalid", NO_SOURCE));
     }
     let id = Uuid::random(|| service.engine.dice());
     let event = message.publish(kanaal.topic, &body, id);
-    match service.engine.publish(service.tenant, event).await {
+    match publish_one(service, event).await {
         Ok(published) => log_received(&message, &call, &published),
         // Deleted since we looked.
         Err(Error::UnknownTopic(_)) => return refuse(&[unknown_kanaal(&message.kanaal)]),
@@ -305,7 +307,16 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         }
         Err(other) => return Err(other.into()),
     }
+    if message.kanaal == AUTHORIZATIONS {
+        service.rights_changed().await;
+    }
     Ok(plain(StatusCode::CREATED, JSON, body))
+}
+
+/// What was looked at here is not looked at again.
+async fn publish_one(service: &Service, event: Publish) -> posthorn_engine::Result<Published> {
+    let mut answers = service.engine.publish_unchecked(service.tenant, vec![event]).await?;
+    answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))
 }
 
 fn log_received(message: &Notificatie, call: &Call, published: &Published) {
@@ -313,30 +324,6 @@ fn log_received(message: &Notificatie, call: &Call, published: &Published) {
         channel_name = message.kanaal, resource = message.resource,
         resource_url = message.resource_url, main_object_url = message.hoofd_object,
         action = message.actie, client_id = call.client.id, "notification_received");
-}
-
-/// Whether some abonnement would get the message as a CloudEvent if it were one.
-async fn wants_cloudevent(
-    service: &Service,
-    message: &Notificatie,
-    topic: &TopicName,
-) -> Result<bool, Problem> {
-    let imagined = Event {
-        id: EventId::from_bytes([0; 16]),
-        tenant: service.tenant,
-        topic: topic.clone(),
-        event_type: event_type("notificatie"),
-        attributes: message.attributes(),
-        key: None,
-        content_type: JSON.to_owned(),
-        payload: Bytes::from_static(br#"{"source":"somebody"}"#),
-        accepted_at: service.engine.now(),
-    };
-    let matching = service.engine.matches(imagined).await?;
-    Ok(matching.iter().any(|view| {
-        let policy = view.policy.as_ref().ok();
-        policy.is_some_and(|policy| policy.request.alternative.as_deref() == Some(CLOUDEVENT))
-    }))
 }
 
 pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
@@ -349,7 +336,7 @@ pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
     let echo = publish.payload.clone();
     // Somebody may have deleted the topic natively.
     super::ensure_cloudevents(&service.engine, service.tenant).await?;
-    match service.engine.publish(service.tenant, publish).await {
+    match publish_one(service, publish).await {
         Ok(published) => info!(event = %published.id, deliveries = published.deliveries,
             repeated = published.duplicate, client_id = call.client.id, "cloudevent_received"),
         Err(Error::KeyReused { .. }) => {
@@ -361,13 +348,13 @@ pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
     Ok(plain(StatusCode::CREATED, CLOUDEVENT, echo))
 }
 
-/// Notifications to ourselves, of changed rights. Ours are in the configuration, so there is nothing to
-/// do; the sender must not be made to try again.
+/// Notifications to ourselves, of changed rights: those that were asked for are asked for anew.
 pub(super) async fn receive(mut call: Call) -> Answer {
     let (_, document) = call.document(JSON).await?;
     let now = call.service.engine.now();
     if let Err(faults) = Notificatie::read(&document, now, call.service.options.leeway) {
         return Err(Problem::invalid(faults));
     }
+    call.service.rights_changed().await;
     nothing()
 }

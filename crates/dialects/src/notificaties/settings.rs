@@ -16,6 +16,10 @@ pub const RETRY_BACKOFF_MAX: &str = "notification_delivery_retry_backoff_max";
 /// See [`MAX_RETRIES`].
 pub const BASE_FACTOR: &str = "notification_delivery_base_factor";
 
+/// Names the service of this API among those the original calls; it means nothing here, where nobody
+/// calls it.
+const SERVICE: &str = "notifications_api_service_identifier";
+
 /// Most retries: a schedule may have a thousand sends.
 const RETRIES_MAX: u64 = 999;
 /// The longest wait a schedule may have, in seconds.
@@ -74,6 +78,8 @@ impl SettingsChange {
                 }
                 RETRY_BACKOFF_MAX => change.retry_backoff_max = Some(within(1.0, SECONDS_MAX)?),
                 BASE_FACTOR => change.base_factor = Some(within(1.0, FACTOR_MAX)?),
+                SERVICE if value.is_string() || value.is_null() => {}
+                SERVICE => return Err(format!("{name} must be a text")),
                 _ => {
                     let known = [MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, BASE_FACTOR];
                     return Err(format!(
@@ -173,16 +179,16 @@ impl Default for Settings {
     }
 }
 
-/// Changes the settings of a tenant. Nothing is written when they are so already, or when nothing is to
+/// Changes the settings of a tenant, and says whether they were others. Nothing is written when they are so already, or when nothing is to
 /// be changed. A profile whose waits come from no settings is left alone: somebody wants them so.
 pub(super) async fn change(
     engine: &Engine,
     tenant: TenantId,
     profile: &ProfileName,
     change: &SettingsChange,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     if change.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let said = |e: posthorn_engine::Error| e.to_string();
     let present = engine.one_profile(tenant, profile).map_err(said)?;
@@ -197,13 +203,13 @@ pub(super) async fn change(
     // Not the settings are compared: several of them may mean the same schedule.
     let meant = policy.patched(&new.patch()).map_err(|e| e.to_string())?;
     if meant.schedule == policy.schedule {
-        return Ok(());
+        return Ok(false);
     }
     let own = present.own.as_deref();
     let patch = new.patch_over(own.map(|own| &own.policy));
     let base = own.map(|own| own.base.clone());
     engine.put_profile(tenant, profile.clone(), base, patch).await.map_err(said)?;
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -2,29 +2,33 @@
 //!
 //! A file has sections, each applied only when a flag beside it says so. Applying one again changes
 //! nothing; what was changed by hand since is put back. The whole file is checked before anything is
-//! applied, and sections of other parts of that software are passed over.
+//! applied, and sections of other parts of that software are passed over. It may be applied at the start
+//! and at any time after that, by any node.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use posthorn_domain::TenantId;
-use posthorn_engine::Engine;
+use posthorn_domain::{ClientName, ProfileName, TenantId};
+use posthorn_engine::{ClientChange, Engine};
 use posthorn_sealing::vault::Secret;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tracing::info;
 
+use super::StartError;
 use super::abonnement::Abonnement;
 use super::access::{Application, Credential, Scope};
 use super::kanaal::Kanaal;
 use super::problem::Problem;
 use super::settings::{self, SettingsChange};
 use super::uuid::Uuid;
-use super::{Options, StartError};
 
 const KANALEN: &str = "notifications_kanalen_config";
 const ABONNEMENTEN: &str = "notifications_abonnementen_config";
 const SETTINGS: &str = "notifications_config";
 const CREDENTIALS: &str = "vng_api_common_credentials";
 const APPLICATIONS: &str = "vng_api_common_applicaties";
+const SERVICES: &str = "zgw_consumers";
+const AUTHORIZATIONS: &str = "autorisaties_api";
 
 /// Abonnementen that were declared belong to no client, so that no client can change them.
 const NOBODY: &str = "";
@@ -39,8 +43,41 @@ pub struct Setup {
     pub credentials: Vec<Credential>,
     /// What clients may do.
     pub applications: Vec<Application>,
+    /// Where rights are asked for that are not said here; it counts from the next start on.
+    pub authorizations: Option<Service>,
     /// Sections that mean nothing here.
     pub ignored: Vec<String>,
+}
+
+/// An API of somebody else, as the file knows it.
+#[derive(Clone)]
+pub struct Service {
+    /// Where it begins.
+    pub url: String,
+    /// Who we are there.
+    pub client_id: String,
+    /// What our tokens are signed with.
+    pub secret: Secret,
+}
+
+/// What came of applying a file: what was made or changed, by kind and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// What is different now, such as `kanaal zaken`.
+    pub changed: Vec<String>,
+    /// How many things were so already.
+    pub unchanged: usize,
+}
+
+impl Applied {
+    fn note(&mut self, changed: bool, what: String) {
+        if changed {
+            info!(what, "set up as declared");
+            self.changed.push(what);
+        } else {
+            self.unchanged += 1;
+        }
+    }
 }
 
 impl fmt::Debug for Setup {
@@ -53,6 +90,30 @@ impl fmt::Debug for Setup {
     }
 }
 
+/// A file with every `value_from` replaced by what it stands for, in the sections that count.
+pub fn resolve(
+    document: &Value,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Value, Vec<String>> {
+    let Some(sections) = document.as_object() else { return Err(no_sections()) };
+    let (mut whole, mut problems) = (Map::new(), Vec::new());
+    for (name, section) in sections {
+        if name.ends_with("_enable") {
+            whole.insert(name.clone(), section.clone());
+        } else if is_enabled(sections, name) {
+            match resolved(name, section, env) {
+                Ok(section) => drop(whole.insert(name.clone(), section)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+    }
+    if problems.is_empty() { Ok(Value::Object(whole)) } else { Err(problems) }
+}
+
+fn no_sections() -> Vec<String> {
+    vec!["the file must hold sections with keys".to_owned()]
+}
+
 impl Setup {
     /// Reads a file. `env` gives variables of the environment, for values that come from there.
     /// `Err` lists everything that is wrong, each with its place.
@@ -62,8 +123,9 @@ impl Setup {
     ) -> Result<Self, Vec<String>> {
         let mut setup = Self::default();
         let mut problems = Vec::new();
+        let (mut services, mut asked) = (Vec::new(), None);
         let Some(sections) = document.as_object() else {
-            return Err(vec!["the file must hold sections with keys".to_owned()]);
+            return Err(no_sections());
         };
         for (name, section) in sections {
             if name.ends_with("_enable") || !is_enabled(sections, name) {
@@ -94,7 +156,34 @@ impl Setup {
                         None => problems.push(format!("{name}: needs a list `items`")),
                     }
                 }
+                SERVICES => match section.get("services").and_then(Value::as_array) {
+                    Some(items) => services.clone_from(items),
+                    None => problems.push(format!("{name}: needs a list `services`")),
+                },
+                AUTHORIZATIONS => match section.get("authorizations_api_service_identifier") {
+                    Some(Value::String(identifier)) => asked = Some(identifier.clone()),
+                    _ => problems.push(format!(
+                        "{name}: needs `authorizations_api_service_identifier`, a text"
+                    )),
+                },
                 _ => setup.ignored.push(name.clone()),
+            }
+        }
+        if asked.is_none() && is_enabled(sections, SERVICES) {
+            setup.ignored.push(SERVICES.to_owned());
+        }
+        match asked.map(|identifier| service(&services, &identifier)).transpose() {
+            Ok(found) => setup.authorizations = found,
+            Err(problem) => problems.push(format!("{AUTHORIZATIONS}: {problem}")),
+        }
+        for (credential, count) in setup.credentials.iter().map(|credential| {
+            let same = |other: &&Credential| other.identifier == credential.identifier;
+            (credential, setup.credentials.iter().filter(same).count())
+        }) {
+            if count > 1 {
+                let id = &credential.identifier;
+                problems.push(format!("{CREDENTIALS}: `{id}` has credentials twice; keep one"));
+                break;
             }
         }
         if problems.is_empty() { Ok(setup) } else { Err(problems) }
@@ -110,10 +199,16 @@ impl Setup {
                 Kanaal::read(TenantId::DEFAULT, &kanaal, None, false).map_err(|p| said(&p))?;
                 self.kanalen.push(kanaal);
             }
-            ABONNEMENTEN => self.abonnementen.push(abonnement(fields)?),
+            ABONNEMENTEN => {
+                // One that is named twice is as the last one says, as when one is applied after the other.
+                let (uuid, abonnement) = abonnement(fields)?;
+                self.abonnementen.retain(|(other, _)| *other != uuid);
+                self.abonnementen.push((uuid, abonnement));
+            }
             CREDENTIALS => {
                 only(fields, &["identifier", "secret"])?;
                 let identifier = text(fields, "identifier")?.to_owned();
+                ClientName::new(&identifier).map_err(|e| format!("identifier: {e}"))?;
                 let secret = Secret::from(text(fields, "secret")?);
                 self.credentials.push(Credential { identifier, secret });
             }
@@ -122,46 +217,103 @@ impl Setup {
         Ok(())
     }
 
-    /// Makes everything as it was declared.
+    /// Makes everything as it was declared. What was done before something failed stays.
     pub(super) async fn apply(
         &self,
         engine: &Engine,
         tenant: TenantId,
-        options: &Options,
-    ) -> Result<(), StartError> {
+        profile: &ProfileName,
+    ) -> Result<Applied, StartError> {
         let failed = |what: String| {
             move |e: &dyn fmt::Display| {
                 StartError::Setup(format!("{what} could not be applied: {e}"))
             }
         };
+        let mut applied = Applied::default();
         for document in &self.kanalen {
             let kanaal = Kanaal::read(tenant, document, None, false)
                 .map_err(|p| StartError::Setup(said(&p)))?;
-            if Kanaal::named(engine, tenant, &kanaal.naam).as_ref() == Some(&kanaal) {
-                continue;
+            let what = format!("kanaal {}", kanaal.naam);
+            let same = Kanaal::named(engine, tenant, &kanaal.naam).as_ref() == Some(&kanaal);
+            if !same {
+                let put = kanaal.put(engine, tenant).await;
+                put.map_err(|e| failed(what.clone())(&e))?;
             }
-            let put = kanaal.put(engine, tenant).await;
-            put.map_err(|e| failed(format!("kanaal {}", kanaal.naam))(&e))?;
-            info!(channel_name = kanaal.naam, "kanaal set up as configured");
+            applied.note(!same, what);
         }
-        settings::change(engine, tenant, &options.profile, &self.settings)
-            .await
-            .map_err(|e| failed(SETTINGS.to_owned())(&e))?;
+        if !self.settings.is_empty() {
+            let changed = settings::change(engine, tenant, profile, &self.settings)
+                .await
+                .map_err(|e| failed(SETTINGS.to_owned())(&e))?;
+            applied.note(changed, "settings".to_owned());
+        }
         for (uuid, abonnement) in &self.abonnementen {
-            let failed = failed(format!("abonnement {uuid}"));
+            let what = format!("abonnement {uuid}");
+            let failed = failed(what.clone());
             abonnement.check_kanalen(engine, tenant).map_err(|p| failed(&said(&p)))?;
             let ways = abonnement.auth.as_ref().map(|auth| auth.ways()).unwrap_or_default();
             let wanted = abonnement
-                .subscription(tenant, &options.profile, *uuid, NOBODY, &ways)
+                .subscription(tenant, profile, *uuid, NOBODY, &ways)
                 .map_err(|e| failed(&e))?;
             let (_, changed) =
                 engine.ensure_subscription(tenant, wanted).await.map_err(|e| failed(&e))?;
-            if changed {
-                info!(subscription = %uuid, "abonnement set up as configured");
+            applied.note(changed, what);
+        }
+        for (name, change) in self.clients() {
+            let what = format!("client {name}");
+            let failed = failed(what.clone());
+            let name = ClientName::new(&name).map_err(|e| failed(&e))?;
+            let (_, changed) =
+                engine.put_client(tenant, &name, change).await.map_err(|e| failed(&e))?;
+            applied.note(changed, what);
+        }
+        Ok(applied)
+    }
+
+    /// Clients with their secrets and rights. One of which only one of the two is declared keeps the
+    /// other.
+    fn clients(&self) -> BTreeMap<String, ClientChange> {
+        let mut all: BTreeMap<String, ClientChange> = BTreeMap::new();
+        for credential in &self.credentials {
+            let change = all.entry(credential.identifier.clone()).or_default();
+            change.secret = Some(credential.secret.clone());
+        }
+        let mut rights: BTreeMap<&String, BTreeSet<Scope>> = BTreeMap::new();
+        for application in &self.applications {
+            for id in &application.client_ids {
+                rights.entry(id).or_default().extend(application.all_scopes());
             }
         }
-        Ok(())
+        for (id, scopes) in rights {
+            let scopes = scopes.into_iter().map(|scope| scope.as_str().to_owned()).collect();
+            all.entry(id.clone()).or_default().scopes = Some(Some(scopes));
+        }
+        all
     }
+}
+
+/// The service of that name among those of the file.
+fn service(services: &[Value], identifier: &str) -> Result<Service, String> {
+    let is_it = |item: &&Value| item.get("identifier").and_then(Value::as_str) == Some(identifier);
+    let found = services.iter().find(is_it).and_then(Value::as_object);
+    let Some(fields) = found else {
+        return Err(format!(
+            "{SERVICES}.services has no service with the identifier `{identifier}`, or is not enabled"
+        ));
+    };
+    let place = |problem: String| format!("{SERVICES}.services, `{identifier}`: {problem}");
+    match fields.get("auth_type").and_then(Value::as_str) {
+        None | Some("zgw") => {}
+        Some(other) => {
+            return Err(place(format!("auth_type: `{other}` cannot be used here, only zgw")));
+        }
+    }
+    let text = |name| text(fields, name).map_err(place);
+    Ok(Service {
+        url: text("api_root")?.trim_end_matches('/').to_owned(),
+        client_id: text("client_id")?.to_owned(),
+        secret: Secret::from(text("secret")?),
+    })
 }
 
 /// Whether a section is to be applied. The original calls some of its flags with `_config` and some
@@ -248,11 +400,22 @@ fn abonnement(fields: &Map<String, Value>) -> Result<(Uuid, Abonnement), String>
     ];
     let uuid = text(fields, "uuid")?;
     let uuid = uuid.parse().map_err(|_| format!("uuid: `{uuid}` is not a UUID"))?;
-    let mut document = camel_cased(fields, &known)?;
+    // Lists that are null are those that are not given.
+    let given = fields.iter().filter(|(_, value)| !value.is_null());
+    let given: Map<String, Value> =
+        given.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut document = camel_cased(&given, &known)?;
     let groups = document.get_mut("cloudeventFilters").and_then(Value::as_array_mut);
     for group in groups.into_iter().flatten() {
-        if let Some(fields) = group.as_object() {
-            *group = camel_cased(fields, &["type_substring", "filters"])?;
+        match group {
+            // The short form: only a part of the type.
+            Value::String(part) => {
+                *group = json!({"typeSubstring": part, "filters": {}});
+            }
+            Value::Object(fields) => {
+                *group = camel_cased(fields, &["type_substring", "filters"])?;
+            }
+            _ => {}
         }
     }
     let read = Abonnement::read(&document, None, false).map_err(|p| said(&p))?;
@@ -289,6 +452,9 @@ fn application(fields: &Map<String, Value>) -> Result<Application, String> {
     if client_ids.is_empty() {
         return Err("needs `client_ids`".to_owned());
     }
+    for id in &client_ids {
+        ClientName::new(id).map_err(|e| format!("client_ids: {e}"))?;
+    }
     Ok(Application {
         client_ids,
         all: flag("has_all_authorizations") || flag("heeft_alle_autorisaties"),
@@ -306,8 +472,6 @@ fn said(problem: &Problem) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn read(document: &Value) -> Result<Setup, Vec<String>> {
@@ -368,6 +532,56 @@ mod tests {
         assert!(setup.applications[0].all && !setup.applications[1].all);
         assert_eq!(setup.applications[1].scopes, [Scope::Consume]);
         assert_eq!(setup.ignored, ["zgw_consumers"]);
+    }
+
+    #[test]
+    fn parts_of_types_may_be_texts_and_the_last_of_two_counts() {
+        let mut document = whole();
+        let items = document["notifications_abonnementen_config"]["items"].as_array_mut();
+        let items = items.expect("a list");
+        let mut again = items[0].clone();
+        again["cloudevent_filters"] = json!(["zaak.created", "nl.overheid"]);
+        again["kanalen"] = Value::Null;
+        items.push(again);
+        document["notifications_config"]["notifications_api_service_identifier"] = json!("nrc");
+        let setup = read(&document).expect("read");
+        assert_eq!(setup.abonnementen.len(), 1);
+        let abonnement = &setup.abonnementen[0].1;
+        let parts: Vec<&str> =
+            abonnement.cloudevent_filters.iter().map(|f| f.type_substring.as_str()).collect();
+        assert_eq!(parts, ["zaak.created", "nl.overheid"]);
+        assert!(abonnement.kanalen.is_empty());
+    }
+
+    #[test]
+    fn the_service_that_is_asked_for_rights_is_found_among_the_others() {
+        let mut document = whole();
+        document["autorisaties_api_config_enable"] = json!(true);
+        document["autorisaties_api"] = json!({"authorizations_api_service_identifier": "ac"});
+        let problems = read(&document).expect_err("no such service").join(" ");
+        assert!(problems.contains("`ac`"), "{problems}");
+        document["zgw_consumers"]["services"] = json!([
+            {"identifier": "other", "api_root": "http://other/"},
+            {"identifier": "ac", "api_root": "http://ac/api/v1/", "client_id": "nrc",
+             "auth_type": "zgw", "secret": {"value_from": {"env": "GEHEIM"}}},
+        ]);
+        let setup = read(&document).expect("read");
+        let service = setup.authorizations.expect("asked");
+        assert_eq!((service.url.as_str(), service.client_id.as_str()), ("http://ac/api/v1", "nrc"));
+        assert_eq!(service.secret.expose(), b"from the environment");
+        assert!(setup.ignored.is_empty());
+        document["zgw_consumers"]["services"][1]["auth_type"] = json!("api_key");
+        assert!(read(&document).expect_err("refused").join(" ").contains("only zgw"));
+    }
+
+    #[test]
+    fn clients_have_the_secrets_and_rights_that_are_declared() {
+        let clients = read(&whole()).expect("read").clients();
+        let of = |name: &str| {
+            let change = &clients[name];
+            (change.secret.is_some(), change.scopes.clone().flatten().map_or(0, |s| s.len()))
+        };
+        assert_eq!((of("open-zaak"), of("lezer"), clients.len()), ((true, 2), (false, 1), 2));
     }
 
     #[test]

@@ -275,6 +275,13 @@ impl Scheduler {
             };
             self.held.busy(record.fence.shard, -1);
             let id = work.delivery.subscription;
+            if matches!(answer, Recorded::Written { .. }) {
+                let catalog = &self.parts.catalog;
+                self.parts.outcomes.failures.note(&work, &record, |id| {
+                    let view = catalog.view(id)?;
+                    view.subscription.name.as_ref().map(ToString::to_string)
+                });
+            }
             if matches!(answer, Recorded::Written { .. }) && record.step.state.is_terminal() {
                 tally.add(work.delivery.tenant, -1);
                 self.parts.outcomes.tell(&work, &record);

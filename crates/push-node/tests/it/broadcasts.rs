@@ -131,6 +131,62 @@ async fn whatever_is_wrong_the_last_table_stays() {
     assert!(has(&table, &[("a", "1")]));
 }
 
+/// A server whose paths lead to each other.
+async fn moved(rows: &[(&'static str, u16, String)]) -> Server {
+    let mut router = Router::new();
+    for (path, status, location) in rows.iter().cloned() {
+        let status = StatusCode::from_u16(status).expect("a status");
+        router = router.route(
+            path,
+            get(move || async move { (status, [(http::header::LOCATION, location)], "moved") }),
+        );
+    }
+    let table = || async { r#"{"broadcasts":{"a":"2"}}"# };
+    Server::start(router.route("/table", get(table))).await
+}
+
+#[tokio::test]
+async fn redirects_are_followed_within_the_own_origin_and_a_few_times() {
+    let other = moved(&[]).await;
+    let elsewhere = format!("{}/table", other.url());
+    let port = other.url().rsplit(':').next().expect("a port").to_owned();
+    let rows = [
+        ("/a", 301, "/table".to_owned()),
+        ("/b", 302, "a".to_owned()),
+        ("/c", 307, "b?x=1".to_owned()),
+        ("/d", 308, "./c".to_owned()),
+        ("/e", 303, "/d".to_owned()),
+        ("/f", 302, "/e".to_owned()),
+        ("/ring", 302, "/ring".to_owned()),
+        ("/away", 302, elsewhere),
+        ("/port", 302, format!("//127.0.0.1:{port}/table")),
+        ("/tls", 302, "https://127.0.0.1/table".to_owned()),
+        ("/file", 302, "file:///etc/passwd".to_owned()),
+        ("/choice", 300, "/table".to_owned()),
+    ];
+    let server = moved(&rows).await;
+    let allow = vec!["127.0.0.1".parse().expect("a rule")];
+    let egress = Egress::new(Options { allow, ..Options::default() }).expect("a way out");
+    let poll = async |path: &str| {
+        let table = fixed(&[("a", "1")]);
+        let url = format!("{}{path}", server.url());
+        let poller = Poller::new(table.clone(), egress.clone(), &url, PATIENCE).expect("a URL");
+        let polled = poller.poll().await;
+        assert_eq!(has(&table, &[("a", "2")]), polled.is_ok(), "{path}: all or nothing");
+        polled
+    };
+    for path in ["/table", "/a", "/b", "/c", "/d", "/e"] {
+        poll(path).await.expect(path);
+    }
+    for path in ["/f", "/ring"] {
+        assert!(matches!(poll(path).await, Err(PollError::Redirects)), "{path}");
+    }
+    for path in ["/away", "/port", "/tls", "/file"] {
+        assert!(matches!(poll(path).await, Err(PollError::Elsewhere)), "{path}");
+    }
+    assert!(matches!(poll("/choice").await, Err(PollError::Status(300))));
+}
+
 #[test]
 fn it_polls_until_it_is_stopped_whatever_the_first_answer() {
     let text = counted(async {

@@ -187,8 +187,11 @@ impl Addressed {
 /// RFC 8030 has four urgencies. Nothing is done with them; but a sender that writes something else
 /// means something that nobody will do.
 fn check_urgency(header: Option<&str>) -> Result<(), Refusal> {
+    const KNOWN: [&str; 4] = ["very-low", "low", "normal", "high"];
     match header.map(|text| text.trim_matches([' ', '\t'])) {
-        None | Some("very-low" | "low" | "normal" | "high") => Ok(()),
-        Some(_) => Err(Refusal::urgency()),
+        Some(text) if !KNOWN.iter().any(|known| known.eq_ignore_ascii_case(text)) => {
+            Err(Refusal::urgency())
+        }
+        _ => Ok(()),
     }
 }

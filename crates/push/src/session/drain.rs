@@ -13,7 +13,8 @@ pub(super) struct Drain {
     pub(super) wanted: bool,
     /// How many are being read; each has a place in the window. Zero when no read is under way.
     reading: u16,
-    /// How many more may be sent before the agent is dropped for having had too many.
+    /// How many more may be sent before the agent is dropped for having had too many. With none left it
+    /// is dropped as soon as it has acknowledged those it got.
     allowance: Option<u32>,
     /// The last message with a topic that was read.
     after_topics: MessageSeq,
@@ -53,6 +54,13 @@ impl Session {
         if self.phase != Phase::Open || self.drain.reading > 0 {
             return;
         }
+        if self.drain.allowance == Some(0) {
+            // What there is besides is not for this agent, so nothing is read to find it.
+            if self.unacked.stored() == 0 {
+                self.reset(out);
+            }
+            return;
+        }
         if !self.drain.wanted {
             if self.outdated && self.unacked.is_empty() {
                 self.reset(out);
@@ -69,7 +77,8 @@ impl Session {
         if room == 0 || !worth_it {
             return;
         }
-        let limit = room.min(cx.options.batch());
+        let allowed = self.drain.allowance.map_or(usize::MAX, |left| left as usize);
+        let limit = room.min(cx.options.batch()).min(allowed);
         self.drain.wanted = false;
         self.drain.reading = u16::try_from(limit).unwrap_or(u16::MAX);
         let Drain { after_topics, after, .. } = self.drain;
@@ -86,14 +95,7 @@ impl Session {
         let limit = usize::from(std::mem::take(&mut self.drain.reading));
         // A batch that is not full is the last, as far as was known when it was read.
         self.drain.wanted |= messages.len() >= limit;
-        if let Some(allowance) = self.drain.allowance {
-            let Some(left) =
-                u32::try_from(messages.len()).ok().and_then(|read| allowance.checked_sub(read))
-            else {
-                return self.reset(out);
-            };
-            self.drain.allowance = self.drain.wanted.then_some(left);
-        }
+        let sent_before = self.counters.stored_sent;
         // More than was asked for would not fit into the window.
         for StoredMessage { seq, message } in messages.into_iter().take(limit) {
             let topic = message.topic.is_some();
@@ -106,6 +108,11 @@ impl Session {
                 out.push(Output::Send(write::notification(&message)));
                 self.unacked.push(message.id, Kept::Stored { seq, topic });
             }
+        }
+        if let Some(allowance) = self.drain.allowance {
+            let left = allowance.saturating_sub(self.counters.stored_sent - sent_before);
+            // Where nothing is left to read, so much expired meanwhile that there is no backlog.
+            self.drain.allowance = (self.drain.wanted || left == 0).then_some(left);
         }
         // If all of them had expired there is nothing to wait for.
         self.read_on(cx, out);

@@ -204,7 +204,10 @@ fn headers_are_checked_as_the_table_says() {
     check_headers(Headers { topic: Some(""), ..plain }, b"", Err(113));
     check_headers(Headers { topic: Some("ok="), ..plain }, b"", Ok(()));
     check_headers(Headers { urgency: Some(" high "), ..plain }, b"", Ok(()));
-    check_headers(Headers { urgency: Some("High"), ..plain }, b"", Err(0));
+    for urgency in ["High", "NORMAL", "Very-Low", "lOw"] {
+        check_headers(Headers { urgency: Some(urgency), ..plain }, b"", Ok(()));
+    }
+    check_headers(Headers { urgency: Some("very_low"), ..plain }, b"", Err(0));
     check_headers(Headers { urgency: Some("low, high"), ..plain }, b"", Err(0));
     let encoded = |encoding| Headers { content_encoding: Some(encoding), ..plain };
     check_headers(encoded("aes128gcm"), b"x", Ok(()));

@@ -156,15 +156,15 @@ fn a_backlog_above_the_limit_resets_the_agent_after_as_many_as_allowed() {
         let batch = range(&rig, from, from + 9);
         rig.answer(Answer::Read(batch));
         seen.extend(rig.notified());
-        let numbers: Vec<u128> = (from..from + 10).map(u128::from).collect();
-        rig.ack(&numbers);
-        rig.answer(Answer::Forgotten);
-        rig.take();
     }
-    let batch = range(&rig, 21, 21);
-    rig.answer(Answer::Read(batch));
-    assert_eq!(rig.take(), [Output::Ask(Ask::DropAgent(KNOWN))]);
+    assert_eq!(rig.asks(), [], "there is nothing more for it to read");
     assert_eq!(seen, (1..=20).collect::<Vec<_>>(), "exactly twenty");
+    rig.ack(&(1..=19).collect::<Vec<_>>());
+    let first: Vec<u64> = (1..=19).collect();
+    assert_eq!(rig.asks(), [forget(&first)], "it may acknowledge all of them");
+    rig.answer(Answer::Forgotten);
+    rig.ack(&[20]);
+    assert_eq!(rig.asks(), [forget(&[20]), Ask::DropAgent(KNOWN)], "at the last ack, at once");
     // Until the agent is gone from the store, nobody can come back as it, and nothing is accepted.
     assert!(!rig.session.wants_frames());
     assert_eq!(rig.push(message(99, rig.now)), Pushed::NotConnected);
@@ -173,6 +173,72 @@ fn a_backlog_above_the_limit_resets_the_agent_after_as_many_as_allowed() {
     rig.answer(Answer::Dropped);
     assert_eq!(rig.closed(), Some(Close::Reset));
     assert_eq!((Close::Reset.code(), Close::Reset.word()), (1000, "SM"));
+}
+
+#[test]
+fn an_agent_gets_as_many_as_the_limit_says_whatever_the_batch() {
+    #[track_caller]
+    fn check(limit: u32, stored: u64, batch: u16, window: u16) {
+        let options =
+            Options { stored_limit: limit, batch, unacked_window: window, ..Options::default() };
+        let mut rig = greeted(options, stored);
+        let (mut seen, mut after) = (Vec::new(), 0);
+        // What is read and acknowledged, until the agent is dropped.
+        for _ in 0..=stored {
+            let asks = rig.asks();
+            if asks.contains(&Ask::DropAgent(KNOWN)) {
+                break;
+            }
+            let Some(Ask::Read { limit, .. }) =
+                asks.iter().find(|ask| matches!(ask, Ask::Read { .. }))
+            else {
+                panic!("nothing was read and nobody dropped: {asks:?}");
+            };
+            let to = stored.min(after + *limit as u64);
+            let batch = range(&rig, after + 1, to);
+            after = to;
+            rig.answer(Answer::Read(batch));
+            let outputs = rig.take();
+            let got = crate::rig::versions(&outputs);
+            seen.extend(got.iter().copied());
+            rig.out = outputs;
+            rig.ack(&got);
+        }
+        let wanted: Vec<u128> = (1..=u128::from(limit)).collect();
+        assert_eq!(seen, wanted, "{limit} of {stored} in batches of {batch}");
+    }
+    for (limit, stored) in [(5, 7), (15, 16), (1, 9), (10, 11), (20, 300), (3, 4)] {
+        for (batch, window) in [(10, 128), (4, 4), (1, 1), (128, 2)] {
+            check(limit, stored, batch, window);
+        }
+    }
+}
+
+#[test]
+fn who_closes_after_the_last_ack_is_dropped_all_the_same() {
+    let mut rig = greeted(Options { stored_limit: 5, ..Options::default() }, 7);
+    let batch = range(&rig, 1, 5);
+    rig.answer(Answer::Read(batch));
+    rig.take();
+    rig.ack(&[1, 2, 3, 4, 5]);
+    rig.call(posthorn_push::session::Session::gone);
+    assert_eq!(rig.asks()[1..], [Ask::DropAgent(KNOWN)], "asked for before the end");
+}
+
+#[test]
+fn messages_that_expire_while_they_are_read_are_no_part_of_the_limit() {
+    let mut rig = greeted(Options { stored_limit: 3, batch: 3, ..Options::default() }, 4);
+    rig.take();
+    let mut batch = range(&rig, 1, 3);
+    batch[0].message.ttl = 1;
+    rig.now = rig.now.plus(Span::from_secs(1));
+    rig.answer(Answer::Read(batch));
+    assert_eq!(rig.asks().last(), Some(&read(0, 3, 1)), "one more may come");
+    let last = range(&rig, 4, 4);
+    rig.answer(Answer::Read(last));
+    rig.take();
+    rig.ack(&[2, 3, 4]);
+    assert!(rig.asks().contains(&Ask::DropAgent(KNOWN)));
 }
 
 #[test]
@@ -243,8 +309,9 @@ fn a_store_that_fails_ends_the_session() {
     rig.answer(Answer::Failed);
     assert_eq!(rig.closed(), Some(Close::StoreFailed));
     let mut dropping = greeted(Options { stored_limit: 1, ..Options::default() }, 9);
-    let batch = range(&dropping, 1, 9);
+    let batch = range(&dropping, 1, 1);
     dropping.answer(Answer::Read(batch));
+    dropping.ack(&[1]);
     dropping.take();
     dropping.answer(Answer::Failed);
     assert_eq!(dropping.closed(), Some(Close::StoreFailed));

@@ -6,16 +6,15 @@ mod store;
 mod url;
 
 use posthorn_domain::policy::profiles::shipped;
-use posthorn_egress::Egress;
 use serde_json::{Value, json};
 
 use crate::config::layers::{DEFAULTS, Source};
 use crate::config::listeners::Surface;
 use crate::config::values::SecretRef;
 use crate::config::{self, Loaded};
-use crate::exit::{Code, Failure};
+use crate::open_files::{self, InEffect};
+use crate::preflight;
 use crate::serve::ConfigArgs;
-use crate::storage::chain;
 use crate::terminal::{self, Paint};
 
 /// Validate the configuration and show what is in effect, and where it comes from
@@ -52,18 +51,18 @@ pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     if args.defaults {
         return Ok(terminal::data(DEFAULTS.trim_end())?);
     }
-    let loaded = config::load(&args.config.inputs())?;
+    let mut loaded = config::load(&args.config.inputs())?;
     if args.profiles {
         return Ok(terminal::json(&serde_json::to_value(&loaded.config.engine.profiles)?)?);
     }
-    // Certificates and header values are only looked at here; nothing is opened.
-    Egress::new(loaded.config.egress.clone()).map_err(|e| {
-        Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
-    })?;
+    // Certificates, URLs and header values are only looked at here; nothing is opened or asked.
+    preflight::way_out(&loaded.config)?;
+    let limits = open_files::in_effect(&mut loaded.config);
     if json {
-        show_json(&loaded)?
+        show_json(&loaded, &limits)?
     } else {
-        show_text(&loaded)?
+        show_text(&loaded)?;
+        show_limits(&limits);
     }
     show_listeners(&loaded.config.server);
     let own = loaded.config.engine.profiles.len() - shipped().len();
@@ -92,7 +91,7 @@ fn show_listeners(server: &config::Server) {
     }
 }
 
-fn show_json(loaded: &Loaded) -> anyhow::Result<()> {
+fn show_json(loaded: &Loaded, limits: &InEffect) -> anyhow::Result<()> {
     let entries: Vec<Value> = loaded
         .layers
         .entries()
@@ -100,10 +99,33 @@ fn show_json(loaded: &Loaded) -> anyhow::Result<()> {
         .map(|(path, value, source)| {
             let key = path.join(".");
             let value = redacted(&key, value);
-            json!({"key": key, "value": value, "source": source.to_string()})
+            let held = limits.connections.iter().find(|(limit, ..)| *limit == key);
+            let mut entry = json!({"key": key, "value": value, "source": source.to_string()});
+            if let Some((_, _, held)) = held {
+                entry["in_effect"] = (*held).into();
+            }
+            entry
         })
         .collect();
     Ok(terminal::json(&Value::Array(entries))?)
+}
+
+/// How many connections a start would have here: Web Push has other defaults, and the system its own
+/// limit.
+fn show_limits(limits: &InEffect) {
+    let held = limits.connections.iter().map(|(key, said, held)| match said == held {
+        true => format!("{key} {held}"),
+        false => format!("{key} {held} (not {said})"),
+    });
+    let held: Vec<String> = held.collect();
+    let files = match limits.files {
+        Some(files) => format!("with {files} open files, which is what the system allows"),
+        None => "the system does not limit open files".to_owned(),
+    };
+    let text = format!("connections in effect here: {}; {files}", held.join(", "));
+    let lowered = limits.connections.iter().any(|(_, said, held)| said != held);
+    let paint = Paint::stderr();
+    if lowered { terminal::note(paint.warn(text)) } else { terminal::note(text) }
 }
 
 fn show_text(loaded: &Loaded) -> anyhow::Result<()> {
@@ -145,6 +167,12 @@ fn redacted(key: &str, value: &Value) -> Value {
             let kept_elsewhere =
                 |text: &&str| text.starts_with("env:") || text.starts_with("file:");
             match value.as_str().filter(kept_elsewhere) {
+                Some(_) => value.clone(),
+                None => Value::String("(redacted)".to_owned()),
+            }
+        }
+        Value::String(text) if key.ends_with(".authorizations.secret") => {
+            match SecretRef::parse(text) {
                 Some(_) => value.clone(),
                 None => Value::String("(redacted)".to_owned()),
             }

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use http::Method;
 use posthorn_domain::{Clock as _, KeyId};
 use posthorn_sealing::api_key;
+use posthorn_sealing::endpoint_token::EndpointKey;
+use posthorn_sealing::node_key::NodeKey;
+use posthorn_sealing::vapid::SenderKey;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
@@ -15,7 +18,6 @@ use super::{Context, Limit};
 use crate::client::{Access, Call, segment};
 use crate::clock::WallClock;
 use crate::private_file;
-use crate::seal;
 use crate::terminal::{self, Paint};
 
 /// List, make, revoke and recover API keys; make a seal key
@@ -72,10 +74,15 @@ pub enum Command {
     },
     /// Make a new operator key without a server, when nobody has one that works
     Recover(Box<recover::Args>),
-    /// Make a text for keys.bootstrap, the first operator key of a new server; needs no server
+    /// Make a key of any kind that the configuration or a sender needs; needs no server
     ///
-    /// It opens nothing by itself: a server that has no operator key yet takes it in at its start.
+    /// `operator` is the first key of a new server (keys.bootstrap), which takes it in at its start,
+    /// `seal` seals secrets at rest (seal.key), `endpoint` makes endpoints of Web Push
+    /// (push.endpoint_keys), `node` signs calls between nodes (push.internal.key), `sender` is a VAPID
+    /// key of an application server, whose public half is shown too.
     Generate {
+        /// operator, seal, endpoint, node or sender
+        kind: Kind,
         /// Write it to a new file that only its owner can read, instead of stdout
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
@@ -88,13 +95,28 @@ pub enum Command {
     },
 }
 
+/// A kind of key.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The first operator key of a new server
+    Operator,
+    /// Seals secrets at rest
+    Seal,
+    /// Makes endpoints of Web Push
+    Endpoint,
+    /// Signs calls between nodes
+    Node,
+    /// Signs what an application server sends (VAPID)
+    Sender,
+}
+
 /// Runs it.
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     if let Command::GenerateSeal { to } = command {
-        return generate_seal(to.as_deref());
+        return generate(Kind::Seal, to.as_deref(), json);
     }
-    if let Command::Generate { to } = command {
-        return generate(to.as_deref());
+    if let Command::Generate { kind, to } = command {
+        return generate(*kind, to.as_deref(), json);
     }
     if let Command::Recover(args) = command {
         return recover::run(args, json).await;
@@ -157,42 +179,49 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.done(format_args!("revoked {id}"));
             Ok(())
         }
-        Command::GenerateSeal { .. }
+        Command::Generate { .. }
+        | Command::GenerateSeal { .. }
         | Command::EndpointKeys { .. }
-        | Command::Generate { .. }
         | Command::Recover(_) => Ok(()),
     }
 }
 
-fn generate(to: Option<&Path>) -> anyhow::Result<()> {
-    let (secret, _) = api_key::generate(KeyId::new(WallClock.now(), rand::random()));
-    let text = secret.expose_str().unwrap_or_default();
+fn generate(kind: Kind, to: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let (text, public, place) = match kind {
+        Kind::Operator => {
+            let (secret, _) = api_key::generate(KeyId::new(WallClock.now(), rand::random()));
+            let text = secret.expose_str().unwrap_or_default().to_owned();
+            (text, None, "keys: {bootstrap: file:FILE}")
+        }
+        Kind::Seal => (VaultKey::generate().to_text(), None, "seal: {key: file:FILE}"),
+        Kind::Endpoint => {
+            (EndpointKey::generate().to_text(), None, "push: {endpoint_keys: [file:FILE]}")
+        }
+        Kind::Node => (NodeKey::generate().to_text(), None, "push: {internal: {key: file:FILE}}"),
+        Kind::Sender => {
+            let key = SenderKey::generate();
+            let text = key.to_text().expose_str().unwrap_or_default().to_owned();
+            (text, Some(key.public_key().to_text()), "vapid_private_key of a Web Push library")
+        }
+    };
     match to {
-        None => Ok(terminal::data(text)?),
+        None if json => {
+            let mut shown = json!({"key": text});
+            if let Some(public) = public {
+                shown["public_key"] = public.into();
+            }
+            return Ok(terminal::json(&shown)?);
+        }
+        None => terminal::data(text)?,
         Some(path) => {
-            private_file::write_new(path, "the operator key", std::iter::once(text.to_owned()))?;
-            terminal::note(format!(
-                "wrote {}; use it with `keys: {{bootstrap: file:{}}}`",
-                path.display(),
-                path.display()
-            ));
-            Ok(())
+            private_file::write_new(path, "the key", std::iter::once(text))?;
+            let shown = path.display().to_string();
+            let place = place.replace("FILE", &shown);
+            terminal::note(format!("wrote {shown}; use it with `{place}`"));
         }
     }
-}
-
-fn generate_seal(to: Option<&Path>) -> anyhow::Result<()> {
-    let key = VaultKey::generate();
-    match to {
-        None => Ok(terminal::data(key.to_text())?),
-        Some(path) => {
-            seal::write_new(path, &key)?;
-            terminal::note(format!(
-                "wrote {}; use it with `seal: {{key: file:{}}}`",
-                path.display(),
-                path.display()
-            ));
-            Ok(())
-        }
+    if let Some(public) = public {
+        terminal::note(format!("its public half (applicationServerKey): {public}"));
     }
+    Ok(())
 }

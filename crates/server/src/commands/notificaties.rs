@@ -1,15 +1,22 @@
 //! `posthorn notificaties`.
 
+mod clients;
+
+use std::path::{Path, PathBuf};
+
 use http::Method;
 use posthorn_dialects::notificaties::settings::{
     BASE_FACTOR, MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, Settings, SettingsChange,
 };
+use posthorn_dialects::notificaties::{Setup, resolve};
 use posthorn_domain::Policy;
 use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::client::{Call, segment};
+use crate::config::layers::parse_yaml;
 use crate::exit::{Code, Failure};
+use crate::terminal;
 
 /// What operators of the Notificaties API need
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -32,6 +39,17 @@ pub enum Command {
         #[arg(long, default_value = "notificaties")]
         profile: String,
     },
+    /// Apply a setup_configuration file of Open Notificaties to the server, while everything runs
+    ///
+    /// Repeating it changes nothing but what is different by then. `value_from` is looked up in the
+    /// environment of this command. Needs an operator key.
+    Setup {
+        /// The file
+        file: PathBuf,
+    },
+    /// List, make, change and delete clients: their secrets, and what they may do
+    #[command(subcommand)]
+    Clients(clients::Command),
 }
 
 const FIELDS: [&str; 4] = [MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, BASE_FACTOR];
@@ -49,8 +67,17 @@ fn parse_backoff(text: &str) -> Result<Value, String> {
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let Command::Settings { max_retries, retry_backoff, retry_backoff_max, base_factor, profile } =
-        command;
+    let (max_retries, retry_backoff, retry_backoff_max, base_factor, profile) = match command {
+        Command::Settings {
+            max_retries,
+            retry_backoff,
+            retry_backoff_max,
+            base_factor,
+            profile,
+        } => (max_retries, retry_backoff, retry_backoff_max, base_factor, profile),
+        Command::Setup { file } => return setup(context, file).await,
+        Command::Clients(command) => return clients::run(context, command).await,
+    };
     let given = [
         (MAX_RETRIES, max_retries.map(Value::from)),
         (RETRY_BACKOFF, retry_backoff.clone()),
@@ -73,6 +100,52 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     let call = Call::new(Method::PUT, path).body(body.to_string());
     let changed = context.client.call(call).await?.json()?;
     context.show_one(&of(&changed)?.view(), &FIELDS)
+}
+
+/// Has the server apply a file.
+async fn setup(context: &Context, file: &Path) -> anyhow::Result<()> {
+    let wrong = |text: String| {
+        Failure::new(Code::Usage, format!("{} cannot be applied: {text}", file.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
+    let document = parse_yaml(&text).map_err(wrong)?;
+    let env = |name: &str| std::env::var(name).ok();
+    let whole = resolve(&document, &env).map_err(|problems| wrong(problems.join("; ")))?;
+    // What is wrong with it is said here, with nothing sent.
+    Setup::read(&whole, &|_| None).map_err(|problems| wrong(problems.join("; ")))?;
+    let call = Call::new(Method::PUT, "/v1/notificaties/setup").body(whole.to_string());
+    let answer = context.client.exchange(call).await?;
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if answer.status != http::StatusCode::OK {
+        let faults = body.get("invalidParams").and_then(Value::as_array);
+        let reasons = faults.into_iter().flatten().map(|fault| terminal::cell(fault, "reason"));
+        let mut said: Vec<String> = reasons.collect();
+        if said.is_empty() {
+            said.push(terminal::cell(&body, "detail"));
+        }
+        let text = match answer.status.as_u16() {
+            404 => "the server does not speak the Notificaties API".to_owned(),
+            _ => said.join("; "),
+        };
+        let failure = Failure::new(Code::Failure, format!("{}: {text}", answer.status.as_u16()));
+        return Err(failure
+            .hint("it needs dialects.notificaties.enabled and an operator key")
+            .into());
+    }
+    if context.json {
+        return Ok(terminal::json(&body)?);
+    }
+    for what in body.get("changed").and_then(Value::as_array).into_iter().flatten() {
+        terminal::data(what.as_str().unwrap_or_default())?;
+    }
+    for what in body.get("ignored").and_then(Value::as_array).into_iter().flatten() {
+        let what = what.as_str().unwrap_or_default();
+        terminal::note(format!("the section {what} means nothing here"));
+    }
+    let count = |name| body.get(name).map_or(0, |list| list.as_array().map_or(0, Vec::len));
+    let unchanged = terminal::cell(&body, "unchanged");
+    terminal::note(format!("{} changed, {unchanged} as declared already", count("changed")));
+    Ok(())
 }
 
 /// The settings that a profile is made of.

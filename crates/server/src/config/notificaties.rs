@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use posthorn_dialects::notificaties::{Application, Credential, Options, Scope, Setup};
+use posthorn_dialects::notificaties::{
+    Application, Authorizations, Credential, Options, Scope, Setup,
+};
 use posthorn_domain::{ProfileName, Span};
 use posthorn_sealing::vault::Secret;
 use serde::Deserialize;
@@ -27,6 +29,7 @@ pub(super) struct RawNotificaties {
     pub(super) leeway: Span,
     pub(super) credentials: Vec<RawCredential>,
     pub(super) applications: Vec<RawApplication>,
+    pub(super) authorizations: RawAuthorizations,
     pub(super) setup_configuration: Option<PathBuf>,
 }
 
@@ -42,6 +45,23 @@ impl std::fmt::Debug for RawCredential {
         f.debug_struct("RawCredential")
             .field("identifier", &self.identifier)
             .finish_non_exhaustive()
+    }
+}
+
+/// The Autorisaties API that is asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAuthorizations {
+    url: Option<String>,
+    client_id: Option<String>,
+    secret: Option<String>,
+    cache: Span,
+    stale: Span,
+}
+
+impl std::fmt::Debug for RawAuthorizations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawAuthorizations").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
@@ -105,8 +125,7 @@ pub(super) fn build(
     };
     for credential in &setup.credentials {
         let twice = |other: &Credential| other.identifier == credential.identifier;
-        let count = setup.credentials.iter().filter(|other| twice(other)).count();
-        if credentials.iter().any(twice) || count > 1 {
+        if credentials.iter().any(twice) {
             let text = format!(
                 "`{}` has credentials twice, here or in {SECTION}.credentials; keep one of them",
                 credential.identifier
@@ -117,6 +136,7 @@ pub(super) fn build(
     let known = credentials.iter().chain(&setup.credentials);
     let known: Vec<&str> = known.map(|credential| credential.identifier.as_str()).collect();
     let applications = applications(check, &raw.applications, &known);
+    let authorizations = authorizations(check, &raw.authorizations, &setup);
     let seconds = |span: Span| i64::try_from(span.as_millis() / 1_000).unwrap_or(i64::MAX);
     let options = Options {
         prefix,
@@ -131,6 +151,7 @@ pub(super) fn build(
         leeway: seconds(raw.leeway),
         credentials,
         applications,
+        authorizations,
         body_bytes,
         setup,
     };
@@ -155,6 +176,65 @@ fn read_setup(check: &mut Check<'_>, file: &Path) -> Setup {
             Setup::default()
         }
     }
+}
+
+/// Where rights are asked for: as it says here, or else in the setup file.
+fn authorizations(
+    check: &mut Check<'_>,
+    raw: &RawAuthorizations,
+    setup: &Setup,
+) -> Option<Authorizations> {
+    let key = |name: &str| format!("{SECTION}.authorizations.{name}");
+    if raw.cache == Span::ZERO {
+        check.refuse(&key("cache"), "must be more than zero: each request would ask");
+    }
+    if raw.stale < raw.cache {
+        check.refuse(&key("stale"), "must not be less than the cache beside it");
+    }
+    let (cache, stale) = (raw.cache, raw.stale);
+    let Some(url) = &raw.url else {
+        for (name, given) in [("client_id", &raw.client_id), ("secret", &raw.secret)] {
+            if given.is_some() {
+                check.refuse(&key(name), "means nothing without the url beside it");
+            }
+        }
+        let service = setup.authorizations.clone()?;
+        let (url, client_id, secret) = (service.url, service.client_id, service.secret);
+        return Some(Authorizations { url, client_id, secret, cache, stale });
+    };
+    let url = url.trim_end_matches('/').to_owned();
+    let fine = ::url::Url::parse(&url).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none()
+    });
+    if !fine {
+        let text = "must be where the API begins, such as \
+                    https://openzaak.example.nl/autorisaties/api/v1";
+        check.refuse(&key("url"), text);
+    }
+    let client_id = raw.client_id.clone().filter(|id| !id.is_empty());
+    if client_id.is_none() {
+        check.refuse(&key("client_id"), "must be given with the url beside it");
+    }
+    let secret = match &raw.secret {
+        None => {
+            check.refuse(
+                &key("secret"),
+                "must be given with the url beside it: env:NAME or file:PATH",
+            );
+            None
+        }
+        Some(text) => match values::SecretRef::parse(text) {
+            Some(place) => check.accept(&key("secret"), place.resolve(check.env)),
+            None => {
+                let text = "must be env:NAME or file:PATH; secrets are not written into the \
+                            configuration";
+                check.refuse(&key("secret"), text);
+                None
+            }
+        },
+    };
+    let secret = Secret::from(secret?.as_bytes());
+    Some(Authorizations { url, client_id: client_id?, secret, cache, stale })
 }
 
 fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> {

@@ -109,7 +109,8 @@ fn a_key_that_is_only_in_the_file_is_taken_in_and_what_is_no_key_is_refused() {
     let mut home = Home::new();
     std::fs::create_dir(home.data()).expect("a folder");
     let file = home.data().join("operator.key");
-    let made = run(home.path(), &["keys", "generate", "--to", "posthorn-data/operator.key"]);
+    let made =
+        run(home.path(), &["keys", "generate", "operator", "--to", "posthorn-data/operator.key"]);
     assert_exit(&made, 0);
     let key = read_key(&home.data());
     let server = home.serve();
@@ -130,7 +131,7 @@ fn a_key_that_is_only_in_the_file_is_taken_in_and_what_is_no_key_is_refused() {
 #[test]
 fn a_first_key_can_come_from_the_environment_or_a_file() {
     let mut home = Home::new();
-    let key = out(&run(home.path(), &["keys", "generate"])).trim().to_owned();
+    let key = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
     add(&home, "keys: {bootstrap: 'env:FIRST_KEY'}\n");
     home.env = vec![("FIRST_KEY".to_owned(), key.clone())];
     home.key = Some(key.clone());
@@ -143,7 +144,7 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     }
     assert!(!home.data().join("operator.key").exists(), "it is kept by its owner");
     // Another one later is not taken in: there is a key that works.
-    let other = out(&run(home.path(), &["keys", "generate"])).trim().to_owned();
+    let other = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
     home.env = vec![("FIRST_KEY".to_owned(), other.clone())];
     let server = home.serve();
     assert!(server.running.stderr().contains("keys.bootstrap"), "{}", server.running.stderr());
@@ -152,7 +153,7 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     server.stop();
 
     let mut home = Home::new();
-    assert_exit(&run(home.path(), &["keys", "generate", "--to", "first.key"]), 0);
+    assert_exit(&run(home.path(), &["keys", "generate", "operator", "--to", "first.key"]), 0);
     let file = home.path().join("first.key");
     assert_eq!(mode(&file), 0o600);
     add(&home, "keys: {bootstrap: 'file:first.key'}\n");

@@ -70,7 +70,7 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     for (args, file) in [
         ("backup --to copy.db", "copy.db"),
         ("keys generate-seal --to other.key", "other.key"),
-        ("keys generate --to first.key", "first.key"),
+        ("keys generate operator --to first.key", "first.key"),
         ("keys rotate-seal --begin other.key", "other.key"),
     ] {
         run(args);

@@ -98,7 +98,7 @@ fn serve_on_small_disk(home: &Home, bytes: usize, key: &str) -> (Running, String
 #[test]
 fn a_full_disk_is_said_at_once_and_by_its_name() {
     let home = Home::new();
-    let key = out(&run(home.path(), &["keys", "generate"])).trim().to_owned();
+    let key = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
     let (mut running, url) = serve_on_small_disk(&home, 12 << 20, &key);
     let topic = posthorn(home.path())
         .args(["topics", "put", "orders"])

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, DeliveryId, KeyId,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, Client, DeliveryId, KeyId,
     SealedSecret, Subscription, SubscriptionId, SubscriptionName, Tenant, TenantId, TenantProfile,
     Thumbprint, Timestamp, Topic,
 };
@@ -52,6 +52,7 @@ pub(crate) fn since(conn: &Connection, since: CatalogVersion) -> Result<CatalogD
     })?;
     subscriptions(conn, since, &mut delta)?;
     profiles(conn, since, &mut delta)?;
+    clients(conn, since, &mut delta)?;
     let keys = "select o.id, t.id, o.description, o.scopes, o.hash, o.created_at, o.expires_at, \
                 o.revoked_at, o.rate_limit from api_key o left join tenant t on t.no = o.tenant";
     each(conn, keys, since, |row| {
@@ -109,6 +110,28 @@ fn profiles(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(
             base: columns.parsed(2)?,
             policy: columns.json(3)?,
             updated_at: columns.time(4)?,
+        });
+        Ok(())
+    })
+}
+
+fn clients(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Result<(), Failure> {
+    let sql = "select t.id, o.name, o.sealed_secret, o.scopes, o.updated_at, o.version, o.deleted \
+               from client o join tenant t on t.no = o.tenant";
+    each(conn, sql, since, |row| {
+        let columns = Columns::of(row, "client", 0);
+        let (tenant, name) = (TenantId::from_bytes(columns.array(0)?), columns.parsed(1)?);
+        if columns.int(6)? != 0 {
+            delta.removed_clients.push((tenant, name));
+            return Ok(());
+        }
+        delta.clients.push(Client {
+            tenant,
+            name,
+            sealed_secret: columns.maybe_bytes(2)?,
+            scopes: columns.maybe_text(3)?.map(|_| columns.json(3)).transpose()?,
+            updated_at: columns.time(4)?,
+            version: CatalogVersion(columns.number(5)?),
         });
         Ok(())
     })

@@ -34,6 +34,8 @@ pub(crate) fn change(
         }
         CatalogChange::PutProfile(profile) => catalog.put_profile(profile)?,
         CatalogChange::DeleteProfile { tenant, name } => catalog.delete_profile(*tenant, name)?,
+        CatalogChange::PutClient { client, expected } => catalog.put_client(client, *expected)?,
+        CatalogChange::DeleteClient { tenant, name } => catalog.delete_client(*tenant, name)?,
         CatalogChange::CreateKey(key) => catalog.create_key(key)?,
         CatalogChange::CreateFirstKey(key) => catalog.create_first_key(key)?,
         CatalogChange::RevokeKey { id, at } => {

@@ -1,7 +1,8 @@
-//! Cases about names and labels of subscriptions, and profiles of tenants.
+//! Cases about names and labels of subscriptions, profiles and clients of tenants.
 
 use posthorn_domain::{
-    CatalogVersion, ProfileName, Subscription, SubscriptionName, TenantId, TenantProfile,
+    CatalogVersion, Client, ClientName, ProfileName, Subscription, SubscriptionName, TenantId,
+    TenantProfile,
 };
 use serde_json::json;
 
@@ -132,4 +133,52 @@ pub async fn profiles_of_tenants_come_and_go(fixture: &dyn Fixture) {
     assert_eq!(since(&setting, delta.version).await.profiles, *std::slice::from_ref(&profile));
     let stranger = TenantProfile { tenant: TenantId::new(at(0), unique().into()), ..profile };
     refused(change(&setting, put(&stranger)).await, Refusal::NotFound);
+}
+
+/// Clients are put, replaced by whoever read what is there, and removed; others learn of each.
+pub async fn clients_come_and_go_by_version(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let name = ClientName::new("open zaak \u{e9}").expect("a proper name");
+    let client = Client {
+        tenant: setting.tenant,
+        name: name.clone(),
+        sealed_secret: Some(bytes::Bytes::from_static(b"\0sealed\xff")),
+        scopes: None,
+        updated_at: at(1),
+        version: CatalogVersion(0),
+    };
+    let put = |client: &Client, expected| CatalogChange::PutClient {
+        client: Box::new(client.clone()),
+        expected,
+    };
+    let none = CatalogVersion(0);
+    let first = change(&setting, put(&client, none)).await.expect("put");
+    assert_eq!(setting.version_of(setting.tenant).await, first, "it is a change of the tenant");
+    let read = Client { version: first, ..client.clone() };
+    assert_eq!(since(&setting, none).await.clients, [read]);
+    let stale = Refusal::VersionMismatch { current: first };
+    refused(change(&setting, put(&client, none)).await, stale);
+    refused(change(&setting, put(&client, CatalogVersion(first.0 + 1))).await, stale);
+
+    let scopes = Some(vec!["a.b".to_owned(), "c \"d\"".to_owned()]);
+    let again = Client { sealed_secret: None, scopes, updated_at: at(2), ..client.clone() };
+    let second = change(&setting, put(&again, first)).await.expect("put");
+    let setting = setting.reopen(fixture).await;
+    let read = Client { version: second, ..again };
+    assert_eq!(since(&setting, first).await.clients, [read]);
+    assert!(since(&setting, second).await.clients.is_empty());
+
+    let (tenant, other) = (setting.tenant, setting.other_tenant().await);
+    let delete = |tenant| CatalogChange::DeleteClient { tenant, name: name.clone() };
+    refused(change(&setting, delete(other)).await, Refusal::NotFound);
+    change(&setting, delete(tenant)).await.expect("delete");
+    refused(change(&setting, delete(tenant)).await, Refusal::NotFound);
+    let delta = since(&setting, second).await;
+    assert_eq!(delta.removed_clients, [(tenant, name.clone())]);
+    assert!(delta.clients.is_empty());
+    let last = change(&setting, put(&client, none)).await.expect("put after delete");
+    let read = Client { version: last, ..client.clone() };
+    assert_eq!(since(&setting, delta.version).await.clients, [read]);
+    let stranger = Client { tenant: TenantId::new(at(0), unique().into()), ..client };
+    refused(change(&setting, put(&stranger, none)).await, Refusal::NotFound);
 }

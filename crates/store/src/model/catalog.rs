@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, ProfileName,
-    Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, Client, ClientName, KeyId,
+    ProfileName, Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic,
+    TopicName,
 };
 
 use crate::{CatalogChange, CatalogDelta, Recall, Refusal, Standing, Streak, TenantEntry};
@@ -15,6 +16,7 @@ pub(super) struct Catalog {
     topics: BTreeMap<(TenantId, TopicName), Versioned<Option<Topic>>>,
     subscriptions: BTreeMap<SubscriptionId, StoredSubscription>,
     profiles: BTreeMap<(TenantId, ProfileName), Versioned<Option<TenantProfile>>>,
+    clients: BTreeMap<(TenantId, ClientName), Versioned<Option<Client>>>,
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
     certificates: BTreeMap<CertificateId, StoredCertificate>,
     keys_used: BTreeMap<KeyId, Timestamp>,
@@ -51,6 +53,7 @@ impl Default for Catalog {
             topics: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             profiles: BTreeMap::new(),
+            clients: BTreeMap::new(),
             keys: BTreeMap::new(),
             certificates: BTreeMap::new(),
             keys_used: BTreeMap::new(),
@@ -187,6 +190,24 @@ impl Catalog {
             }
             CatalogChange::DeleteProfile { tenant, name } => {
                 let stored = self.profiles.get_mut(&(tenant, name)).filter(|p| p.value.is_some());
+                *stored.ok_or(Refusal::NotFound)? = Versioned { version: next, value: None };
+                Some(tenant)
+            }
+            CatalogChange::PutClient { client, expected } => {
+                self.known(client.tenant)?;
+                let key = (client.tenant, client.name.clone());
+                let stored = self.clients.get(&key).filter(|stored| stored.value.is_some());
+                let current = stored.map_or(CatalogVersion(0), |stored| stored.version);
+                if current != expected {
+                    return Err(Refusal::VersionMismatch { current });
+                }
+                let client = Client { version: next, ..*client };
+                let tenant = client.tenant;
+                self.clients.insert(key, Versioned { version: next, value: Some(client) });
+                Some(tenant)
+            }
+            CatalogChange::DeleteClient { tenant, name } => {
+                let stored = self.clients.get_mut(&(tenant, name)).filter(|c| c.value.is_some());
                 *stored.ok_or(Refusal::NotFound)? = Versioned { version: next, value: None };
                 Some(tenant)
             }
@@ -380,6 +401,12 @@ impl Catalog {
             match &stored.value {
                 Some(profile) => delta.profiles.push(profile.clone()),
                 None => delta.removed_profiles.push((*tenant, name.clone())),
+            }
+        }
+        for ((tenant, name), stored) in self.clients.iter().filter(|(_, c)| c.version > since) {
+            match &stored.value {
+                Some(client) => delta.clients.push(client.clone()),
+                None => delta.removed_clients.push((*tenant, name.clone())),
             }
         }
         let keys = self.keys.values().filter(|key| key.version > since);

@@ -119,6 +119,7 @@ pub(in crate::config) fn build(
     }
     let (endpoint_url, internal) = (endpoint_url?, internal?);
     fit(check, endpoint_url.as_deref(), internal.as_ref(), server, store);
+    together(check, roles.as_ref(), store);
     Some(Push {
         connections: check.at_least_one("push.connections", raw.connections),
         connections_per_address: raw.connections_per_address,
@@ -176,6 +177,16 @@ fn fit(
             check.refuse("push.internal.listen", problem);
         }
         _ => {}
+    }
+}
+
+/// Nobody else has the store of one process, so that a role which is not here is nowhere.
+fn together(check: &mut Check<'_>, roles: Option<&Roles>, store: Option<&Store>) {
+    let alone = store.is_some_and(|store| matches!(store.kind, StoreKind::Sqlite));
+    if alone && roles.is_some_and(|roles| !(roles.connection && roles.endpoint)) {
+        let problem = "must name both connection and endpoint with SQLite, whose store belongs to one \
+                       process; roles apart need PostgreSQL (store.url)";
+        check.refuse("push.roles", problem);
     }
 }
 

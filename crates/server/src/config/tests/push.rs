@@ -45,11 +45,12 @@ fn it_is_off_until_somebody_turns_it_on() {
 
 #[test]
 fn everything_can_be_said() {
-    let push = push(
-        "
+    let yaml = format!(
+        "{POSTGRES}push:
+  enabled: true
   roles: [endpoint]
   endpoint_url: https://push.example/behind
-  internal: {listen: '10.0.0.5:8081', url: 'http://node-1:8081'}
+  internal: {{listen: '10.0.0.5:8081', url: 'http://node-1:8081'}}
   unacked_window: 1
   batch: 128
   ack: batch
@@ -58,9 +59,10 @@ fn everything_can_be_said() {
   direct: stored
   ttl_max: 1h
   body: 4KiB
-  broadcasts: {url: 'https://b.example/all', values: {a/b: v1, c: 7}}
-",
+  broadcasts: {{url: 'https://b.example/all', values: {{a/b: v1, c: 7}}}}
+"
     );
+    let push = good(&yaml, &[], &[]).config.push.expect("it is on");
     assert_eq!(push.options.roles, Roles { connection: false, endpoint: true });
     assert_eq!(push.endpoint_url.as_deref(), Some("https://push.example/behind"));
     let internal = push.internal.expect("given");
@@ -176,4 +178,19 @@ fn sockets_have_places_of_their_own() {
     let push = config.push.expect("on");
     assert_eq!((push.connections, push.connections_per_address), (15_000, 12_000));
     bad("push: {enabled: true, connections: 0}\n", &[], &["push.connections"]);
+}
+
+#[test]
+fn roles_apart_need_a_store_that_others_reach() {
+    for role in ["connection", "endpoint"] {
+        let yaml = format!("push: {{enabled: true, roles: [{role}]}}\n");
+        bad(&yaml, &[], &["push.roles", "SQLite"]);
+        let internal = "internal: {listen: '10.0.0.5:8081'}";
+        good(
+            &format!("{POSTGRES}push: {{enabled: true, roles: [{role}], {internal}}}\n"),
+            &[],
+            &[],
+        );
+    }
+    good("push: {enabled: true, roles: [endpoint, connection]}\n", &[], &[]);
 }

@@ -107,8 +107,10 @@ impl Oracle {
                 self.put_profile(profile, to);
                 Some(profile.tenant)
             }
-            // No simulated world has certificates, or takes profiles back.
+            // No simulated world has certificates or clients, or takes profiles back.
             CatalogChange::DeleteProfile { .. }
+            | CatalogChange::PutClient { .. }
+            | CatalogChange::DeleteClient { .. }
             | CatalogChange::CreateCertificate(_)
             | CatalogChange::UpdateCertificate { .. }
             | CatalogChange::RevokeCertificate { .. }

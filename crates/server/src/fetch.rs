@@ -1,0 +1,49 @@
+//! Questions that a dialect has to somebody else's API, sent over the way out that everything takes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Method};
+use posthorn_dialects::notificaties::{Fetch, Fetching};
+use posthorn_domain::limits::RESPONSE_KEPT_BYTES_MAX;
+use posthorn_domain::{AttemptOutcome, TenantId};
+use posthorn_egress::{Deadlines, Egress, PoolKey, Request};
+
+/// Asks through `egress`, whose rules judge each URL, and whose deadlines end each question.
+pub fn through(egress: Egress) -> Fetch {
+    Arc::new(move |url: String, authorization: String| {
+        let egress = egress.clone();
+        let asked: Fetching = Box::pin(async move { ask(&egress, &url, &authorization).await });
+        asked
+    })
+}
+
+async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, Bytes), String> {
+    let target = egress.guard().check_url(url).map_err(|e| e.to_string())?;
+    let mut token = HeaderValue::from_str(authorization).map_err(|e| e.to_string())?;
+    token.set_sensitive(true);
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(AUTHORIZATION, token);
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let sent = egress.send(Request {
+        tenant: TenantId::DEFAULT,
+        pool: PoolKey::new(*b"authorizations\0\0"),
+        target: Arc::new(target),
+        tls: None,
+        proxy: None,
+        vet_always: false,
+        path_and_query: None,
+        method: Method::GET,
+        headers,
+        body: Bytes::new(),
+        deadlines: Deadlines::default(),
+    });
+    match sent.await.outcome {
+        AttemptOutcome::Answered(answer) if answer.body.len() >= RESPONSE_KEPT_BYTES_MAX => {
+            Err(format!("the answer has {RESPONSE_KEPT_BYTES_MAX} bytes or more"))
+        }
+        AttemptOutcome::Answered(answer) => Ok((answer.status, answer.body)),
+        AttemptOutcome::Failed { code, detail } => Err(format!("{}: {detail}", code.as_str())),
+    }
+}

@@ -1,0 +1,37 @@
+//! What can be known to be wrong before anything is opened. `serve` looks first, and `check` looks at the
+//! same, so that what the one refuses the other refuses too.
+
+use std::sync::Arc;
+
+use posthorn_egress::Egress;
+use posthorn_push_node::broadcasts;
+
+use crate::config::Config;
+use crate::exit::{Code, Failure};
+use crate::push;
+use crate::storage::chain;
+
+/// The hint for URLs that are closed.
+pub const OPEN_IT: &str = "egress.allow and egress.names open what is closed by default";
+
+/// Makes the way out, and judges every URL that the configuration wants to be asked.
+pub fn way_out(config: &Config) -> anyhow::Result<Egress> {
+    let egress = Egress::new(config.egress.clone()).map_err(|e| {
+        let message = format!("egress cannot be set up: failed to {}", chain(&e));
+        Failure::new(Code::Config, message)
+    })?;
+    if let Some(options) = &config.dialects.notificaties
+        && let Some(api) = &options.authorizations
+    {
+        egress.guard().check_url(&api.url).map_err(|e| {
+            let key = "dialects.notificaties.authorizations.url";
+            Failure::new(Code::Config, format!("{key} cannot be asked: {e}")).hint(OPEN_IT)
+        })?;
+    }
+    if let Some(push) = &config.push {
+        let table = broadcasts::table(&push.broadcasts.values)?;
+        push::poller(push, Arc::clone(&table), egress.clone())?;
+        push::check_internal(push, config.egress.extra_roots_pem.clone())?;
+    }
+    Ok(egress)
+}

@@ -1,0 +1,522 @@
+//! Clients of the Notificaties API that come, change and go while the real program runs: by command, by
+//! the setup file applied again, and with rights that an Autorisaties API knows.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use posthorn_sealing::jwt::{ZgwClaims, sign};
+use serde_json::{Value, json};
+
+use crate::caller::Reply;
+use crate::harness::{Home, Server, assert_exit, assert_says, err, eventually};
+use crate::notificaties_world::{AUTH, Receiver, ask, home, home_with, kanaal, message, now, send};
+use crate::postgres::{configure, database};
+
+/// Publishes as a client with a secret.
+fn publish_as(server: &Server, client: &str, secret: &str) -> Reply {
+    let claims = ZgwClaims { exp: None, ..ZgwClaims::of_client(client, now(), 0) };
+    let token = format!("Bearer {}", sign(secret.as_bytes(), &claims));
+    let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+    let body = message("zaken", &json!({})).to_string();
+    send(&server.url, "POST", "/api/v1/notificaties", &headers, body.as_bytes())
+}
+
+#[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "checks read better without borrows")]
+fn code(reply: Reply, status: u16, code: &str) {
+    assert_eq!(
+        (reply.status, reply.json()["code"].as_str()),
+        (status, Some(code)),
+        "{}",
+        reply.body
+    );
+}
+
+/// Changes a client by command.
+fn put(server: &Server, secret: Option<&str>, args: &[&str]) -> Value {
+    let mut command = server.command();
+    command.args(["notificaties", "clients", "put", "app", "--tenant", "gemeente", "--json"]);
+    if let Some(secret) = secret {
+        command.env("APP_SECRET", secret).args(["--secret", "env:APP_SECRET"]);
+    }
+    let output = command.args(args).output().expect("runs");
+    assert_exit(&output, 0);
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What a client may do, whoever is asked and whichever node was told.
+fn come_and_go(told: &Server, asked: &Server) {
+    kanaal(told, "zaken", &[]);
+    code(publish_as(asked, "app", "first"), 403, "invalid-client-identifier");
+    let made = put(told, Some("first"), &[]);
+    assert_eq!((&made["has_secret"], made.get("scopes")), (&json!(true), None));
+    // Nobody said what it may do.
+    code(publish_as(asked, "app", "first"), 403, "permission_denied");
+    put(told, None, &["--scope", "notificaties.publiceren"]);
+    publish_as(asked, "app", "first").expect(201);
+    put(told, Some("the-other-geheim"), &[]);
+    publish_as(asked, "app", "the-other-geheim").expect(201);
+    code(publish_as(asked, "app", "first"), 403, "invalid-jwt-signature");
+    put(told, None, &["--scope", "notificaties.consumeren"]);
+    code(publish_as(asked, "app", "the-other-geheim"), 403, "permission_denied");
+    put(told, None, &["--all"]);
+    publish_as(asked, "app", "the-other-geheim").expect(201);
+}
+
+#[test]
+fn clients_secrets_and_rights_change_at_run_time_and_stay() {
+    let mut home = home();
+    let server = home.serve();
+    come_and_go(&server, &server);
+    let shown = server.ask(&["notificaties", "clients", "show", "app", "--tenant", "gemeente"]);
+    let both = ["notificaties.consumeren", "notificaties.publiceren"];
+    assert_eq!((&shown["name"], &shown["scopes"]), (&json!("app"), &json!(both)));
+    assert!(shown.get("secret").is_none(), "{shown}");
+    server.stop();
+    // What is in the files of the store opens nothing.
+    for entry in std::fs::read_dir(home.data()).expect("there") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let plain = bytes.windows(16).any(|part| part == b"the-other-geheim");
+        assert!(!plain, "the secret is in {}", path.display());
+    }
+    let server = home.serve();
+    publish_as(&server, "app", "the-other-geheim").expect(201);
+    // A client of the configuration is as it was changed, and again as configured when that is gone.
+    let clients = |args: &[&str]| {
+        let all = [&["notificaties", "clients"], args, &["--tenant", "gemeente"]].concat();
+        server.ask(&all)
+    };
+    publish_as(&server, "publisher", "secret-of-publisher").expect(201);
+    clients(&["put", "publisher", "--none"]);
+    code(publish_as(&server, "publisher", "secret-of-publisher"), 403, "permission_denied");
+    assert_eq!(clients(&["list"])["items"].as_array().map(Vec::len), Some(2));
+    clients(&["delete", "publisher"]);
+    publish_as(&server, "publisher", "secret-of-publisher").expect(201);
+    clients(&["delete", "app"]);
+    code(publish_as(&server, "app", "the-other-geheim"), 403, "invalid-client-identifier");
+    refuses(&server);
+    server.stop();
+}
+
+/// What cannot be a client, and who may not make one.
+fn refuses(server: &Server) {
+    let operator = format!("Bearer {}", server.key);
+    let headers = |key: &str| {
+        vec![
+            ("authorization".to_owned(), key.to_owned()),
+            ("posthorn-tenant".to_owned(), "gemeente".to_owned()),
+            ("content-type".to_owned(), "application/json".to_owned()),
+        ]
+    };
+    let put = |key: &str, name: &str, body: Value| {
+        let headers = headers(key);
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let body = body.to_string();
+        send(&server.url, "PUT", &format!("/v1/clients/{name}"), &headers, body.as_bytes())
+    };
+    let scopes = [
+        "--scope",
+        "publish",
+        "--scope",
+        "subscriptions",
+        "--scope",
+        "read",
+        "--tenant",
+        "gemeente",
+    ];
+    let key = server.ask(&[&["keys", "create"], &scopes[..]].concat());
+    let tenant_key = format!("Bearer {}", key["key"].as_str().expect("a key"));
+    assert_eq!(put(&tenant_key, "mine", json!({"scopes": ["x"]})).status, 403);
+    for (name, body, field) in [
+        ("a%0Ab", json!({"secret": "x"}), "name"),
+        ("app", json!({"secret": ""}), "secret"),
+        ("app", json!({"scopes": [""]}), "scopes"),
+        ("app", json!({"scopes": ["x"]}), ""),
+    ] {
+        let reply = put(&operator, name, body.clone());
+        match field {
+            "" => drop(reply.expect(200)),
+            field => {
+                assert_eq!(reply.status, 422, "{body}: {}", reply.body);
+                assert_eq!(reply.json()["field"], field, "{}", reply.body);
+            }
+        }
+    }
+    let wrong = server
+        .command()
+        .args(["notificaties", "clients", "put", "x", "--secret", "plain"])
+        .output()
+        .expect("runs");
+    assert_exit(&wrong, 2);
+    assert_says(&wrong, &["not written on the command line"]);
+}
+
+#[test]
+fn a_change_of_a_client_counts_on_all_nodes_at_once() {
+    let database = database();
+    let (mut one, mut two) = (home(), home());
+    for home in [&one, &two] {
+        configure(home, &database.url());
+    }
+    let first = one.serve();
+    two.key.clone_from(&one.key);
+    std::fs::create_dir_all(two.data()).expect("made");
+    std::fs::copy(one.data().join("seal.key"), two.data().join("seal.key")).expect("copied");
+    let second = two.serve();
+    come_and_go(&first, &second);
+}
+
+const UUID: &str = "3f8f2d1c-5a0b-4c57-9b06-6a2f6a0c1f10";
+
+/// A file with every form that the original takes.
+fn setup(receiver: &Receiver, secret: &str, retries: u32) -> String {
+    let callback = receiver.url("/cb");
+    format!(
+        "
+zgw_consumers_config_enable: true
+zgw_consumers:
+  services:
+    - {{identifier: nrc, label: Ours, api_root: 'http://localhost:8001/api/v1/', api_type: nrc,
+       auth_type: zgw, client_id: nrc, secret: x, user_id: nrc, user_representation: NRC}}
+site_config_enable: true
+site_config: {{domain: 'localhost:8001', organization: Demo}}
+vng_api_common_credentials_config_enable: true
+vng_api_common_credentials:
+  items:
+    - {{identifier: app, secret: {secret}}}
+vng_api_common_applicaties_config_enable: true
+vng_api_common_applicaties:
+  items:
+    - {{uuid: 78591bab-9a00-4887-849c-53b21a67782f, client_ids: [app], label: App,
+       heeft_alle_autorisaties: true}}
+notifications_config_enable: true
+notifications_config:
+  notifications_api_service_identifier: nrc
+  notification_delivery_max_retries: {retries}
+  notification_delivery_retry_backoff: 1
+  notification_delivery_retry_backoff_max: 10
+notifications_kanalen_config_enable: true
+notifications_kanalen_config:
+  items:
+    - {{naam: zaken, documentatie_link: '', filters: [zaaktype, aard]}}
+notifications_abonnementen_config_enable: true
+notifications_abonnementen_config:
+  items:
+    - uuid: 0f616bfd-aacc-4d85-a140-2af17a56217b
+      callback_url: {callback}
+      auth: {{value_from: {{env: CALLBACK_AUTH}}}}
+      auth_type: api_key
+      auth_client_id: unused
+      secret: unused
+      oauth2_token_url: https://auth.example.com/token
+      oauth2_scope: read write
+      kanalen:
+        - {{naam: zaken, filters: {{zaaktype: a}}}}
+        - {{naam: zaken, filters: {{aard: b}}}}
+      cloudevent_filters: null
+    - uuid: {UUID}
+      callback_url: {callback}
+      auth: other
+      kanalen: [{{naam: zaken}}]
+    - uuid: {UUID}
+      callback_url: {callback}
+      auth: {AUTH}
+      send_cloudevents: true
+      cloudevent_filters: [zaak.created, nl.overheid]
+"
+    )
+}
+
+fn write(home: &Home, text: &str) {
+    std::fs::write(home.path().join("setup.yaml"), text).expect("written");
+}
+
+fn cloudevent(server: &Server, kind: &str) -> Reply {
+    let token = crate::notificaties_world::token("both");
+    let headers =
+        [("authorization", token.as_str()), ("content-type", "application/cloudevents+json")];
+    let body = json!({"id": kind, "source": "urn:x", "specversion": "1.0", "type": kind});
+    send(&server.url, "POST", "/api/v1/cloudevents", &headers, body.to_string().as_bytes())
+}
+
+#[test]
+fn a_file_with_every_form_of_the_original_is_in_effect() {
+    let receiver = Receiver::new();
+    let mut home = home_with("    setup_configuration: setup.yaml\n");
+    let config = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&config).expect("there");
+    let text = text.replace("profile: nrc", "profile: notificaties");
+    std::fs::write(&config, text).expect("written");
+    write(&home, &setup(&receiver, "first", 4));
+    home.env.push(("CALLBACK_AUTH".to_owned(), AUTH.to_owned()));
+    let server = home.serve();
+    let log = server.running.stderr();
+    for ignored in ["zgw_consumers", "site_config"] {
+        assert!(log.contains(ignored), "{ignored} is not named in {log}");
+    }
+    let shown = server.ask(&["notificaties", "settings", "--tenant", "gemeente"]);
+    assert_eq!(shown["notification_delivery_max_retries"], 4);
+    assert_eq!(shown["notification_delivery_retry_backoff"], 1.0);
+    assert_eq!(shown["notification_delivery_retry_backoff_max"], 10.0);
+    assert_eq!(shown["notification_delivery_base_factor"], 4.0, "what is absent stays");
+    // Parts of types, written as texts; the last of two with one UUID counts.
+    cloudevent(&server, "nl.overheid.zaken.x").expect(201);
+    cloudevent(&server, "com.zaak.created").expect(201);
+    cloudevent(&server, "com.other").expect(201);
+    let seen = receiver.wait(2);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(receiver.seen().len(), 2, "and nothing else");
+    let mut types: Vec<Value> = seen.iter().map(|seen| seen.json()["type"].clone()).collect();
+    types.sort_by_key(Value::to_string);
+    assert_eq!(types, ["com.zaak.created", "nl.overheid.zaken.x"]);
+    assert!(seen.iter().all(|seen| seen.header("authorization") == Some(AUTH)));
+    publish_as(&server, "app", "first").expect(201);
+    server.stop();
+}
+
+/// Applies the file of a home to a server that runs: what it says was changed.
+#[track_caller]
+fn apply(server: &Server) -> Vec<String> {
+    let output = server
+        .command()
+        .env("CALLBACK_AUTH", AUTH)
+        .args(["notificaties", "setup", "setup.yaml", "--json"])
+        .output()
+        .expect("runs");
+    assert_exit(&output, 0);
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    serde_json::from_value(said["changed"].clone()).expect("texts")
+}
+
+fn repeated(home: &mut Home) {
+    let receiver = Receiver::new();
+    let server = home.serve();
+    write(home, &setup(&receiver, "first", 4));
+    let changed = apply(&server);
+    let names = ["client app", "kanaal zaken", "settings"];
+    assert!(names.iter().all(|name| changed.iter().any(|what| what == name)), "{changed:?}");
+    assert_eq!(changed.len(), 5, "{changed:?}");
+    publish_as(&server, "app", "first").expect(201);
+    assert_eq!(apply(&server), [""; 0], "again is nothing");
+    write(home, &setup(&receiver, "the-other-geheim", 5));
+    let mut changed = apply(&server);
+    changed.sort();
+    assert_eq!(changed, ["client app", "settings"]);
+    publish_as(&server, "app", "the-other-geheim").expect(201);
+    code(publish_as(&server, "app", "first"), 403, "invalid-jwt-signature");
+    // What was changed by hand is put back.
+    put(&server, None, &["--none"]);
+    assert_eq!(apply(&server), ["client app"]);
+    // A file that is wrong changes nothing, and says where it is wrong.
+    let wrong = setup(&receiver, "third", 6).replace("naam: zaken, filters", "naam: nee, filters");
+    write(home, &wrong);
+    let output = server
+        .command()
+        .args(["notificaties", "setup", "setup.yaml"])
+        .env_remove("CALLBACK_AUTH")
+        .output()
+        .expect("runs");
+    assert_exit(&output, 2);
+    assert_says(&output, &["CALLBACK_AUTH", "items.0.auth"]);
+    publish_as(&server, "app", "the-other-geheim").expect(201);
+    server.stop();
+}
+
+fn with_shipped_profile() -> Home {
+    let home = home();
+    let config = home.path().join("posthorn.yaml");
+    let text = std::fs::read_to_string(&config).expect("there");
+    let text = text.replace("profile: nrc", "profile: notificaties");
+    std::fs::write(&config, text).expect("written");
+    home
+}
+
+#[test]
+fn a_setup_file_may_be_applied_again_while_everything_runs() {
+    repeated(&mut with_shipped_profile());
+}
+
+#[test]
+fn a_setup_file_may_be_applied_again_on_postgresql_too() {
+    let database = database();
+    let mut home = with_shipped_profile();
+    configure(&home, &database.url());
+    repeated(&mut home);
+}
+
+/// An Autorisaties API: what it answers, and who asked.
+struct Authority {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+    status: Arc<AtomicU16>,
+    body: Arc<Mutex<Value>>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let status = Arc::new(AtomicU16::new(200));
+        let body = Arc::new(Mutex::new(json!({"results": []})));
+        let (into, say, what) = (Arc::clone(&asked), Arc::clone(&status), Arc::clone(&body));
+        thread::spawn(move || {
+            for tcp in listener.incoming().flatten() {
+                let body = what.lock().expect("not poisoned").to_string();
+                answer(&tcp, &into, say.load(Ordering::SeqCst), &body);
+            }
+        });
+        Self { address, asked, status, body }
+    }
+
+    fn says(&self, status: u16, body: Value) {
+        *self.body.lock().expect("not poisoned") = body;
+        self.status.store(status, Ordering::SeqCst);
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
+}
+
+fn answer(tcp: &TcpStream, into: &Mutex<Vec<String>>, status: u16, body: &str) {
+    let mut head = String::new();
+    let mut reader = BufReader::new(tcp);
+    while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
+    into.lock().expect("not poisoned").push(head);
+    let text = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    drop((&mut &*tcp).write_all(text.as_bytes()));
+}
+
+fn rights(scopes: &[&str]) -> Value {
+    json!({"count": 1, "results": [{"clientIds": ["nobody"], "heeftAlleAutorisaties": false,
+        "autorisaties": [{"component": "zrc", "scopes": ["zaken.lezen"]},
+            {"component": "nrc", "scopes": scopes}]}]})
+}
+
+#[test]
+fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
+    let authority = Authority::new();
+    let mut home = home_with(&format!(
+        "    authorizations: {{url: 'http://{}/ac/api/v1/', client_id: nrc, secret: 'env:AC_SECRET', \
+         cache: 2s, stale: 6s}}\n",
+        authority.address
+    ));
+    home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    assert_eq!(authority.asked().len(), 0, "of those whose rights are configured nobody is asked");
+    let publish = || publish_as(&server, "nobody", "secret-of-nobody");
+    code(publish(), 403, "permission_denied");
+    code(publish_as(&server, "nobody", "wrong"), 403, "invalid-jwt-signature");
+    let asked = authority.asked();
+    assert_eq!(asked.len(), 1, "and never of strangers: {asked:?}");
+    assert!(
+        asked[0].starts_with("GET /ac/api/v1/applicaties?clientIds=nobody HTTP/1.1"),
+        "{asked:?}"
+    );
+    let token =
+        asked[0].lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"));
+    let token = token.and_then(|line| line.rsplit(' ').next()).expect("a token");
+    let claims = posthorn_sealing::jwt::admit(
+        token,
+        now(),
+        posthorn_sealing::jwt::Terms { expiry: 3_600, leeway: 60 },
+        |_| Some("between-us"),
+    );
+    assert_eq!(claims.expect("a token of ours").client_id, "nrc");
+
+    // An answer counts for a while, and not longer.
+    authority.says(200, rights(&["notificaties.publiceren"]));
+    eventually("the right", || (publish().status == 201).then_some(()));
+    let count = authority.asked().len();
+    assert_eq!((publish().status, authority.asked().len()), (201, count), "it is kept");
+    // Whoever says that rights changed has them asked for anew, at once.
+    authority.says(200, rights(&["notificaties.consumeren"]));
+    let body = message("autorisaties", &json!({}));
+    ask(&server, "both", "POST", "/callbacks", &body).expect(204);
+    code(publish(), 403, "permission_denied");
+    authority.says(200, rights(&["notificaties.publiceren"]));
+    ask(&server, "both", "POST", "/callbacks", &body).expect(204);
+    assert_eq!(publish().status, 201);
+    // While it does not answer, what is known counts; then nobody is let in, and told to come again.
+    authority.says(500, json!({}));
+    let let_in = std::cell::Cell::new(0);
+    let refused = eventually("the end of patience", || {
+        let reply = publish();
+        match reply.status {
+            201 => {
+                let_in.set(let_in.get() + 1);
+                None
+            }
+            _ => Some(reply),
+        }
+    });
+    assert!(let_in.get() > 0, "not at once");
+    assert_eq!(refused.header("retry-after"), Some("5"));
+    code(refused, 503, "service_unavailable");
+    let log = server.running.stderr();
+    let lines = log.lines().filter(|line| line.contains("cannot be asked of the Autorisaties API"));
+    assert_eq!(lines.count(), 1, "one line: {log}");
+    authority.says(200, rights(&["notificaties.publiceren"]));
+    eventually("an answer", || (publish().status == 201).then_some(()));
+    server.stop();
+}
+
+#[test]
+fn the_service_of_a_setup_file_is_asked_and_a_closed_one_is_refused_at_the_start() {
+    let authority = Authority::new();
+    authority.says(200, json!({"results": [{"heeftAlleAutorisaties": true}]}));
+    let mut home = home_with("    setup_configuration: setup.yaml\n");
+    let file = |url: &str| {
+        format!(
+            "
+zgw_consumers_config_enable: True
+zgw_consumers:
+  services:
+    - {{identifier: ac, label: AC, api_root: '{url}', api_type: ac, auth_type: zgw, client_id: nrc,
+       secret: {{value_from: {{env: AC_SECRET}}}}}}
+autorisaties_api_config_enable: True
+autorisaties_api:
+  authorizations_api_service_identifier: ac
+"
+        )
+    };
+    write(&home, &file(&format!("http://{}/autorisaties/api/v1/", authority.address)));
+    home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
+    let server = home.serve();
+    kanaal(&server, "zaken", &[]);
+    publish_as(&server, "nobody", "secret-of-nobody").expect(201);
+    assert_eq!(authority.asked().len(), 1);
+    server.stop();
+    // What may not be asked is said before anything starts, by both.
+    write(&home, &file("http://10.0.0.1/autorisaties/api/v1/"));
+    for command in ["check", "serve"] {
+        let output = crate::harness::posthorn(home.path())
+            .env("AC_SECRET", "x")
+            .arg(command)
+            .output()
+            .expect("runs");
+        assert!(!output.status.success(), "{command}: {}", err(&output));
+        assert_says(&output, &["dialects.notificaties.authorizations.url", "egress.allow"]);
+    }
+    let nobody =
+        file("http://127.0.0.1/").replace("service_identifier: ac", "service_identifier: nope");
+    write(&home, &nobody);
+    let output = crate::harness::posthorn(home.path())
+        .env("AC_SECRET", "x")
+        .arg("check")
+        .output()
+        .expect("runs");
+    assert_says(&output, &["no service with the identifier `nope`"]);
+}
