@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posthorn_domain::Span;
+use posthorn_domain::{Span, plain};
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
@@ -258,14 +258,13 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     if !problems.is_empty() {
         return Err(ConfigError(problems));
     }
-    let raw = match serde_path_to_error::deserialize::<_, RawConfig>(layers.merged().clone()) {
+    let raw: RawConfig = match plain::read(layers.merged()) {
         Ok(raw) => raw,
-        Err(error) => {
-            let path: Vec<String> =
-                error.path().to_string().split('.').map(str::to_owned).collect();
-            let key = path.join(".");
+        Err(plain::Fault { path: key, problem: text }) => {
+            // An item of a list comes from where its list comes from.
+            let name = |step: &str| step.split('[').next().unwrap_or_default().to_owned();
+            let path: Vec<String> = key.split('.').map(name).collect();
             let source = layers.source_of(&path).clone();
-            let text = error.into_inner().to_string();
             return Err(ConfigError(vec![Problem { key, source, text }]));
         }
     };

@@ -8,7 +8,7 @@ use http::Method;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
-use super::{Context, Limit};
+use super::{Context, Limit, names};
 use crate::client::{Access, Call, segment};
 use crate::seal;
 use crate::terminal::{self, Paint};
@@ -92,15 +92,18 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.show_one(&key, &["public_key"])
         }
         Command::List(limit) => {
-            let list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            let mut list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            if !context.json {
+                names::name_tenants(context, names::items(&mut list)).await?;
+            }
             let columns = [
                 ("ID", "id"),
                 ("TENANT", "tenant"),
                 ("SCOPES", "scopes"),
                 ("DESCRIPTION", "description"),
-                ("EXPIRES", "expires_at"),
-                ("REVOKED", "revoked_at"),
-                ("LAST USED", "last_used_at"),
+                ("EXPIRES", "until:expires_at"),
+                ("REVOKED", "since:revoked_at"),
+                ("USED", "since:last_used_at"),
             ];
             context.show_list(&list, &columns)
         }

@@ -24,8 +24,9 @@ use crate::exit::{Code, Failure};
 use crate::receiver::{self, Handler, Received, Verifier};
 use crate::terminal::{self, Paint};
 
-/// After the last expected request, its answer still has to reach the sender.
-const LAST_ANSWER: Duration = Duration::from_millis(200);
+/// After the last expected request, its answer still has to reach the sender: so long, and what
+/// `--delay` adds.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Receive webhooks and show them
 ///
@@ -109,9 +110,14 @@ pub async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Result<()>
     });
     let stop = CancellationToken::new();
     let handler = handler(args.clone(), json, verifier, Arc::clone(&tally));
-    let serving = tokio::spawn(receiver::run(listener, handler, stop.clone()));
+    // One that never answers is not waited for.
+    let patience = if args.stall { Duration::ZERO } else { args.delay.to_duration() + LAST_ANSWER };
+    let mut serving = tokio::spawn(receiver::run(listener, handler, stop.clone(), patience));
     tokio::select! {
-        () = tally.enough.cancelled() => tokio::time::sleep(LAST_ANSWER).await,
+        () = tally.enough.cancelled() => {
+            stop.cancel();
+            drop((&mut serving).await);
+        }
         signal = crate::lifecycle::any_signal() => signal?,
     }
     if let Some((context, id)) = subscription {
@@ -119,8 +125,7 @@ pub async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Result<()>
         context.client.call(call).await.with_context(|| format!("{id} could not be removed"))?;
         terminal::note(format!("removed {id}"));
     }
-    stop.cancel();
-    drop(serving.await);
+    serving.abort();
     if args.count.is_some() && tally.forged.load(Ordering::Relaxed) {
         return Err(Failure::new(Code::Failure, "at least one signature did not fit").into());
     }
