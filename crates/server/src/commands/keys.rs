@@ -94,7 +94,7 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
         Command::List(limit) => {
             let mut list = context.client.list("/v1/keys", &[], limit.items()).await?;
             if !context.json {
-                names::name_tenants(context, names::items(&mut list)).await?;
+                names::name_tenants(&context, names::items(&mut list)).await?;
             }
             let columns = [
                 ("ID", "id"),

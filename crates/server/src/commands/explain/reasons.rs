@@ -121,7 +121,7 @@ const fn of_failure(code: FailureCode) -> (&'static str, &'static str) {
     match code {
         FailureCode::UrlNotAllowed => (
             "The URL of the subscription is not one that requests may be sent to. Nothing was sent.",
-            "Correct the URL. Operators: `posthorn check --url URL` says which rule refuses it.",
+            "Correct the URL. Operators: `posthorn check url -- URL` says which rule refuses it.",
         ),
         FailureCode::UrlRefused => (
             "A rule of the policy (policy.url) refuses the URL. Nothing was sent.",
@@ -155,7 +155,7 @@ const fn of_failure(code: FailureCode) -> (&'static str, &'static str) {
             "The receiver's certificate is out of date, is for another name, or nobody we trust has \
              signed it. Nothing was sent.",
             "Renew the certificate, with its whole chain. For an authority of your own: \
-             policy.tls.authorities, or egress.ca_file of the server.",
+             policy.tls.authorities, or egress.extra_roots of the server.",
         ),
         FailureCode::TlsFailed => (
             "The TLS handshake failed: no common version or cipher, or the receiver refused us, often \
