@@ -261,10 +261,7 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     let raw: RawConfig = match plain::read(layers.merged()) {
         Ok(raw) => raw,
         Err(plain::Fault { path: key, problem: text }) => {
-            // An item of a list comes from where its list comes from.
-            let name = |step: &str| step.split('[').next().unwrap_or_default().to_owned();
-            let path: Vec<String> = key.split('.').map(name).collect();
-            let source = layers.source_of(&path).clone();
+            let source = layers.source_of(&steps(&key)).clone();
             return Err(ConfigError(vec![Problem { key, source, text }]));
         }
     };
@@ -274,6 +271,12 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
         Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
         _ => Err(ConfigError(check.problems)),
     }
+}
+
+/// The steps of a place. An item of a list comes from where its list comes from.
+fn steps(place: &str) -> Vec<String> {
+    let name = |step: &str| step.split('[').next().unwrap_or_default().to_owned();
+    place.split('.').map(name).collect()
 }
 
 /// A variable that was meant for us but would be passed over. Names without a double underscore are
@@ -347,8 +350,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn refuse(&mut self, key: &str, text: impl Into<String>) {
-        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-        let source = self.layers.source_of(&path).clone();
+        let source = self.layers.source_of(&steps(key)).clone();
         self.problems.push(Problem { key: key.to_owned(), source, text: text.into() });
     }
 

@@ -33,8 +33,17 @@ pub(crate) fn check(schema: &Value, value: &Value, at: &str) -> Result<(), Strin
             },
             "enum" => rule.as_array().expect("a list").contains(value),
             "const" => rule == value,
-            "oneOf" => return one_of(rule, value, at),
+            "oneOf" => {
+                one_of(rule, value, at)?;
+                true
+            }
             "not" => check(rule, value, at).is_err(),
+            "allOf" => {
+                for form in rule.as_array().expect("a list") {
+                    check(form, value, at)?;
+                }
+                true
+            }
             "required" => match missing(rule, value) {
                 None => true,
                 Some(name) => return wrong(&format!("{name} is missing")),

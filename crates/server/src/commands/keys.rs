@@ -73,6 +73,13 @@ pub enum Command {
     },
 }
 
+/// In a table, one word says until when a key works.
+fn say_end(key: &mut Value) {
+    let revoked = key.get("revoked_at").is_some();
+    let ends = if revoked { "revoked".to_owned() } else { terminal::cell(key, "until:expires_at") };
+    key["ends"] = Value::String(ends);
+}
+
 /// Runs it.
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     if let Command::GenerateSeal { to } = command {
@@ -95,14 +102,14 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             let mut list = context.client.list("/v1/keys", &[], limit.items()).await?;
             if !context.json {
                 names::name_tenants(&context, names::items(&mut list)).await?;
+                names::items(&mut list).iter_mut().for_each(say_end);
             }
             let columns = [
                 ("ID", "id"),
                 ("TENANT", "tenant"),
                 ("SCOPES", "scopes"),
                 ("DESCRIPTION", "description"),
-                ("EXPIRES", "until:expires_at"),
-                ("REVOKED", "since:revoked_at"),
+                ("ENDS", "ends"),
                 ("USED", "since:last_used_at"),
             ];
             context.show_list(&list, &columns)
