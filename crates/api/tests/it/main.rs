@@ -12,6 +12,7 @@ mod harness;
 mod isolation;
 mod listener;
 mod managing;
+mod plain_words;
 mod policy_page;
 mod publishing;
 mod push;
