@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(value: Value, path: &str, problem: &str) {
-        let fault = read::<House>(&value).expect_err("refused");
+    fn check(value: &Value, path: &str, problem: &str) {
+        let fault = read::<House>(value).expect_err("refused");
         assert_eq!((fault.path.as_str(), fault.problem.as_str()), (path, problem), "{value}");
     }
 
@@ -265,42 +265,42 @@ mod tests {
     #[test]
     fn faults_have_a_place_and_plain_words() {
         let fields = "rooms, height, doors, names";
-        check(json!([3]), "", &format!("must be an object with {fields}, not a list"));
-        check(json!({}), "rooms", "is missing");
+        check(&json!([3]), "", &format!("must be an object with {fields}, not a list"));
+        check(&json!({}), "rooms", "is missing");
         check(
-            json!({"rooms": 1, "roof": 1}),
+            &json!({"rooms": 1, "roof": 1}),
             "roof",
             &format!("there is no such field here; known are {fields}"),
         );
-        check(json!({"rooms": "1"}), "rooms", "must be a whole number from 0 to 255, not a text");
-        check(json!({"rooms": 256}), "rooms", "must be a whole number from 0 to 255, not 256");
-        check(json!({"rooms": -1}), "rooms", "must be a whole number from 0 to 255, not -1");
-        check(json!({"rooms": 1.5}), "rooms", "must be a whole number from 0 to 255, not 1.5");
-        check(json!({"rooms": null}), "rooms", "must be a whole number from 0 to 255, not null");
+        check(&json!({"rooms": "1"}), "rooms", "must be a whole number from 0 to 255, not a text");
+        check(&json!({"rooms": 256}), "rooms", "must be a whole number from 0 to 255, not 256");
+        check(&json!({"rooms": -1}), "rooms", "must be a whole number from 0 to 255, not -1");
+        check(&json!({"rooms": 1.5}), "rooms", "must be a whole number from 0 to 255, not 1.5");
+        check(&json!({"rooms": null}), "rooms", "must be a whole number from 0 to 255, not null");
         let with = |name: &str, value: Value| json!({"rooms": 1, name: value});
-        check(with("height", json!([])), "height", "must be a number, not a list");
-        check(with("names", json!(true)), "names", "must be an object, not true or false");
-        check(with("names", json!({"a": 1})), "names.a", "must be a text, not a number");
+        check(&with("height", json!([])), "height", "must be a number, not a list");
+        check(&with("names", json!(true)), "names", "must be an object, not true or false");
+        check(&with("names", json!({"a": 1})), "names.a", "must be a text, not a number");
         let doors = |door: Value| with("doors", json!(["open", door]));
         let one_of = "open, locked, guarded";
-        check(doors(json!("shut")), "doors[1]", &format!("`shut` is not one of {one_of}"));
-        check(doors(json!({"shut": 1})), "doors[1]", &format!("`shut` is not one of {one_of}"));
-        check(doors(json!(1)), "doors[1]", &format!("must be one of {one_of}, not a number"));
+        check(&doors(json!("shut")), "doors[1]", &format!("`shut` is not one of {one_of}"));
+        check(&doors(json!({"shut": 1})), "doors[1]", &format!("`shut` is not one of {one_of}"));
+        check(&doors(json!(1)), "doors[1]", &format!("must be one of {one_of}, not a number"));
         check(
-            doors(json!({"open": 1, "locked": 2})),
+            &doors(json!({"open": 1, "locked": 2})),
             "doors[1]",
             &format!("must be exactly one of {one_of}"),
         );
-        check(doors(json!({"open": {}})), "doors[1].open", "is written as the text \"open\"");
-        check(doors(json!("locked")), "doors[1].locked", "must be an object with key");
-        check(doors(json!({"locked": {}})), "doors[1].locked.key", "is missing");
+        check(&doors(json!({"open": {}})), "doors[1].open", "is written as the text \"open\"");
+        check(&doors(json!("locked")), "doors[1].locked", "must be an object with key");
+        check(&doors(json!({"locked": {}})), "doors[1].locked.key", "is missing");
         check(
-            doors(json!({"locked": {"key": 1}})),
+            &doors(json!({"locked": {"key": 1}})),
             "doors[1].locked.key",
             "must be a text, not a number",
         );
         check(
-            doors(json!({"guarded": [true, "x"]})),
+            &doors(json!({"guarded": [true, "x"]})),
             "doors[1].guarded[1]",
             "must be true or false, not a text",
         );

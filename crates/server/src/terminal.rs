@@ -139,7 +139,12 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > ROW_CHARS_MAX {
         let cuttable = (0..widths.len())
             .filter(|column| widths[*column] > least[*column] && !whole(*column, widths[*column]));
-        let Some(widest) = cuttable.max_by_key(|column| widths[*column]) else { break };
+        // The last column says where something leads or what it means: it keeps more than others.
+        let weight = |column: &usize| match column + 1 == widths.len() {
+            true => widths[*column] * 2 / 3,
+            false => widths[*column],
+        };
+        let Some(widest) = cuttable.max_by_key(weight) else { break };
         widths[widest] -= 1;
     }
     let line = |cells: &mut dyn Iterator<Item = &str>| {

@@ -7,9 +7,9 @@ pub(super) fn wrong_type(found: Unexpected<'_>, expected: &dyn Expected) -> Stri
     let expected = wanted(&expected.to_string());
     // A number of the right kind that is out of bounds is no secret; everything else may be.
     let found = match found {
-        Unexpected::Unsigned(number) => number_or_kind(&expected, number),
-        Unexpected::Signed(number) => number_or_kind(&expected, number),
-        Unexpected::Float(number) => number_or_kind(&expected, number),
+        Unexpected::Unsigned(number) => number_or_kind(&expected, &number),
+        Unexpected::Signed(number) => number_or_kind(&expected, &number),
+        Unexpected::Float(number) => number_or_kind(&expected, &number),
         Unexpected::Bool(_) => "true or false".to_owned(),
         Unexpected::Char(_) | Unexpected::Str(_) | Unexpected::Bytes(_) => "a text".to_owned(),
         Unexpected::Seq => "a list".to_owned(),
@@ -20,7 +20,7 @@ pub(super) fn wrong_type(found: Unexpected<'_>, expected: &dyn Expected) -> Stri
     format!("must be {expected}, not {found}")
 }
 
-fn number_or_kind(expected: &str, number: impl ToString) -> String {
+fn number_or_kind(expected: &str, number: &dyn ToString) -> String {
     if expected.contains("number") { number.to_string() } else { "a number".to_owned() }
 }
 
