@@ -140,9 +140,9 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
         let cuttable = (0..widths.len())
             .filter(|column| widths[*column] > least[*column] && !whole(*column, widths[*column]));
         // The last column says where something leads or what it means: it keeps more than others.
-        let weight = |column: &usize| match column + 1 == widths.len() {
-            true => widths[*column] * 2 / 3,
-            false => widths[*column],
+        let weight = |column: &usize| {
+            let is_last = column + 1 == widths.len();
+            if is_last { widths[*column] * 2 / 3 } else { widths[*column] }
         };
         let Some(widest) = cuttable.max_by_key(weight) else { break };
         widths[widest] -= 1;
