@@ -11,9 +11,11 @@ use posthorn_domain::{
     Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, Labels, LaneKey,
     ProfileName, PushTarget, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
     Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
-    Thumbprint, Timestamp, Topic, TopicName,
+    Thumbprint, Timestamp, Topic, TopicName, Waiting,
 };
-use posthorn_engine::{CertificateState, EventExplanation, KnownKey, Published, VerificationKey};
+use posthorn_engine::{
+    CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
+};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -107,7 +109,10 @@ impl<'a> ExplainedView<'a> {
             payload,
             payload_base64: payload.is_none().then(|| STANDARD.encode(&explained.event.payload)),
             deliveries: deliveries
-                .map(|(delivery, attempts)| DeliveryView::whole(delivery, attempts, operator))
+                .zip(&explained.waiting)
+                .map(|((delivery, attempts), waiting)| {
+                    DeliveryView::whole(delivery, attempts, operator).waiting(*waiting)
+                })
                 .collect(),
             not_delivered: not_delivered
                 .map(|not| NotDeliveredView {
@@ -129,6 +134,8 @@ pub(crate) struct DeliveryView<'a> {
     state: DeliveryState,
     #[serde(skip_serializing_if = "Option::is_none")]
     due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<Waiting>,
     attempts_made: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     lane: Option<&'a str>,
@@ -148,6 +155,7 @@ impl<'a> From<&'a Delivery> for DeliveryView<'a> {
             subscription: delivery.subscription,
             state: delivery.state,
             due_at: waits.then_some(delivery.due_at),
+            waiting: None,
             attempts_made: delivery.attempts,
             lane: delivery.lane.as_ref().map(posthorn_domain::Lane::as_str),
             created_at: delivery.created_at,
@@ -161,6 +169,11 @@ impl<'a> DeliveryView<'a> {
     pub(crate) fn whole(delivery: &'a Delivery, attempts: &'a [Attempt], operator: bool) -> Self {
         let attempts = attempts.iter().map(|a| AttemptView::new(a, operator)).collect();
         Self { attempts: Some(attempts), ..Self::from(delivery) }
+    }
+
+    /// With why it waits.
+    pub(crate) fn waiting(self, waiting: Option<Waiting>) -> Self {
+        Self { waiting, ..self }
     }
 }
 
@@ -285,6 +298,10 @@ pub(crate) struct SubscriptionBody<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<Waiting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing_since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     public_keys: Vec<PublicKeyView>,
     version: u64,
@@ -367,6 +384,8 @@ impl<'a> SubscriptionBody<'a> {
             policy,
             status,
             status_reason,
+            waiting: Waiting::of_status(&subscription.status),
+            failing_since: None,
             public_keys: keys.iter().map(PublicKeyView::from).collect(),
             version: subscription.version.0,
             created_at: subscription.created_at,
@@ -374,6 +393,11 @@ impl<'a> SubscriptionBody<'a> {
             signing_secret: None,
             warnings: Vec::new(),
         }
+    }
+
+    /// With what its deliveries wait for.
+    pub(crate) fn standing(self, state: &SubscriptionState) -> Self {
+        Self { waiting: state.waiting, failing_since: state.failing_since, ..self }
     }
 }
 

@@ -126,8 +126,22 @@ impl FailureCode {
         matches!(self, Self::UrlNotAllowed | Self::UrlRefused | Self::AddressNotAllowed)
     }
 
+    /// Whether it says that the receiver, or the way to it, has too much to do: no connection, or not in
+    /// time. Only such failures lower the number of attempts under way at once.
+    pub const fn is_overload(self) -> bool {
+        matches!(
+            self,
+            Self::DnsTimeout
+                | Self::ConnectFailed
+                | Self::ConnectTimeout
+                | Self::TlsTimeout
+                | Self::ResponseTimeout
+                | Self::AttemptTimeout
+        )
+    }
+
     /// Whether the receiver (or the way to it) is at fault, as opposed to our request.
-    /// Only such failures count for the breaker.
+    /// Only such failures count for its health.
     pub const fn blames_receiver(self) -> bool {
         !matches!(
             self,

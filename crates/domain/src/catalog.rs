@@ -5,8 +5,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, SubscriptionId, SubscriptionName,
-    TenantId, Timestamp, TopicName,
+    Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, Stops, SubscriptionId,
+    SubscriptionName, TenantId, Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
@@ -131,12 +131,26 @@ pub struct Subscription {
     pub secrets: Vec<SealedSecret>,
     /// Whether it takes part.
     pub status: SubscriptionStatus,
+    /// When it did not.
+    pub stops: Stops,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
     /// The catalog version of its last change, set by the store; also its entity tag.
     pub version: CatalogVersion,
+}
+
+impl Subscription {
+    /// Gives it another status, and remembers since when it does or does not take part.
+    pub fn turn(&mut self, status: SubscriptionStatus, now: Timestamp) {
+        if status.is_active() {
+            self.stops.go_on(now);
+        } else {
+            self.stops.stop(now);
+        }
+        self.status = status;
+    }
 }
 
 /// A profile that was made or changed at run time, for one tenant. It stands before a profile of the

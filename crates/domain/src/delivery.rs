@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
-    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Shard, Span, SubscriptionId,
+    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Shard, Span, Stops, SubscriptionId,
     TenantId, Timestamp,
 };
 
@@ -115,6 +115,16 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// The delivery as its schedule sees it at `now`: the time in which its subscription stood still has
+    /// not aged it.
+    pub fn aged(&self, stops: &Stops, now: Timestamp) -> std::borrow::Cow<'_, Self> {
+        if stops.is_empty() {
+            return std::borrow::Cow::Borrowed(self);
+        }
+        let budget_began = stops.shifted(self.budget_began, now);
+        std::borrow::Cow::Owned(Self { budget_began, ..self.clone() })
+    }
+
     /// The shard it belongs to.
     pub fn shard(&self) -> Shard {
         Shard::of(self.subscription)
@@ -200,6 +210,8 @@ pub enum SubscriptionEffect {
     DisableGone,
     /// It is disabled: a delivery was exhausted and the policy says so.
     DisableExhausted,
+    /// It is disabled: it has only failed for as long as the policy allows.
+    DisableFailing,
     /// It is disabled: its URL was refused and the policy says so.
     DisableRefused,
     /// It is deleted: a delivery was exhausted and the policy says so.
@@ -242,20 +254,20 @@ pub fn step(
     Ok(match input {
         Input::Attempted(outcome) => attempted(delivery, outcome, policy, now, dice),
         Input::GateClosed => match policy.gate.as_ref().map(|gate| &gate.on_closed) {
-            Some(OnClosed::Postpone { wait }) => match policy.schedule.max_age {
-                Some(age) if now.plus(*wait) > delivery.budget_began.plus(age) => {
-                    dead(DeadReason::Expired, policy, false)
+            Some(OnClosed::Postpone { wait }) => {
+                match policy.schedule.outlives(delivery.budget_began, now.plus(*wait)) {
+                    true => dead(DeadReason::Expired, policy, false),
+                    false => stay_pending(now.plus(*wait)),
                 }
-                _ => stay_pending(now.plus(*wait)),
-            },
+            }
             _ => dead(DeadReason::Gate, policy, false),
         },
-        Input::Postponed { until } => match policy.schedule.max_age {
-            Some(age) if *until > delivery.budget_began.plus(age) => {
-                dead(DeadReason::Expired, policy, false)
+        Input::Postponed { until } => {
+            match policy.schedule.outlives(delivery.budget_began, *until) {
+                true => dead(DeadReason::Expired, policy, false),
+                false => stay_pending(*until),
             }
-            _ => stay_pending(*until),
-        },
+        }
         Input::Cancel(reason) => end(DeliveryState::Cancelled(*reason), false, true),
         Input::Retry => return Err(StepRefusal::NotTerminal),
     })
@@ -287,9 +299,9 @@ fn unavailable(delivery: &Delivery, policy: &Policy, now: Timestamp) -> Step {
     let began = delivery.budget_began;
     let half = Span::from_millis(now.since(began).as_millis() / 2);
     let due = now.plus(half.max(PUSH_WAIT_MIN).min(PUSH_WAIT_MAX));
-    match policy.schedule.max_age {
-        Some(age) if due > began.plus(age) => dead(DeadReason::Expired, policy, true),
-        _ => stay_pending(due),
+    match policy.schedule.outlives(began, due) {
+        true => dead(DeadReason::Expired, policy, true),
+        false => stay_pending(due),
     }
 }
 

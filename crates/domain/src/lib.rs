@@ -33,8 +33,10 @@ mod rate;
 mod redrive;
 mod shard;
 mod span;
+mod stops;
 mod template;
 mod time;
+mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode};
 pub use catalog::{
@@ -64,5 +66,7 @@ pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};
+pub use stops::Stops;
 pub use template::{Lookup, Template, TemplateError};
 pub use time::{Clock, Timestamp};
+pub use waiting::{WaitReason, Waiting};

@@ -5,6 +5,7 @@
 //! one complete, checked value.
 
 mod auth;
+mod breaker;
 mod classify;
 pub mod headers;
 mod log;
@@ -28,10 +29,11 @@ pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
     ZgwJwt,
 };
+pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use log::LogTemplates;
 pub use request::{BodySource, FamilyPath, Method, RequestPolicy, Route};
-pub use schedule::{Backoff, Jitter, RetryAfter, Schedule};
+pub use schedule::{Backoff, Jitter, MaxAge, RetryAfter, Schedule};
 pub use status::StatusSet;
 pub use values::{NamedValue, WithValues};
 
@@ -58,6 +60,12 @@ pub struct Policy {
     pub schedule: Schedule,
     /// Deadlines and caps.
     pub limits: Limits,
+    /// Holds work back while the receiver's failures cost slots; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<Breaker>,
+    /// When a receiver that only fails is given up; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
     /// Which deliveries wait for which.
     pub order: Order,
     /// Least time between the end of one attempt and the start of the next with the same key.
@@ -314,6 +322,8 @@ impl Policy {
         self.request.validate()?;
         self.log.validate()?;
         self.limits.validate()?;
+        self.breaker.as_ref().map_or(Ok(()), Breaker::validate)?;
+        self.failing.as_ref().map_or(Ok(()), Failing::validate)?;
         for (index, auth) in self.auth.iter().enumerate() {
             auth.validate().map_err(|e| e.of_auth(index))?;
         }

@@ -3,6 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use posthorn_domain::policy::{Gate, OnClosed, Policy, Route};
@@ -45,6 +46,8 @@ pub(crate) struct Job {
     /// The losses of shards when it began: it may only be sent while leases hold and none was lost
     /// since. `None` for a test, which needs no lease.
     pub(crate) leased: Option<u64>,
+    /// When it was given away to be made.
+    pub(crate) made: Instant,
 }
 
 /// An attempt that was made, or not.
@@ -52,6 +55,8 @@ pub(crate) struct Done {
     pub(crate) job: Job,
     pub(crate) started_at: Timestamp,
     pub(crate) took: Span,
+    /// How long it waited for a processor before it began.
+    pub(crate) waited: Duration,
     pub(crate) result: Ended,
 }
 
@@ -77,14 +82,15 @@ impl Done {
 
 /// Makes one attempt. Never panics: a crash inside becomes a failed attempt.
 pub(crate) async fn run(around: Arc<Surroundings>, job: Job) -> Done {
-    let (started_at, began) = (around.clock.now(), Instant::now());
+    let (made, began) = (job.made, Instant::now());
+    let started_at = around.clock.now();
     let result = AssertUnwindSafe(attempt(&around, &job)).catch_unwind().await;
     let result = result.unwrap_or_else(|_| {
         ::metrics::counter!(metrics::ATTEMPT_PANICS).increment(1);
         failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned())
     });
     let took = elapsed(began);
-    Done { job, started_at, took, result }
+    Done { job, started_at, took, waited: began - made, result }
 }
 
 /// How long ago that was, whatever became of the wall clock since.

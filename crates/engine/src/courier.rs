@@ -12,11 +12,12 @@ use posthorn_domain::delivery::{Input as Happening, step};
 use posthorn_domain::policy::profiles;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryState, Destination, Epoch, Event, EventType,
-    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Subscription, SubscriptionStatus,
-    Tenant, TenantId, Timestamp, TopicName,
+    Fence, Filter, Labels, NodeId, Policy, ProfileName, Shard, Stops, Subscription,
+    SubscriptionStatus, Tenant, TenantId, Timestamp, TopicName,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
+use tokio::time::Instant;
 
 use crate::attempt::{self, Ended, Job, Surroundings};
 use crate::catalog::{Catalog, Endpoint, SubscriptionView};
@@ -83,6 +84,7 @@ impl Courier {
             overrides: serde_json::Value::Null,
             secrets,
             status: SubscriptionStatus::Active,
+            stops: Stops::default(),
             created_at: now,
             updated_at: now,
             version: CatalogVersion(1),
@@ -194,5 +196,5 @@ pub(crate) fn work_outside(
 pub(crate) fn job_outside(view: Arc<SubscriptionView>, policy: Arc<Policy>, work: Work) -> Job {
     let shard = Shard::of(view.subscription.id);
     let fence = Fence { shard, epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None }
+    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None, made: Instant::now() }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthorn_domain::filter::Candidate;
-use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId};
+use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId, Waiting};
 use posthorn_store::DeliveryFilter;
 
 use crate::catalog::SubscriptionView;
@@ -25,6 +25,8 @@ pub struct EventExplanation {
     pub event: Event,
     /// Its deliveries, each with every attempt.
     pub deliveries: Vec<(Delivery, Vec<Attempt>)>,
+    /// For each of them: why it waits, if it does.
+    pub waiting: Vec<Option<Waiting>>,
     /// Subscriptions of the tenant that did not get it, and why not.
     pub not_delivered: Vec<NotDelivered>,
     /// Whether a list was cut short.
@@ -62,6 +64,7 @@ impl Engine {
         all.sort_by_key(|delivery| delivery.seq);
         let cut = all.len() > DELIVERIES_MAX;
         all.truncate(DELIVERIES_MAX);
+        let waiting = self.waiting(tenant, &all).await;
         let mut deliveries = Vec::with_capacity(all.len());
         for delivery in all {
             let attempts = self.store().attempts(tenant, delivery.id).await?;
@@ -81,7 +84,7 @@ impl Engine {
             .collect();
         let truncated = cut || not_delivered.len() > NOT_DELIVERED_MAX;
         not_delivered.truncate(NOT_DELIVERED_MAX);
-        Ok(EventExplanation { event: event.clone(), deliveries, not_delivered, truncated })
+        Ok(EventExplanation { event: event.clone(), deliveries, waiting, not_delivered, truncated })
     }
 }
 

@@ -21,6 +21,7 @@
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * [`maintenance`] sweeps, prunes and advances redrives.
+//! * [`waiting`] says why a delivery has not been attempted yet.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know
@@ -62,6 +63,7 @@ mod subscriptions;
 mod tokens;
 pub mod transport;
 mod trials;
+mod waiting;
 mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
@@ -85,7 +87,7 @@ pub use push::{
     PushProblem, PushRefusal,
 };
 pub use rehearsal::Rehearsal;
-pub use scheduler::Snapshot;
+pub use scheduler::{Snapshot, SubscriptionState};
 pub use seal::Resealed;
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -122,7 +122,7 @@ fn at_zero() {
         (ENDED, "state", &["delivered", "dead", "cancelled"]),
         (DEAD, "reason", &["exhausted", "permanent", "gate", "expired"]),
         (LEASE_CHANGES, "change", &["gained", "lost", "released"]),
-        (DISABLED, "reason", &["gone", "exhausted", "url_refused"]),
+        (DISABLED, "reason", &["gone", "exhausted", "url_refused", "failing"]),
         (TOKEN_CALLS, "outcome", &["success", "failure"]),
         (
             ADMISSION_REFUSED,

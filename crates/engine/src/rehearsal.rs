@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Destination, Event, EventType, FailureCode, Filter, Labels,
-    ProfileName, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
+    ProfileName, Stops, Subscription, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
     policy::profiles,
 };
 use posthorn_store::Work;
@@ -75,6 +75,7 @@ impl Engine {
             overrides: rehearsal.overrides,
             secrets,
             status: SubscriptionStatus::Active,
+            stops: Stops::default(),
             created_at: now,
             updated_at: now,
             version: CatalogVersion(0),

@@ -8,8 +8,8 @@
 //! is refilled when the window has room.
 //!
 //! Each turn of the loop takes in everything that happened, then starts as many attempts as there
-//! are slots: round robin by tenant, then subscription. The sick share a tenth of the slots, whatever
-//! takes longer than a second gives its slot back to the quick, and no tenant may take so many of any
+//! are slots: round robin by tenant, then subscription. The sick share a tenth of the slots and go last
+//! while the machine is busy with the healthy ([`pressure`]), whatever takes longer than a second gives its slot back to the quick, and no tenant may take so many of any
 //! kind that nothing is left for the next ([`slots`]).
 //!
 //! # Invariants
@@ -20,15 +20,18 @@
 //!   because the first was cancelled.
 //! * The scheduler never waits for anybody: it only sends to queues that its own limits bound.
 
+mod failing;
 mod health;
 mod lineup;
 mod outcome;
+mod pressure;
 mod recent;
 mod ring;
 mod shards;
 mod slots;
 mod tasks;
 mod term;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +53,9 @@ use crate::chance::Chance;
 use crate::metrics;
 use crate::options::Options;
 use crate::recorder::Written;
+use failing::Streaks;
 use lineup::Lineup;
+use pressure::Pressure;
 use recent::Recent;
 use ring::Ring;
 use shards::Held;
@@ -70,6 +75,9 @@ const REFILLS_MAX: usize = 2;
 const REFILL_ASKS_MAX: usize = 64;
 /// Payload bytes of one refill.
 const REFILL_BYTES_MAX: usize = 8 << 20;
+
+/// Young attempts of an unproven receiver at once while its tenant's are late.
+const STRAINED_AT_ONCE: u32 = 2;
 
 /// Something the scheduler should know.
 pub(crate) enum Input {
@@ -95,6 +103,10 @@ pub(crate) enum Input {
     Renewed,
     /// Start nothing more; answer when nothing is under way or unwritten.
     Drain(oneshot::Sender<()>),
+    /// Why do these deliveries wait?
+    Waits(Waits),
+    /// How does this subscription stand?
+    StateOf(SubscriptionId, oneshot::Sender<SubscriptionState>),
     /// How are you?
     Inspect(oneshot::Sender<Snapshot>),
 }
@@ -134,6 +146,8 @@ pub(crate) struct Parts {
 pub(crate) use outcome::{Effect, history};
 pub(crate) use slots::Slot;
 pub(crate) use term::LeaseTerm;
+pub use waits::SubscriptionState;
+pub(crate) use waits::{Asked, Live, Waits};
 
 pub(crate) struct Scheduler {
     parts: Parts,
@@ -160,6 +174,10 @@ pub(crate) struct Scheduler {
     /// When the log last said that push messages cannot be kept.
     push_trouble: Option<Timestamp>,
     slots: Slots,
+    /// How busy the machine is.
+    pressure: Pressure,
+    /// Since when receivers have only failed.
+    streaks: Streaks,
     window: usize,
     window_bytes: usize,
     claims: Vec<Job>,
@@ -190,6 +208,8 @@ impl Scheduler {
             unwritten_since: None,
             push_trouble: None,
             slots,
+            pressure: Pressure::default(),
+            streaks: Streaks::default(),
             window: 0,
             window_bytes: 0,
             claims: Vec::new(),
@@ -241,9 +261,11 @@ impl Scheduler {
         let now = self.parts.clock.now();
         let timer = self.timers.first().map(|(at, _)| *at);
         // Somebody who is ready waits for a slot: the next one may come from an attempt turning slow.
-        let waits = !self.ring.is_empty() || !self.quickbay.is_empty();
+        let waits = !self.ring.is_empty() || !self.quickbay.is_empty() || !self.sickbay.is_empty();
         let slot = self.slots.next_aging().filter(|_| waits);
-        let next = timer.into_iter().chain(slot).min();
+        // Or somebody who fails waits until there is capacity to spare.
+        let spare = (!self.sickbay.is_empty()).then(|| self.pressure.next_room(now));
+        let next = timer.into_iter().chain(slot).chain(spare).min();
         let wait = next.map_or(Duration::from_secs(3600), |at| at.since(now).to_duration());
         Instant::now() + wait.min(Duration::from_secs(3600))
     }
@@ -261,6 +283,7 @@ impl Scheduler {
             Input::Due(due) => self.note_due(&due),
             Input::Changed(ids) => {
                 for id in ids {
+                    self.pardon_stopped(id);
                     self.evaluate(id);
                 }
             }
@@ -285,6 +308,10 @@ impl Scheduler {
             Input::Drain(done) => {
                 self.stopped = true;
                 self.draining = Some(done);
+            }
+            Input::Waits(question) => self.answer_waits(question),
+            Input::StateOf(id, answer) => {
+                let _ = answer.send(self.state_of(id));
             }
             Input::Inspect(answer) => {
                 let snapshot = Snapshot {
@@ -398,6 +425,18 @@ impl Scheduler {
         }
     }
 
+    /// Whoever stops a subscription, and lets it go on, wants it tried anew.
+    fn pardon_stopped(&mut self, id: SubscriptionId) {
+        let view = self.parts.catalog.view(id);
+        if view.is_some_and(|view| view.subscription.status.is_active()) {
+            return;
+        }
+        self.streaks.forget(id);
+        if let Some(lineup) = self.lineups.get_mut(&id) {
+            lineup.health.pardon();
+        }
+    }
+
     /// Decides what a subscription waits for: a turn, a refill, a time, or nothing.
     fn evaluate(&mut self, id: SubscriptionId) {
         let now = self.parts.clock.now();
@@ -428,16 +467,17 @@ impl Scheduler {
         let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
         let mut wake: Option<Timestamp> = None;
         let tenant = view.subscription.tenant;
-        let free = lineup.in_flight < at_once(lineup, &self.slots, tenant, &policy.limits);
-        if let Some(head) = lineup.head()
-            && free
-        {
+        let limit = at_once(lineup, &self.slots, tenant, &policy.limits);
+        if let Some(head) = lineup.head() {
             let start = head.max(held);
-            if start <= now {
-                lineup.in_ring = true;
-                self.ring.push(tenant, id);
-            } else {
-                wake = Some(start);
+            match lineup.crowded(policy, limit, now) {
+                None if start <= now => {
+                    lineup.in_ring = true;
+                    self.ring.push(tenant, id);
+                }
+                None => wake = Some(start),
+                // The end of an attempt wakes it, and so does the age of one.
+                Some(crowd) => wake = crowd.until.map(|aged| aged.max(start)),
             }
         }
         if let Some(due) = lineup.on_disk
@@ -510,7 +550,8 @@ impl Scheduler {
             let Ok(policy) = view.policy.clone() else { continue };
             let class = lineup.class(now);
             let tenant = view.subscription.tenant;
-            if !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
+            let refused = class == Class::Sick && self.pressure.room(now) == 0;
+            if refused || !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
                 lineup.in_bay = true;
                 self.bay(class).push(tenant, id);
                 continue;
@@ -538,7 +579,9 @@ impl Scheduler {
         let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
         if !view.subscription.status.is_active()
             || held > now
-            || lineup.in_flight >= at_once(lineup, &self.slots, tenant, &policy.limits)
+            || lineup
+                .crowded(policy, at_once(lineup, &self.slots, tenant, &policy.limits), now)
+                .is_some()
         {
             return;
         }
@@ -551,9 +594,11 @@ impl Scheduler {
         };
         #[cfg(not(feature = "plant"))]
         let spacing = policy.spacing;
-        let Some(work) = lineup.take(now, spacing, floor) else { return };
+        let probing = lineup.health.is_probing(policy.breaker.as_ref());
+        let Some(work) = lineup.take(now, spacing, floor, probing) else { return };
         let fence = Fence { shard, epoch, node: self.parts.node };
-        if policy.schedule.max_age.is_some_and(|age| now > work.delivery.budget_began.plus(age)) {
+        let began = view.subscription.stops.shifted(work.delivery.budget_began, now);
+        if policy.schedule.outlives(began, now) {
             self.left_window(&work);
             self.expire(work, policy, fence, now);
             return;
@@ -561,7 +606,9 @@ impl Scheduler {
         self.held.busy(shard, 1);
         lineup.in_flight += 1;
         lineup.health.take_slot(&policy.limits, now);
-        let slot = self.slots.take(tenant, lineup.class(now), now);
+        let class = lineup.class(now);
+        self.pressure.began(class == Class::Sick, now);
+        let slot = self.slots.take(tenant, class, now);
         lineup.begun.push_back(slot.since());
         lineup.occupy(&work);
         self.left_window(&work);
@@ -569,7 +616,8 @@ impl Scheduler {
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
         let (view, policy) = (Arc::clone(view), Arc::clone(policy));
         let durable = policy.lease.durable;
-        let job = Job { work, view, policy, fence, slot, leased: Some(self.parts.term.losses()) };
+        let leased = Some(self.parts.term.losses());
+        let job = Job { work, view, policy, fence, slot, leased, made: Instant::now() };
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::NoClaim) {
             self.launch(job);
@@ -595,6 +643,9 @@ impl Scheduler {
     fn leave_bays(&mut self, now: Timestamp) {
         for class in [Class::Sick, Class::Slow, Class::Quick] {
             let mut room = self.slots.room(class);
+            if class == Class::Sick {
+                room = room.min(self.pressure.room(now));
+            }
             let mut left: Map<TenantId, usize> = Map::default();
             while room > 0 {
                 let (slots, bay) = match class {
@@ -619,16 +670,21 @@ impl Scheduler {
         }
     }
 
-    fn launch(&mut self, job: Job) {
+    fn launch(&mut self, mut job: Job) {
+        job.made = Instant::now();
         let around = Arc::clone(&self.parts.around);
         self.tasks
             .spawn(async move { TaskOutput::Done(Box::new(attempt::run(around, job).await)) });
     }
 }
 
-/// How many attempts of a subscription may be under way at once. While much of what its tenant has
-/// under way is late, a receiver that has not earned more has to answer one before it gets the next.
+/// How many attempts of a subscription that are younger than a second may be under way. While much of
+/// what its tenant has under way is late, a receiver that has not earned more gets the least.
 fn at_once(lineup: &Lineup, slots: &Slots, tenant: TenantId, limits: &Limits) -> u32 {
     let limit = lineup.health.limit(limits);
-    if lineup.health.is_unproven() && slots.is_strained(tenant) { limit.min(1) } else { limit }
+    if lineup.health.is_unproven() && slots.is_strained(tenant) {
+        limit.min(STRAINED_AT_ONCE)
+    } else {
+        limit
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Subscription,
+    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, Stops, Subscription,
     SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
@@ -127,6 +127,10 @@ impl Engine {
         };
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
+        let mut stops = Stops::default();
+        if new.paused {
+            stops.stop(now);
+        }
         let subscription = Subscription {
             id,
             tenant,
@@ -139,6 +143,7 @@ impl Engine {
             overrides: new.overrides,
             secrets,
             status,
+            stops,
             created_at: now,
             updated_at: now,
             version: CatalogVersion(0),
@@ -285,8 +290,9 @@ impl Engine {
         id: SubscriptionId,
         status: SubscriptionStatus,
     ) -> Result<Arc<SubscriptionView>> {
-        self.modify(tenant, id, None, |subscription| {
-            Ok(Subscription { status: status.clone(), ..subscription })
+        self.modify(tenant, id, None, |mut subscription| {
+            subscription.turn(status.clone(), self.now());
+            Ok(subscription)
         })
         .await
     }
@@ -346,6 +352,9 @@ impl Engine {
             }
             SubscriptionEffect::DisableExhausted => {
                 self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
+            }
+            SubscriptionEffect::DisableFailing => {
+                self.disable(tenant, subscription, "failing", "failing").await
             }
             SubscriptionEffect::DisableRefused => {
                 self.disable(tenant, subscription, "url_refused", "its URL was refused").await

@@ -47,6 +47,9 @@ pub struct Args {
     /// Pending deliveries in the backlog, restart and dead-neighbour scenarios.
     #[arg(long, default_value_t = 1_000_000)]
     backlog: u64,
+    /// Who the dead neighbours are: one that hangs, or a hundred that fail at once.
+    #[arg(long, value_enum, default_value_t = Neighbours::Hanging)]
+    neighbours: Neighbours,
     /// Hostile receivers in the hostile scenario, spread over every mode there is.
     #[arg(long, default_value_t = 1_000)]
     hostile: usize,
@@ -88,7 +91,7 @@ pub enum Scenario {
     Batch,
     /// Publish to the receiver's first byte, at half load.
     Latency,
-    /// Throughput of the healthy beside a dead receiver with a large backlog.
+    /// Throughput of the healthy beside dead receivers with a large backlog (`--neighbours`).
     DeadNeighbour,
     /// Memory with a large backlog.
     Backlog,
@@ -114,6 +117,17 @@ pub enum Scenario {
     /// The same with a way to send to its sockets (used by the push scenario).
     #[value(hide = true)]
     BarePush,
+}
+
+/// The dead neighbours of the healthy.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbours {
+    /// One that accepts connections and never answers.
+    Hanging,
+    /// A hundred that answer 500 at once.
+    Failing,
+    /// A hundred that refuse connections.
+    Refusing,
 }
 
 /// How senders show who they are.

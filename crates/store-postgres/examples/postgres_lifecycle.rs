@@ -17,8 +17,8 @@ use posthorn_domain::delivery::{Step, SubscriptionEffect};
 use posthorn_domain::filter::{AttributeNames, Group, MissingAttribute};
 use posthorn_domain::{
     Attempt, CatalogVersion, DeliveryId, DeliveryState, Destination, Event, EventId, EventType,
-    Fence, Filter, Lane, LaneKey, NodeId, ProfileName, Shard, Span, Subscription, SubscriptionId,
-    SubscriptionStatus, TenantId, Timestamp, TopicName,
+    Fence, Filter, Lane, LaneKey, NodeId, ProfileName, Shard, Span, Stops, Subscription,
+    SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
 };
 use posthorn_store::{
     Accepted, CatalogChange, Grant, NewDelivery, NewEvent, Record, Recorded, Store,
@@ -96,6 +96,7 @@ fn subscription(id: SubscriptionId) -> Subscription {
         overrides: serde_json::Value::Null,
         secrets: Vec::new(),
         status: SubscriptionStatus::Active,
+        stops: Stops::default(),
         created_at: now(),
         updated_at: now(),
         version: CatalogVersion(0),
@@ -197,6 +198,7 @@ impl Bench {
             expected_attempts: 0,
             step,
             attempt: Some(attempt),
+            standing: None,
             at: now(),
         }
     }

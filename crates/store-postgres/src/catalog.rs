@@ -250,6 +250,7 @@ async fn create_subscription(client: &Object, new: &Subscription) -> Outcome<i64
             &version,
             &new.name.as_ref().map(SubscriptionName::as_str),
             &json(&new.labels),
+            &json(&new.stops),
         ],
     )
     .await?;
@@ -272,6 +273,9 @@ async fn update_subscription(
     }
     let version = next_version(client).await?;
     free_name(client, new).await?;
+    if new.status.is_active() {
+        execute(client, sql::FAILING_FORGET, &[&id]).await?;
+    }
     execute(
         client,
         sql::SUBSCRIPTION_UPDATE,
@@ -289,6 +293,7 @@ async fn update_subscription(
             &version,
             &new.name.as_ref().map(SubscriptionName::as_str),
             &json(&new.labels),
+            &json(&new.stops),
         ],
     )
     .await?;
@@ -442,6 +447,7 @@ fn subscription_of(reader: &Reader<'_>) -> Result<Subscription, Corrupt> {
         overrides: reader.json("overrides")?,
         secrets: secrets_of(reader)?,
         status: reader.json("status")?,
+        stops: reader.json("stops")?,
         created_at: reader.time("created_at")?,
         updated_at: reader.time("updated_at")?,
         version: CatalogVersion(reader.number("version")?),

@@ -48,6 +48,7 @@ mod redrive;
 mod session;
 #[doc(hidden)]
 pub mod sql;
+mod standing;
 mod wake;
 mod work;
 
@@ -61,8 +62,9 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page, PendingAsk,
-    Prune, Pruned, Record, Recorded, Result, StateKind, Store, Swept, Work,
+    DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
+    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, Result, StateKind, Store, Swept,
+    Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -160,6 +162,10 @@ impl Store for PostgresStore {
 
     async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
         work::pending(&self.session, asks, max_bytes).await
+    }
+
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>> {
+        standing::failing(&self.session, shards).await
     }
 
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_names.sql"),
     include_str!("../migrations/0005_push.sql"),
     include_str!("../migrations/0006_push_topics.sql"),
+    include_str!("../migrations/0007_failing.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

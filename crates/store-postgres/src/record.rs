@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use crate::codec::{self, Reader, Uid, due, state_code, text};
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, pipeline, step};
+use crate::standing::Changes;
 use crate::work::{Fences, runs};
 use crate::{lock, metrics, sql};
 
@@ -117,7 +118,9 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];
 
-    let mut steps = Vec::with_capacity(runs.len() + 2);
+    let standings = Changes::of(batch);
+    let (ends, begins) = (standings.ends(), standings.begins());
+    let mut steps = Vec::with_capacity(runs.len() + 4);
     if !ending.is_empty() {
         steps.push(step(client, sql::LOCK_LANES_OF, &lane_params).await?);
     }
@@ -125,6 +128,12 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     let first = steps.len();
     for params in &params {
         steps.push(step(client, sql::RECORD, params).await?);
+    }
+    if let Some(ends) = &ends {
+        steps.push(step(client, sql::FAILING_END, ends).await?);
+    }
+    if let Some(begins) = &begins {
+        steps.push(step(client, sql::FAILING_BEGIN, begins).await?);
     }
     let rows = pipeline(client, &steps).await?;
     let mut replies = vec![Recorded::Superseded; batch.len()];

@@ -121,6 +121,7 @@ impl Bench {
                     expected_attempts: 0,
                     step: delivered(),
                     attempt: Some(attempt(new.deliveries[0].id, 1, 200)),
+                    standing: None,
                     at: at(1),
                 })
                 .collect();

@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_names.sql"),
     include_str!("migrations/0005_push.sql"),
     include_str!("migrations/0006_push_topics.sql"),
+    include_str!("migrations/0007_failing.sql"),
 ];
 
 /// Brings the database to the newest version.

@@ -76,6 +76,21 @@ pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, 
     late, status, failure, detail, response) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
     on conflict do update set late = min(late, excluded.late)";
 
+/// All of them: there are few.
+pub(crate) const FAILING: &str = "select s.id, f.since, f.exhausted from failing f \
+    cross join subscription s on s.no = f.subscription";
+
+/// Of two reports of the same trouble the earlier counts.
+pub(crate) const FAILING_BEGIN: &str = "insert into failing (subscription, since, exhausted) \
+    values (?1, ?2, ?3) on conflict do update set since = min(since, excluded.since), \
+    exhausted = max(exhausted, excluded.exhausted)";
+
+pub(crate) const FAILING_END: &str = "delete from failing where subscription = ?1";
+
+/// Before the status of a subscription changes: whoever goes on begins anew.
+pub(crate) const FAILING_FORGET: &str = "delete from failing where subscription = ?1 and \
+    (select status <> '{\"status\":\"active\"}' from subscription where no = ?1)";
+
 /// Search by `delivery_by_id`.
 pub(crate) const FIND_BY_ID: &str = "select seq, subscription from delivery where id = ?1";
 

@@ -14,8 +14,8 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, Error, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page,
-    PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
+    DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
+    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -246,6 +246,11 @@ impl Store for SqliteStore {
 
     async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
         self.read(move |conn| read::work::pending(conn, &asks, max_bytes)).await
+    }
+
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>> {
+        let shards = shards.to_vec();
+        self.read(move |conn| read::work::failing(conn, &shards)).await
     }
 
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {

@@ -18,6 +18,7 @@
 pub mod builders;
 pub mod catalog;
 pub mod certificates;
+pub mod failing;
 pub mod forgetting;
 pub mod intake;
 pub mod lanes;
@@ -87,6 +88,12 @@ macro_rules! conformance_suite {
                 deleted_certificates_are_gone_for_good
                 callers_have_thumbprints_of_their_own
                 foreign_certificates_are_not_found
+            }
+            failing {
+                streaks_are_kept_until_a_success
+                streaks_are_written_by_owners_only
+                streaks_end_when_a_subscription_goes_on_or_leaves
+                stops_read_back_as_they_were
             }
             names {
                 names_and_labels_read_back

@@ -50,7 +50,8 @@ pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
 pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, StateKind};
 pub use work::{
-    Advanced, Claim, DueSubscription, Moved, PendingAsk, Record, Recorded, Swept, Work,
+    Advanced, Claim, DueSubscription, FailingSubscription, Moved, PendingAsk, Record, Recorded,
+    Standing, Streak, Swept, Work,
 };
 
 /// What the engine may ask of a store.
@@ -111,6 +112,11 @@ pub trait Store: Send + Sync + 'static {
     /// nothing, except that its attempt is kept, marked late. Repeating an item after an unknown
     /// outcome is harmless: it is then superseded.
     async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
+
+    /// Subscriptions of these shards whose receivers have only failed, as far as records have said so
+    /// ([`Record::standing`]). Forgotten when a subscription goes on after it was paused or disabled,
+    /// and when it is deleted.
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>>;
 
     /// Cancels one delivery on behalf of an operator. Refused when it has ended or is not the
     /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane. When a

@@ -23,8 +23,9 @@ use tokio::sync::Notify;
 
 use crate::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page, PendingAsk,
-    Prune, Pruned, Record, Recorded, Refusal, Result, StateKind, Store, Swept, Work,
+    DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
+    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, Refusal, Result, StateKind, Store,
+    Swept, Work,
 };
 use catalog::Catalog;
 use deliveries::Row;
@@ -298,6 +299,15 @@ impl Store for ModelStore {
             replies.push(works);
         }
         Ok(replies)
+    }
+
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>> {
+        let state = self.shared.state.lock();
+        let rows = state.catalog.failing.iter();
+        let rows = rows.filter(|(id, _)| shards.contains(&Shard::of(**id)));
+        Ok(rows
+            .map(|(id, streak)| FailingSubscription { subscription: *id, streak: *streak })
+            .collect())
     }
 
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {

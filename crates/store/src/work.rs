@@ -64,8 +64,47 @@ pub struct Record {
     pub step: Step,
     /// The attempt, when one was made.
     pub attempt: Option<Attempt>,
+    /// What it changes in what is written down about its receiver. Unlike the rest it is written
+    /// whenever the fence holds: it is true whatever became of the delivery.
+    pub standing: Option<Standing>,
     /// When it happened.
     pub at: Timestamp,
+}
+
+/// How a receiver stands from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whose receiver.
+    pub subscription: SubscriptionId,
+    /// It has only failed since then; `None` when it had a success. Of two that say since when, the
+    /// earlier counts.
+    pub failing: Option<Streak>,
+}
+
+/// A time in which a receiver has only failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streak {
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether a delivery was exhausted in it.
+    pub exhausted: bool,
+}
+
+impl Streak {
+    /// What two reports of the same trouble say together.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
+        Self { since: self.since.min(other.since), exhausted: self.exhausted || other.exhausted }
+    }
+}
+
+/// A subscription whose receiver has only failed for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailingSubscription {
+    /// Which.
+    pub subscription: SubscriptionId,
+    /// Since when.
+    pub streak: Streak,
 }
 
 /// What a store answers to a [`Record`].

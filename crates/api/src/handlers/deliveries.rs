@@ -57,7 +57,10 @@ async fn answer_page(call: &Call, filter: DeliveryFilter) -> Answer {
     let page = call.engine().store().deliveries(call.tenant(), filter).await?;
     let next = page.items.last().filter(|_| page.more);
     let next = next.map(|last| cursor::encode(List::Deliveries, last.id.as_bytes()));
-    respond::ok(&Page { items: page.items.iter().map(DeliveryView::from).collect(), next })
+    let waiting = call.engine().waiting(call.tenant(), &page.items).await;
+    let items = page.items.iter().zip(waiting);
+    let items = items.map(|(delivery, waiting)| DeliveryView::from(delivery).waiting(waiting));
+    respond::ok(&Page { items: items.collect(), next })
 }
 
 async fn find(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
@@ -75,7 +78,9 @@ async fn find_dead(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<
 
 async fn answer_whole(call: &Call, delivery: &Delivery) -> Answer {
     let attempts = call.engine().store().attempts(call.tenant(), delivery.id).await?;
-    respond::ok(&DeliveryView::whole(delivery, &attempts, call.is_operator()))
+    let waiting = call.engine().waiting(call.tenant(), std::slice::from_ref(delivery)).await;
+    let view = DeliveryView::whole(delivery, &attempts, call.is_operator());
+    respond::ok(&view.waiting(waiting.into_iter().next().flatten()))
 }
 
 /// `GET /v1/deliveries/{id}`.

@@ -197,7 +197,9 @@ pub(crate) async fn list(call: Call) -> Answer {
 /// `GET /v1/subscriptions/{id}`.
 pub(crate) async fn one(mut call: Call) -> Answer {
     let id = call.subscription().await?;
-    answer(&*call.engine().catalog().subscription(call.tenant(), id)?, &call)
+    let view = call.engine().catalog().subscription(call.tenant(), id)?;
+    let state = call.engine().subscription_state(call.tenant(), id).await;
+    Ok(tagged(respond::ok(&body(&view, &call).standing(&state))?, &view))
 }
 
 /// `PATCH /v1/subscriptions/{id}`.

@@ -137,6 +137,8 @@ fn records() -> Value {
                 "permanent": reference("Permanent"),
                 "schedule": reference("Schedule"),
                 "limits": reference("Limits"),
+                "breaker": reference("Breaker"),
+                "failing": reference("Failing"),
                 "order": reference("Order"),
                 "spacing": span(
                     "Least time between the end of one attempt and the next with the same key",
@@ -205,7 +207,7 @@ fn records() -> Value {
                 "type": "integer", "minimum": 1, "maximum": 1000,
                 "description": "Sends in all, the first included",
             },
-            "max_age": span("No attempt starts later than this after the budget began"),
+            "max_age": span("No attempt starts later than this; auto fits the schedule"),
             "retry_after": reference("RetryAfter"),
         })),
         "RetryAfter": object(&["honour", "cap"], json!({
@@ -233,6 +235,16 @@ fn records() -> Value {
                 },
             }),
         ),
+        "Breaker": object(&[], json!({
+            "open_after": {
+                "type": "integer", "minimum": 1, "maximum": 1000,
+                "description": "Failures in a row, each of a second or more, that open it",
+            },
+            "longest": span("The longest it stays open, 1s to 1h"),
+        })),
+        "Failing": object(&["disable_after"], json!({
+            "disable_after": span("Without a success for so long it is disabled, 1s to 365d"),
+        })),
         "Order": object(&["scope", "dead_head"], json!({
             "scope": choice("What a lane is", &["none", "subscription", "key"]),
             "key": template("The key of a lane; the event's own when absent"),

@@ -1,5 +1,6 @@
 //! The JSON schemas of everything on the wire.
 
+use posthorn_domain::WaitReason;
 use serde_json::{Map, Value, json};
 
 use super::{policy, reference};
@@ -264,6 +265,15 @@ fn subscriptions() -> Value {
         "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
+        "waiting": {
+            "allOf": [reference("Waiting")],
+            "description": "What keeps its due deliveries from being attempted; anything but paused and \
+                disabled only when it alone is shown, by the node that works on it",
+        },
+        "failing_since": {
+            "type": "string", "format": "date-time",
+            "description": "Since when its receiver has only failed; shown like waiting",
+        },
         "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
         "updated_at": time(),
         "warnings": {
@@ -397,7 +407,7 @@ fn deliveries() -> Value {
         "reason": {"enum": [
             "exhausted", "permanent", "gate", "expired", "unsubscribed", "operator", "dropped",
         ]},
-        "due_at": time(), "attempts_made": count(), "lane": text(), "created_at": time(),
+        "due_at": time(), "waiting": reference("Waiting"), "attempts_made": count(), "lane": text(), "created_at": time(),
         "ended_at": time(),
     });
     let required = ["id", "event", "subscription", "state", "attempts_made", "created_at"];
@@ -415,6 +425,16 @@ fn deliveries() -> Value {
     json!({
         "Delivery": object(&required, delivery),
         "DeliveryWithAttempts": object(&required, whole),
+        "Waiting": object(&["reason"], json!({
+            "reason": {
+                "enum": WaitReason::ALL.map(WaitReason::as_str),
+                "description": "Why it has not been attempted yet",
+            },
+            "until": {
+                "type": "string", "format": "date-time",
+                "description": "Until when at least; absent when nobody knows",
+            },
+        })),
         "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
             "number": count(), "started_at": time(), "took_ms": count(),
             "status": {"type": "integer"}, "failure": text(), "detail": text(),

@@ -40,6 +40,17 @@ fn every_failure_of_an_attempt_is_explained_in_the_reference() {
 }
 
 #[test]
+fn every_reason_to_wait_is_explained_in_the_reference() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for reason in posthorn_domain::WaitReason::ALL {
+        let name = format!("`{}`", reason.as_str());
+        assert!(text.lines().any(|line| line.starts_with('|') && line.contains(&name)), "{name}");
+        assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+    }
+}
+
+#[test]
 fn every_route_is_in_the_openapi_document_and_vice_versa() {
     let document: Value = serde_json::from_str(&openapi_document()).unwrap();
     let mut documented = BTreeSet::new();

@@ -1,13 +1,17 @@
 //! The shipped profiles. Systems differ in numbers and shapes only; the engine knows none of them.
+//!
+//! The systems promise their waits, so their receivers have no breaker, and nobody but their operators
+//! disables them.
 
 mod pca_hub;
 
 use std::collections::BTreeMap;
 
 use super::{
-    Auth, Backoff, BodySource, CertificateChoice, DeadHead, Jitter, Lease, Limits, LogTemplates,
-    Method, OnExhausted, OnPermanent, OnRefused, Order, OrderScope, Permanent, Policy,
-    RequestPolicy, RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
+    Auth, Backoff, BodySource, Breaker, CertificateChoice, DeadHead, Failing, Jitter, Lease,
+    Limits, LogTemplates, MaxAge, Method, OnExhausted, OnPermanent, OnRefused, Order, OrderScope,
+    Permanent, Policy, RequestPolicy, RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy,
+    UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -63,7 +67,8 @@ fn unordered() -> Order {
     Order { scope: OrderScope::None, key: None, dead_head: DeadHead::Skip }
 }
 
-/// Twelve sends over about three days, signed, 2xx is success.
+/// Twelve sends over about three days, signed, 2xx is success. A receiver that keeps us waiting is asked
+/// less often, and one that only fails for five days is given up.
 pub fn default_profile() -> Policy {
     Policy {
         values: BTreeMap::new(),
@@ -79,10 +84,12 @@ pub fn default_profile() -> Policy {
             },
             jitter: Jitter::Ratio { ratio: 0.1 },
             max_attempts: Some(12),
-            max_age: None,
+            max_age: Some(MaxAge::Auto),
             retry_after: RetryAfter::default(),
         },
         limits: Limits::default(),
+        breaker: Some(Breaker::default()),
+        failing: Some(Failing { disable_after: Span::from_secs(5 * 86_400) }),
         order: unordered(),
         spacing: None,
         gate: None,
@@ -138,6 +145,8 @@ pub fn efgs() -> Policy {
         order: Order { scope: OrderScope::Subscription, key: None, dead_head: DeadHead::Skip },
         on_exhausted: OnExhausted::Drop,
         lease: Lease { time: Span::from_secs(300), durable: true },
+        breaker: None,
+        failing: None,
         ..default_profile()
     }
 }
@@ -164,6 +173,8 @@ pub fn notificaties() -> Policy {
             ..Limits::default()
         },
         lease: Lease { time: Span::from_secs(100), durable: false },
+        breaker: None,
+        failing: None,
         ..default_profile()
     }
 }
@@ -200,6 +211,8 @@ pub fn cedros() -> Policy {
             ..Limits::default()
         },
         lease: Lease { time: Span::from_secs(300), durable: false },
+        breaker: None,
+        failing: None,
         ..default_profile()
     }
 }

@@ -1,6 +1,6 @@
 //! When to try again.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{ATTEMPTS_MAX, PolicyError, WAIT_DAYS_MAX, refuse};
 use crate::{Span, Timestamp};
@@ -15,10 +15,46 @@ pub struct Schedule {
     pub jitter: Jitter,
     /// Sends in all, the first included. At least one of this and `max_age` must be set.
     pub max_attempts: Option<u32>,
-    /// No attempt starts later than this after the budget began.
-    pub max_age: Option<Span>,
+    /// No attempt starts later than this after the budget began. The time in which the subscription is
+    /// paused or disabled does not count.
+    pub max_age: Option<MaxAge>,
     /// What a receiver's `Retry-After` does.
     pub retry_after: RetryAfter,
+}
+
+/// How old a delivery may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxAge {
+    /// What fits the schedule: twice as long as it takes at its longest, and at least a week.
+    Auto,
+    /// So old.
+    Is(Span),
+}
+
+/// The least that [`MaxAge::Auto`] means.
+const AUTO_MIN: Span = Span::from_secs(7 * 86_400);
+/// How many times the schedule's length it means.
+const AUTO_FACTOR: u64 = 2;
+/// As it is written.
+const AUTO: &str = "auto";
+
+impl Serialize for MaxAge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::Is(span) => span.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxAge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        if text == AUTO {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::Is).map_err(de::Error::custom)
+    }
 }
 
 /// The waits between attempts.
@@ -111,6 +147,17 @@ impl Backoff {
 }
 
 impl Jitter {
+    /// The longest it makes a wait.
+    fn longest(&self, wait: Span) -> Span {
+        match self {
+            Self::None => wait,
+            Self::Ratio { ratio } => {
+                Span::from_millis(wait.as_millis() + (wait.as_millis() as f64 * ratio) as u64)
+            }
+            Self::Add { to, .. } => Span::from_millis(wait.as_millis() + to.as_millis()),
+        }
+    }
+
     /// The wait with chance applied; `dice` is a uniform random number.
     pub fn apply(&self, wait: Span, dice: u64) -> Span {
         match self {
@@ -151,10 +198,27 @@ impl Schedule {
             wait = wait.max(asked.min(self.retry_after.cap));
         }
         let due = now.plus(wait);
+        if self.outlives(budget_began, due) { None } else { Some(due) }
+    }
+
+    /// Whether a delivery whose budget began then is too old at a time.
+    pub fn outlives(&self, budget_began: Timestamp, at: Timestamp) -> bool {
         match self.max_age {
-            Some(age) if due > budget_began.plus(age) => None,
-            _ => Some(due),
+            None => false,
+            Some(MaxAge::Is(age)) => at > budget_began.plus(age),
+            // Nearly everything is younger than that, and the sum need not be made.
+            Some(MaxAge::Auto) => {
+                at > budget_began.plus(AUTO_MIN) && at > budget_began.plus(self.auto_age())
+            }
         }
+    }
+
+    /// What [`MaxAge::Auto`] means for this schedule.
+    fn auto_age(&self) -> Span {
+        let longest: u64 = (1..self.max_attempts.unwrap_or(1))
+            .map(|done| self.jitter.longest(self.backoff.wait(done)).as_millis())
+            .fold(0, u64::saturating_add);
+        Span::from_millis(longest.saturating_mul(AUTO_FACTOR)).max(AUTO_MIN)
     }
 
     pub(super) fn validate(&self) -> Result<(), PolicyError> {
@@ -163,8 +227,11 @@ impl Schedule {
             Some(n) if n > ATTEMPTS_MAX => {
                 return refuse("schedule.max_attempts", format!("must be at most {ATTEMPTS_MAX}"));
             }
-            None if self.max_age.is_none() => {
-                return refuse("schedule", "never ends: set max_attempts, max_age or both");
+            None if !matches!(self.max_age, Some(MaxAge::Is(_))) => {
+                return refuse(
+                    "schedule",
+                    "never ends: set max_attempts, max_age to a duration, or both",
+                );
             }
             _ => {}
         }

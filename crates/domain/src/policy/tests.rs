@@ -122,6 +122,46 @@ fn retry_after_only_ever_lengthens_and_is_clamped() {
 }
 
 #[test]
+fn an_automatic_age_fits_the_schedule() {
+    let default = profiles::default_profile();
+    let began = Timestamp::from_millis(0);
+    let days = |n: u64| began.plus(Span::from_secs(n * 86_400));
+    assert!(!default.schedule.outlives(began, days(7)), "its waits take 3.2 days at their longest");
+    assert!(default.schedule.outlives(began, days(7).plus(Span::from_millis(1))));
+    let patch = json!({"schedule": {"backoff": {"fixed": {"wait": "1d"}}, "jitter": "none",
+        "max_attempts": 31}});
+    let long = default.patched(&patch).expect("valid");
+    assert!(!long.schedule.outlives(began, days(60)) && long.schedule.outlives(began, days(61)));
+    let text = serde_json::to_value(&long).expect("plain data");
+    assert_eq!(text["schedule"]["max_age"], "auto");
+    let endless = json!({"schedule": {"max_attempts": null}});
+    let error = default.patched(&endless).expect_err("auto needs a number of attempts");
+    assert_eq!(error.path, "schedule");
+    for (name, policy) in profiles::shipped() {
+        let plain = name.as_str() == profiles::DEFAULT;
+        assert_eq!(policy.schedule.max_age.is_some(), plain, "{name:?}");
+        assert_eq!(policy.breaker.is_some() && policy.failing.is_some(), plain, "{name:?}");
+        assert_eq!(policy.breaker.is_none() && policy.failing.is_none(), !plain, "{name:?}");
+    }
+}
+
+#[test]
+fn breaker_and_failing_are_switched_off_and_on() {
+    let default = profiles::default_profile();
+    let off = default.patched(&json!({"breaker": null, "failing": null})).expect("valid");
+    assert_eq!((off.breaker, off.failing), (None, None));
+    let on = off.patched(&json!({"breaker": {}})).expect("valid");
+    assert_eq!(on.breaker, default.breaker);
+    for (patch, path) in [
+        (json!({"breaker": {"open_after": 0}}), "breaker.open_after"),
+        (json!({"breaker": {"longest": "2h"}}), "breaker.longest"),
+        (json!({"failing": {"disable_after": "10ms"}}), "failing.disable_after"),
+    ] {
+        assert_eq!(default.patched(&patch).expect_err("refused").path, path);
+    }
+}
+
+#[test]
 fn max_age_ends_a_schedule() {
     let patch = json!({"schedule": {"max_attempts": null, "max_age": "1h",
         "backoff": {"fixed": {"wait": "20m"}}, "jitter": "none"}});

@@ -4,7 +4,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use posthorn_domain::{DeliveryId, Lane, Span, Timestamp};
+use posthorn_domain::policy::Policy;
+use posthorn_domain::{DeliveryId, Lane, Span, Timestamp, WaitReason, Waiting};
 use posthorn_store::Work;
 
 use super::health::Health;
@@ -15,6 +16,19 @@ pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
 
 /// Due deliveries among which the one to probe a failing receiver with is chosen.
 const PROBE_CHOICE: usize = 64;
+
+/// Where a delivery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It waits until then at least.
+    Queued(Timestamp),
+    /// Another one of its lane is under way.
+    Behind,
+    /// It is under way itself, or its outcome is being written.
+    UnderWay,
+    /// Not in memory.
+    Unknown,
+}
 
 /// What the scheduler knows of one subscription.
 #[derive(Default)]
@@ -27,6 +41,8 @@ pub(super) struct Lineup {
     read: Ids,
     /// Those of them whose row was changed by hand since: after the attempt the store is asked.
     outdated: Ids,
+    /// Those of them that a closed gate has postponed.
+    gated: Ids,
     /// Lanes with an attempt under way, and who waits for it to be over.
     busy: Map<Lane, Vec<Work>>,
     /// Attempts under way.
@@ -78,8 +94,9 @@ impl Lineup {
         now: Timestamp,
         gap: Option<Span>,
         floor: Timestamp,
+        probing: bool,
     ) -> Option<Work> {
-        if self.health.is_probing()
+        if probing
             && let Some(key) = self.least_tried(now)
             && let Some(work) = self.queue.remove(&key)
             && let Some(work) = self.line_up(work)
@@ -119,6 +136,7 @@ impl Lineup {
 
     /// Notes that an attempt begins.
     pub(super) fn occupy(&mut self, work: &Work) {
+        self.gated.remove(&work.delivery.id);
         if let Some(lane) = &work.delivery.lane {
             self.busy.entry(lane.clone()).or_default();
         }
@@ -145,13 +163,61 @@ impl Lineup {
             .map(|(key, _)| *key)
     }
 
+    /// What keeps a further attempt from beginning, besides time. Calls that are older than a second
+    /// count towards what the policy allows, not towards `limit`: one that hangs stops nobody.
+    pub(super) fn crowded(&self, policy: &Policy, limit: u32, now: Timestamp) -> Option<Waiting> {
+        if self.in_flight > 0 && self.health.is_probing(policy.breaker.as_ref()) {
+            return Some(Waiting::on(WaitReason::Breaker));
+        }
+        if self.in_flight >= policy.limits.concurrency.max(limit) {
+            return Some(Waiting::on(WaitReason::Concurrency));
+        }
+        if self.in_flight < limit {
+            return None;
+        }
+        let old = self.begun.partition_point(|since| since.plus(SLOW_AFTER) <= now);
+        if self.begun.len() - old < limit as usize {
+            return None;
+        }
+        let aged = self.begun.get(old).map(|since| since.plus(SLOW_AFTER));
+        Some(Waiting { reason: WaitReason::Concurrency, until: aged })
+    }
+
+    /// Says that a closed gate has postponed a delivery.
+    pub(super) fn mark_gated(&mut self, id: DeliveryId) {
+        if self.known.contains(&id) {
+            self.gated.insert(id);
+        }
+    }
+
+    pub(super) fn is_gated(&self, id: DeliveryId) -> bool {
+        self.gated.contains(&id)
+    }
+
+    /// Where a delivery is; most are where the store says.
+    pub(super) fn place(&self, id: DeliveryId, key: (Timestamp, u64)) -> Place {
+        if !self.known.contains(&id) {
+            return Place::Unknown;
+        }
+        if self.queue.get(&key).is_some_and(|work| work.delivery.id == id) {
+            return Place::Queued(key.0);
+        }
+        if let Some(((start, _), _)) = self.queue.iter().find(|(_, work)| work.delivery.id == id) {
+            return Place::Queued(*start);
+        }
+        match self.busy.values().flatten().any(|work| work.delivery.id == id) {
+            true => Place::Behind,
+            false => Place::UnderWay,
+        }
+    }
+
     /// What its next attempt counts as.
     pub(super) fn class(&self, now: Timestamp) -> Class {
         let waits = self.begun.front().is_some_and(|since| since.plus(SLOW_AFTER) <= now);
-        if self.health.is_sick() {
-            Class::Sick
-        } else if self.health.is_slow(now) || waits {
+        if self.health.is_slow(now) || waits {
             Class::Slow
+        } else if self.health.is_sick() {
+            Class::Sick
         } else {
             Class::Quick
         }
@@ -183,6 +249,7 @@ impl Lineup {
     pub(super) fn forget(&mut self, id: DeliveryId) -> bool {
         self.known.remove(&id);
         self.outdated.remove(&id);
+        self.gated.remove(&id);
         if let Some(since) = &mut self.refill {
             since.insert(id);
         }
@@ -281,6 +348,7 @@ impl Lineup {
         for work in &waiting {
             self.known.remove(&work.delivery.id);
             self.outdated.remove(&work.delivery.id);
+            self.gated.remove(&work.delivery.id);
             self.read.remove(&work.delivery.id);
         }
         waiting.into_iter()

@@ -1,23 +1,25 @@
 //! What follows from an attempt: the next state, a record, a sign of health.
 
-use posthorn_domain::delivery::{Input as Happening, PUSH_WAIT_MIN, SubscriptionEffect, step};
+use posthorn_domain::delivery::{
+    Input as Happening, PUSH_WAIT_MIN, Step, SubscriptionEffect, step,
+};
 use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
-    Attempt, AttemptOutcome, CancelReason, DeliveryState, FailureCode, Fence, Policy,
+    Attempt, AttemptOutcome, CancelReason, DeadReason, DeliveryState, FailureCode, Fence, Policy,
     SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Record, Recorded, Work};
+use posthorn_store::{Record, Recorded, Standing, Work};
 use tracing::warn;
 
 use super::Scheduler;
-use super::health::Sign;
+use super::health::{HeldBy, Sign};
 use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
 use crate::metrics;
 use crate::recorder::Written;
 use crate::tokens::FAILURE_KEPT;
 
-/// How long a subscription that says it is gone is left alone until it is disabled for good.
+/// How long a subscription whose receiver is gone, or has failed for too long, is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
 
 /// How often the log says that push messages cannot be kept.
@@ -61,7 +63,7 @@ impl Scheduler {
             self.give_back(done.job, now);
             return;
         }
-        self.note_health(&done, now);
+        let sign = self.note_health(&done, now);
         let policy = &done.job.policy;
         let delivery = &done.job.work.delivery;
         let happening = match &done.result {
@@ -71,7 +73,9 @@ impl Scheduler {
         let dice = self.parts.chance.dice();
         #[cfg(feature = "plant")]
         let policy = &planted_policy(policy);
-        let next = match step(delivery, &happening, policy, now, dice) {
+        let view = self.parts.catalog.view(id).unwrap_or_else(|| done.job.view.clone());
+        let aged = delivery.aged(&view.subscription.stops, now);
+        let mut next = match step(&aged, &happening, policy, now, dice) {
             #[cfg(feature = "plant")]
             Ok(next) => planted_step(next, &done, now),
             #[cfg(not(feature = "plant"))]
@@ -93,6 +97,7 @@ impl Scheduler {
             Ended::Outcome(outcome) if next.charge => Some(history(&done, outcome)),
             _ => None,
         };
+        let standing = self.note_streak(&done, sign, &mut next, now);
         self.outbox.push(Record {
             fence: done.job.fence,
             tenant: delivery.tenant,
@@ -100,6 +105,7 @@ impl Scheduler {
             expected_attempts: delivery.attempts,
             step: next,
             attempt,
+            standing,
             at: now,
         });
         if next.subscription != SubscriptionEffect::None {
@@ -115,7 +121,9 @@ impl Scheduler {
     pub(super) fn expire(&mut self, work: Work, policy: &Policy, fence: Fence, now: Timestamp) {
         let delivery = &work.delivery;
         let held = Happening::Postponed { until: now };
-        let Ok(next) = step(delivery, &held, policy, now, 0) else { return };
+        let stops = self.parts.catalog.view(delivery.subscription);
+        let stops = stops.map(|view| view.subscription.stops.clone()).unwrap_or_default();
+        let Ok(next) = step(&delivery.aged(&stops, now), &held, policy, now, 0) else { return };
         self.outbox.push(Record {
             fence,
             tenant: delivery.tenant,
@@ -123,6 +131,7 @@ impl Scheduler {
             expected_attempts: delivery.attempts,
             step: next,
             attempt: None,
+            standing: None,
             at: now,
         });
         self.held.busy(fence.shard, 1);
@@ -149,12 +158,56 @@ impl Scheduler {
         );
     }
 
-    fn note_health(&mut self, done: &Done, now: Timestamp) {
+    /// Keeps account of receivers that only fail, and gives those up that have for too long.
+    fn note_streak(
+        &mut self,
+        done: &Done,
+        sign: Sign,
+        next: &mut Step,
+        now: Timestamp,
+    ) -> Option<Standing> {
+        let id = done.subscription();
+        if !self.is_present(&done.job.fence) {
+            return None;
+        }
+        match sign {
+            Sign::Good => self.streaks.succeeded(id),
+            Sign::Refused | Sign::Silent => None,
+            Sign::Bad | Sign::Overloaded { .. } => {
+                let policy = done.job.policy.failing.as_ref()?;
+                let active = |view: &std::sync::Arc<crate::catalog::SubscriptionView>| {
+                    view.subscription.status.is_active()
+                };
+                if !self.parts.catalog.view(id).as_ref().is_some_and(active) {
+                    return None;
+                }
+                let exhausted = matches!(
+                    next.state,
+                    DeliveryState::Dead(DeadReason::Exhausted | DeadReason::Expired)
+                        | DeliveryState::Cancelled(CancelReason::Dropped)
+                );
+                let (standing, ends) = self.streaks.failed(id, exhausted, policy, now);
+                if ends && next.subscription == SubscriptionEffect::None {
+                    next.subscription = SubscriptionEffect::DisableFailing;
+                    if let Some(lineup) = self.lineups.get_mut(&id) {
+                        lineup.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
+                    }
+                }
+                standing
+            }
+        }
+    }
+
+    fn note_health(&mut self, done: &Done, now: Timestamp) -> Sign {
         let policy = &done.job.policy;
         let (sign, label) = match &done.result {
             Ended::GateClosed | Ended::Overtaken => (Sign::Silent, "gate_closed"),
             Ended::Outcome(AttemptOutcome::Failed { code, .. }) => {
-                let sign = if code.blames_receiver() { Sign::Bad } else { Sign::Silent };
+                let sign = match code {
+                    code if code.is_overload() => Sign::Overloaded { asked: None },
+                    code if code.blames_receiver() => Sign::Bad,
+                    _ => Sign::Silent,
+                };
                 (sign, code.as_str())
             }
             Ended::Outcome(outcome @ AttemptOutcome::Answered(answer)) => {
@@ -177,26 +230,27 @@ impl Scheduler {
         ::metrics::counter!(metrics::ATTEMPTS, "outcome" => label).increment(1);
         ::metrics::histogram!(metrics::ATTEMPT_SECONDS)
             .record(done.took.as_millis() as f64 / 1_000.0);
-        let Some(lineup) = self.lineups.get_mut(&done.subscription()) else { return };
-        if lineup.health.note(sign, done.took, now) {
+        let Some(lineup) = self.lineups.get_mut(&done.subscription()) else { return sign };
+        let breaker = policy.breaker.as_ref();
+        if lineup.health.note(sign, done.took, breaker, &policy.limits, now) {
             ::metrics::counter!(metrics::BREAKER_OPENED).increment(1);
         }
         if label == "gone" {
-            lineup.health.hold(now.plus(GONE_HOLD));
+            lineup.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
         }
         // The receiver is not to blame, but until there is a token every attempt would be wasted.
         if let Ended::Outcome(AttemptOutcome::Failed {
             code: FailureCode::TokenUnavailable, ..
         }) = &done.result
         {
-            lineup.health.hold(now.plus(FAILURE_KEPT));
+            lineup.health.hold(now.plus(FAILURE_KEPT), HeldBy::Want);
         }
         if let Ended::Outcome(AttemptOutcome::Failed {
             code: FailureCode::PushUnavailable,
             detail,
         }) = &done.result
         {
-            lineup.health.hold(now.plus(PUSH_WAIT_MIN));
+            lineup.health.hold(now.plus(PUSH_WAIT_MIN), HeldBy::Want);
             if self.push_trouble.is_none_or(|told| now >= told.plus(PUSH_TROUBLE_TOLD)) {
                 self.push_trouble = Some(now);
                 warn!(problem = detail, "push messages cannot be kept; their deliveries wait");
@@ -205,6 +259,7 @@ impl Scheduler {
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
             lineup.rest(lane, gap, now);
         }
+        sign
     }
 
     pub(super) fn written(&mut self, batch: Vec<Written>) {
@@ -246,6 +301,13 @@ impl Scheduler {
                         work.delivery.state = record.step.state;
                         work.delivery.due_at = record.step.due_at;
                         self.insert(work, now);
+                        // Neither tried nor ended: the gate was closed.
+                        if !record.step.charge
+                            && record.attempt.is_none()
+                            && let Some(lineup) = self.lineups.get_mut(&id)
+                        {
+                            lineup.mark_gated(delivery);
+                        }
                     }
                     if let Some(next) = promoted {
                         self.hand_over(next, now);
@@ -331,10 +393,10 @@ fn count_end(state: DeliveryState) {
         DeliveryState::Delivered => "delivered",
         DeliveryState::Dead(reason) => {
             let reason = match reason {
-                posthorn_domain::DeadReason::Exhausted => "exhausted",
-                posthorn_domain::DeadReason::Permanent => "permanent",
-                posthorn_domain::DeadReason::Gate => "gate",
-                posthorn_domain::DeadReason::Expired => "expired",
+                DeadReason::Exhausted => "exhausted",
+                DeadReason::Permanent => "permanent",
+                DeadReason::Gate => "gate",
+                DeadReason::Expired => "expired",
             };
             ::metrics::counter!(metrics::DEAD, "reason" => reason).increment(1);
             "dead"

@@ -4,7 +4,7 @@
 //! receivers that keep us waiting would otherwise hold all of them and stop everybody. So an attempt
 //! that has been under way for [`SLOW_AFTER`] gives its slot back to the quick and counts among the
 //! slow, of which there is a number of its own. Receivers known to be slow are given slots of the
-//! slow from the beginning, failing ones those of the sick.
+//! slow from the beginning, those that fail quickly those of the sick.
 //!
 //! Nobody can tell beforehand which attempt will hang, so no tenant may hold more of anything than a
 //! few times what is left of it. Whoever comes next finds room, and what is refused to a tenant is
@@ -21,8 +21,10 @@ use crate::catalog::Map;
 
 /// An attempt that takes longer is slow, however it ends.
 pub(super) const SLOW_AFTER: Span = Span::from_secs(1);
-/// The part of all slots that sick subscriptions share.
+/// The part of all slots that sick subscriptions share in any case.
 const SICK_SHARE: usize = 10;
+/// The part they share while nobody quick needs it; what the quick take is taken off.
+const SICK_SHARE_SPARE: usize = 2;
 /// The part of all slots that can be taken by those known to be slow. What turns slow under way comes
 /// on top of it, within the bound on all attempts.
 const SLOW_SHARE: usize = 2;
@@ -50,7 +52,7 @@ pub(crate) enum Class {
     Quick,
     /// It keeps us waiting.
     Slow,
-    /// It fails.
+    /// It fails, and quickly.
     Sick,
 }
 
@@ -79,7 +81,7 @@ struct Taken {
     quick: usize,
     /// Begun as slow.
     slow: usize,
-    /// Begun as quick, and slow by now.
+    /// Begun as quick or sick, and slow by now.
     aged: usize,
     sick: usize,
 }
@@ -96,9 +98,9 @@ pub(super) struct Slots {
     taken: Taken,
     /// Only of those who hold any.
     tenants: Map<TenantId, Taken>,
-    /// Quick attempts under way, by when they began and whose they are.
-    young: BTreeMap<(Timestamp, TenantId), usize>,
-    /// Quick attempts that began at this time or before have become slow.
+    /// Quick and sick attempts under way, by when they began, whose they are, and whether sick.
+    young: BTreeMap<(Timestamp, TenantId, bool), usize>,
+    /// Those that began at this time or before have become slow.
     aged: Timestamp,
 }
 
@@ -135,7 +137,10 @@ impl Slots {
         match class {
             Class::Quick => self.limit.saturating_sub(self.taken.quick),
             Class::Slow => part(SLOW_SHARE).saturating_sub(self.taken.slow),
-            Class::Sick => part(SICK_SHARE).saturating_sub(self.taken.sick),
+            Class::Sick => {
+                let spare = part(SICK_SHARE_SPARE).saturating_sub(self.taken.quick);
+                part(SICK_SHARE).max(spare).saturating_sub(self.taken.sick)
+            }
         }
     }
 
@@ -178,10 +183,10 @@ impl Slots {
             Class::Sick => taken.sick += 1,
         });
         let mut slot = Slot { class, since: now, tenant };
-        if class == Class::Quick {
+        if class != Class::Slow {
             // Never in the past of the last look, should the clock have gone back.
             slot.since = now.max(self.aged.plus(Span::from_millis(1)));
-            *self.young.entry((slot.since, tenant)).or_default() += 1;
+            *self.young.entry((slot.since, tenant, class == Class::Sick)).or_default() += 1;
         }
         slot
     }
@@ -189,18 +194,19 @@ impl Slots {
     pub(super) fn free(&mut self, slot: Slot) {
         let aged = slot.since <= self.aged;
         self.change(slot.tenant, |taken| match slot.class {
-            Class::Sick => taken.sick -= 1,
             Class::Slow => taken.slow -= 1,
-            Class::Quick if aged => taken.aged -= 1,
+            Class::Quick | Class::Sick if aged => taken.aged -= 1,
+            Class::Sick => taken.sick -= 1,
             Class::Quick => taken.quick -= 1,
         });
-        if slot.class == Class::Quick
+        let key = (slot.since, slot.tenant, slot.class == Class::Sick);
+        if slot.class != Class::Slow
             && !aged
-            && let Some(count) = self.young.get_mut(&(slot.since, slot.tenant))
+            && let Some(count) = self.young.get_mut(&key)
         {
             *count -= 1;
             if *count == 0 {
-                self.young.remove(&(slot.since, slot.tenant));
+                self.young.remove(&key);
             }
         }
     }
@@ -211,18 +217,19 @@ impl Slots {
         while let Some(entry) = self.young.first_entry()
             && entry.key().0 <= until
         {
-            let ((_, tenant), turned) = entry.remove_entry();
+            let ((_, tenant, sick), turned) = entry.remove_entry();
             self.change(tenant, |taken| {
-                taken.quick -= turned;
+                let from = if sick { &mut taken.sick } else { &mut taken.quick };
+                *from -= turned;
                 taken.aged += turned;
             });
         }
         self.aged = self.aged.max(until);
     }
 
-    /// When the next quick attempt becomes slow, if it does not end before.
+    /// When the next quick or sick attempt becomes slow, if it does not end before.
     pub(super) fn next_aging(&self) -> Option<Timestamp> {
-        self.young.first_key_value().map(|((since, _), _)| since.plus(SLOW_AFTER))
+        self.young.first_key_value().map(|((since, ..), _)| since.plus(SLOW_AFTER))
     }
 }
 
@@ -305,6 +312,16 @@ mod tests {
         taken.into_iter().for_each(|slot| slots.free(slot));
         assert_eq!(slots.in_flight(), 0);
         assert!(slots.tenants.is_empty() && slots.young.is_empty());
+    }
+
+    #[test]
+    fn the_sick_get_more_while_the_quick_need_little() {
+        let mut slots = Slots::new(512);
+        assert_eq!(slots.room(Class::Sick), 256);
+        for _ in 0..300 {
+            slots.take(TENANT, Class::Quick, at(0));
+        }
+        assert_eq!(slots.room(Class::Sick), 51);
     }
 
     #[test]

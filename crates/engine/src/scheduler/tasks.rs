@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::{Shard, SubscriptionId, Timestamp};
-use posthorn_store::{Claim, DueSubscription, Grant, PendingAsk, Store, Work};
+use posthorn_store::{Claim, DueSubscription, FailingSubscription, Grant, PendingAsk, Store, Work};
 use tokio::task::JoinError;
 use tracing::{error, warn};
 
@@ -25,6 +25,8 @@ pub(super) enum TaskOutput {
     Claimed(Vec<(Job, Option<bool>)>),
     /// Work from the store.
     Refilled(u64, Vec<(PendingAsk, Option<Vec<Work>>)>),
+    /// Receivers that have only failed so far; `None`: the store could not answer.
+    Streaks(Vec<Shard>, Option<Vec<FailingSubscription>>),
     /// Subscriptions with work; `None`: the store could not answer.
     Scanned(Vec<Shard>, Option<Vec<DueSubscription>>),
 }
@@ -78,12 +80,37 @@ async fn scan(store: Arc<dyn Store>, shards: Vec<Shard>) -> TaskOutput {
     }
 }
 
+async fn streaks(store: Arc<dyn Store>, shards: Vec<Shard>) -> TaskOutput {
+    match store.failing(&shards).await {
+        Ok(rows) => TaskOutput::Streaks(shards, Some(rows)),
+        Err(e) => {
+            ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "failing").increment(1);
+            warn!(error = %chain(&e), "failing subscriptions could not be listed");
+            tokio::time::sleep(STORE_TROUBLE.to_duration()).await;
+            TaskOutput::Streaks(shards, None)
+        }
+    }
+}
+
 impl Scheduler {
     pub(super) fn finished(&mut self, output: Result<TaskOutput, JoinError>) {
         match output {
-            Ok(TaskOutput::Done(done)) => self.attempted(*done),
+            Ok(TaskOutput::Done(done)) => {
+                self.pressure.heard(done.waited);
+                self.attempted(*done);
+            }
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
             Ok(TaskOutput::Refilled(number, replies)) => self.refilled(number, replies),
+            Ok(TaskOutput::Streaks(shards, Some(rows))) => {
+                let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
+                let rows =
+                    rows.into_iter().filter(|row| held.contains(&Shard::of(row.subscription)));
+                let catalog = &self.parts.catalog;
+                self.streaks.load(&held, rows.collect(), |id| {
+                    catalog.view(id).is_some_and(|view| view.subscription.status.is_active())
+                });
+            }
+            Ok(TaskOutput::Streaks(shards, None)) => self.read_streaks(shards),
             Ok(TaskOutput::Scanned(_, Some(due))) => self.note_due(&due),
             Ok(TaskOutput::Scanned(shards, None)) => self.scan(shards),
             Err(e) => error!(error = %e, "a task of the scheduler crashed; this is a defect"),
@@ -102,6 +129,7 @@ impl Scheduler {
         }
         // What is in memory of a former ownership may be long out of date.
         self.forget_shards(&news);
+        self.read_streaks(news.clone());
         self.scan(news);
     }
 
@@ -113,7 +141,15 @@ impl Scheduler {
         self.forget_shards(shards);
     }
 
+    fn read_streaks(&mut self, shards: Vec<Shard>) {
+        let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
+        if !held.is_empty() && !self.stopped {
+            self.tasks.spawn(streaks(Arc::clone(&self.parts.store), held));
+        }
+    }
+
     fn forget_shards(&mut self, shards: &[Shard]) {
+        self.streaks.forget_shards(shards);
         let gone: Vec<SubscriptionId> =
             self.lineups.keys().filter(|id| shards.contains(&Shard::of(**id))).copied().collect();
         for id in gone {

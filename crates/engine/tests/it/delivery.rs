@@ -131,23 +131,80 @@ async fn a_backlog_larger_than_the_window_is_delivered_once_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_receiver_opens_the_breaker_and_charges_nothing_for_waiting() {
+async fn a_receiver_that_hangs_opens_the_breaker_and_charges_nothing_for_waiting() {
     let house = House::new();
     let engine = house.engine(6).await;
     topic(&engine).await;
-    house.receivers.script("https://a/", |_, _| (Duration::from_millis(1), refused()));
+    house.receivers.script("https://a/", |_, _| (Duration::from_secs(2), refused()));
     subscribe(&engine, "https://a/", json!({})).await;
     for n in 0..200 {
         engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
     }
-    rest(4).await;
+    rest(30).await;
     let tried = house.receivers.of("https://a/").len();
-    assert!(tried < 40, "the breaker stopped the rush after {tried} attempts");
+    assert!(tried < 50, "the breaker stopped the rush after {tried} attempts");
     let attempts: u32 = house.store.all_deliveries().iter().map(|d| d.attempts).sum();
-    assert_eq!(attempts as usize, tried, "only what was tried is charged");
+    assert!(tried - attempts as usize <= 1, "only what was tried is charged");
     house.receivers.script("https://a/", |_, _| (Duration::from_millis(1), answered(200)));
     rest(120).await;
     assert_eq!(house.counts().await.delivered, 200, "and it recovers by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_fails_quickly_keeps_its_schedule() {
+    let house = House::new();
+    let engine = house.engine(6).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_millis(20), answered(500)));
+    house.receivers.script("https://b/", |_, _| (Duration::from_millis(20), refused()));
+    let waits = json!({"schedule": {"backoff": {"fixed": {"wait": "10s"}}, "jitter": "none",
+        "max_attempts": 2}});
+    subscribe(&engine, "https://a/", waits.clone()).await;
+    subscribe(&engine, "https://b/", waits).await;
+    for n in 0..200 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(4).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 200, "at least 50 a second");
+    assert_eq!(house.receivers.of("https://b/").len(), 200, "also those that refuse connections");
+    rest(14).await;
+    assert_eq!(house.counts().await.dead, 400);
+}
+
+/// A lineup of hanging calls stops nobody; only what the policy allows at once does.
+#[tokio::test(start_paused = true)]
+async fn calls_that_hang_count_towards_what_the_policy_allows_and_nothing_else() {
+    let house = House::new();
+    let engine = house.engine(6).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, seen| match seen.body.starts_with(b"hang") {
+        true => (Duration::from_secs(60), answered(200)),
+        false => (Duration::from_millis(1), answered(503)),
+    });
+    let policy = json!({"limits": {"concurrency": 6}, "breaker": null, "schedule":
+        {"backoff": {"fixed": {"wait": "1s"}}, "jitter": "none", "max_attempts": 100}});
+    subscribe(&engine, "https://a/", policy).await;
+    for n in 0..4 {
+        engine.publish(TENANT, publish(&format!("hang{n}"), None)).await.expect("accepted");
+    }
+    engine.publish(TENANT, publish("one", None)).await.expect("accepted");
+    engine.publish(TENANT, publish("two", None)).await.expect("accepted");
+    rest(20).await;
+    let seen = house.receivers.of("https://a/");
+    for name in ["one", "two"] {
+        let times: Vec<i64> =
+            seen.iter().filter(|s| s.body == name).map(|s| s.at.as_millis()).collect();
+        assert!(times.len() >= 18, "{name}: {times:?}");
+        let late = times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("several");
+        assert!(late <= 2_000, "{name}: {times:?}");
+    }
+    for n in 4..10 {
+        engine.publish(TENANT, publish(&format!("hang{n}"), None)).await.expect("accepted");
+    }
+    rest(5).await;
+    let seen = house.receivers.of("https://a/");
+    let hanging = seen.iter().filter(|s| s.body.starts_with(b"hang")).count();
+    assert!(hanging <= 6, "{hanging} at once, allowed are 6");
 }
 
 #[tokio::test(start_paused = true)]

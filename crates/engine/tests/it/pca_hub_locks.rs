@@ -110,6 +110,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
             expected_attempts: locked.attempts,
             step,
             attempt: None,
+            standing: None,
             at: now,
         };
         let answers = house.store.record(vec![record]).await.expect("answers");

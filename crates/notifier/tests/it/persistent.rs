@@ -74,7 +74,7 @@ async fn the_recommended_profiles_wait_as_they_say() {
 async fn a_receiver_that_is_down_for_an_hour_gets_everything() {
     let house = House::new();
     house.receiver.script(|_| refused());
-    let block = config("  retry: {max_attempts: 20, initial_interval: 1s, max_interval: 5m}\n");
+    let block = config("  retry: {max_attempts: 24, initial_interval: 1s, max_interval: 5m}\n");
     let notifier = start(&house, block, 4).await;
     for n in 0..20 {
         notifier.payment_succeeded(payment(&n.to_string())).await;

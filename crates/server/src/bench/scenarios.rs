@@ -9,17 +9,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 
 use super::child::{Home, Server};
 use super::load::{Load, Target};
 use super::report::Report;
 use super::sink::Sink;
-use super::{Args, Scenario, baseline};
+use super::wire::Reader;
+use super::{Args, Neighbours, Scenario, baseline};
 
 /// Load before anything is measured: connections open, caches warm.
 pub(super) const WARM_UP: Duration = Duration::from_secs(2);
 /// How long the sink may see nothing before what is missing counts as lost.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Neighbours that fail at once.
+const NEIGHBOURS: usize = 100;
 
 /// Everything a scenario works with.
 pub(super) struct Bench<'a> {
@@ -44,7 +49,14 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
         Scenario::Throughput => ("throughput", bench.throughput(1).await?),
         Scenario::Batch => ("batch", bench.throughput(args.batch.max(2)).await?),
         Scenario::Latency => ("latency", bench.latency().await?),
-        Scenario::DeadNeighbour => ("dead-neighbour", bench.dead_neighbour().await?),
+        Scenario::DeadNeighbour => {
+            let name = match args.neighbours {
+                Neighbours::Hanging => "dead-neighbour",
+                Neighbours::Failing => "failing-neighbours",
+                Neighbours::Refusing => "refusing-neighbours",
+            };
+            (name, bench.dead_neighbour().await?)
+        }
         Scenario::Backlog => ("backlog", bench.backlog().await?),
         Scenario::Restart => ("restart", bench.restart().await?),
         Scenario::Overload => ("overload", super::overload::run(bench).await?),
@@ -56,6 +68,33 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
     report.publishers = args.publishers;
     report.payload_bytes = args.payload;
     Ok(report)
+}
+
+/// What the dead neighbours do.
+async fn misbehave(listener: tokio::net::TcpListener, neighbours: Neighbours) {
+    if neighbours == Neighbours::Refusing {
+        // Nobody listens there any more.
+        return;
+    }
+    let mut held = Vec::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        match neighbours {
+            Neighbours::Failing => drop(tokio::spawn(fail(stream))),
+            _ => held.push(stream),
+        }
+    }
+}
+
+/// Answers every request with 500, at once.
+async fn fail(mut stream: tokio::net::TcpStream) -> anyhow::Result<()> {
+    drop(stream.set_nodelay(true));
+    let mut reader = Reader::new();
+    while let Some(message) = reader.next(&mut stream, || ()).await? {
+        reader.consume(&message);
+        let answer = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer).await?;
+    }
+    Ok(())
 }
 
 /// Tells how far it is.
@@ -215,9 +254,9 @@ impl Bench<'_> {
         Ok(report)
     }
 
-    /// Publishes a backlog for a subscription whose receiver does not answer.
-    async fn fill(&self, server: &Server, topic: &str) -> anyhow::Result<u64> {
-        let target = self.target(server, vec![topic.to_owned()], 500)?;
+    /// Publishes a backlog for subscriptions whose receivers do not take it.
+    async fn fill(&self, server: &Server, topics: &[String]) -> anyhow::Result<u64> {
+        let target = self.target(server, topics.to_vec(), 500)?;
         let load = Load::start(&target, 8, None, &self.numbers, &self.sink);
         while load.accepted() < self.args.backlog {
             say(&format!("filling the backlog: {} of {}", load.accepted(), self.args.backlog));
@@ -231,19 +270,15 @@ impl Bench<'_> {
         let topics =
             self.subscribe(&server, "bench", self.args.subscriptions, self.sink_address).await?;
         let target = self.target(&server, topics, 1)?;
-        say("measuring without the dead neighbour");
+        say("measuring without the dead neighbours");
         let alone = self.measure(&target, self.args.publishers).await?;
-        // Accepts connections and never answers.
-        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-        let dead = self.subscribe(&server, "dead", 1, silent.local_addr()?).await?;
-        let hold = tokio::spawn(async move {
-            let mut held = Vec::new();
-            while let Ok((stream, _)) = silent.accept().await {
-                held.push(stream);
-            }
-        });
-        let pending = self.fill(&server, &dead[0]).await?;
-        say("measuring beside the dead neighbour");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let (address, neighbours) = (listener.local_addr()?, self.args.neighbours);
+        let count = if neighbours == Neighbours::Hanging { 1 } else { NEIGHBOURS };
+        let dead = self.subscribe(&server, "dead", count, address).await?;
+        let hold = tokio::spawn(misbehave(listener, neighbours));
+        let pending = self.fill(&server, &dead).await?;
+        say("measuring beside the dead neighbours");
         let mut report = self.measure(&target, self.args.publishers).await?;
         report.bare_per_s = alone.deliveries_per_s;
         report.ratio = report.deliveries_per_s / alone.deliveries_per_s.max(1.0);
@@ -262,7 +297,7 @@ impl Bench<'_> {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let idle = server.rss_mib();
         let topics = self.subscribe(&server, "backlog", 1, closed).await?;
-        let pending = self.fill(&server, &topics[0]).await?;
+        let pending = self.fill(&server, &topics).await?;
         Ok((server, closed, pending, idle))
     }
 

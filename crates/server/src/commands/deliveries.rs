@@ -14,13 +14,14 @@ use crate::terminal;
 /// How often a redrive is asked how far it is.
 const REDRIVE_POLL: Duration = Duration::from_millis(500);
 
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "id",
     "event",
     "subscription",
     "state",
     "reason",
     "due_at",
+    "waiting",
     "attempts_made",
     "lane",
     "created_at",
@@ -121,11 +122,12 @@ pub enum DeadLetters {
     },
 }
 
-const COLUMNS: [(&str, &str); 5] = [
+const COLUMNS: [(&str, &str); 6] = [
     ("ID", "id"),
     ("STATE", "state"),
     ("TRIES", "attempts_made"),
     ("NEXT", "until:due_at"),
+    ("WAITS FOR", "waiting.reason"),
     ("TO", "to"),
 ];
 const DEAD_COLUMNS: [(&str, &str); 5] = [

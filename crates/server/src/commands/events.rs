@@ -98,11 +98,12 @@ fn explain(event: &Value) -> anyhow::Result<()> {
         let reason = delivery.get("reason").and_then(Value::as_str);
         let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         terminal::data(format_args!(
-            "\n{} {} to {} ({}): {state}{reason}",
+            "\n{} {} to {} ({}): {state}{reason}{}",
             paint.bold("delivery"),
             terminal::cell(delivery, "id"),
             terminal::clean(&terminal::cell(delivery, "to")),
             terminal::cell(delivery, "subscription"),
+            waits(delivery),
         ))?;
         if delivery.get("due_at").is_some() {
             terminal::data(format_args!(
@@ -126,6 +127,18 @@ fn explain(event: &Value) -> anyhow::Result<()> {
         terminal::note("there is more than is shown");
     }
     Ok(())
+}
+
+/// What a delivery waits for, in words.
+fn waits(delivery: &Value) -> String {
+    let Some(waiting) = delivery.get("waiting").filter(|waiting| waiting.is_object()) else {
+        return String::new();
+    };
+    let reason = terminal::cell(waiting, "reason");
+    match waiting.get("until").and_then(Value::as_str) {
+        Some(until) => format!(", waits for {reason} until {until}"),
+        None => format!(", waits for {reason}"),
+    }
 }
 
 /// The attempts of a delivery, as a table.

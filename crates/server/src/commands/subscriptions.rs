@@ -13,7 +13,7 @@ use crate::terminal::{self, Paint};
 
 use push::PushFields;
 
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 18] = [
     "id",
     "name",
     "url",
@@ -22,6 +22,8 @@ const FIELDS: [&str; 16] = [
     "labels",
     "status",
     "status_reason",
+    "waiting",
+    "failing_since",
     "profile",
     "policy",
     "filter",

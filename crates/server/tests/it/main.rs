@@ -39,6 +39,7 @@ mod push_senders;
 mod push_surface;
 mod push_world;
 mod rotation;
+mod schedules;
 mod serving;
 mod tls;
 mod token_canary;

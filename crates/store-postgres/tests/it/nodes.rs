@@ -70,6 +70,7 @@ fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> Record {
         expected_attempts: 0,
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
+        standing: None,
         at: at(10),
     }
 }

@@ -163,7 +163,7 @@ fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Res
     })?;
     let sql = "select o.no, o.id, t.id, o.description, o.destination, o.filter, o.profile, \
                o.overrides, o.status, o.created_at, o.updated_at, o.version, o.deleted_at, \
-               o.name, o.labels from subscription o join tenant t on t.no = o.tenant";
+               o.name, o.labels, o.stops from subscription o join tenant t on t.no = o.tenant";
     each(conn, sql, since, |row| {
         let columns = Columns::of(row, "subscription", 0);
         let id = SubscriptionId::from_bytes(columns.array(1)?);
@@ -187,6 +187,7 @@ fn subscriptions(conn: &Connection, since: i64, delta: &mut CatalogDelta) -> Res
             overrides: columns.json(7)?,
             secrets: secrets.remove(&columns.int(0)?).unwrap_or_default(),
             status: columns.json(8)?,
+            stops: columns.json(15)?,
             created_at: columns.time(9)?,
             updated_at: columns.time(10)?,
             version: CatalogVersion(columns.number(11)?),

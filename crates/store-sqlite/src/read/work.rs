@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthorn_domain::{Event, SHARD_COUNT, Shard, SubscriptionId, Timestamp};
-use posthorn_store::{DueSubscription, PendingAsk, Work};
+use posthorn_store::{DueSubscription, FailingSubscription, PendingAsk, Streak, Work};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows;
@@ -31,6 +31,25 @@ pub(crate) fn due_subscriptions(
         let due_at = columns.time(2)?;
         if wanted[usize::from(Shard::of(subscription).number())] && due_at != Timestamp::MAX {
             found.push(DueSubscription { subscription, due_at });
+        }
+    }
+    Ok(found)
+}
+
+/// Subscriptions of these shards whose receivers have only failed.
+pub(crate) fn failing(
+    conn: &Connection,
+    shards: &[Shard],
+) -> Result<Vec<FailingSubscription>, Failure> {
+    let mut statement = conn.prepare_cached(sql::FAILING)?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let columns = Columns::of(row, "failing", 0);
+        let subscription = SubscriptionId::from_bytes(columns.array(0)?);
+        if shards.contains(&Shard::of(subscription)) {
+            let streak = Streak { since: columns.time(1)?, exhausted: columns.int(2)? != 0 };
+            found.push(FailingSubscription { subscription, streak });
         }
     }
     Ok(found)

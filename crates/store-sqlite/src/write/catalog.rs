@@ -10,6 +10,7 @@ use rusqlite::{OptionalExtension, ToSql, params};
 use crate::cache::{KnownSubscription, KnownTenant};
 use crate::codec::{int, json, subscription_no};
 use crate::error::Failure;
+use crate::sql;
 use crate::writer::Writer;
 
 /// Applies one change; the new version.
@@ -164,8 +165,8 @@ impl Change<'_> {
         let no = subscription_no(greatest, Shard::of(subscription.id));
         self.writer.conn.execute(
             "insert into subscription (no, id, tenant, description, destination, filter, profile, \
-             overrides, status, created_at, updated_at, version, name, labels) \
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             overrides, status, created_at, updated_at, version, name, labels, stops) \
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             params![
                 no,
                 id,
@@ -181,6 +182,7 @@ impl Change<'_> {
                 int(self.next.0),
                 subscription.name.as_ref().map(SubscriptionName::as_str),
                 json(&subscription.labels),
+                json(&subscription.stops),
             ],
         )?;
         self.put_secrets(no, subscription)?;
@@ -206,10 +208,13 @@ impl Change<'_> {
             return Err(Refusal::VersionMismatch { current }.into());
         }
         self.free_name(known.tenant, subscription)?;
+        if subscription.status.is_active() {
+            self.writer.conn.execute(sql::FAILING_FORGET, [known.no])?;
+        }
         self.writer.conn.execute(
             "update subscription set description = ?2, destination = ?3, filter = ?4, \
              profile = ?5, overrides = ?6, status = ?7, updated_at = ?8, version = ?9, \
-             name = ?10, labels = ?11 where no = ?1",
+             name = ?10, labels = ?11, stops = ?12 where no = ?1",
             params![
                 known.no,
                 subscription.description,
@@ -222,6 +227,7 @@ impl Change<'_> {
                 int(self.next.0),
                 subscription.name.as_ref().map(SubscriptionName::as_str),
                 json(&subscription.labels),
+                json(&subscription.stops),
             ],
         )?;
         self.put_secrets(known.no, subscription)?;
@@ -242,6 +248,7 @@ impl Change<'_> {
         )?;
         // Secrets of somebody who left never sign again.
         conn.execute("delete from subscription_secret where subscription = ?1", [known.no])?;
+        conn.execute(sql::FAILING_END, [known.no])?;
         self.writer.cache.subscriptions.remove(&id);
         self.writer.cache.unswept.insert(known.no);
         Ok(Some(known.tenant))

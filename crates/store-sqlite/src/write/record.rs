@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use posthorn_domain::{Attempt, DeliveryId};
-use posthorn_store::{Claim, Record, Recorded};
+use posthorn_store::{Claim, Record, Recorded, Standing, Streak};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::lanes;
@@ -47,6 +47,9 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
     let mut replies = Vec::with_capacity(batch.len());
     for record in batch {
         let fenced = !writer.leases.allow(&record.fence, now);
+        if let Some(standing) = record.standing.filter(|_| !fenced) {
+            stand(writer, &standing)?;
+        }
         let written = if fenced || is_deleted(writer, &record.delivery)? {
             None
         } else {
@@ -68,6 +71,21 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
         replies.push(Recorded::Written { promoted });
     }
     Ok(replies)
+}
+
+/// Writes down since when a receiver has only failed, or that it has not.
+fn stand(writer: &Writer, standing: &Standing) -> Result<(), Failure> {
+    let Some(known) = writer.cache.subscriptions.get(&standing.subscription) else {
+        return Ok(());
+    };
+    match standing.failing {
+        None => writer.conn.prepare_cached(sql::FAILING_END)?.execute([known.no])?,
+        Some(Streak { since, exhausted }) => writer
+            .conn
+            .prepare_cached(sql::FAILING_BEGIN)?
+            .execute(params![known.no, since.as_millis(), exhausted])?,
+    };
+    Ok(())
 }
 
 struct Written {

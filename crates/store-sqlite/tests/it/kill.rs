@@ -67,6 +67,7 @@ async fn publish_and_deliver(
         expected_attempts: 0,
         step: delivered(),
         attempt: Some(attempt(deliver, 1, 200)),
+        standing: None,
         at: at(1),
     };
     let replies = store.record(vec![record]).await.expect("record");

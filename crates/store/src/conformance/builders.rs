@@ -12,8 +12,9 @@ use posthorn_domain::{
     ApiKey, Attempt, CancelReason, CatalogVersion, Certificate, CertificateId, CertificateKind,
     DeadReason, Delivery, DeliveryId, DeliveryState, Destination, Event, EventId, EventType, Fence,
     Filter, Idempotency, IdempotencyKey, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName,
-    Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Subscription,
-    SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
+    Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Stops,
+    Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
+    Topic, TopicName,
 };
 
 use super::Fixture;
@@ -82,6 +83,7 @@ pub fn subscription(tenant: TenantId) -> Subscription {
         overrides: serde_json::Value::Null,
         secrets: Vec::new(),
         status: SubscriptionStatus::Active,
+        stops: Stops::default(),
         created_at: at(0),
         updated_at: at(0),
         version: CatalogVersion(0),
@@ -394,6 +396,7 @@ impl Setting {
             expected_attempts: seen.attempts,
             step,
             attempt: step.charge.then(|| attempt(id, number, 200)),
+            standing: None,
             at: when,
         }
     }

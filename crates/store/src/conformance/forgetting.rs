@@ -79,6 +79,7 @@ pub async fn late_result_for_a_forgotten_delivery_is_superseded(fixture: &dyn Fi
         expected_attempts: 0,
         step: failed(at(50)),
         attempt: Some(attempt(id, 1, 500)),
+        standing: None,
         at: at(10),
     };
     let answers = setting.store.record(vec![record]).await.expect("recorded");

@@ -284,6 +284,7 @@ async fn finish(setting: &Setting, fence: Fence, work: &Work) -> Option<Work> {
         expected_attempts: 0,
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
+        standing: None,
         at: at(5),
     };
     match setting.record_one(record).await {

@@ -7,7 +7,7 @@ use posthorn_domain::{
     Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
-use crate::{CatalogChange, CatalogDelta, Refusal, TenantEntry};
+use crate::{CatalogChange, CatalogDelta, Refusal, Standing, Streak, TenantEntry};
 
 pub(super) struct Catalog {
     version: CatalogVersion,
@@ -18,6 +18,7 @@ pub(super) struct Catalog {
     keys: BTreeMap<KeyId, Versioned<ApiKey>>,
     certificates: BTreeMap<CertificateId, StoredCertificate>,
     keys_used: BTreeMap<KeyId, Timestamp>,
+    pub(super) failing: BTreeMap<SubscriptionId, Streak>,
 }
 
 struct Versioned<T> {
@@ -52,11 +53,24 @@ impl Default for Catalog {
             keys: BTreeMap::new(),
             certificates: BTreeMap::new(),
             keys_used: BTreeMap::new(),
+            failing: BTreeMap::new(),
         }
     }
 }
 
 impl Catalog {
+    /// Takes note of how a receiver stands.
+    pub(super) fn stand(&mut self, Standing { subscription, failing }: Standing) {
+        match failing {
+            None => drop(self.failing.remove(&subscription)),
+            Some(_) if self.deleted_at(subscription).is_some() => {}
+            Some(streak) => {
+                let known = self.failing.entry(subscription).or_insert(streak);
+                *known = known.joined(&streak);
+            }
+        }
+    }
+
     pub(super) fn version(&self) -> CatalogVersion {
         self.version
     }
@@ -134,6 +148,10 @@ impl Catalog {
                 let tenant = subscription.tenant;
                 self.free_name(&subscription)?;
                 let stored = self.live(tenant, subscription.id)?;
+                if subscription.status.is_active() && !stored.subscription.status.is_active() {
+                    self.failing.remove(&subscription.id);
+                }
+                let stored = self.live(tenant, subscription.id)?;
                 stored.subscription = Subscription { created_at, version: next, ..*subscription };
                 Some(tenant)
             }
@@ -141,6 +159,7 @@ impl Catalog {
                 let stored = self.live(tenant, id)?;
                 stored.deleted_at = Some(at);
                 stored.subscription.version = next;
+                self.failing.remove(&id);
                 Some(tenant)
             }
             CatalogChange::PutProfile(profile) => {

@@ -134,6 +134,9 @@ impl State {
         let fenced = !self.leases.allows(&record.fence, now);
         #[cfg(feature = "plant")]
         let fenced = fenced && !crate::plant::active(crate::plant::Plant::NoFencing);
+        if let Some(standing) = record.standing.filter(|_| !fenced) {
+            self.catalog.stand(standing);
+        }
         let current = self.rows.get(&record.delivery).is_some_and(|row| {
             !row.delivery.state.is_terminal()
                 && !row.delivery.is_parked()

@@ -19,8 +19,8 @@ use posthorn_domain::{
 use posthorn_store::model::ModelStore;
 use posthorn_store::{
     Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, Error, EventFilter, Grant, Heartbeat, Membership, Moved, NewEvent, Page,
-    PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
+    DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
+    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, Result, Store, Swept, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -235,6 +235,11 @@ impl Store for FaultStore {
             Ok(works)
         })
         .await
+    }
+
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>> {
+        let shards = shards.to_vec();
+        self.call(false, move |reach| at_once(reach.model.failing(&shards))).await
     }
 
     async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthorn_domain::policy::{
-    Auth, Backoff, BodyRule, BodySource, DeadHead, FieldType, Gate, Gone, Jitter, Lease, Method,
-    OnClosed, OnExhausted, OnPermanent, Order, OrderScope, Policy, RetryAfter, Schedule, StatusSet,
-    profiles,
+    Auth, Backoff, BodyRule, BodySource, DeadHead, FieldType, Gate, Gone, Jitter, Lease, MaxAge,
+    Method, OnClosed, OnExhausted, OnPermanent, Order, OrderScope, Policy, RetryAfter, Schedule,
+    StatusSet, profiles,
 };
 use posthorn_domain::{ProfileName, Span, Template};
 use posthorn_engine::Options;
@@ -294,7 +294,8 @@ fn schedule(dice: &mut Dice) -> Schedule {
         backoff,
         jitter,
         max_attempts: Some(if long { 7 } else { dice.between(1, 6) as u32 }),
-        max_age: (!long && dice.chance(0.2)).then(|| Span::from_secs(dice.between(20, 300))),
+        max_age: (!long && dice.chance(0.2))
+            .then(|| MaxAge::Is(Span::from_secs(dice.between(20, 300)))),
         retry_after: RetryAfter {
             honour: dice.chance(0.7),
             cap: Span::from_secs(dice.between(10, 3_600)),

@@ -131,6 +131,8 @@ pub fn pca_hub_interim() -> Policy {
         }),
         lease: Lease { time: Span::from_secs(180), durable: true },
         log: pca_hub_log(),
+        breaker: None,
+        failing: None,
         ..default_profile()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthorn_domain::filter::Candidate;
 use posthorn_domain::policy::OrderScope;
 use posthorn_domain::{
-    CatalogVersion, Event, Lane, Policy, Subscription, SubscriptionId, TenantId, Timestamp,
+    CatalogVersion, Event, Lane, Policy, Span, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use posthorn_store::CatalogChange;
@@ -39,15 +39,28 @@ pub(super) struct Known {
     pub(super) promised_stop: Option<Timestamp>,
     /// Attempts that start from now on use at least this version: somebody was told so.
     pub(super) settled: CatalogVersion,
-    /// Failures in a row at the receiver, for the breaker.
-    pub(super) failures: u32,
-    /// When a receiver last failed; explains why others of it are late.
+    /// Until when the breaker, or what the receiver asked for, may hold work back; explains why it is late.
     pub(super) troubled: Timestamp,
 }
 
 impl Known {
     pub(super) fn current(&self) -> Option<&Version> {
         self.versions.last()
+    }
+
+    /// How long it stood still since then, at the least and at the most, by the versions that its
+    /// owner may know.
+    pub(super) fn stood_still(&self, since: Timestamp, now: Timestamp) -> (Span, Span) {
+        let present = self.versions.iter().rev();
+        let before = self.versions.iter().filter(|version| version.version <= self.settled).count();
+        let shifts = present
+            .take(self.versions.len() + 1 - before.max(1))
+            .map(|version| version.subscription.stops.between(since, now));
+        let (mut least, mut most) = (Span::from_millis(u64::MAX), Span::ZERO);
+        for shift in shifts {
+            (least, most) = (least.min(shift), most.max(shift));
+        }
+        (least.min(most), most)
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -128,7 +141,6 @@ impl Oracle {
             stopped_at: None,
             promised_stop: None,
             settled: CatalogVersion(0),
-            failures: 0,
             troubled: Timestamp::MIN,
         });
         known.policy = policy;

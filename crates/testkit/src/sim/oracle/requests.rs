@@ -59,6 +59,8 @@ pub(super) struct Request {
 const LATE_MAX: Span = Span::from_secs(30);
 /// How long a disturbance explains lateness.
 const CALM: Span = Span::from_secs(120);
+/// A call that takes as long costs a slot. A little less than the engine's second: clocks differ.
+const COSTLY: Span = Span::from_millis(950);
 /// Attempts that began under an ownership that was lost just now may still come.
 const AFTERMATH: Span = Span::from_secs(60);
 
@@ -316,6 +318,7 @@ impl Oracle {
     pub(crate) fn request_ended(&mut self, now: Timestamp, index: usize, seen: Option<&Seen>) {
         let request = &mut self.requests[index];
         request.ended = Some(now);
+        let took = now.since(request.started);
         request.seen = seen.cloned();
         let (id, subscription, lane) =
             (request.delivery, request.subscription, request.lane.clone());
@@ -327,7 +330,7 @@ impl Oracle {
         }
         let taken = seen.is_some_and(|seen| seen.taken);
         if let Some(known) = self.subscriptions.get_mut(&subscription) {
-            note_health(known, seen, now);
+            note_health(known, seen, took, now);
         }
         if taken {
             self.check_first_success(now, id, index);
@@ -365,17 +368,15 @@ fn immediate(policy: &Policy) -> bool {
     policy.gate.is_none() && !policy.lease.durable
 }
 
-fn note_health(known: &mut Known, seen: Option<&Seen>, now: Timestamp) {
-    let well = seen.is_some_and(|seen| seen.status.is_some_and(|s| (200..300).contains(&s)));
-    if well {
-        if known.failures > 0 {
-            known.troubled = now;
-        }
-        known.failures = 0;
-    } else {
-        known.failures += 1;
-        // A breaker holds back for up to five minutes, and Retry-After as long as that.
-        known.troubled = now.plus(Span::from_secs(300));
+/// A receiver that fails quickly keeps its schedule. Only calls that take long may hold others back: they
+/// count towards the concurrency, and open the breaker for up to five minutes. And `Retry-After` holds
+/// everything back, as long as that.
+fn note_health(known: &mut Known, seen: Option<&Seen>, took: Span, now: Timestamp) {
+    let asked = seen.is_some_and(|seen| seen.retry_after_ms.is_some());
+    // A 410 stops the subscription for a moment, until it is disabled.
+    let gone = seen.is_some_and(|seen| seen.status == Some(410));
+    if took >= COSTLY || asked || gone || seen.is_none() {
+        known.troubled = known.troubled.max(now.plus(Span::from_secs(300)));
     }
 }
 

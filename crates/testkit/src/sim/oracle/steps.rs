@@ -1,6 +1,8 @@
 //! What a record may say, given what the receiver answered.
 
-use posthorn_domain::policy::{Gone, Jitter, OnClosed, OnExhausted, OnPermanent, Policy, Schedule};
+use posthorn_domain::policy::{
+    Gone, Jitter, MaxAge, OnClosed, OnExhausted, OnPermanent, Policy, Schedule,
+};
 use posthorn_domain::{
     Attempt, CancelReason, DeadReason, Delivery, DeliveryState, FailureCode, Timestamp,
 };
@@ -122,9 +124,9 @@ impl Oracle {
         let most = asked.map_or(to, |asked| to.max(asked.min(cap)));
         let (least, most) = (after(record.at, least), after(record.at, most));
         let spent = schedule.max_attempts.is_some_and(|max| done >= max);
-        let limit = schedule.max_age.map(|age| delivery.budget_began.plus(age));
-        let must_expire = !spent && limit.is_some_and(|limit| least > limit);
-        let may_expire = !spent && limit.is_some_and(|limit| most > limit);
+        let (first, last) = self.limits_of_age(delivery, policy, record.at);
+        let must_expire = !spent && last.is_some_and(|limit| least > limit);
+        let may_expire = !spent && first.is_some_and(|limit| most > limit);
         match step.state {
             DeliveryState::Pending => {
                 self.expect(!spent && !must_expire, Invariant::I10, now, || {
@@ -165,6 +167,22 @@ impl Oracle {
         }
     }
 
+    /// The time after which a delivery is too old, at the earliest and at the latest: its clock stands
+    /// still with its subscription, as any version says that its sender may have gone by.
+    fn limits_of_age(
+        &self,
+        delivery: &Delivery,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let Some(MaxAge::Is(age)) = policy.schedule.max_age else { return (None, None) };
+        let limit = delivery.budget_began.plus(age);
+        let known = self.subscriptions.get(&delivery.subscription);
+        let shifts = known.map(|known| known.stood_still(delivery.budget_began, now));
+        let (least, most) = shifts.unwrap_or_default();
+        (Some(limit.plus(least)), Some(limit.plus(most)))
+    }
+
     /// A step without an attempt: the gate was closed, or it grew too old.
     fn check_unsent(
         &mut self,
@@ -174,9 +192,8 @@ impl Oracle {
         policy: &Policy,
     ) {
         let step = &record.step;
-        let old = |at: Timestamp| {
-            policy.schedule.max_age.is_some_and(|age| at > delivery.budget_began.plus(age))
-        };
+        let (limit, _) = self.limits_of_age(delivery, policy, record.at);
+        let old = |at: Timestamp| limit.is_some_and(|limit| at > limit);
         let right = match (step.state, policy.gate.as_ref().map(|gate| &gate.on_closed)) {
             (DeliveryState::Dead(DeadReason::Gate), Some(OnClosed::DeadLetter)) => true,
             (DeliveryState::Pending, Some(OnClosed::Postpone { wait })) => {

@@ -9,7 +9,7 @@ use posthorn_domain::delivery::{Step, SubscriptionEffect};
 use posthorn_domain::policy::{Backoff, Jitter, OrderScope, Policy, profiles};
 use posthorn_domain::{
     Attempt, CatalogVersion, DeadReason, DeliveryId, DeliveryState, Destination, Epoch, Event,
-    EventId, EventType, Fence, Filter, Lane, NodeId, ProfileName, Shard, Span, Subscription,
+    EventId, EventType, Fence, Filter, Lane, NodeId, ProfileName, Shard, Span, Stops, Subscription,
     SubscriptionId, SubscriptionStatus, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::Published;
@@ -86,6 +86,7 @@ impl Scene {
             overrides: serde_json::Value::Null,
             secrets: Vec::new(),
             status: SubscriptionStatus::Active,
+            stops: Stops::default(),
             created_at: at(0),
             updated_at: at(0),
             version: CatalogVersion(2),
@@ -168,6 +169,7 @@ impl Scene {
                 response: Bytes::new(),
                 late: false,
             }),
+            standing: None,
             at: at(ms),
         };
         let promoted = self.oracle.deliveries.get(&delivery(2)).filter(|_| ended && n == 1);

@@ -1,0 +1,55 @@
+//! What a receiver's trouble does to the rest of its subscription's work.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PolicyError, refuse};
+use crate::Span;
+
+/// Holds back the work of a receiver whose failures cost slots: calls that hang or run into their
+/// deadline. One that fails quickly keeps its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Breaker {
+    /// Failures in a row, each of a second or more, that open it.
+    pub open_after: u32,
+    /// The longest it stays open before the receiver is asked again.
+    pub longest: Span,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self { open_after: 8, longest: Span::from_secs(300) }
+    }
+}
+
+impl Breaker {
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        if self.open_after == 0 || self.open_after > 1_000 {
+            return refuse("breaker.open_after", "must be 1 to 1000");
+        }
+        if self.longest < Span::from_secs(1) || self.longest > Span::from_secs(3_600) {
+            return refuse("breaker.longest", "must be 1s to 1h");
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a subscription whose receiver fails for days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failing {
+    /// Without a success for so long, and with at least one delivery exhausted, it is disabled. What
+    /// is pending is kept.
+    pub disable_after: Span,
+}
+
+impl Failing {
+    pub(super) fn validate(&self) -> Result<(), PolicyError> {
+        if self.disable_after < Span::from_secs(1)
+            || self.disable_after > Span::from_secs(31_536_000)
+        {
+            return refuse("failing.disable_after", "must be 1s to 365d");
+        }
+        Ok(())
+    }
+}

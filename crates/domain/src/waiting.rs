@@ -1,0 +1,121 @@
+//! Why a delivery has not been attempted yet: one enum for the API, the command line and the logs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Delivery, SubscriptionStatus, Timestamp};
+
+/// What a delivery, or a whole subscription, waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Its time has not come: the schedule says when.
+    Schedule,
+    /// The receiver asked for a pause with `Retry-After`.
+    RetryAfter,
+    /// Another one of its lane is before it.
+    Lane,
+    /// The rate of its subscription (`limits.rate`).
+    Rate,
+    /// As many calls of its subscription are under way as may be.
+    Concurrency,
+    /// The rest between two attempts with its key (`spacing`).
+    Spacing,
+    /// The gate was closed.
+    Gate,
+    /// The breaker: calls of this receiver cost too much.
+    Breaker,
+    /// Its subscription is paused.
+    Paused,
+    /// Its subscription is disabled.
+    Disabled,
+    /// All slots are taken, or all that its tenant may have.
+    Quota,
+}
+
+impl WaitReason {
+    /// All of them, for documents and tables.
+    pub const ALL: [WaitReason; 11] = [
+        Self::Schedule,
+        Self::RetryAfter,
+        Self::Lane,
+        Self::Rate,
+        Self::Concurrency,
+        Self::Spacing,
+        Self::Gate,
+        Self::Breaker,
+        Self::Paused,
+        Self::Disabled,
+        Self::Quota,
+    ];
+
+    /// As it is shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Schedule => "schedule",
+            Self::RetryAfter => "retry_after",
+            Self::Lane => "lane",
+            Self::Rate => "rate",
+            Self::Concurrency => "concurrency",
+            Self::Spacing => "spacing",
+            Self::Gate => "gate",
+            Self::Breaker => "breaker",
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+/// Why something waits, and until when, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Why.
+    pub reason: WaitReason,
+    /// Until when at least; absent when nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// For something, without a time.
+    pub const fn on(reason: WaitReason) -> Self {
+        Self { reason, until: None }
+    }
+
+    /// Until a time.
+    pub const fn until(reason: WaitReason, until: Timestamp) -> Self {
+        Self { reason, until: Some(until) }
+    }
+
+    /// What the state of a subscription says.
+    pub const fn of_status(status: &SubscriptionStatus) -> Option<Self> {
+        match status {
+            SubscriptionStatus::Active => None,
+            SubscriptionStatus::Paused => Some(Self::on(WaitReason::Paused)),
+            SubscriptionStatus::Disabled { .. } => Some(Self::on(WaitReason::Disabled)),
+        }
+    }
+
+    /// What is known of a delivery without asking whoever works on it: what is written down. `None`
+    /// for one that has ended or is under way.
+    pub fn of_row(
+        delivery: &Delivery,
+        status: &SubscriptionStatus,
+        gated: bool,
+        now: Timestamp,
+    ) -> Option<Self> {
+        if delivery.state.is_terminal() || delivery.leased_until(now).is_some() {
+            return None;
+        }
+        if let Some(stopped) = Self::of_status(status) {
+            return Some(stopped);
+        }
+        if delivery.is_parked() {
+            return Some(Self::on(WaitReason::Lane));
+        }
+        // Before the first attempt only a closed gate moves the due time.
+        let postponed = gated && delivery.spent() == 0 && delivery.due_at > delivery.budget_began;
+        let reason = if postponed { WaitReason::Gate } else { WaitReason::Schedule };
+        Some(Self::until(reason, delivery.due_at))
+    }
+}

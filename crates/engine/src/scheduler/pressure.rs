@@ -1,0 +1,111 @@
+//! Whether there is capacity to spare, and what the failing get when there is not.
+//!
+//! The scarce thing is rarely a slot: it is the processor. How long an attempt waits for one, from when
+//! it is given away until it begins, says how busy the machine is, whoever keeps it busy. While that is long and there is
+//! healthy work, failing receivers are asked at a small share of the pace of the healthy ones; else
+//! they keep their own.
+//!
+//! It is a judgement and nothing else; it must not know subscriptions.
+
+use std::time::Duration;
+
+use posthorn_domain::{Span, Timestamp};
+
+/// Attempts that wait longer than this on average: on an idle machine it is a tenth of that.
+const BUSY: Duration = Duration::from_micros(500);
+/// How much one attempt changes the average.
+const WEIGHT: f64 = 1.0 / 32.0;
+/// For how long healthy work that began counts as present.
+const PRESENT: Span = Span::from_secs(1);
+/// How often those who were refused ask again, should nothing else happen.
+const ASK_AGAIN: Span = Span::from_millis(200);
+/// Attempts of the healthy for one of the failing while there is nothing to spare.
+const HEALTHY_FOR_ONE: f64 = 64.0;
+/// What the failing get in any case, all together, each second.
+const LEAST_PER_SECOND: f64 = 50.0;
+/// What they may save up.
+const SAVED_MAX: f64 = 50.0;
+
+/// How busy the machine is.
+pub(super) struct Pressure {
+    /// The average wait of attempts, in seconds.
+    wait: f64,
+    healthy_at: Timestamp,
+    saved: f64,
+    saved_at: Timestamp,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self { wait: 0.0, healthy_at: Timestamp::MIN, saved: SAVED_MAX, saved_at: Timestamp::MIN }
+    }
+}
+
+impl Pressure {
+    /// An attempt had waited so long for a processor.
+    pub(super) fn heard(&mut self, waited: Duration) {
+        self.wait += (waited.as_secs_f64() - self.wait) * WEIGHT;
+    }
+
+    /// An attempt begins.
+    pub(super) fn began(&mut self, failing: bool, now: Timestamp) {
+        if failing {
+            self.saved = (self.saved - 1.0).max(0.0);
+        } else {
+            self.healthy_at = now;
+            self.saved = (self.saved + 1.0 / HEALTHY_FOR_ONE).min(SAVED_MAX);
+        }
+    }
+
+    /// Whether there is healthy work and nothing to spare.
+    fn is_high(&self, now: Timestamp) -> bool {
+        self.wait > BUSY.as_secs_f64() && now < self.healthy_at.plus(PRESENT)
+    }
+
+    /// How many failing ones may begin now.
+    pub(super) fn room(&mut self, now: Timestamp) -> usize {
+        if !self.is_high(now) {
+            return usize::MAX;
+        }
+        let passed = now.since(self.saved_at).as_millis() as f64 / 1_000.0;
+        self.saved_at = now;
+        self.saved = (self.saved + passed * LEAST_PER_SECOND).min(SAVED_MAX);
+        self.saved as usize
+    }
+
+    /// When those who were refused should ask again, should nothing else happen.
+    pub(super) fn next_room(&self, now: Timestamp) -> Timestamp {
+        now.plus(ASK_AGAIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn the_failing_are_free_unless_the_healthy_wait_for_a_processor() {
+        let mut pressure = Pressure::default();
+        pressure.began(false, at(1_000));
+        assert_eq!(pressure.room(at(1_000)), usize::MAX);
+        for _ in 0..100 {
+            pressure.heard(Duration::from_millis(20));
+        }
+        assert_eq!(pressure.room(at(1_000)), 50);
+        (0..50).for_each(|_| pressure.began(true, at(1_000)));
+        assert_eq!(pressure.room(at(1_000)), 0);
+        (0..128).for_each(|_| pressure.began(false, at(1_000)));
+        assert_eq!(pressure.room(at(1_000)), 2, "a share of what the healthy do");
+        assert_eq!(pressure.room(at(1_100)), 7, "and a little in any case");
+        assert_eq!(pressure.room(at(2_000)), usize::MAX, "nobody healthy is there");
+        pressure.began(false, at(2_000));
+        for _ in 0..100 {
+            pressure.heard(Duration::ZERO);
+        }
+        assert_eq!(pressure.room(at(2_000)), usize::MAX, "there is capacity to spare");
+    }
+}

@@ -1,0 +1,1 @@
+select subscription, since, exhausted from failing where shard = any($1::int2[])

@@ -1,0 +1,16 @@
+-- The caller holds the shards' locks (shared). No subscription occurs twice.
+insert into failing (subscription, shard, since, exhausted)
+select i.subscription, i.shard, i.since, i.exhausted
+from unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int8[], $6::bool[])
+    as i(subscription, shard, epoch, node, since, exhausted)
+where (
+    select true from shard_lease s
+    where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
+      and s.expires_at > clock_timestamp()
+    limit 1
+) and (
+    select true from subscription s where s.id = i.subscription and s.deleted_at is null limit 1
+)
+on conflict (subscription) do update
+set since = least(failing.since, excluded.since),
+    exhausted = failing.exhausted or excluded.exhausted
