@@ -125,9 +125,9 @@ pub enum DeadLetters {
 const COLUMNS: [(&str, &str); 6] = [
     ("ID", "id"),
     ("STATE", "state"),
-    ("TRIES", "attempts_made"),
+    ("WHY", "why"),
+    ("N", "attempts_made"),
     ("NEXT", "until:due_at"),
-    ("WAITS FOR", "waiting.reason"),
     ("TO", "to"),
 ];
 const DEAD_COLUMNS: [(&str, &str); 5] = [
@@ -149,7 +149,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             let mut list = context.client.list("/v1/deliveries", &query, limit.items()).await?;
             if !context.json {
                 names::add_receivers(context, names::items(&mut list)).await?;
-                names::items(&mut list).iter_mut().for_each(join_reason);
+                names::items(&mut list).iter_mut().for_each(say_why);
             }
             context.show_list(&list, &COLUMNS)
         }
@@ -165,12 +165,10 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// In a table, why a delivery ended stands beside its state.
-fn join_reason(delivery: &mut Value) {
-    if let Some(reason) = delivery.get("reason").and_then(Value::as_str) {
-        delivery["state"] =
-            Value::String(format!("{} {reason}", terminal::cell(delivery, "state")));
-    }
+/// In a table, one word says why a delivery ended, or what it waits for.
+fn say_why(delivery: &mut Value) {
+    let why = delivery.get("reason").or_else(|| delivery.pointer("/waiting/reason")).cloned();
+    delivery["why"] = why.unwrap_or_default();
 }
 
 /// Runs `dead-letters`.
