@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
-use posthorn_domain::{Scope, TenantId};
+use posthorn_domain::{Scope, SubscriptionId, SubscriptionName, TenantId};
 use posthorn_engine::{Engine, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body, shown};
 use serde::de::DeserializeOwned;
@@ -132,6 +132,22 @@ impl Call {
             Ok(Path(text)) => text.parse().map_err(|_| Problem::not_found(what)),
             Err(_) => Err(Problem::not_found(what)),
         }
+    }
+
+    /// The subscription at the end of the path, by id or name.
+    pub(crate) async fn subscription(&mut self) -> Result<SubscriptionId> {
+        let text: String = self.named("subscription").await?;
+        self.find_subscription(&text).ok_or_else(|| Problem::not_found("subscription"))
+    }
+
+    /// The subscription a text means: an id, whether there is such a one or not, or a name.
+    pub(crate) fn find_subscription(&self, text: &str) -> Option<SubscriptionId> {
+        if let Ok(id) = text.parse() {
+            return Some(id);
+        }
+        let name = SubscriptionName::new(text).ok()?;
+        let view = self.engine().catalog().subscription_named(self.tenant(), &name)?;
+        Some(view.subscription.id)
     }
 
     fn body(&mut self) -> &mut Body {

@@ -9,8 +9,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use posthorn_domain::limits::JSON_DEPTH_MAX;
+use posthorn_domain::plain;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::Value;
 use serde_json::error::Category;
 
@@ -18,12 +21,25 @@ use crate::codes;
 use crate::problem::{Problem, Result};
 
 /// Reads a small document: depth and repeated keys are checked everywhere in it.
-pub(crate) fn parse_strict<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+pub(crate) fn parse_strict<T: DeserializeOwned>(text: &str) -> Result<T> {
     check_depth(text)?;
-    let value = parse(text)?;
-    match serde_json::from_str::<Unique>(text) {
-        Ok(Unique) => refuse_nul(text).map(|()| value),
-        Err(e) => Err(Problem::new(codes::INVALID_JSON, e.to_string())),
+    let value = serde_json::from_str(text);
+    // What is wrong with the text comes before what is wrong with its meaning.
+    if let Err(e) = serde_json::from_str::<Unique>(text) {
+        return Err(Problem::new(codes::INVALID_JSON, e.to_string()));
+    }
+    match value {
+        Ok(Object(value)) => refuse_nul(text).map(|()| value),
+        Err(e) => Err(explain_strict::<Object<T>>(text, &e)),
+    }
+}
+
+/// What is wrong with the meaning of a text that is proper JSON, in plain words.
+fn explain_strict<T: DeserializeOwned>(text: &str, error: &serde_json::Error) -> Problem {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    match plain::read::<T>(&value) {
+        Err(plain::Fault { path, problem }) => Problem::field(path, problem),
+        Ok(_) => Problem::new(codes::INVALID_REQUEST, error.to_string()),
     }
 }
 

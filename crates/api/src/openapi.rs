@@ -3,6 +3,7 @@
 //! `crates/api/openapi.json` is a copy that a test keeps equal, so that a change of the wire shows up
 //! in review.
 
+mod policy;
 mod schemas;
 
 use posthorn_domain::Scope;
@@ -122,9 +123,15 @@ fn operation(route: &Route) -> Value {
 
 fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split(['{', '}']).skip(1).step_by(2);
+    let by_name = ["/v1/subscriptions/", "/v1/tenants/"].iter().any(|noun| path.starts_with(noun));
     names
         .map(|name| {
-            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})
+            let mut parameter =
+                json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+            if name == "id" && by_name {
+                parameter["description"] = json!("Its id or its name");
+            }
+            parameter
         })
         .collect()
 }
@@ -178,7 +185,7 @@ fn parameters() -> Value {
         "topic": query("topic", "Only events on this topic", text.clone()),
         "type": query("type", "Only events of this type", text.clone()),
         "event": query("event", "Only deliveries of this event", text.clone()),
-        "subscription": query("subscription", "Only deliveries to this subscription", text.clone()),
+        "subscription": query("subscription", "Only deliveries to this subscription, by id or name", text.clone()),
         "state": query("state", "Only deliveries in this state; pending includes in_flight", json!({
             "type": "string", "enum": ["pending", "delivered", "dead", "cancelled"],
         })),

@@ -316,6 +316,16 @@ pub(crate) struct SubscriptionBody<'a> {
     updated_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signing_secret: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// What was accepted, but is probably not meant.
+#[derive(Serialize)]
+pub(crate) struct Warning {
+    pub(crate) code: &'static str,
+    pub(crate) detail: String,
+    pub(crate) field: String,
 }
 
 /// A channel, without a word about whose it is.
@@ -388,6 +398,7 @@ impl<'a> SubscriptionBody<'a> {
             created_at: subscription.created_at,
             updated_at: subscription.updated_at,
             signing_secret: None,
+            warnings: Vec::new(),
         }
     }
 

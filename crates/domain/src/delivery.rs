@@ -66,6 +66,16 @@ pub enum CancelReason {
     Dropped,
 }
 
+impl DeadReason {
+    /// All of them, for tables and metrics.
+    pub const ALL: [DeadReason; 4] = [Self::Exhausted, Self::Permanent, Self::Gate, Self::Expired];
+}
+
+impl CancelReason {
+    /// All of them, for tables.
+    pub const ALL: [CancelReason; 3] = [Self::Unsubscribed, Self::Operator, Self::Dropped];
+}
+
 impl DeliveryState {
     /// Whether nothing more happens by itself.
     pub const fn is_terminal(self) -> bool {

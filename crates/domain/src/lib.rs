@@ -27,6 +27,7 @@ mod id;
 mod labels;
 pub mod limits;
 mod names;
+pub mod plain;
 pub mod policy;
 pub mod push;
 mod rate;

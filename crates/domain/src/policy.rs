@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
-use crate::{CertificateId, ProxyName, Span, Template};
+use crate::{CertificateId, ProxyName, Span, Template, plain};
 
 pub use auth::{
     Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
@@ -284,6 +284,24 @@ pub struct PolicyError {
     pub problem: String,
 }
 
+impl PolicyError {
+    /// Says which of the ways of authentication an error of one is about.
+    pub fn of_auth(mut self, index: usize) -> Self {
+        if let Some(field) = self.path.strip_prefix("auth.") {
+            self.path = format!("auth[{index}].{field}");
+        }
+        self
+    }
+}
+
+impl From<plain::Fault> for PolicyError {
+    fn from(fault: plain::Fault) -> Self {
+        let plain::Fault { path, problem } = fault;
+        // What is wrong with the whole is wrong with what it is called.
+        Self { path: if path.is_empty() { "policy".to_owned() } else { path }, problem }
+    }
+}
+
 fn refuse<T>(path: &str, problem: impl Into<String>) -> Result<T, PolicyError> {
     Err(PolicyError { path: path.to_owned(), problem: problem.into() })
 }
@@ -312,8 +330,7 @@ impl Policy {
         let mut whole = serde_json::to_value(self)
             .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
         merge(&mut whole, patch);
-        let policy: Policy = serde_json::from_value(whole)
-            .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
+        let policy: Policy = plain::read(&whole)?;
         policy.validate()?;
         Ok(policy)
     }
@@ -327,8 +344,8 @@ impl Policy {
         self.limits.validate()?;
         self.breaker.as_ref().map_or(Ok(()), Breaker::validate)?;
         self.failing.as_ref().map_or(Ok(()), Failing::validate)?;
-        for auth in &self.auth {
-            auth.validate()?;
+        for (index, auth) in self.auth.iter().enumerate() {
+            auth.validate().map_err(|e| e.of_auth(index))?;
         }
         if self.auth.iter().filter(|auth| matches!(auth, Auth::ClientCertificate(_))).count() > 1 {
             return refuse("auth", "a request can show only one client certificate");

@@ -11,6 +11,17 @@ const CONNECTIONS: &str = "posthorn_egress_connections_total";
 /// TLS handshakes, by `result`.
 const HANDSHAKES: &str = "posthorn_egress_handshakes_total";
 
+/// Why a connection may be refused.
+const REFUSALS: [&str; 7] = [
+    "address_not_public",
+    "address_metadata",
+    "address_denied",
+    "address_own",
+    "address_own_listener",
+    "port_not_allowed",
+    "mixed_answer",
+];
+
 /// The counters of the hot path, looked up once.
 pub(crate) struct Counters {
     pub(crate) opened: Counter,
@@ -24,6 +35,16 @@ impl Counters {
         describe_counter!(DNS, "Lookups of receivers' names, by result");
         describe_counter!(CONNECTIONS, "Connections used, newly opened or used again");
         describe_counter!(HANDSHAKES, "TLS handshakes with receivers, by result");
+        // There from the start, so that a rate misses nothing.
+        for reason in REFUSALS {
+            counter!(REFUSED, "reason" => reason).increment(0);
+        }
+        for result in ["found", "failed", "timeout"] {
+            counter!(DNS, "result" => result).increment(0);
+        }
+        for result in ["full", "resumed", "failed", "timeout"] {
+            counter!(HANDSHAKES, "result" => result).increment(0);
+        }
         Self {
             opened: counter!(CONNECTIONS, "how" => "opened"),
             reused: counter!(CONNECTIONS, "how" => "reused"),

@@ -160,11 +160,11 @@ impl Catalog {
             }
         }
         for (tenant, name) in delta.removed_topics {
-            if let Some(tenant) = state.tenants.get_mut(&tenant) {
-                if let Some(old) = tenant.topics.remove(&name) {
-                    let old = Holdings::topic(holdings::of_topic(&old));
-                    tenant.holdings = tenant.holdings.less(old);
-                }
+            if let Some(tenant) = state.tenants.get_mut(&tenant)
+                && let Some(old) = tenant.topics.remove(&name)
+            {
+                let old = Holdings::topic(holdings::of_topic(&old));
+                tenant.holdings = tenant.holdings.less(old);
             }
         }
         for key in delta.keys {

@@ -1,6 +1,7 @@
 //! Names, units and labels of the engine's metrics. Labels are bounded: never an id.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use posthorn_domain::FailureCode;
 
 /// Events accepted.
 pub const ACCEPTED: &str = "posthorn_events_accepted_total";
@@ -105,4 +106,41 @@ pub fn describe() {
     describe_counter!(OUTCOMES_MISSED, "Ends of deliveries that a slow follower did not hear of");
     describe_counter!(LOG_LINES_LEFT_OUT, "Log lines of policies beyond log.policy_lines");
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
+    at_zero();
+}
+
+/// Every counter is there from the start: a rate over one that appears with its first event misses
+/// that event, and an alert on one that is not there never fires.
+fn at_zero() {
+    for name in [ACCEPTED, FANNED_OUT, ATTEMPT_PANICS, FENCED, BREAKER_OPENED, OUTCOMES_MISSED] {
+        counter!(name).increment(0);
+    }
+    let answers =
+        ["success", "permanent", "gone", "throttled", "server_error", "not_success", "gate_closed"];
+    for outcome in answers.into_iter().chain(FailureCode::ALL.map(FailureCode::as_str)) {
+        counter!(ATTEMPTS, "outcome" => outcome).increment(0);
+    }
+    let labelled: [(&str, &str, &[&str]); 8] = [
+        (PUBLISH_REFUSED, "reason", &["unknown_topic", "key_reused", "unknown_tenant", "other"]),
+        (ENDED, "state", &["delivered", "dead", "cancelled"]),
+        (DEAD, "reason", &["exhausted", "permanent", "gate", "expired"]),
+        (LEASE_CHANGES, "change", &["gained", "lost", "released"]),
+        (DISABLED, "reason", &["gone", "exhausted", "url_refused", "failing"]),
+        (TOKEN_CALLS, "outcome", &["success", "failure"]),
+        (
+            ADMISSION_REFUSED,
+            "reason",
+            &["rate_limited", "quota_exceeded", "too_many_failures", "overloaded", "disk_full"],
+        ),
+        (
+            STORE_ERRORS,
+            "operation",
+            &["accept", "record", "claim", "pending", "scan", "heartbeat", "prune", "count"],
+        ),
+    ];
+    for (name, label, values) in labelled {
+        for value in values {
+            counter!(name, label => *value).increment(0);
+        }
+    }
 }

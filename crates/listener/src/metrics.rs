@@ -1,6 +1,6 @@
 //! Names and units of the listener's metrics.
 
-use metrics::{Unit, describe_counter, describe_gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge};
 
 /// Connections open.
 pub const CONNECTIONS: &str = "posthorn_http_connections";
@@ -26,4 +26,10 @@ pub fn describe() {
     describe_counter!(CUT, Unit::Count, "Connections that were cut, by reason");
     describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes lent to request bodies under way");
     describe_counter!(HANDSHAKE_FAILURES, Unit::Count, "TLS handshakes that failed, by reason");
+    // There from the start, so that a rate misses nothing.
+    counter!(ACCEPT_ERRORS).increment(0);
+    counter!(ADMISSION_REFUSED, "reason" => "connections").increment(0);
+    for reason in ["failed", "time"] {
+        counter!(HANDSHAKE_FAILURES, "reason" => reason).increment(0);
+    }
 }

@@ -1,7 +1,7 @@
 //! Names, units and labels of the metrics of Web Push. Labels are bounded: never an id, never a text
 //! that a stranger wrote.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
 
 /// Sockets open.
 pub const CONNECTIONS: &str = "posthorn_push_connections";
@@ -85,4 +85,31 @@ pub fn describe() {
     describe_counter!(AGENTS_DROPPED, "Agents dropped with everything they had");
     describe_counter!(STORE_ERRORS, "Questions of Web Push to the store that failed");
     describe_counter!(BROADCAST_POLLS, "Polls of the table of broadcasts, by outcome");
+    at_zero();
+}
+
+/// Counters that are not kept at hand are there from the start all the same, so that a rate misses
+/// nothing. Of those whose labels depend on what senders do wrong, one stands for all.
+fn at_zero() {
+    for name in [AGENTS_DROPPED, EXPIRED_MESSAGES, EXPIRED_AGENTS] {
+        counter!(name).increment(0);
+    }
+    for close in ["gone", "reset", "draining"] {
+        counter!(CONNECTIONS_ENDED, "close" => close).increment(0);
+    }
+    counter!(REFUSED, "status" => "401", "errno" => "109").increment(0);
+    for call in ["push", "hint"] {
+        for outcome in ["accepted", "full", "not_connected", "unreachable"] {
+            counter!(NODE_CALLS, "call" => call, "outcome" => outcome).increment(0);
+        }
+    }
+    for reason in ["time", "unknown", "form"] {
+        counter!(NODE_CALLS_REFUSED, "reason" => reason).increment(0);
+    }
+    for operation in ["expire_messages", "expire_agents"] {
+        counter!(STORE_ERRORS, "operation" => operation).increment(0);
+    }
+    for outcome in ["ok", "failed"] {
+        counter!(BROADCAST_POLLS, "outcome" => outcome).increment(0);
+    }
 }

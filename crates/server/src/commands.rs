@@ -12,6 +12,7 @@ pub mod events;
 pub mod explain;
 pub mod keys;
 pub mod listen;
+mod names;
 pub mod notificaties;
 pub mod profiles;
 pub mod send;
@@ -26,7 +27,7 @@ use serde_json::Value;
 
 use crate::client::{Access, Client};
 use crate::exit::{Code, Failure};
-use crate::terminal;
+use crate::terminal::{self, Paint};
 
 /// What every command that talks to a server needs.
 pub struct Context {
@@ -65,6 +66,14 @@ impl Context {
             return Ok(terminal::json(value)?);
         }
         Ok(terminal::data(terminal::describe(value, fields))?)
+    }
+
+    /// Says what the server thinks is probably not meant.
+    pub fn warn(&self, answer: &Value) {
+        for warning in answer.get("warnings").and_then(Value::as_array).into_iter().flatten() {
+            let text = terminal::clean(&terminal::cell(warning, "detail"));
+            terminal::note(Paint::stderr().warn(format!("warning: {text}")));
+        }
     }
 
     /// Says that something was done that has no answer.

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posthorn_domain::Span;
+use posthorn_domain::{Span, plain};
 use posthorn_egress::{self as egress, ResolverChoice};
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
@@ -273,21 +273,10 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     if !problems.is_empty() {
         return Err(ConfigError(problems));
     }
-    let raw = match serde_path_to_error::deserialize::<_, RawConfig>(layers.merged().clone()) {
+    let raw: RawConfig = match plain::read(layers.merged()) {
         Ok(raw) => raw,
-        Err(error) => {
-            let path: Vec<String> =
-                error.path().to_string().split('.').map(str::to_owned).collect();
-            let key = path.join(".");
-            let source = layers.source_of(&path).clone();
-            let text = error.into_inner().to_string();
-            // What stands where a secret is named may be the secret.
-            let secret = ["keys", "seal", "store", "callbacks", "dialects", "push"];
-            let text = if secret.contains(&path[0].as_str()) {
-                posthorn_api::unquoted(&text)
-            } else {
-                text
-            };
+        Err(plain::Fault { path: key, problem: text }) => {
+            let source = layers.source_of(&steps(&key)).clone();
             return Err(ConfigError(vec![Problem { key, source, text }]));
         }
     };
@@ -297,6 +286,12 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
         Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
         _ => Err(ConfigError(check.problems)),
     }
+}
+
+/// The steps of a place. An item of a list comes from where its list comes from.
+fn steps(place: &str) -> Vec<String> {
+    let name = |step: &str| step.split('[').next().unwrap_or_default().to_owned();
+    place.split('.').map(name).collect()
 }
 
 /// A variable that was meant for us but would be passed over. Names without a double underscore are
@@ -382,8 +377,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn refuse(&mut self, key: &str, text: impl Into<String>) {
-        let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-        let source = self.layers.source_of(&path).clone();
+        let source = self.layers.source_of(&steps(key)).clone();
         self.problems.push(Problem { key: key.to_owned(), source, text: text.into() });
     }
 

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -15,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use posthorn_domain::{Clock, Timestamp};
 use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::WallClock;
@@ -106,34 +108,47 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Serves until it is told to stop.
-pub async fn run(listener: TcpListener, handler: Handler, stop: CancellationToken) {
+/// Serves until it is told to stop; what is being answered then gets its answer, if that does not take
+/// longer than `patience`.
+pub async fn run(
+    listener: TcpListener,
+    handler: Handler,
+    stop: CancellationToken,
+    patience: Duration,
+) {
+    // Dropped with this service, and all connections with it.
+    let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 // Out of descriptors, or a peer that has gone: the next one may work.
                 Err(_) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
         drop(stream.set_nodelay(true));
         let (handler, stop) = (Arc::clone(&handler), stop.clone());
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let service = service_fn(move |request| respond(Arc::clone(&handler), request));
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new());
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 // A sender that breaks off is its own affair.
-                served = connection => drop(served),
-                () = stop.cancelled() => {}
+                served = connection.as_mut() => return drop(served),
+                () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
+            drop(connection.await);
         });
     }
+    drop(listener);
+    let answers = async { while connections.join_next().await.is_some() {} };
+    drop(tokio::time::timeout(patience, answers).await);
 }
 
 async fn respond(

@@ -1,17 +1,27 @@
 //! What is shown: data on stdout, everything else on stderr, colours only on a terminal.
 
+use std::borrow::Cow;
 use std::env;
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use posthorn_domain::{Clock as _, Span, Timestamp};
 use serde_json::Value;
+
+use crate::clock::WallClock;
 
 /// A progress bar is drawn at most this often: more is only flicker.
 const FRAMES_PER_SECOND: u8 = 10;
-/// Texts in a table are cut here, so that a row stays one line.
-const CELL_CHARS_MAX: usize = 80;
+/// Rows of a table are at most this long, so that each stays one line on any terminal.
+const ROW_CHARS_MAX: usize = 80;
+/// Between two columns.
+const GAP: usize = 2;
+/// The least that is left of a column that is cut, unless its heading is longer.
+const COLUMN_CHARS_MIN: usize = 6;
+/// As long as the longest id. Ids are copied, so that they are never cut.
+const ID_CHARS: usize = 30;
 
 /// Objects up to this long are shown on one line.
 const INLINE_CHARS_MAX: usize = 120;
@@ -122,21 +132,36 @@ pub fn spinner(what: &'static str) -> ProgressBar {
     bar
 }
 
-/// A table with a heading, columns as wide as they must be.
+/// A table with a heading, columns as wide as they must be; what does not fit into a row is cut,
+/// the widest columns first, but never the ids of the first one.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
+    let least: Vec<usize> = widths.iter().map(|width| (*width).max(COLUMN_CHARS_MIN)).collect();
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| cut(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
+    let whole = |column: usize, width: usize| column == 0 && width <= ID_CHARS;
+    while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > ROW_CHARS_MAX {
+        let cuttable = (0..widths.len())
+            .filter(|column| widths[*column] > least[*column] && !whole(*column, widths[*column]));
+        // The last column says where something leads or what it means: it keeps more than others.
+        let weight = |column: &usize| {
+            let is_last = column + 1 == widths.len();
+            if is_last { widths[*column] * 2 / 3 } else { widths[*column] }
+        };
+        let Some(widest) = cuttable.max_by_key(weight) else { break };
+        widths[widest] -= 1;
+    }
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut text = String::new();
         for (cell, width) in cells.zip(&widths) {
-            text.push_str(cell);
-            let gap = width.saturating_sub(cell.chars().count()) + 2;
+            let cell = cut(cell, *width);
+            text.push_str(&cell);
+            let gap = width.saturating_sub(cell.chars().count()) + GAP;
             text.extend(std::iter::repeat_n(' ', gap));
         }
         text.trim_end().to_owned()
@@ -149,15 +174,14 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// One line, not too long, and nothing a terminal would obey: contents come from strangers.
-pub fn cut(text: &str) -> String {
-    let clean = clean(text);
-    if clean.chars().count() <= CELL_CHARS_MAX {
-        return clean;
+/// At most so many characters; what is cut off is marked.
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.chars().count() <= most {
+        return Cow::Borrowed(text);
     }
-    let mut short: String = clean.chars().take(CELL_CHARS_MAX - 1).collect();
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
     short.push('…');
-    short
+    Cow::Owned(short)
 }
 
 /// Without control characters.
@@ -165,10 +189,30 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A field of a JSON object as a cell; `-` when it is missing.
+/// A field of a JSON object as a cell; `-` when it is missing. `since:FIELD` is how long ago a time
+/// was, `until:FIELD` how far away it is: a whole time would fill half a row.
 pub fn cell(value: &Value, path: &str) -> String {
+    if let Some((way, path)) = path.split_once(':') {
+        let at = value.get(path).and_then(Value::as_str);
+        return at.and_then(|at| distance(way, at)).unwrap_or_else(|| "-".to_owned());
+    }
     let found = path.split('.').try_fold(value, |inner, name| inner.get(name));
     found.map_or_else(|| "-".to_owned(), plain)
+}
+
+/// How far a time is from now, in its largest unit.
+fn distance(way: &str, at: &str) -> Option<String> {
+    let at: Timestamp = at.parse().ok()?;
+    let now = WallClock.now();
+    let away = if way == "since" { now.since(at) } else { at.since(now) };
+    if away == Span::ZERO {
+        return Some("now".to_owned());
+    }
+    let text = away.to_string();
+    let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let end = text[unit..].find(|c: char| c.is_ascii_digit()).map_or(text.len(), |n| unit + n);
+    let largest = if away < Span::from_secs(1) { "<1s" } else { &text[..end] };
+    Some(if way == "since" { largest.to_owned() } else { format!("in {largest}") })
 }
 
 /// A JSON value as people read it.
@@ -220,6 +264,29 @@ mod tests {
         assert_eq!(lines[0], "ID      WHAT");
         assert_eq!(lines[1], "a       x [31m");
         assert!(lines[2].starts_with("längst  yyy") && lines[2].ends_with('…'), "{}", lines[2]);
+        assert_eq!(lines[2].chars().count(), ROW_CHARS_MAX);
+    }
+
+    #[test]
+    fn rows_fit_and_ids_stay_whole() {
+        let id = "sub_01hf7yat00000000000000000z";
+        let row = vec![id.to_owned(), "a".repeat(40), "b".repeat(60), "active".to_owned()];
+        let text = table(&["ID", "NAME", "URL", "STATUS"], &[row]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= ROW_CHARS_MAX, "{line}");
+        }
+        assert!(text.contains(id) && text.contains("active") && text.matches('…').count() == 2);
+    }
+
+    #[test]
+    fn times_are_told_by_their_distance() {
+        let at =
+            |millis: i64| Timestamp::from_millis(WallClock.now().as_millis() + millis).to_string();
+        let value = json!({"past": at(-7_500_000), "next": at(90_500), "soon": at(-1_000_000_000)});
+        assert_eq!(cell(&value, "since:past"), "2h");
+        assert_eq!(cell(&value, "until:next"), "in 1m");
+        assert_eq!(cell(&value, "until:soon"), "now");
+        assert_eq!(cell(&value, "until:gone"), "-");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Deliveries, and those of them that are dead letters.
 
 use http::StatusCode;
-use posthorn_domain::{Delivery, DeliveryId, DeliveryState, TenantId};
+use posthorn_domain::{Delivery, DeliveryId, DeliveryState, SubscriptionId, TenantId};
 use posthorn_engine::Engine;
 use posthorn_store::{DeliveryFilter, StateKind};
 
@@ -38,11 +38,19 @@ pub(crate) async fn list_dead(call: Call) -> Answer {
 fn common_filter(call: &Call) -> Result<DeliveryFilter> {
     let before = call.query.text("cursor").map(|text| cursor::decode_id(List::Deliveries, text));
     Ok(DeliveryFilter {
-        subscription: call.query.value("subscription")?,
+        subscription: subscription(call)?,
         before: before.transpose()?.map(DeliveryId::from_bytes),
         limit: call.query.limit()?,
         ..DeliveryFilter::default()
     })
+}
+
+/// The subscription of the query, by id or name.
+fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
+    let Some(text) = call.query.text("subscription") else { return Ok(None) };
+    let unknown =
+        || Problem::field("subscription", "there is no subscription with this id or name");
+    call.find_subscription(text).map(Some).ok_or_else(unknown)
 }
 
 async fn answer_page(call: &Call, filter: DeliveryFilter) -> Answer {

@@ -56,7 +56,8 @@ fn check_tenant_name(name: &str) -> Result<()> {
 
 /// `GET /v1/tenants/{id}`.
 pub(crate) async fn one_tenant(mut call: Call) -> Answer {
-    let id = call.named("tenant").await?;
+    let text: String = call.named("tenant").await?;
+    let id = find_tenant(call.engine(), &text).ok_or_else(|| Problem::not_found("tenant"))?;
     respond::ok(&TenantView::from(&call.engine().catalog().tenant(id)?))
 }
 

@@ -16,7 +16,7 @@ const PER_SECOND_MAX: u32 = 10_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
-    subscription: Option<SubscriptionId>,
+    subscription: Option<String>,
     reason: Option<DeadReason>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -36,18 +36,17 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     {
         return Err(Problem::field("until", "must be later than since"));
     }
-    if let Some(id) = new.subscription
-        && call.engine().catalog().subscription(tenant, id).is_err()
-    {
-        return Err(Problem::field("subscription", "there is no such subscription"));
-    }
-    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
-    let filter = RedriveFilter {
-        subscription: new.subscription,
-        reason: new.reason,
-        since: new.since,
-        until: new.until,
+    let known = |id: &SubscriptionId| call.engine().catalog().subscription(tenant, *id).is_ok();
+    let subscription = match &new.subscription {
+        None => None,
+        Some(text) => match call.find_subscription(text).filter(known) {
+            Some(id) => Some(id),
+            None => return Err(Problem::field("subscription", "there is no such subscription")),
+        },
     };
+    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
+    let filter =
+        RedriveFilter { subscription, reason: new.reason, since: new.since, until: new.until };
     let redrive = call.engine().create_redrive(tenant, filter, per_second).await?;
     let place = format_args!("/v1/redrives/{}", redrive.id).to_string();
     respond::created(place, &RedriveView::from(&redrive))

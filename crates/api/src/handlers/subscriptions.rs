@@ -23,8 +23,10 @@ use crate::cursor::{self, List};
 use crate::json::given;
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{Page, PublicKeyView, SubscriptionBody, TestView};
+use crate::wire::{Page, PublicKeyView, SubscriptionBody, TestView, Warning};
 
+/// Warnings in one answer; more of the same help nobody.
+const WARNINGS_MAX: usize = 20;
 /// Secrets of one subscription.
 const SECRETS_MAX: usize = 16;
 
@@ -119,6 +121,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     let (view, made) = call.engine().create_subscription(call.tenant(), new).await?;
     let mut body = body(&view, &call);
     body.signing_secret = made.as_deref();
+    body.warnings = warnings(&view, &call);
     let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
     Ok(tagged(respond::created(place, &body)?, &view))
 }
@@ -193,7 +196,7 @@ pub(crate) async fn list(call: Call) -> Answer {
 
 /// `GET /v1/subscriptions/{id}`.
 pub(crate) async fn one(mut call: Call) -> Answer {
-    let id = call.named("subscription").await?;
+    let id = call.subscription().await?;
     let view = call.engine().catalog().subscription(call.tenant(), id)?;
     let state = call.engine().subscription_state(call.tenant(), id).await;
     Ok(tagged(respond::ok(&body(&view, &call).standing(&state))?, &view))
@@ -201,7 +204,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 
 /// `PATCH /v1/subscriptions/{id}`.
 pub(crate) async fn update(mut call: Call) -> Answer {
-    let id: SubscriptionId = call.named("subscription").await?;
+    let id = call.subscription().await?;
     let tenant = call.tenant();
     call.engine().catalog().subscription(tenant, id)?;
     let expected = if_match(&call.parts.headers)?;
@@ -253,7 +256,30 @@ pub(crate) async fn update(mut call: Call) -> Answer {
         }
         _ => {}
     }
-    answer(&view, &call)
+    let mut body = body(&view, &call);
+    body.warnings = warnings(&view, &call);
+    Ok(tagged(respond::ok(&body)?, &view))
+}
+
+/// What may well be a slip of the pen, although it is allowed: topics may be made later.
+fn warnings(view: &SubscriptionView, call: &Call) -> Vec<Warning> {
+    let catalog = call.engine().catalog();
+    let mut warnings: Vec<Warning> = Vec::new();
+    for (group, conditions) in view.subscription.filter.any_of.iter().enumerate() {
+        for (place, topic) in conditions.topics.iter().enumerate() {
+            if warnings.len() < WARNINGS_MAX && catalog.topic(call.tenant(), topic).is_err() {
+                warnings.push(Warning {
+                    code: "unknown_topic",
+                    detail: format!(
+                        "there is no topic `{topic}`, so that no event can come of it until it is \
+                         made: PUT /v1/topics/{topic}"
+                    ),
+                    field: format!("filter.any_of[{group}].topics[{place}]"),
+                });
+            }
+        }
+    }
+    warnings
 }
 
 /// The version the client had read, from `If-Match: "<version>"`.
@@ -280,26 +306,26 @@ fn check_version(expected: Option<CatalogVersion>, view: &SubscriptionView) -> R
 
 /// `DELETE /v1/subscriptions/{id}`.
 pub(crate) async fn delete(mut call: Call) -> Answer {
-    let id = call.named("subscription").await?;
+    let id = call.subscription().await?;
     call.engine().delete_subscription(call.tenant(), id).await?;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
 /// `POST /v1/subscriptions/{id}/pause`.
 pub(crate) async fn pause(mut call: Call) -> Answer {
-    let id = call.named("subscription").await?;
+    let id = call.subscription().await?;
     answer(&*call.engine().pause_subscription(call.tenant(), id).await?, &call)
 }
 
 /// `POST /v1/subscriptions/{id}/resume`.
 pub(crate) async fn resume(mut call: Call) -> Answer {
-    let id = call.named("subscription").await?;
+    let id = call.subscription().await?;
     answer(&*call.engine().resume_subscription(call.tenant(), id).await?, &call)
 }
 
 /// `POST /v1/subscriptions/{id}/test`.
 pub(crate) async fn test(mut call: Call) -> Answer {
-    let id = call.named("subscription").await?;
+    let id = call.subscription().await?;
     let outcome = call.engine().test_subscription(call.tenant(), id).await?;
     respond::ok(&TestView::new(&outcome, call.is_operator()))
 }
@@ -323,7 +349,7 @@ struct Rotated {
 
 /// `POST /v1/subscriptions/{id}/rotate-secret`.
 pub(crate) async fn rotate_secret(mut call: Call) -> Answer {
-    let id: SubscriptionId = call.named("subscription").await?;
+    let id = call.subscription().await?;
     let tenant = call.tenant();
     call.engine().catalog().subscription(tenant, id)?;
     let Replacement { name, secret, secret_kind, overlap } = call.json_or_default().await?;

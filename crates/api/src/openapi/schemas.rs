@@ -3,13 +3,23 @@
 use posthorn_domain::WaitReason;
 use serde_json::{Map, Value, json};
 
-use super::reference;
+use super::{policy, reference};
 use crate::codes::error_codes;
 
 /// All schemas by name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [general(), events(), subscriptions(), deliveries(), certificates(), operators()] {
+    let groups = [
+        general(),
+        events(),
+        subscriptions(),
+        policy::all(),
+        policy::conditions(),
+        deliveries(),
+        certificates(),
+        operators(),
+    ];
+    for group in groups {
         if let Value::Object(group) = group {
             all.extend(group);
         }
@@ -33,7 +43,7 @@ fn page(item: &str) -> Value {
 }
 
 /// An object with these fields and no others.
-fn object(required: &[&str], properties: Value) -> Value {
+pub(super) fn object(required: &[&str], properties: Value) -> Value {
     let mut schema = json!({"type": "object", "additionalProperties": false});
     if !required.is_empty() {
         schema["required"] = json!(required);
@@ -42,7 +52,7 @@ fn object(required: &[&str], properties: Value) -> Value {
     schema
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({"type": "string"})
 }
 
@@ -54,11 +64,11 @@ fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }
 
-fn flag() -> Value {
+pub(super) fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-fn texts() -> Value {
+pub(super) fn texts() -> Value {
     json!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
@@ -71,11 +81,11 @@ fn labels() -> Value {
 }
 
 /// What an id of a kind looks like.
-fn id(prefix: &str) -> Value {
+pub(super) fn id(prefix: &str) -> Value {
     json!({"type": "string", "pattern": format!("^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")})
 }
 
-fn name(max: usize) -> Value {
+pub(super) fn name(max: usize) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._:/-]+$"})
 }
 
@@ -159,16 +169,17 @@ fn events() -> Value {
         })),
         "Published": object(&published_required, published.clone()),
         "PublishedItems": object(&["items"], json!({
-            "items": {"type": "array", "items": {"oneOf": [
-                object(
-                    &["status", "id", "accepted_at", "deliveries", "duplicate"],
-                    with(&published, json!({"status": {"const": 202}})),
-                ),
-                object(&["status", "error"], json!({
-                    "status": {"type": "integer", "minimum": 400},
-                    "error": reference("Problem"),
-                })),
-            ]}},
+            "items": {"type": "array", "items": {
+                "oneOf": [reference("PublishedItem"), reference("RefusedItem")],
+            }},
+        })),
+        "PublishedItem": object(
+            &["status", "id", "accepted_at", "deliveries", "duplicate"],
+            with(&published, json!({"status": {"const": 202}})),
+        ),
+        "RefusedItem": object(&["status", "error"], json!({
+            "status": {"type": "integer", "minimum": 400},
+            "error": reference("Problem"),
         })),
         "Event": object(&event_required, event.clone()),
         "ExplainedEvent": object(&event_required, with(&event, json!({
@@ -199,8 +210,8 @@ fn events() -> Value {
 
 fn subscriptions() -> Value {
     let policy = json!({
-        "type": ["object", "null"],
-        "description": "A JSON merge patch on the profile; GET /v1/profiles shows all knobs",
+        "oneOf": [reference("PolicyPatch"), {"type": "null"}],
+        "description": "Changes to the profile; GET /v1/profiles shows all knobs",
     });
     let secrets = json!({
         "type": "object",
@@ -252,7 +263,7 @@ fn subscriptions() -> Value {
             "type": {"const": "push"}, "encrypted": flag(), "ttl": count(),
         })),
         "description": text(), "labels": texts(),
-        "filter": reference("Filter"), "profile": name(64), "policy": {"type": "object"},
+        "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
         "waiting": {
             "allOf": [reference("Waiting")],
@@ -265,10 +276,17 @@ fn subscriptions() -> Value {
         },
         "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
         "updated_at": time(),
+        "warnings": {
+            "type": "array", "items": reference("Warning"),
+            "description": "What was accepted, but is probably not meant; only in the answers to \
+                creation and change, absent when there is nothing",
+        },
     });
-    let one = |name: &str| json!({"required": [name]});
-    let mut new = object(&[], create);
-    new["oneOf"] = json!([one("url"), one("destination")]);
+    let without = |fields: &Value, name: &str| {
+        let mut fields = fields.clone();
+        fields.as_object_mut().and_then(|fields| fields.remove(name));
+        fields
+    };
     let mut change = object(&[], writable);
     change["not"] = json!({"required": ["url", "destination"]});
     let required = [
@@ -283,7 +301,11 @@ fn subscriptions() -> Value {
         "updated_at",
     ];
     json!({
-        "NewSubscription": new,
+        "NewSubscription": {
+            "oneOf": [reference("NewWebhookSubscription"), reference("NewPushSubscription")],
+        },
+        "NewWebhookSubscription": object(&["url"], without(&create, "destination")),
+        "NewPushSubscription": object(&["destination"], without(&create, "url")),
         "SubscriptionChange": change,
         "Subscription": object(&required, shown.clone()),
         "CreatedSubscription": object(&required, with(&shown, json!({
@@ -310,21 +332,16 @@ fn subscriptions() -> Value {
             },
             "expirationTime": {"description": "Ignored; browsers write it"},
         })),
+        "Warning": object(&["code", "detail"], json!({
+            "code": {"type": "string", "enum": ["unknown_topic"]},
+            "detail": text(),
+            "field": {"type": "string", "description": "The field it is about"},
+        })),
         "PushKey": object(&["public_key"], json!({
             "public_key": {
                 "type": "string", "pattern": "^[A-Za-z0-9_-]{87}$",
                 "description": "applicationServerKey of PushManager.subscribe()",
             },
-        })),
-        "Filter": object(&["any_of"], json!({
-            "any_of": {"type": "array", "maxItems": 64, "items": object(&[], json!({
-                "topics": {"type": "array", "items": name(128)},
-                "types": {"type": "array", "items": text()},
-                "attributes": texts(),
-                "payload": {"type": "object", "description": "A condition: all, any, not or test"},
-            }))},
-            "missing_attribute": {"enum": ["mismatch", "ignore"]},
-            "attribute_names": {"enum": ["exact", "camel_or_snake"]},
         })),
         "TestOutcome": object(&["outcome"], json!({
             "outcome": {"enum": ["answered", "failed"]}, "status": {"type": "integer"},
@@ -361,7 +378,7 @@ fn subscriptions() -> Value {
         })),
         "Profile": object(&["name"], json!({
             "name": name(64),
-            "policy": {"type": "object", "description": "Every knob; absent with a problem"},
+            "policy": reference("Policy"),
             "problem": {
                 "type": "string",
                 "description": "Why the changes no longer fit the base; subscriptions wait",
@@ -370,7 +387,7 @@ fn subscriptions() -> Value {
                 "type": "string",
                 "description": "The profile of the configuration that was changed at run time",
             },
-            "changes": {"type": "object", "description": "What was changed in it"},
+            "changes": reference("PolicyPatch"),
             "updated_at": time(),
         })),
         "ProfileContents": object(&["policy"], json!({
@@ -378,7 +395,7 @@ fn subscriptions() -> Value {
                 "type": ["string", "null"],
                 "description": "A profile of the configuration; the one with this name when absent",
             },
-            "policy": {"type": "object", "description": "A JSON merge patch on the base"},
+            "policy": reference("PolicyPatch"),
         })),
         "ClientList": object(&["items"], json!({
             "items": {"type": "array", "items": reference("Client")},
@@ -426,6 +443,7 @@ fn deliveries() -> Value {
     let filter = json!({
         "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
     });
+    let by_name = json!({"type": "string", "description": "Its id, sub_…, or its name"});
     json!({
         "Delivery": object(&required, delivery),
         "DeliveryWithAttempts": object(&required, whole),
@@ -445,6 +463,7 @@ fn deliveries() -> Value {
             "response": text(), "late": flag(),
         })),
         "NewRedrive": object(&[], with(&filter, json!({
+            "subscription": by_name,
             "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
         }))),
         "Redrive": object(

@@ -208,7 +208,7 @@ async fn bad_subscriptions_are_refused() {
                 "profile",
             ),
             case(SUBSCRIPTIONS, policy(json!([])), POLICY, "policy"),
-            case(SUBSCRIPTIONS, policy(json!({"colour": 1})), POLICY, "policy"),
+            case(SUBSCRIPTIONS, policy(json!({"colour": 1})), POLICY, "policy.colour"),
             case(SUBSCRIPTIONS, schedule(json!({"max_attempts": null})), POLICY, "policy.schedule"),
             case(
                 SUBSCRIPTIONS,
@@ -222,12 +222,17 @@ async fn bad_subscriptions_are_refused() {
                 POLICY,
                 "policy.schedule.max_attempts",
             ),
-            case(SUBSCRIPTIONS, schedule(json!({"max_attempts": -1})), POLICY, "policy"),
+            case(
+                SUBSCRIPTIONS,
+                schedule(json!({"max_attempts": -1})),
+                POLICY,
+                "policy.schedule.max_attempts",
+            ),
             case(
                 SUBSCRIPTIONS,
                 schedule(json!({"backoff": {"fixed": {"wait": "-5s"}}})),
                 POLICY,
-                "policy",
+                "policy.schedule.backoff.fixed.wait",
             ),
             case(
                 SUBSCRIPTIONS,
@@ -235,7 +240,7 @@ async fn bad_subscriptions_are_refused() {
                 POLICY,
                 "policy.schedule.backoff.list.waits",
             ),
-            case(SUBSCRIPTIONS, schedule(json!({"backof": {}})), POLICY, "policy"),
+            case(SUBSCRIPTIONS, schedule(json!({"backof": {}})), POLICY, "policy.schedule.backof"),
             case(SUBSCRIPTIONS, policy(json!({"success": ["3xx"]})), POLICY, "policy.success"),
             case(
                 SUBSCRIPTIONS,
@@ -252,6 +257,18 @@ async fn bad_subscriptions_are_refused() {
                 filter(json!({"topics": ["a b"]})),
                 REQUEST,
                 "filter.any_of[0].topics[0]",
+            ),
+            case(
+                SUBSCRIPTIONS,
+                filter(json!({"payload": {}})),
+                REQUEST,
+                "filter.any_of[0].payload",
+            ),
+            case(
+                SUBSCRIPTIONS,
+                filter(json!({"payload": {"all": [{"test": {"path": "/a", "op": "is"}}]}})),
+                REQUEST,
+                "filter.any_of[0].payload.all[0].test.op",
             ),
             case(
                 SUBSCRIPTIONS,

@@ -87,6 +87,31 @@ fn every_reference_in_the_openapi_document_leads_somewhere() {
     walk(&document, &document);
 }
 
+/// Generators of clients make types of schemas, and nothing of conditions on other schemas.
+#[test]
+fn every_schema_says_what_it_is() {
+    fn walk(value: &Value, at: &str) {
+        match value {
+            Value::Object(fields) => {
+                for form in fields.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+                    let is_type = form.get("$ref").is_some() || form.get("type").is_some();
+                    assert!(is_type, "{at}: a form that is no type: {form}");
+                }
+                if fields.get("type") == Some(&Value::from("object")) {
+                    let says = ["properties", "additionalProperties"];
+                    let known = says.iter().any(|name| fields.contains_key(*name));
+                    assert!(known || at.ends_with(".Any"), "{at}: an object without fields");
+                }
+                fields.iter().for_each(|(name, value)| walk(value, &format!("{at}.{name}")));
+            }
+            Value::Array(items) => items.iter().for_each(|value| walk(value, at)),
+            _ => {}
+        }
+    }
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    walk(&document["components"]["schemas"], "schemas");
+}
+
 /// `docs/reference/api.md` is written by hand; its words must at least be the right ones.
 #[test]
 fn the_written_page_names_every_error_code_and_every_route() {

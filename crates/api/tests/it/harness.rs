@@ -22,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::schema;
+
 pub(crate) struct WallClock;
 
 impl Clock for WallClock {
@@ -338,14 +340,18 @@ impl Ask<'_> {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         let driver = tokio::spawn(connection);
         let mut request = Request::new(Full::new(self.body));
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.path.parse().unwrap();
+        let (method, path) = (self.method, self.path);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = path.parse().unwrap();
         *request.headers_mut() = self.headers;
         request.headers_mut().insert("host", "api.test".parse().unwrap());
         let reply = sender.send_request(request).await.unwrap();
         let (parts, body) = reply.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         driver.abort();
+        let kind = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default();
+        schema::check_answer(&method, &path, parts.status.as_u16(), kind, &body);
         Reply { status: parts.status, headers: parts.headers, body }
     }
 }

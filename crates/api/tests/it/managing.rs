@@ -51,6 +51,7 @@ async fn topics_are_made_changed_listed_and_deleted() {
 #[tokio::test]
 async fn subscriptions_are_made_read_changed_and_deleted() {
     let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
     let body = json!({
         "url": "https://ok.example/hook", "description": "mine",
         "filter": {"any_of": [{"topics": ["orders"], "types": ["order.*"]}]},
@@ -325,4 +326,61 @@ async fn subscriptions_are_found_by_name_and_remember_labels() {
     let topic = json!({"labels": {"link": "https://docs.example/"}});
     let topic = server.as_acme("PUT", "/v1/topics/linked").json(&topic).send().await.expect(200);
     assert_eq!(topic["labels"]["link"], "https://docs.example/");
+}
+
+#[tokio::test]
+async fn subscriptions_and_tenants_are_found_by_name_wherever_by_id() {
+    let server = Server::start().await;
+    let made = server.subscribe("https://dead.example/", json!({"name": "the shop/ä"})).await;
+    let id = made["id"].as_str().unwrap();
+    let path = "/v1/subscriptions/the%20shop%2F%C3%A4";
+    let get = async |path: &str| server.as_acme("GET", path).send().await.expect(200);
+    assert_eq!(get(path).await["id"], id);
+    let change = json!({"policy": {"schedule": {"max_attempts": 1}}});
+    server.as_acme("PATCH", path).json(&change).send().await.expect(200);
+    for verb in ["pause", "resume", "test", "rotate-secret"] {
+        server.as_acme("POST", &format!("{path}/{verb}")).send().await.expect(200);
+    }
+    let event = server.publish("1").await;
+    server.delivery_in(&event, "dead").await;
+    let query = "subscription=the+shop%2F%C3%A4";
+    for list in ["deliveries", "dead-letters"] {
+        let list = get(&format!("/v1/{list}?{query}")).await;
+        assert_eq!(list["items"][0]["subscription"], id);
+        assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    }
+    let unknown = server.as_acme("GET", "/v1/deliveries?subscription=nobody").send().await;
+    assert_eq!(unknown.expect_problem(422, "invalid_request")["field"], "subscription");
+    let body = json!({"subscription": "the shop/ä"});
+    let redrive = server.as_acme("POST", "/v1/redrives").json(&body).send().await.expect(201);
+    assert_eq!(redrive["filter"]["subscription"], id);
+    // Names belong to their tenant.
+    let other = server.ask("GET", path).key(&server.keys.other).send().await;
+    other.expect_problem(404, "not_found");
+    let tenant = server.as_operator("GET", "/v1/tenants/acme").send().await.expect(200);
+    assert_eq!(tenant["id"], server.acme.to_string());
+    server.as_operator("GET", "/v1/tenants/nobody").send().await.expect_problem(404, "not_found");
+    server.as_acme("DELETE", path).send().await.expect(204);
+    server.as_acme("GET", path).send().await.expect_problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_subscription_to_a_topic_that_does_not_exist_gets_a_warning() {
+    let server = Server::start().await;
+    let filter = json!({"any_of": [{"topics": ["orders"]}, {"topics": ["orders", "odrers"]}]});
+    let made = server.subscribe("https://ok.example/", json!({"filter": filter})).await;
+    let warnings = made["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{made}");
+    assert_eq!(warnings[0]["code"], "unknown_topic");
+    assert_eq!(warnings[0]["field"], "filter.any_of[1].topics[1]");
+    assert!(warnings[0]["detail"].as_str().unwrap().contains("`odrers`"));
+    let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
+    let shown = server.as_acme("GET", &path).send().await.expect(200);
+    assert!(shown.get("warnings").is_none(), "only where it was said");
+    let change = json!({"description": "still"});
+    let changed = server.as_acme("PATCH", &path).json(&change).send().await.expect(200);
+    assert_eq!(changed["warnings"].as_array().unwrap().len(), 1);
+    server.as_acme("PUT", "/v1/topics/odrers").json(&json!({})).send().await.expect(200);
+    let changed = server.as_acme("PATCH", &path).json(&change).send().await.expect(200);
+    assert!(changed.get("warnings").is_none());
 }

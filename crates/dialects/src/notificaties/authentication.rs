@@ -55,9 +55,9 @@ impl Authentication {
         let problem = profiles::notificaties().patched(&json!({"auth": read.ways()})).err();
         let Some(problem) = problem else { return Some(read) };
         let name = match problem.path.as_str() {
-            "auth.token_url" => "oauth2TokenUrl",
-            "auth.scope" => "oauth2Scope",
-            "auth.client_id" => "authClientId",
+            "auth[0].token_url" => "oauth2TokenUrl",
+            "auth[0].scope" => "oauth2Scope",
+            "auth[0].client_id" => "authClientId",
             _ => "authType",
         };
         fields.fault(name, "invalid", format!("It {}.", problem.problem));

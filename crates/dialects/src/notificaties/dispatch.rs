@@ -71,12 +71,14 @@ async fn serve(service: Arc<Service>, request: Request<Body>) -> Response {
     response
 }
 
+/// What may be asked for.
+const OPERATIONS: [&str; 5] = ["kanaal", "abonnement", "notificaties", "cloudevents", "callbacks"];
+
 /// What is asked for, for those who count: a few fixed names, whatever clients send.
 fn operation(service: &Service, request: &Request<Body>) -> &'static str {
     let path = request.uri().path().get(service.options.prefix.len()..).unwrap_or_default();
-    let names = ["kanaal", "abonnement", "notificaties", "cloudevents", "callbacks"];
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    names.into_iter().find(|name| *name == first).unwrap_or("other")
+    OPERATIONS.into_iter().find(|name| *name == first).unwrap_or("other")
 }
 
 /// Tells the recorder what is counted here.
@@ -85,6 +87,15 @@ pub(super) fn describe() {
         REQUESTS,
         "Requests in other systems' dialects, by dialect, operation and class"
     );
+    // There from the start, so that a rate misses nothing.
+    for operation in OPERATIONS {
+        for class in ["2xx", "4xx", "5xx"] {
+            metrics::counter!(
+                REQUESTS, "dialect" => "notificaties", "operation" => operation, "class" => class
+            )
+            .increment(0);
+        }
+    }
 }
 
 fn count(operation: &'static str, status: StatusCode) {

@@ -1,6 +1,8 @@
 //! How a request proves where it comes from. Secrets are named here and live, sealed, with the
 //! subscription; nothing in this module ever holds one.
 
+mod tagged;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +14,8 @@ use crate::{CertificateId, SecretName, Span, Template};
 const SALT_USES: &[&str] = &["prefix", "suffix", "key_xor", "key-xor", "none"];
 
 /// One way of authentication. A policy may combine several.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Auth {
     /// Standard Webhooks headers, signed with every live secret of this name.
     StandardWebhooks {

@@ -269,7 +269,7 @@ impl Schedule {
             Jitter::None => {}
             Jitter::Ratio { ratio } => {
                 if !(0.0..=1.0).contains(ratio) {
-                    return refuse("schedule.jitter.ratio", "must be 0 to 1");
+                    return refuse("schedule.jitter.ratio.ratio", "must be 0 to 1");
                 }
             }
             Jitter::Add { from, to, step } => {

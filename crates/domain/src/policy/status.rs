@@ -1,5 +1,6 @@
 //! Sets of HTTP statuses, written as `2xx`, `200` or `200-204`.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -67,17 +68,35 @@ impl Serialize for StatusSet {
 
 impl<'de> Deserialize<'de> for StatusSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        texts
-            .iter()
-            .map(|text| {
-                Self::parse_one(text).ok_or_else(|| {
-                    de::Error::custom(format!(
-                        "`{text}` is not a status: write 200, 2xx or 200-204"
-                    ))
+        Vec::<Written>::deserialize(deserializer)
+            .map(|ranges| Self(ranges.into_iter().map(|Written(range)| range).collect()))
+    }
+}
+
+/// One part of a set: a text, or a bare number.
+struct Written(RangeInclusive<u16>);
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrNumber;
+        impl de::Visitor<'_> for TextOrNumber {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status: 200, 2xx or 200-204")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Written, E> {
+                StatusSet::parse_one(text).map(Written).ok_or_else(|| {
+                    let text: String = text.chars().take(40).collect();
+                    E::custom(format!("`{text}` is not a status: write 200, 2xx or 200-204"))
                 })
-            })
-            .collect::<Result<_, _>>()
-            .map(Self)
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Written, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+        deserializer.deserialize_any(TextOrNumber)
     }
 }

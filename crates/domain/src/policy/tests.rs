@@ -445,16 +445,19 @@ fn policies_that_can_never_work_are_refused() {
         (json!({"schedule": {"max_attempts": 0}}), "schedule.max_attempts"),
         (json!({"schedule": {"max_attempts": 1001}}), "schedule.max_attempts"),
         (json!({"schedule": {"max_attempts": null}}), "schedule"),
-        (json!({"schedule": {"backoff": {"fixed": {"wait": "-5s"}}}}), "policy"),
+        (
+            json!({"schedule": {"backoff": {"fixed": {"wait": "-5s"}}}}),
+            "schedule.backoff.fixed.wait",
+        ),
         (json!({"schedule": {"backoff": {"list": {"waits": []}}}}), "schedule.backoff.list.waits"),
         (
             json!({"schedule": {"backoff": {"exponential": {"initial": "1s", "factor": 0.5, "cap": "1m"}}}}),
             "schedule.backoff.exponential.factor",
         ),
-        (json!({"schedule": {"jitter": {"ratio": {"ratio": 1.5}}}}), "schedule.jitter.ratio"),
+        (json!({"schedule": {"jitter": {"ratio": {"ratio": 1.5}}}}), "schedule.jitter.ratio.ratio"),
         (json!({"success": []}), "success"),
         (json!({"success": ["3xx"]}), "success"),
-        (json!({"success": ["2yy"]}), "policy"),
+        (json!({"success": ["2yy"]}), "success[0]"),
         (json!({"limits": {"concurrency": 0}}), "limits.concurrency"),
         (json!({"limits": {"total": "0s"}}), "limits.total"),
         (json!({"limits": {"rate": 0.0}}), "limits.rate"),
@@ -467,7 +470,7 @@ fn policies_that_can_never_work_are_refused() {
             "request.headers.Metadata-Flavor",
         ),
         (json!({"request": {"headers": {"X-A": "a\r\nb"}}}), "request.headers.X-A"),
-        (json!({"schedul": {}}), "policy"),
+        (json!({"schedul": {}}), "schedul"),
         (json!([1]), "policy"),
     ] {
         let error = base.patched(&patch).expect_err(&patch.to_string());

@@ -5,8 +5,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::de::{self, Deserializer};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
@@ -65,16 +67,24 @@ impl<'de> Deserialize<'de> for NamedValue {
             #[serde(default)]
             after: Option<String>,
         }
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => {
-                text.parse().map(Self::plain).map_err(de::Error::custom)
+        struct ShortOrLong;
+        impl<'de> Visitor<'de> for ShortOrLong {
+            type Value = NamedValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, or an object with `from` and `after`")
             }
-            other @ serde_json::Value::Object(_) => {
-                let Long { from, after } = Long::deserialize(other).map_err(de::Error::custom)?;
-                Ok(Self { from, after })
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<NamedValue, E> {
+                text.parse().map(NamedValue::plain).map_err(E::custom)
             }
-            _ => Err(de::Error::custom("a value is a text, or an object with `from` and `after`")),
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NamedValue, A::Error> {
+                let Long { from, after } = Long::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(NamedValue { from, after })
+            }
         }
+        deserializer.deserialize_any(ShortOrLong)
     }
 }
 
@@ -249,8 +259,9 @@ impl Policy {
         let keys = self.order.key.iter().flat_map(super::OrderKey::templates);
         all.extend(keys.map(|t| ("order.key".to_owned(), t)));
         all.extend(self.gate.iter().map(|gate| ("gate.url".to_owned(), &gate.url)));
-        for otp in self.auth.iter().filter_map(super::Auth::otp) {
-            all.extend(otp.values.iter().map(|(n, t)| (format!("auth.values.{n}"), t)));
+        for (index, auth) in self.auth.iter().enumerate() {
+            let values = auth.otp().into_iter().flat_map(|otp| &otp.values);
+            all.extend(values.map(|(n, t)| (format!("auth[{index}].values.{n}"), t)));
         }
         all.extend(self.values.iter().map(|(name, v)| (format!("values.{name}"), &v.from)));
         all

@@ -140,7 +140,7 @@ mod tests {
         );
         assert_eq!(streaks.failed(id, false, &POLICY, at(1_200)), (None, true));
         assert_eq!(streaks.succeeded(id), Some(Standing { subscription: id, failing: None }));
-        assert_eq!(streaks.failed(id, true, &POLICY, at(1_300)).1, false);
+        assert!(!streaks.failed(id, true, &POLICY, at(1_300)).1);
     }
 
     #[test]

@@ -148,12 +148,12 @@ impl Engine {
     /// Refuses a token server that could never be reached or told a secret, and a gate that could
     /// never be asked, as far as their URLs tell. What a template becomes is checked when it is used.
     pub(crate) fn check_other_urls(&self, policy: &Policy) -> Result<()> {
-        for auth in &policy.auth {
+        for (index, auth) in policy.auth.iter().enumerate() {
             if let Auth::Oauth2(client) = auth
                 && let Err(problem) =
                     token_endpoint(&*self.inner.around.transport, client, &policy.url)
             {
-                let path = "auth.token_url".to_owned();
+                let path = format!("auth[{index}].token_url");
                 return Err(PolicyError { path, problem: problem.to_string() }.into());
             }
         }

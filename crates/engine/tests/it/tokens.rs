@@ -319,7 +319,7 @@ async fn a_token_server_that_may_not_be_reached_is_refused_when_it_is_named() {
         ..NewSubscription::default()
     };
     let refused = engine.create_subscription(TENANT, new(&auth)).await.err().expect("refused");
-    assert!(matches!(&refused, Error::Policy(e) if e.path == "auth.token_url"), "{refused}");
+    assert!(matches!(&refused, Error::Policy(e) if e.path == "auth[0].token_url"), "{refused}");
     let (view, _) = engine.create_subscription(TENANT, new(&client())).await.expect("made");
     let change = posthorn_engine::SubscriptionChange {
         overrides: Some(json!({"auth": [auth]})),
@@ -393,7 +393,9 @@ async fn a_client_secret_is_not_sent_in_the_clear() {
         let made = engine.create_subscription(TENANT, new(url, https_only)).await;
         match made {
             Ok(_) => assert!(allowed, "{url}"),
-            Err(Error::Policy(e)) => assert!(!allowed && e.path == "auth.token_url", "{url}: {e}"),
+            Err(Error::Policy(e)) => {
+                assert!(!allowed && e.path == "auth[0].token_url", "{url}: {e}")
+            }
             Err(e) => panic!("{url}: {e}"),
         }
     }

@@ -87,8 +87,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
                 ("STATE", "state"),
                 ("HOST", "host"),
                 ("OWNER", "owner"),
-                ("UNTIL", "not_after"),
-                ("SUBJECT", "subject"),
+                ("ENDS", "until:not_after"),
             ];
             context.show_list(&list, &columns)
         }

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::events::show_attempts;
-use super::{Context, Limit};
+use super::{Context, Limit, names};
 use crate::client::{Call, segment};
 use crate::lifecycle::Signals;
 use crate::terminal;
@@ -38,7 +38,7 @@ pub enum Command {
         /// Only of this event
         #[arg(long)]
         event: Option<String>,
-        /// Only of this subscription
+        /// Only of this subscription, by id or name
         #[arg(long)]
         subscription: Option<String>,
         /// Only in this state: pending, delivered, dead or cancelled
@@ -75,7 +75,7 @@ pub enum Command {
 pub enum DeadLetters {
     /// List dead letters, newest first
     List {
-        /// Only of this subscription
+        /// Only of this subscription, by id or name
         #[arg(long)]
         subscription: Option<String>,
         /// How many.
@@ -94,7 +94,7 @@ pub enum DeadLetters {
     },
     /// Try many again, at a pace, and wait until all are on their way
     Redrive {
-        /// Only of this subscription
+        /// Only of this subscription, by id or name
         #[arg(long)]
         subscription: Option<String>,
         /// Only those that died for this reason: exhausted, permanent, gate or expired
@@ -122,16 +122,20 @@ pub enum DeadLetters {
     },
 }
 
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 6] = [
     ("ID", "id"),
-    ("EVENT", "event"),
-    ("SUBSCRIPTION", "subscription"),
     ("STATE", "state"),
+    ("WHY", "why"),
+    ("N", "attempts_made"),
+    ("NEXT", "until:due_at"),
+    ("TO", "to"),
+];
+const DEAD_COLUMNS: [(&str, &str); 5] = [
+    ("ID", "id"),
     ("REASON", "reason"),
-    ("WAITS FOR", "waiting.reason"),
-    ("UNTIL", "waiting.until"),
-    ("ATTEMPTS", "attempts_made"),
-    ("CREATED", "created_at"),
+    ("TRIES", "attempts_made"),
+    ("AGE", "since:ended_at"),
+    ("TO", "to"),
 ];
 
 /// Runs `deliveries`.
@@ -142,7 +146,11 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             query.extend(event.clone().map(|id| ("event", id)));
             query.extend(subscription.clone().map(|id| ("subscription", id)));
             query.extend(state.clone().map(|state| ("state", state)));
-            let list = context.client.list("/v1/deliveries", &query, limit.items()).await?;
+            let mut list = context.client.list("/v1/deliveries", &query, limit.items()).await?;
+            if !context.json {
+                names::add_receivers(context, names::items(&mut list)).await?;
+                names::items(&mut list).iter_mut().for_each(say_why);
+            }
             context.show_list(&list, &COLUMNS)
         }
         Command::Show { id } => show(context, "deliveries", id).await,
@@ -157,16 +165,23 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     }
 }
 
+/// In a table, one word says why a delivery ended, or what it waits for.
+fn say_why(delivery: &mut Value) {
+    let why = delivery.get("reason").or_else(|| delivery.pointer("/waiting/reason")).cloned();
+    delivery["why"] = why.unwrap_or_default();
+}
+
 /// Runs `dead-letters`.
 pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyhow::Result<()> {
     match command {
         DeadLetters::List { subscription, limit } => {
             let mut query = Vec::new();
             query.extend(subscription.clone().map(|id| ("subscription", id)));
-            let list = context.client.list("/v1/dead-letters", &query, limit.items()).await?;
-            let columns: Vec<_> =
-                COLUMNS.into_iter().filter(|(_, path)| !path.starts_with("waiting")).collect();
-            context.show_list(&list, &columns)
+            let mut list = context.client.list("/v1/dead-letters", &query, limit.items()).await?;
+            if !context.json {
+                names::add_receivers(context, names::items(&mut list)).await?;
+            }
+            context.show_list(&list, &DEAD_COLUMNS)
         }
         DeadLetters::Show { id } => show(context, "dead-letters", id).await,
         DeadLetters::Retry { id } => act(context, "dead-letters", id, "retry").await,
@@ -194,8 +209,7 @@ pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyho
                 ("MOVED", "moved"),
                 ("TOTAL", "total"),
                 ("PER SECOND", "per_second"),
-                ("CREATED", "created_at"),
-                ("FINISHED", "finished_at"),
+                ("AGE", "since:created_at"),
             ];
             context.show_list(&list, &columns)
         }

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::Value;
 
-use super::{Context, Limit, rows};
+use super::{Context, Limit, names, rows};
 use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
 
@@ -48,7 +48,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
                 ("TYPE", "type"),
                 ("KEY", "key"),
                 ("BYTES", "payload_bytes"),
-                ("ACCEPTED", "accepted_at"),
+                ("AGE", "since:accepted_at"),
             ];
             context.show_list(&list, &columns)
         }
@@ -58,7 +58,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             context.show_one(&published, &["id", "accepted_at", "deliveries"])
         }
         Command::Show { id } => {
-            let event = context.client.get(format!("/v1/events/{}", segment(id))).await?;
+            let mut event = context.client.get(format!("/v1/events/{}", segment(id))).await?;
             let fields = [
                 "id",
                 "topic",
@@ -72,7 +72,15 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
                 "payload_base64",
             ];
             context.show_one(&event, &fields)?;
-            if context.json { Ok(()) } else { explain(&event) }
+            if context.json {
+                return Ok(());
+            }
+            for part in ["deliveries", "not_delivered"] {
+                if let Some(Value::Array(items)) = event.get_mut(part) {
+                    names::add_receivers(context, items).await?;
+                }
+            }
+            explain(&event)
         }
     }
 }
@@ -87,19 +95,30 @@ fn explain(event: &Value) -> anyhow::Result<()> {
             "dead" => paint.bad(state),
             _ => paint.warn(state),
         };
+        let reason = delivery.get("reason").and_then(Value::as_str);
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         terminal::data(format_args!(
-            "\n{} {} to {}: {state}{}",
+            "\n{} {} to {} ({}): {state}{reason}{}",
             paint.bold("delivery"),
             terminal::cell(delivery, "id"),
+            terminal::clean(&terminal::cell(delivery, "to")),
             terminal::cell(delivery, "subscription"),
             waits(delivery),
         ))?;
+        if delivery.get("due_at").is_some() {
+            terminal::data(format_args!(
+                "next attempt {}, at {}",
+                terminal::cell(delivery, "until:due_at"),
+                terminal::cell(delivery, "due_at"),
+            ))?;
+        }
         show_attempts(delivery)?;
     }
     for missed in event.get("not_delivered").and_then(Value::as_array).into_iter().flatten() {
         terminal::data(format_args!(
-            "\n{} to {}: {}",
+            "\n{} to {} ({}): {}",
             paint.bold("not delivered"),
+            terminal::clean(&terminal::cell(missed, "to")),
             terminal::cell(missed, "subscription"),
             terminal::clean(&terminal::cell(missed, "reasons")),
         ))?;
@@ -131,13 +150,21 @@ pub(crate) fn show_attempts(delivery: &Value) -> anyhow::Result<()> {
         return Ok(());
     }
     let columns = [
-        ("ATTEMPT", "number"),
+        ("N", "number"),
         ("STARTED", "started_at"),
         ("MS", "took_ms"),
-        ("STATUS", "status"),
-        ("FAILURE", "failure"),
-        ("DETAIL", "detail"),
-        ("RESPONSE", "response"),
+        ("RESULT", "result"),
+        ("SAID", "said"),
     ];
-    Ok(terminal::data(rows(attempts, &columns))?)
+    let attempts: Vec<Value> = attempts.iter().cloned().map(told).collect();
+    Ok(terminal::data(rows(&attempts, &columns))?)
+}
+
+/// An attempt with what came of it in one field, and what was said about it in another.
+fn told(mut attempt: Value) -> Value {
+    let first = |names: [&str; 2]| names.iter().find_map(|name| attempt.get(name).cloned());
+    let (result, said) = (first(["failure", "status"]), first(["detail", "response"]));
+    attempt["result"] = result.unwrap_or_default();
+    attempt["said"] = said.unwrap_or_default();
+    attempt
 }

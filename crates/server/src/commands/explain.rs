@@ -1,15 +1,19 @@
-//! `posthorn explain`: what an error code means, and what to do. Needs no server.
+//! `posthorn explain`: what an error code, a failure or the end of a delivery means, and what to do.
+//! Needs no server.
+
+mod reasons;
 
 use posthorn_api::{ErrorCode, error_codes};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure};
 use crate::terminal::{self, Paint};
+use reasons::Reason;
 
-/// Explain an error code of the API, or an exit code
+/// Explain an error code of the API, a failure of an attempt, the end of a delivery, or an exit code
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The code, e.g. unknown_topic or 75; all are listed without it
+    /// The code, e.g. unknown_topic, dns_failed, exhausted or 75; all are listed without it
     code: Option<String>,
 }
 
@@ -20,25 +24,46 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         return explain_exit(number, json);
     }
     let wanted = asked.to_lowercase().replace('-', "_");
-    let Some(code) = error_codes().iter().find(|code| code.code == wanted) else {
+    let code = error_codes().iter().find(|code| code.code == wanted);
+    let reasons: Vec<Reason> =
+        reasons::all().into_iter().filter(|reason| reason.code == wanted).collect();
+    if code.is_none() && reasons.is_empty() {
         return Err(Failure::new(Code::Failure, format!("there is no error code `{asked}`"))
             .hint("`posthorn explain` lists all")
             .into());
-    };
+    }
     if json {
-        return Ok(terminal::json(&as_json(code))?);
+        // Few words are both; what the API answers with comes first.
+        let mut all = code.map(as_json).into_iter().chain(reasons.iter().map(reason_as_json));
+        let mut first = all.next().unwrap_or_default();
+        let also: Vec<Value> = all.collect();
+        if !also.is_empty() {
+            first["also"] = Value::Array(also);
+        }
+        return Ok(terminal::json(&first)?);
     }
     let paint = Paint::stdout();
-    terminal::data(format_args!(
-        "{} ({} {})\n\n{}\n\n{} {}",
-        paint.bold(code.code),
-        code.status,
-        code.title,
-        code.meaning,
-        paint.bold("What to do:"),
-        code.remedy
-    ))?;
-    Ok(())
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(code) = code {
+        let title = format!("{} ({} {})", paint.bold(code.code), code.status, code.title);
+        parts.push(told(paint, &title, code.meaning, code.remedy));
+    }
+    for reason in &reasons {
+        let title = format!("{} ({})", paint.bold(reason.code), reason.kind.words());
+        parts.push(told(paint, &title, reason.meaning, reason.remedy));
+    }
+    Ok(terminal::data(parts.join("\n\n"))?)
+}
+
+fn told(paint: Paint, title: &str, meaning: &str, remedy: &str) -> String {
+    format!("{title}\n\n{meaning}\n\n{} {remedy}", paint.bold("What to do:"))
+}
+
+fn reason_as_json(reason: &Reason) -> Value {
+    json!({
+        "code": reason.code, "kind": reason.kind.as_str(), "meaning": reason.meaning,
+        "remedy": reason.remedy,
+    })
 }
 
 fn as_json(code: &ErrorCode) -> Value {
@@ -77,13 +102,23 @@ fn list(json: bool) -> anyhow::Result<()> {
                 json!({"exit_code": *code as u8, "meaning": meaning, "remedy": remedy})
             })
             .collect();
-        return Ok(terminal::json(&json!({"errors": errors, "exit_codes": exits}))?);
+        let reasons: Vec<Value> = reasons::all().iter().map(reason_as_json).collect();
+        let whole = json!({"errors": errors, "reasons": reasons, "exit_codes": exits});
+        return Ok(terminal::json(&whole)?);
     }
     let errors: Vec<Vec<String>> = error_codes()
         .iter()
         .map(|code| vec![code.code.to_owned(), code.status.to_string(), code.title.to_owned()])
         .collect();
     terminal::data(terminal::table(&["CODE", "STATUS", "TITLE"], &errors))?;
+    let reasons: Vec<Vec<String>> = reasons::all()
+        .iter()
+        .map(|reason| {
+            vec![reason.code.to_owned(), reason.kind.as_str().to_owned(), reason.meaning.to_owned()]
+        })
+        .collect();
+    let heading = ["FAILURE OR END", "KIND", "MEANING"];
+    terminal::data(format_args!("\n{}", terminal::table(&heading, &reasons)))?;
     let exits: Vec<Vec<String>> = exit::CODES
         .iter()
         .map(|(code, meaning, _)| vec![(*code as u8).to_string(), (*meaning).to_owned()])

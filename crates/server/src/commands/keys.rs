@@ -14,7 +14,7 @@ use posthorn_sealing::vapid::SenderKey;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
-use super::{Context, Limit};
+use super::{Context, Limit, names};
 use crate::client::{Access, Call, segment};
 use crate::clock::WallClock;
 use crate::private_file;
@@ -110,6 +110,13 @@ pub enum Kind {
     Sender,
 }
 
+/// In a table, one word says until when a key works.
+fn say_end(key: &mut Value) {
+    let revoked = key.get("revoked_at").is_some();
+    let ends = if revoked { "revoked".to_owned() } else { terminal::cell(key, "until:expires_at") };
+    key["ends"] = Value::String(ends);
+}
+
 /// Runs it.
 pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Result<()> {
     if let Command::GenerateSeal { to } = command {
@@ -135,15 +142,18 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
             context.show_one(&key, &["public_key"])
         }
         Command::List(limit) => {
-            let list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            let mut list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            if !context.json {
+                names::name_tenants(&context, names::items(&mut list)).await?;
+                names::items(&mut list).iter_mut().for_each(say_end);
+            }
             let columns = [
                 ("ID", "id"),
                 ("TENANT", "tenant"),
                 ("SCOPES", "scopes"),
                 ("DESCRIPTION", "description"),
-                ("EXPIRES", "expires_at"),
-                ("REVOKED", "revoked_at"),
-                ("LAST USED", "last_used_at"),
+                ("ENDS", "ends"),
+                ("USED", "since:last_used_at"),
             ];
             context.show_list(&list, &columns)
         }

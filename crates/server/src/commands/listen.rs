@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use posthorn_domain::Span;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -24,8 +25,12 @@ use crate::exit::{Code, Failure};
 use crate::receiver::{self, Handler, Received, Verifier};
 use crate::terminal::{self, Paint};
 
-/// After the last expected request, its answer still has to reach the sender.
-const LAST_ANSWER: Duration = Duration::from_millis(200);
+/// After the last expected request, its answer still has to reach the sender: so long, and what
+/// `--delay` adds.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// And the server has to write it down before its subscription may go: so long at most, asked so often.
+const LAST_RECORD: Duration = Duration::from_secs(3);
+const RECORD_POLL: Duration = Duration::from_millis(50);
 
 /// Receive webhooks and show them
 ///
@@ -78,6 +83,8 @@ pub struct Args {
 struct Tally {
     seen: AtomicU64,
     forged: AtomicBool,
+    /// The event of the last request that was answered with success.
+    taken: Mutex<Option<String>>,
     enough: CancellationToken,
 }
 
@@ -105,26 +112,48 @@ pub async fn run(access: &Access, json: bool, args: &Args) -> anyhow::Result<()>
     let tally = Arc::new(Tally {
         seen: AtomicU64::new(0),
         forged: AtomicBool::new(false),
+        taken: Mutex::new(None),
         enough: CancellationToken::new(),
     });
     let stop = CancellationToken::new();
     let handler = handler(args.clone(), json, verifier, Arc::clone(&tally));
-    let serving = tokio::spawn(receiver::run(listener, handler, stop.clone()));
+    // One that never answers is not waited for.
+    let patience = if args.stall { Duration::ZERO } else { args.delay.to_duration() + LAST_ANSWER };
+    let mut serving = tokio::spawn(receiver::run(listener, handler, stop.clone(), patience));
     tokio::select! {
-        () = tally.enough.cancelled() => tokio::time::sleep(LAST_ANSWER).await,
+        () = tally.enough.cancelled() => {
+            stop.cancel();
+            drop((&mut serving).await);
+        }
         signal = crate::lifecycle::any_signal() => signal?,
     }
     if let Some((context, id)) = subscription {
+        let taken = tally.taken.lock().take();
+        if let Some(event) = taken.filter(|_| tally.enough.is_cancelled()) {
+            drop(tokio::time::timeout(LAST_RECORD, recorded(&context, &id, &event)).await);
+        }
         let call = Call::new(Method::DELETE, format!("/v1/subscriptions/{id}"));
         context.client.call(call).await.with_context(|| format!("{id} could not be removed"))?;
         terminal::note(format!("removed {id}"));
     }
-    stop.cancel();
-    drop(serving.await);
+    serving.abort();
     if args.count.is_some() && tally.forged.load(Ordering::Relaxed) {
         return Err(Failure::new(Code::Failure, "at least one signature did not fit").into());
     }
     Ok(())
+}
+
+/// Waits until a delivery that was answered has ended. Whoever may not ask does not wait.
+async fn recorded(context: &Context, subscription: &str, event: &str) {
+    let query = [("event", event.to_owned()), ("subscription", subscription.to_owned())];
+    while let Ok(list) = context.client.list("/v1/deliveries", &query, 1).await {
+        let waits =
+            |item: &Value| ["pending", "in_flight"].contains(&&*terminal::cell(item, "state"));
+        if !list.pointer("/items/0").is_some_and(waits) {
+            return;
+        }
+        tokio::time::sleep(RECORD_POLL).await;
+    }
 }
 
 async fn subscribe(
@@ -168,6 +197,9 @@ fn handler(args: Args, json: bool, verifier: Option<Verifier>, tally: Arc<Tally>
             tally.forged.store(true, Ordering::Relaxed);
         }
         let status = if number <= args.fail_first { 503 } else { args.status };
+        if !args.stall && (200..300).contains(&status) {
+            *tally.taken.lock() = received.header("webhook-id").map(str::to_owned);
+        }
         let shown = Shown { number, received: &received, checked: &checked, status, args: &args };
         let written = if json { shown.as_json() } else { shown.as_text() };
         if written.is_err() || args.count.is_some_and(|count| number >= count) {

@@ -41,7 +41,7 @@ pub enum Command {
     List(Limit),
     /// Show a subscription
     Show {
-        /// Its id, sub_…
+        /// Its id, sub_…, or its name
         id: String,
     },
     /// Make a subscription; a signing secret that is made for it is shown once
@@ -67,7 +67,7 @@ pub enum Command {
     },
     /// Change fields of a subscription; what is not given stays
     Update {
-        /// Its id
+        /// Its id or its name
         id: String,
         /// Where to
         #[arg(long, conflicts_with_all = ["push", "push_endpoint"])]
@@ -84,22 +84,22 @@ pub enum Command {
     },
     /// Stop sending; events go on matching and wait
     Pause {
-        /// Its id
+        /// Its id or its name
         id: String,
     },
     /// Send again
     Resume {
-        /// Its id
+        /// Its id or its name
         id: String,
     },
     /// Send one test event now, and show what came of it
     Test {
-        /// Its id
+        /// Its id or its name
         id: String,
     },
     /// Replace a secret; the old one goes on signing for a while
     RotateSecret {
-        /// Its id
+        /// Its id or its name
         id: String,
         /// Which secret
         #[arg(long, default_value = "signing")]
@@ -116,7 +116,7 @@ pub enum Command {
     },
     /// Delete a subscription; no attempt starts afterwards
     Delete {
-        /// Its id
+        /// Its id or its name
         id: String,
     },
 }
@@ -223,6 +223,7 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
             if made.get("signing_secret").is_some() {
                 terminal::note(Paint::stderr().warn("the signing secret is shown once; keep it"));
             }
+            context.warn(&made);
             context.show_one(&made, &FIELDS)
         }
         Command::Update { id, url, push, fields, if_version } => {
@@ -234,7 +235,9 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
             if let Some(version) = if_version {
                 call = call.header(IF_MATCH, format!("\"{version}\""));
             }
-            context.show_one(&client.call(call).await?.json()?, &FIELDS)
+            let changed = client.call(call).await?.json()?;
+            context.warn(&changed);
+            context.show_one(&changed, &FIELDS)
         }
         Command::Pause { id } => act(context, &format!("{}/pause", path(&id)), &FIELDS).await,
         Command::Resume { id } => act(context, &format!("{}/resume", path(&id)), &FIELDS).await,
@@ -277,14 +280,7 @@ async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
             }
         }
     }
-    let columns = [
-        ("ID", "id"),
-        ("STATUS", "status"),
-        ("NAME", "name"),
-        ("PROFILE", "profile"),
-        ("URL", "url"),
-        ("DESCRIPTION", "description"),
-    ];
+    let columns = [("ID", "id"), ("STATUS", "status"), ("NAME", "name"), ("URL", "url")];
     context.show_list(&list, &columns)
 }
 

@@ -46,7 +46,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
                 ("NAME", "name"),
                 ("ATTRIBUTES", "attributes"),
                 ("DESCRIPTION", "description"),
-                ("CREATED", "created_at"),
+                ("AGE", "since:created_at"),
             ];
             context.show_list(&list, &columns)
         }

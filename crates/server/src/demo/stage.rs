@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -56,7 +57,7 @@ impl Actor {
             let status = weak.upgrade().map(|actor| actor.receive(&received));
             Box::pin(async move { status })
         });
-        tokio::spawn(receiver::run(listener, handler, stop));
+        tokio::spawn(receiver::run(listener, handler, stop, Duration::ZERO));
         Ok(actor)
     }
 

@@ -47,7 +47,7 @@ fn what_is_sent_arrives_signed_and_as_it_was_written() {
     let id = sent["id"].as_str().expect("an id");
     let shown = server.command().args(["events", "show", id]).output().expect("runs");
     assert_exit(&shown, 0);
-    for part in [id, "order.created", "region", "delivery", "delivered", "ATTEMPT"] {
+    for part in [id, "order.created", "region", "delivery", "delivered", "RESULT"] {
         assert!(out(&shown).contains(part), "`{part}` is not in:\n{}", out(&shown));
     }
     server.stop();

@@ -27,6 +27,7 @@ mod interpreter;
 mod listen_push;
 mod mutual_tls;
 mod name_server;
+mod newcomers;
 mod notificaties;
 mod notificaties_access;
 mod notificaties_clients;

@@ -1,12 +1,16 @@
-// An application server of Web Push, made of a library that Posthorn did not write.
+// An application server of Web Push and a client of the API, made of libraries that Posthorn did not
+// write.
 //
 // One JSON object a line on stdin, one answer a line on stdout, in order. A question that cannot be
 // answered is answered with its error, so that the test says which.
 
+import { execFileSync } from "node:child_process";
+import fs from "node:fs";
 import { createRequire } from "node:module";
 import http from "node:http";
 import path from "node:path";
 import readline from "node:readline";
+import { pathToFileURL } from "node:url";
 
 const require = createRequire(path.join(process.argv[2], "package.json"));
 const webPush = require("web-push");
@@ -37,11 +41,38 @@ function send(q) {
   });
 }
 
+// A client with types made from our OpenAPI document: it must compile, and what it makes must be taken.
+async function openapi(q) {
+  const packages = process.argv[2];
+  const run = (file, args) => {
+    try {
+      execFileSync(process.execPath, [path.join(packages, "node_modules", file), ...args], {
+        cwd: q.folder,
+        stdio: "pipe",
+      });
+    } catch (error) {
+      throw new Error(`${file}: ${error.stdout}${error.stderr}`);
+    }
+  };
+  const here = path.dirname(new URL(import.meta.url).pathname);
+  fs.symlinkSync(path.join(packages, "node_modules"), path.join(q.folder, "node_modules"));
+  fs.writeFileSync(path.join(q.folder, "package.json"), '{"type":"module"}');
+  fs.copyFileSync(path.join(here, "openapi_client.ts"), path.join(q.folder, "client.ts"));
+  run("openapi-typescript/bin/cli.js", [q.document, "-o", "schema.d.ts"]);
+  const strict = ["--strict", "--module", "es2022", "--target", "es2022"];
+  run("typescript/bin/tsc", [...strict, "--moduleResolution", "bundler", "client.ts"]);
+  const client = await import(pathToFileURL(path.join(q.folder, "client.js")).href);
+  return { id: await client.make(q.server, q.key, q.url) };
+}
+
+const operations = { send, openapi };
+
 const lines = readline.createInterface({ input: process.stdin, crlfDelay: Infinity });
 for await (const line of lines) {
   let answer;
   try {
-    answer = await send(JSON.parse(line));
+    const question = JSON.parse(line);
+    answer = await operations[question.ask](question);
   } catch (error) {
     answer = { error: `${error.name}: ${error.message}` };
   }

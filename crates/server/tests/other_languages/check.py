@@ -133,7 +133,14 @@ def agent(q):
     return {"texts": texts, "statuses": statuses, "refused": refused, "gone": gone}
 
 
-OPERATIONS = {"send": send, "agent": agent}
+def openapi(q):
+    """Another module: only this question needs what it imports."""
+    import openapi_client
+
+    return openapi_client.make(q)
+
+
+OPERATIONS = {"send": send, "agent": agent, "openapi": openapi}
 
 for line in sys.stdin:
     question = json.loads(line)

@@ -36,17 +36,17 @@ fn headers_are_checked_wherever_one_can_be_named() {
     let long = "x".repeat(4_097);
     for (bad, path) in [
         (many(20), "request.headers"),
-        (hmac("Host", "{signature}"), "auth.header"),
-        (hmac("webhook-signature", "{signature}"), "auth.header"),
-        (hmac("X A", "{signature}"), "auth.header"),
-        (hmac("X-A", "{signature}\r\nX-B: c"), "auth.format"),
-        (hmac("X-A", "{signature} ☺"), "auth.format"),
-        (otp("Transfer-Encoding", "{otp}"), "auth.header"),
-        (otp("X-aws-ec2-metadata-token", "{otp}"), "auth.header"),
-        (otp("X-A", "{otp}\n"), "auth.format"),
-        (secret("Metadata-Flavor"), "auth.header"),
-        (secret("X-Forwarded-For"), "auth.header"),
-        (secret(""), "auth.header"),
+        (hmac("Host", "{signature}"), "auth[0].header"),
+        (hmac("webhook-signature", "{signature}"), "auth[0].header"),
+        (hmac("X A", "{signature}"), "auth[0].header"),
+        (hmac("X-A", "{signature}\r\nX-B: c"), "auth[0].format"),
+        (hmac("X-A", "{signature} ☺"), "auth[0].format"),
+        (otp("Transfer-Encoding", "{otp}"), "auth[0].header"),
+        (otp("X-aws-ec2-metadata-token", "{otp}"), "auth[0].header"),
+        (otp("X-A", "{otp}\n"), "auth[0].format"),
+        (secret("Metadata-Flavor"), "auth[0].header"),
+        (secret("X-Forwarded-For"), "auth[0].header"),
+        (secret(""), "auth[0].header"),
         (json!({"request": {"headers": {"X-A?": "\u{0}"}}}), "request.headers.X-A?"),
         (json!({"request": {"headers": {"X-A": long}}}), "request.headers.X-A"),
         (json!({"request": {"headers": {"Via?": "x"}}}), "request.headers.Via?"),
@@ -65,7 +65,7 @@ fn headers_are_checked_wherever_one_can_be_named() {
                 {"kind": "secret_header", "secret": "t", "header": "authorization"}]}),
             "auth",
         ),
-        (json!({"auth": [{"kind": "basic", "user": "a:b", "secret": "s"}]}), "auth.user"),
+        (json!({"auth": [{"kind": "basic", "user": "a:b", "secret": "s"}]}), "auth[0].user"),
     ] {
         let error = base.patched(&bad).expect_err(&bad.to_string());
         assert_eq!(error.path, path, "{bad}: {error}");
@@ -105,7 +105,7 @@ fn one_time_codes_have_defaults_and_every_knob() {
     let twice = json!({"kind": "otp", "secret": "s", "method": "hmac", "hash": "sha256",
         "values": {"a": "x"}, "secret_values": {"a": "k"}});
     let error = base.patched(&json!({"auth": [twice]})).expect_err("ambiguous");
-    assert_eq!(error.path, "auth.secret_values");
+    assert_eq!(error.path, "auth[0].secret_values");
 }
 
 #[test]
@@ -124,17 +124,17 @@ fn oauth2_clients_are_checked_and_tokens_are_replaced_in_time() {
         "renew_before": "10s"})));
     assert!(matches!(policy.expect("valid").auth[0], Auth::Oauth2(_)));
     for (more, path) in [
-        (json!({"token_url": "ftp://id.example/"}), "auth.token_url"),
-        (json!({"token_url": "https://id.example/\n"}), "auth.token_url"),
-        (json!({"client_id": ""}), "auth.client_id"),
-        (json!({"client_id": "a\r\nb"}), "auth.client_id"),
-        (json!({"scope": ""}), "auth.scope"),
-        (json!({"scope": "a\"b"}), "auth.scope"),
-        (json!({"scope": "ä"}), "auth.scope"),
-        (json!({"audience": "\u{0}"}), "auth.audience"),
-        (json!({"renew_before": "2h"}), "auth.renew_before"),
-        (json!({"client_auth": "jwt"}), "policy"),
-        (json!({"password": "x"}), "policy"),
+        (json!({"token_url": "ftp://id.example/"}), "auth[0].token_url"),
+        (json!({"token_url": "https://id.example/\n"}), "auth[0].token_url"),
+        (json!({"client_id": ""}), "auth[0].client_id"),
+        (json!({"client_id": "a\r\nb"}), "auth[0].client_id"),
+        (json!({"scope": ""}), "auth[0].scope"),
+        (json!({"scope": "a\"b"}), "auth[0].scope"),
+        (json!({"scope": "ä"}), "auth[0].scope"),
+        (json!({"audience": "\u{0}"}), "auth[0].audience"),
+        (json!({"renew_before": "2h"}), "auth[0].renew_before"),
+        (json!({"client_auth": "jwt"}), "auth[0].client_auth"),
+        (json!({"password": "x"}), "auth[0].password"),
     ] {
         let error = base.patched(&auth(more.clone())).expect_err(&more.to_string());
         assert_eq!(error.path, path, "{more}: {error}");

@@ -1,0 +1,131 @@
+//! What people are told when a policy is wrong: the place, and words that need no knowledge of Rust.
+
+use serde_json::{Value, json};
+
+use crate::harness::Server;
+
+/// Whoever reads these has never heard of serde.
+#[tokio::test]
+async fn errors_of_policies_name_the_place_and_speak_plain_words() {
+    let server = Server::start().await;
+    let schedule = |value: Value| json!({"schedule": value});
+    let auth = |value: Value| json!({"auth": [{"kind": "bearer", "secret": "a"}, value]});
+    for (policy, place, words) in [
+        (
+            json!({"order": "key"}),
+            "order",
+            "must be an object with scope, key, dead_head, not a text",
+        ),
+        (
+            json!({"order": {"scope": "keys"}}),
+            "order.scope",
+            "`keys` is not one of none, subscription, key",
+        ),
+        (
+            json!({"limits": {"concurency": 3}}),
+            "limits.concurency",
+            "there is no such field here; known are connect, tls",
+        ),
+        (
+            json!({"limits": {"concurrency": "3"}}),
+            "limits.concurrency",
+            "must be a whole number from 0 to 4294967295, not a text",
+        ),
+        (json!({"limits": {"rate": true}}), "limits.rate", "must be a number, not true or false"),
+        (
+            schedule(json!({"backoff": {"fixed": {"wait": "5"}}})),
+            "schedule.backoff.fixed.wait",
+            "`5` is not a duration: write whole numbers with units",
+        ),
+        (
+            schedule(json!({"backoff": {"fixed": {"wait": 5}}})),
+            "schedule.backoff.fixed.wait",
+            "must be a text, not a number",
+        ),
+        (schedule(json!({"backoff": {"fixed": {}}})), "schedule.backoff.fixed.wait", "is missing"),
+        (
+            schedule(json!({"backoff": "fixed"})),
+            "schedule.backoff.fixed",
+            "must be an object with wait",
+        ),
+        (
+            schedule(json!({"backoff": {"linear": {}}})),
+            "schedule.backoff",
+            "`linear` is not one of fixed, exponential, list",
+        ),
+        (schedule(json!({"backoff": null})), "schedule.backoff", "is missing"),
+        (
+            schedule(json!({"jitter": {"ratio": {"ratio": 2}}})),
+            "schedule.jitter.ratio.ratio",
+            "must be 0 to 1",
+        ),
+        (json!({"success": "2xx"}), "success", "must be a list, not a text"),
+        (json!({"success": [true]}), "success[0]", "must be a status: 200, 2xx or 200-204"),
+        (
+            json!({"request": {"method": "post"}}),
+            "request.method",
+            "`post` is not one of POST, PUT, PATCH, GET",
+        ),
+        (
+            json!({"request": {"headers": {"X-A": 1}}}),
+            "request.headers.X-A",
+            "must be a text, not a number",
+        ),
+        (
+            json!({"gate": {"url": "https://a.example/", "timeout": "1s", "status": [200]}}),
+            "gate.on_closed",
+            "is missing",
+        ),
+        (auth(json!("bearer")), "auth[1]", "must be an object with `kind`, not a text"),
+        (auth(json!({"secret": "x"})), "auth[1].kind", "is missing"),
+        (
+            auth(json!({"kind": "token"})),
+            "auth[1].kind",
+            "`token` is not one of standard_webhooks, hmac_header",
+        ),
+        (
+            auth(json!({"kind": "oauth2", "client_id": 7})),
+            "auth[1].client_id",
+            "must be a text, not a number",
+        ),
+        (auth(json!({"kind": "basic", "secret": "x"})), "auth[1].user", "is missing"),
+        (
+            auth(json!({"kind": "secret_header", "header": "Host", "secret": "x"})),
+            "auth[1].header",
+            "",
+        ),
+        (
+            json!({"values": {"a": 1}}),
+            "values.a",
+            "must be a text, or an object with `from` and `after`, not a number",
+        ),
+        (
+            json!({"values": {"a": {"fron": "x"}}}),
+            "values.a.fron",
+            "there is no such field here; known are from, after",
+        ),
+        (
+            json!({"order": {"scope": "key", "key": "{event"}}),
+            "order.key",
+            "unclosed or stray brace",
+        ),
+    ] {
+        let body = json!({"url": "https://ok.example/", "policy": policy});
+        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await;
+        let problem = reply.expect_problem(422, "invalid_policy");
+        let detail = problem["detail"].as_str().unwrap();
+        assert_eq!(problem["field"], format!("policy.{place}"), "{problem}");
+        assert!(
+            detail.contains(&format!("{place}: ")) && detail.contains(words),
+            "{words}: {detail}"
+        );
+        for foreign in
+            ["struct", "enum ", "variant", "expected", "invalid type", "serde", "u32", "line 1"]
+        {
+            assert!(!detail.contains(foreign), "{foreign}: {detail}");
+        }
+        let body = json!({"base": "default", "policy": policy});
+        let reply = server.as_acme("PUT", "/v1/profiles/own").json(&body).send().await;
+        assert_eq!(reply.expect_problem(422, "invalid_policy")["field"], format!("policy.{place}"));
+    }
+}
