@@ -66,6 +66,10 @@ fn patch_of(record: &Value, records: &Map<String, Value>) -> Value {
 }
 
 fn or_null(mut schema: Value) -> Value {
+    if let Some(forms) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        forms.push(json!({"type": "null"}));
+        return schema;
+    }
     match schema.get("type") {
         Some(Value::String(kind)) if schema.get("enum").is_none() => {
             let kinds = json!([kind, "null"]);
@@ -133,6 +137,11 @@ fn records() -> Value {
                     "description": "How requests prove where they come from",
                 },
                 "tls": reference("TlsPolicy"),
+                "proxy": {
+                    "type": "string", "minLength": 1, "maxLength": 64,
+                    "description": "The proxy of egress.proxies that requests leave through; only \
+                                    profiles of the configuration may say so",
+                },
                 "success": statuses("Which answers mean that the receiver has it"),
                 "permanent": reference("Permanent"),
                 "schedule": reference("Schedule"),
@@ -247,7 +256,13 @@ fn records() -> Value {
         })),
         "Order": object(&["scope", "dead_head"], json!({
             "scope": choice("What a lane is", &["none", "subscription", "key"]),
-            "key": template("The key of a lane; the event's own when absent"),
+            "key": {"oneOf": [
+                template("The key of a lane; the event's own when absent"),
+                {
+                    "type": "array", "items": text(), "minItems": 1, "maxItems": 5,
+                    "description": "Templates, of which the first that an event can fill makes the key",
+                },
+            ]},
             "dead_head": choice(
                 "What a dead delivery at the head of a lane does to those behind it",
                 &["skip", "block"],

@@ -30,8 +30,9 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     page.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
+/// As in a profile of the configuration, which may say everything.
 fn read_policy(patch: &Value) -> Result<(), String> {
-    default_profile().patched(patch).map(drop).map_err(|e| e.problem)
+    default_profile().patched_by_operator(patch).map(drop).map_err(|e| e.problem)
 }
 
 fn read_filter(filter: &Value) -> Result<(), String> {
