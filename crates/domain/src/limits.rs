@@ -31,8 +31,9 @@ pub const POLICY_BYTES_MAX: usize = 32 * 1024;
 pub const TEMPLATE_BYTES_MAX: usize = 4_096;
 /// Longest template of a log line: a policy's lines are for searching, not for keeping data.
 pub const LOG_TEMPLATE_BYTES_MAX: usize = 1_024;
-/// Longest text of a log line once it is filled in, and of each of its fields.
-pub const LOG_TEXT_BYTES_MAX: usize = 4_096;
+/// Longest text of a log line once it is filled in, and of each of its fields: all that is kept of an
+/// answer, and some words around it.
+pub const LOG_TEXT_BYTES_MAX: usize = 18 << 10;
 /// Query parameters, or paths of families, of one policy.
 pub const PARAMETERS_MAX: usize = 64;
 /// Ways to authenticate in one policy.

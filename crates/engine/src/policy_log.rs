@@ -28,7 +28,7 @@ pub const TARGET: &str = "posthorn_engine::policy_log";
 pub const FIELDS: &str = "fields";
 
 /// Bytes of all further fields of a line together.
-const FIELDS_BYTES_MAX: usize = 2 * LOG_TEXT_BYTES_MAX;
+const FIELDS_BYTES_MAX: usize = LOG_TEXT_BYTES_MAX;
 /// What lines are counted over.
 const WINDOW: Duration = Duration::from_secs(1);
 

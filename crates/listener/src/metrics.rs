@@ -28,6 +28,7 @@ pub fn describe() {
     describe_counter!(HANDSHAKE_FAILURES, Unit::Count, "TLS handshakes that failed, by reason");
     // There from the start, so that a rate misses nothing.
     counter!(ACCEPT_ERRORS).increment(0);
+    counter!(CUT, "reason" => "slow_reader").increment(0);
     counter!(ADMISSION_REFUSED, "reason" => "connections").increment(0);
     for reason in ["failed", "time"] {
         counter!(HANDSHAKE_FAILURES, "reason" => reason).increment(0);

@@ -60,8 +60,9 @@ fn connections(config: &Config) -> Vec<(&'static str, usize)> {
         ("server.connections", config.server.connections),
         ("egress.connections", config.egress.connections_max),
     ];
+    let agents = config.push.as_ref().map(|push| ("push.connections", push.connections));
     let nodes = internal.map(|internal| ("push.internal", internal.connections));
-    own.into_iter().chain(nodes).collect()
+    own.into_iter().chain(agents).chain(nodes).collect()
 }
 
 fn needed(config: &Config) -> usize {

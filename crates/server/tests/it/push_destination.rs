@@ -53,7 +53,7 @@ async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
     let made = server.ask(&create);
     assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": 3_600}));
     let list = server.command().args(["subscriptions", "list"]).output().expect("runs");
-    assert!(out(&list).contains(" push "), "{}", out(&list));
+    assert!(out(&list).contains("  push\n"), "{}", out(&list));
 
     let sent = server.ask(&["send", "orders", "order.created", r#"{"total":12}"#]);
     let got = event(&mut agent, &keys);

@@ -208,14 +208,15 @@ fn check_shows_the_connections_that_are_in_effect() {
             .output()
             .expect("sh runs")
     };
-    // Half of what little there is goes to receivers, as far as they need it.
+    // Half of what little there is goes to receivers, and most of the rest to agents.
     let output = shell("1024", "");
     assert_exit(&output, 0);
     assert_says(
         &output,
         &[
-            "server.connections 480 (not 20000)",
-            "egress.connections 480 (not 2000)",
+            "server.connections 112 (not 10000)",
+            "push.connections 336 (not 15000)",
+            "egress.connections 448 (not 2000)",
             "1024 open files",
         ],
     );
@@ -226,8 +227,9 @@ fn check_shows_the_connections_that_are_in_effect() {
         let mut all = entries.as_array().expect("a list").iter();
         all.find(|entry| entry["key"] == key).cloned().expect("a key")
     };
-    assert_eq!(entry("server.connections")["in_effect"], 480);
-    assert_eq!(entry("egress.connections")["in_effect"], 480);
+    assert_eq!(entry("server.connections")["in_effect"], 112);
+    assert_eq!(entry("push.connections")["in_effect"], 336);
+    assert_eq!(entry("egress.connections")["in_effect"], 448);
     assert!(entry("server.listen").get("in_effect").is_none());
 }
 

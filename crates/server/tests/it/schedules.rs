@@ -307,7 +307,7 @@ fn a_delivery_that_waits_says_why_and_until_when() {
     let show = server.command().args(["events", "show", &failed]).output().expect("runs");
     assert!(out(&show).contains("waits for schedule until 2"), "{}", out(&show));
     let list = server.command().args(["deliveries", "list"]).output().expect("runs");
-    assert!(out(&list).contains("WAITS FOR") && out(&list).contains("paused"), "{}", out(&list));
+    assert!(out(&list).contains("WHY") && out(&list).contains("paused"), "{}", out(&list));
     let show = server.command().args(["subscriptions", "show", &gone]).output().expect("runs");
     assert!(out(&show).contains("{\"reason\":\"disabled\"}"), "{}", out(&show));
 }
