@@ -226,7 +226,16 @@ impl Attempt {
     /// What came of it in one line, without a word of the receiver's own and without anything that
     /// tells of the network: safe to show to whoever may see the delivery.
     pub fn summary(&self) -> String {
-        match (self.status, self.failure) {
+        self.came_to(self.failure.map(FailureCode::for_tenants))
+    }
+
+    /// The same for operators, who may know which addresses are closed.
+    pub fn outcome(&self) -> String {
+        self.came_to(self.failure)
+    }
+
+    fn came_to(&self, failure: Option<FailureCode>) -> String {
+        match (self.status, failure) {
             (Some(status), _) => format!("HTTP {status}"),
             (None, Some(code)) => format!("no answer: {}", code.as_str()),
             (None, None) => "no answer".to_owned(),

@@ -78,7 +78,7 @@ impl FailureLog {
             let text = self.names_of(delivery.tenant).failed;
             warn!(
                 %subscription, name = called(), %event, delivery = %id, attempt = attempt.number,
-                outcome = attempt.summary(), suppressed, "{text}"
+                outcome = attempt.outcome(), suppressed, "{text}"
             );
         }
         if let DeliveryState::Dead(reason) = state

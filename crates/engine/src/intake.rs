@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency, LaneKey, Shard,
-    TenantId, Timestamp, TopicName, alternatives,
+    CatalogVersion, Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency,
+    LaneKey, Shard, TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -42,6 +42,8 @@ use lines::{Group, Lines, Room};
 pub(crate) const QUEUE: usize = 4_096;
 /// Payload bytes of one accept transaction, so that one commit stays short.
 const BATCH_BYTES_MAX: usize = 16 << 20;
+/// A version that no catalog has, for events without a plan.
+const UNPLANNED: CatalogVersion = CatalogVersion(u64::MAX);
 /// How often a plan is made again because the catalog changed under it.
 const REPLANS_MAX: u32 = 50;
 
@@ -305,8 +307,9 @@ impl Intake {
 
     async fn commit(self: Arc<Self>, group: Group) -> Outcome {
         let Group { mut events, held } = group;
-        let batch: Vec<NewEvent> =
+        let mut batch: Vec<NewEvent> =
             events.iter_mut().map(|pending| self.new_event(pending)).collect();
+        keep_together(&events, &mut batch);
         ::metrics::histogram!(metrics::ACCEPT_BATCH).record(batch.len() as f64);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::AckBeforeCommit) {
@@ -351,7 +354,7 @@ impl Intake {
         NewEvent {
             event: Arc::clone(&pending.event),
             idempotency: pending.idempotency.clone(),
-            catalog: posthorn_domain::CatalogVersion(u64::MAX),
+            catalog: UNPLANNED,
             deliveries: Vec::new(),
         }
     }
@@ -463,6 +466,22 @@ impl Intake {
                 _ => posthorn_store::Error::Unavailable { context, source: None },
             };
             drop(pending.reply.send(Err(Error::Store(e))));
+        }
+    }
+}
+
+/// The store judges each event by the version its plan was made on. Events of one call that were matched on
+/// different versions are all given the oldest: they are stale together and planned again together, so
+/// that none is stored before one that was published before it.
+fn keep_together(events: &[Pending], batch: &mut [NewEvent]) {
+    let mut start = 0;
+    for part in events.chunk_by(|a, b| a.event.tenant == b.event.tenant && a.call == b.call) {
+        let part = &mut batch[start..start + part.len()];
+        start += part.len();
+        let planned = |new: &&mut NewEvent| new.catalog != UNPLANNED;
+        let oldest = part.iter().map(|new| new.catalog).filter(|at| *at != UNPLANNED).min();
+        if let Some(oldest) = oldest {
+            part.iter_mut().filter(planned).for_each(|new| new.catalog = oldest);
         }
     }
 }

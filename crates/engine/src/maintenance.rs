@@ -170,7 +170,10 @@ impl Maintenance {
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {
         for redrive in self.store.running_redrives(REDRIVES_MAX).await? {
-            self.redriver.advance(&redrive, usize::MAX).await?;
+            // The others go on: one that cannot be moved now is tried again with the next tick.
+            if let Err(e) = self.redriver.advance(&redrive, usize::MAX).await {
+                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive could not go on");
+            }
         }
         Ok(())
     }

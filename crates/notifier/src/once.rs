@@ -48,7 +48,7 @@ async fn attempt(
     if work.delivery.state == DeliveryState::Delivered {
         return Ok(());
     }
-    let reason = attempt.map_or_else(|| "no attempt was made".to_owned(), |a| a.summary());
+    let reason = attempt.map_or_else(|| "no attempt was made".to_owned(), |a| a.outcome());
     Err(Error::NotDelivered(reason))
 }
 

@@ -451,6 +451,10 @@ impl Check<'_> {
             let policy = engine.profiles.get(&options.profile);
             proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
         }
+        if let Some(options) = &dialects.notificaties {
+            let policy = engine.profiles.get(&options.profile);
+            proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
+        }
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
         {

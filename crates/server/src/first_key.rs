@@ -50,34 +50,39 @@ pub async fn settle(
         return Ok(None);
     }
     let file = file(data);
-    let (text, ours) = kept_or_made(engine, &file)?;
+    let Some((text, ours)) = kept_or_made(engine, &file)? else { return Ok(None) };
     if take_in(engine, &text).await? {
         let file = std::path::absolute(&file).unwrap_or(file);
         return Ok(Some(FirstKey { text, file }));
     }
     info!("another node made the operator key; it is in the data folder of that one");
-    if ours && read(&file)?.is_some_and(|kept| kept == text) {
-        // It opens nothing, and would be taken for one that does.
+    // A node that shares the folder may have taken in the very key that this one wrote down. Any other
+    // opens nothing, and would be taken for one that does.
+    let works = engine.knows_key(text.expose_str().unwrap_or_default());
+    if ours && !works && read(&file)?.is_some_and(|kept| kept == text) {
         drop(std::fs::remove_file(&file));
     }
     Ok(None)
 }
 
-/// The key that the file keeps, or a new one that it keeps now; and whether it is a new one.
-fn kept_or_made(engine: &Engine, file: &Path) -> anyhow::Result<(Secret, bool)> {
+/// The key that the file keeps, or a new one that it keeps now, and whether it is a new one; nothing when
+/// the one that it keeps works by now.
+fn kept_or_made(engine: &Engine, file: &Path) -> anyhow::Result<Option<(Secret, bool)>> {
     let what = "the operator key";
     let fresh = engine.draft_key();
     let line = fresh.expose_str().unwrap_or_default();
     // Nodes may share the folder: one of them writes the file, and all of them mean the same key.
     if private_file::create(file, what, line)? {
-        return Ok((fresh, true));
+        return Ok(Some((fresh, true)));
     }
     match read(file)?.filter(|kept| !is_known(engine, kept)) {
-        Some(kept) => Ok((kept, false)),
+        Some(kept) => Ok(Some((kept, false))),
+        // It came in since we looked.
+        None if engine.has_operator_key() => Ok(None),
         // One that the store has seen before is spent: it was revoked or has run out.
         None => {
             private_file::replace(file, what, std::iter::once(line.to_owned()))?;
-            Ok((fresh, true))
+            Ok(Some((fresh, true)))
         }
     }
 }

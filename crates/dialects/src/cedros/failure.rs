@@ -40,7 +40,8 @@ impl From<posthorn_engine::Error> for Failure {
     fn from(error: posthorn_engine::Error) -> Self {
         match error {
             posthorn_engine::Error::NotFound(_) => Self::NotFound,
-            posthorn_engine::Error::Busy(_) => Self::Busy,
+            posthorn_engine::Error::Busy(_)
+            | posthorn_engine::Error::Store(posthorn_store::Error::DiskFull { .. }) => Self::Busy,
             posthorn_engine::Error::TooMany { wait, .. } => Self::RateLimited(wait),
             posthorn_engine::Error::NotEnded => Self::UnderWay,
             other => Self::Store(other.to_string()),

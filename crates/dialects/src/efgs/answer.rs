@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use posthorn_engine::Error;
 use serde_json::{Value, json};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// Requests answered, by `dialect`, `operation` and `class`.
 const REQUESTS: &str = "posthorn_dialect_requests_total";
@@ -62,6 +62,10 @@ impl Refusal {
     pub(super) fn from_engine(error: &Error) -> Self {
         match error {
             Error::Url(_) | Error::Certificate { .. } => Self::invalid_url(&error.to_string()),
+            Error::Busy(_) | Error::Store(_) => {
+                warn!(%error, "a callback could not be changed");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable.")
+            }
             _ => {
                 error!(%error, "a callback could not be changed");
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error.")

@@ -65,7 +65,7 @@ async fn apply(service: &Service, request: Request<Body>) -> Result<Response, Pr
     })?;
     let mut ignored = setup.ignored.clone();
     if setup.authorizations.is_some() {
-        ignored.push("autorisaties_api (read at the start only)".to_owned());
+        ignored.push("autorisaties_api".to_owned());
     }
     let body =
         json!({"changed": applied.changed, "unchanged": applied.unchanged, "ignored": ignored});

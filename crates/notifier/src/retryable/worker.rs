@@ -369,7 +369,7 @@ impl Worker {
         let waiting = std::mem::take(&mut self.waiting).into_values();
         for item in sent.chain(waiting) {
             let reason = match &item.last {
-                Some(last) => format!("stopped before it was delivered; last: {}", last.summary()),
+                Some(last) => format!("stopped before it was delivered; last: {}", last.outcome()),
                 None => "stopped before it was delivered".to_owned(),
             };
             self.give_up(item, &reason);

@@ -140,7 +140,9 @@ async fn setup(context: &Context, file: &Path) -> anyhow::Result<()> {
     }
     for what in body.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let what = what.as_str().unwrap_or_default();
-        terminal::note(format!("the section {what} means nothing here"));
+        terminal::note(format!(
+            "the section {what} was not applied: it means nothing here, or only at a start"
+        ));
     }
     let count = |name| body.get(name).map_or(0, |list| list.as_array().map_or(0, Vec::len));
     let unchanged = terminal::cell(&body, "unchanged");

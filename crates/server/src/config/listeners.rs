@@ -104,7 +104,13 @@ fn surfaces(check: &mut Check<'_>, key: &str, names: &[String]) -> Option<Vec<Su
             format!("there is no surface `{name}`; there are {}", known.join(", "))
         })
     };
-    check.accept(key, names.iter().map(find).collect::<Result<_, _>>())
+    let found: Vec<Surface> = check.accept(key, names.iter().map(find).collect())?;
+    let twice = found.iter().enumerate().find(|(n, surface)| found[..*n].contains(surface));
+    if let Some((_, surface)) = twice {
+        check.refuse(key, format!("`{surface}` is there twice; name it once"));
+        return None;
+    }
+    Some(found)
 }
 
 /// Bodies must find room at all.

@@ -204,10 +204,12 @@ fn urls_that_may_not_be_used_are_refused_and_nothing_is_stored() {
         expect_message(germany.put(&server, "cb", url), 400, "Callback URL is invalid");
     }
     // The operator reads whose it was, and why.
-    let log = server.running.stderr();
-    let lines: Vec<&str> =
-        log.lines().filter(|line| line.contains("a callback URL was refused")).collect();
-    assert_eq!(lines.len(), bad.len(), "{log}");
+    let lines = eventually("a line for each", || {
+        let log = server.running.stderr();
+        let said = log.lines().filter(|line| line.contains("a callback URL was refused"));
+        let lines: Vec<String> = said.map(str::to_owned).collect();
+        (lines.len() == bad.len()).then_some(lines)
+    });
     for line in lines {
         for part in [r#""callback_id":"cb""#, r#""country":"DE""#, r#""reason":""#] {
             assert!(line.contains(part), "{part} is not in {line}");

@@ -297,3 +297,32 @@ fn nodes_that_start_together_make_one_key_between_them() {
     });
     assert_eq!(statuses.iter().filter(|status| **status == 204).count(), 1, "{statuses:?}");
 }
+
+#[test]
+fn nodes_that_share_a_folder_keep_the_key_that_works() {
+    let database = database();
+    let seal = out(&run(Home::new().path(), &["keys", "generate-seal"]));
+    let shared = tempfile::tempdir().expect("a folder");
+    let homes: Vec<Home> = (0..4)
+        .map(|_| {
+            let home = Home::new();
+            configure(&home, &database.url());
+            std::fs::write(home.path().join("shared.key"), &seal).expect("written");
+            add(&home, "seal: {key: 'file:shared.key'}\n");
+            std::os::unix::fs::symlink(shared.path(), home.data()).expect("linked");
+            home
+        })
+        .collect();
+    let start = |home: &Home| {
+        let mut command = posthorn(home.path());
+        Running::start(command.args(["serve", "--address-file", "address"]))
+    };
+    let mut nodes: Vec<Running> = homes.iter().map(start).collect();
+    for (node, home) in nodes.iter_mut().zip(&homes) {
+        let file = home.path().join("address");
+        let url = node.wait_for("address", |_| std::fs::read_to_string(&file).ok());
+        // Whoever knows an address finds the key, and it works there.
+        let key = std::fs::read_to_string(shared.path().join("operator.key")).expect("a key");
+        assert_eq!(operators(url.trim(), key.trim()).len(), 1);
+    }
+}
