@@ -27,6 +27,9 @@ const SWEEP: Operation = Operation::write("sweep_cancelled", "cancel deliveries 
 const BY_HAND: i32 = 1;
 const NOT_BY_HAND: i32 = 0;
 
+/// How often lanes are looked at before a head that slips away each time counts as under way.
+const LOOKS_MAX: usize = 8;
+
 /// A delivery wherever it is.
 enum Found {
     Live { delivery: Delivery, gone: bool },
@@ -176,19 +179,26 @@ async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Mo
         Found::Done { delivery, .. } => delivery,
     };
     delivery.revival += 1;
-    let (parked, recalls) = if delivery.state.is_terminal() {
-        let (parked, recalls) = revive(client, std::slice::from_ref(&delivery), at).await?;
-        (parked.first().copied().unwrap_or(false), recalls)
+    let revived = if delivery.state.is_terminal() {
+        revive(client, std::slice::from_ref(&delivery), at).await?
     } else {
-        (delivery.is_parked(), vec![recall_of(&delivery)])
+        Revived {
+            parked: vec![delivery.is_parked()],
+            promoted: Vec::new(),
+            recalls: vec![recall_of(&delivery)],
+        }
     };
+    let parked = revived.parked.first().copied().unwrap_or(false);
     delivery.state = DeliveryState::Pending;
     delivery.due_at = if parked { Timestamp::MAX } else { Timestamp::from_millis(due(at)) };
     delivery.budget_base = delivery.attempts;
     delivery.budget_began = Timestamp::from_millis(due(at));
     delivery.ended_at = None;
-    let ready = if parked { None } else { work_of(client, &delivery).await? };
-    let recall = recall(client, &recalls, at).await?;
+    let ready = match parked {
+        true => revived.promoted.into_iter().next(),
+        false => work_of(client, &delivery).await?,
+    };
+    let recall = recall(client, &revived.recalls, at).await?;
     Ok(Moved { delivery, ready, recall })
 }
 
@@ -233,19 +243,35 @@ async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<M
     Ok(Moved { delivery, ready, recall })
 }
 
-/// Brings ended deliveries of one tenant back, each to its place; says which are parked, and who has to
-/// wait for them. The caller holds the locks of their lanes and the rows themselves.
-pub(crate) async fn revive(
-    client: &Object,
-    ended: &[Delivery],
-    at: Timestamp,
-) -> Outcome<(Vec<bool>, Vec<Recall>)> {
-    let Some(first) = ended.first() else { return Ok((Vec::new(), Vec::new())) };
+/// What became of those that were brought back.
+#[derive(Default)]
+pub(crate) struct Revived {
+    /// Which of them are parked, in the order given.
+    parked: Vec<bool>,
+    /// Others that go on because of it: they come before those that came back into their lanes.
+    promoted: Vec<Work>,
+    /// Who has to wait now.
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// Brings ended deliveries of one tenant back, each to its place. The caller holds the locks of their
+/// lanes and the rows themselves.
+///
+/// The lock of a lane keeps its head from ending, not from being leased or put off: both write its row
+/// anew. So a head may slip away between the look and the change, and then the lanes are looked at again.
+pub(crate) async fn revive(client: &Object, ended: &[Delivery], at: Timestamp) -> Outcome<Revived> {
+    let Some(first) = ended.first() else { return Ok(Revived::default()) };
     debug_assert!(ended.iter().all(|d| d.tenant == first.tenant && d.state.is_terminal()));
-    let (parked, waiting) = who_parks(client, ended, at).await?;
-    let mut recalls = Vec::with_capacity(waiting.len());
-    if !waiting.is_empty() {
-        for row in &query(client, sql::LIVE_DISPLACE, &[&waiting]).await? {
+    let mut recalls = Vec::new();
+    let mut looks = 1;
+    let places = loop {
+        let places = find_places(client, ended, at, looks < LOOKS_MAX).await?;
+        if places.displaced.is_empty() {
+            break places;
+        }
+        let params: [Param<'_>; 2] = [&places.displaced, &at.as_millis()];
+        let rows = query(client, sql::LIVE_DISPLACE, &params).await?;
+        for row in &rows {
             let reader = Reader::new(row, "delivery_live", "id");
             recalls.push(Recall {
                 subscription: reader.id("subscription")?,
@@ -253,7 +279,11 @@ pub(crate) async fn revive(
                 revival: reader.small("revival")?,
             });
         }
-    }
+        if rows.len() == places.displaced.len() {
+            break places;
+        }
+        looks += 1;
+    };
     let ids: Vec<Uid> = ended.iter().map(|d| d.id.into()).collect();
     let shards: Vec<i16> = ended
         .iter()
@@ -261,9 +291,13 @@ pub(crate) async fn revive(
         .collect();
     let slots: Vec<Option<i16>> = ended.iter().map(slot_of).collect();
     let tenant = Uid::from(first.tenant);
-    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &parked, &due(at)];
+    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &places.parked, &due(at)];
     execute(client, sql::DONE_REVIVE, &params).await?;
-    Ok((parked, recalls))
+    let mut promoted = Vec::new();
+    for delivery in places.freed.iter().filter_map(|place| ended.get(*place)) {
+        promoted.extend(promote(client, delivery, at).await?);
+    }
+    Ok(Revived { parked: places.parked, promoted, recalls })
 }
 
 /// What nodes must hear of a delivery that has just changed.
@@ -302,23 +336,41 @@ struct LaneState {
     /// Who is at its head in the store, and whether it may be made to wait.
     head: Option<(Uid, u64, bool)>,
     blocker: Option<DeliveryId>,
+    /// The first that is parked there.
+    parked: Option<u64>,
     /// The first of those that come back, by its place in the list.
     first: Option<(u64, usize)>,
 }
 
-/// Which of those that come back are parked, and which heads have to wait for one of them.
-async fn who_parks(
+/// Where those belong that come back.
+struct Places {
+    /// Which of them are parked.
+    parked: Vec<bool>,
+    /// Heads that have to wait.
+    displaced: Vec<Uid>,
+    /// One of those that come back into each lane that is free for somebody who is parked there.
+    freed: Vec<usize>,
+}
+
+/// Finds the places of those that come back. Unless `displacing`, every head is as good as under way.
+async fn find_places(
     client: &Object,
     ended: &[Delivery],
     at: Timestamp,
-) -> Outcome<(Vec<bool>, Vec<Uid>)> {
+    displacing: bool,
+) -> Outcome<Places> {
     type Key<'d> = (posthorn_domain::SubscriptionId, &'d Lane);
     let mut lanes: Vec<Key<'_>> =
         ended.iter().filter_map(|d| Some((d.subscription, d.lane.as_ref()?))).collect();
     lanes.sort();
     lanes.dedup();
+    let mut places = Places {
+        parked: ended.iter().map(|delivery| delivery.lane.is_some()).collect(),
+        displaced: Vec::new(),
+        freed: Vec::new(),
+    };
     if lanes.is_empty() {
-        return Ok((vec![false; ended.len()], Vec::new()));
+        return Ok(places);
     }
     let subscriptions: Vec<Uid> = lanes.iter().map(|(s, _)| Uid::from(*s)).collect();
     let names: Vec<&str> = lanes.iter().map(|(_, lane)| lane.as_str()).collect();
@@ -332,11 +384,15 @@ async fn who_parks(
             Some(id) => {
                 let leased = reader.get::<i16>("state")? == state_code(DeliveryState::InFlight)
                     && reader.time("due_at")? > at;
-                Some((id, reader.number("seq")?, !leased))
+                Some((id, reader.number("seq")?, displacing && !leased))
             }
         };
         let blocker = row.try_get::<_, Option<Uid>>("blocker")?.map(DeliveryId::from);
-        states.insert(*lane, LaneState { head, blocker, first: None });
+        let parked = match row.try_get::<_, Option<i64>>("parked")? {
+            None => None,
+            Some(_) => Some(reader.number("parked")?),
+        };
+        states.insert(*lane, LaneState { head, blocker, parked, first: None });
     }
     for (place, delivery) in ended.iter().enumerate() {
         let Some(lane) = &delivery.lane else { continue };
@@ -348,20 +404,20 @@ async fn who_parks(
             state.first = Some((delivery.seq, place));
         }
     }
-    let mut parked: Vec<bool> = ended.iter().map(|delivery| delivery.lane.is_some()).collect();
-    let mut waiting = Vec::new();
-    for LaneState { head, blocker, first } in states.into_values() {
+    for LaneState { head, blocker, parked, first } in states.into_values() {
         let Some((seq, place)) = first.filter(|_| blocker.is_none()) else { continue };
         match head {
-            None => parked[place] = false,
-            Some((id, other, true)) if seq < other => {
-                parked[place] = false;
-                waiting.push(id);
-            }
-            Some(_) => {}
+            None => {}
+            Some((id, other, true)) if seq < other => places.displaced.push(id),
+            Some(_) => continue,
+        }
+        // The lane is free for the first of all that wait in it.
+        match parked.is_some_and(|parked| parked < seq) {
+            true => places.freed.push(place),
+            false => places.parked[place] = false,
         }
     }
-    Ok((parked, waiting))
+    Ok(places)
 }
 
 pub(crate) async fn sweep(session: &Session, bite: usize, at: Timestamp) -> Result<Swept> {

@@ -241,7 +241,7 @@ async fn bite_off(
     }
     lock::hold(client, lock::LANES, &lock::sorted(slots)).await?;
     let dead = still_dead(client, redrive, &ids).await?;
-    let (_, recalls) = revive(client, &dead, at).await?;
+    let recalls = revive(client, &dead, at).await?.recalls;
 
     let state = if ids.len() < bite { RedriveState::Done } else { RedriveState::Running };
     let finished = (state == RedriveState::Done).then(|| at.as_millis());

@@ -1,6 +1,8 @@
 //! Receivers that have only failed: written with the outcomes that say so, and read by new owners.
 
-use posthorn_domain::{Fence, Shard};
+use std::collections::BTreeMap;
+
+use posthorn_domain::{Fence, Shard, SubscriptionId};
 use posthorn_store::{FailingSubscription, Record, Result, Standing, Streak};
 
 use crate::codec::{Reader, Uid, due};
@@ -38,7 +40,8 @@ pub(crate) async fn failing(
         .await
 }
 
-/// What a batch of records changes, each subscription once: first all ends, then what goes on.
+/// What a batch of records changes, each subscription once: first all ends, then what goes on; both in
+/// the order of subscriptions, so that two batches do not wait for each other.
 #[derive(Default)]
 pub(crate) struct Changes {
     ended: Vec<Uid>,
@@ -52,25 +55,23 @@ pub(crate) struct Changes {
 impl Changes {
     pub(crate) fn of(batch: &[Record]) -> Self {
         // In the order of the batch; the last word about a subscription counts.
-        let mut last: Vec<(Fence, Standing, bool)> = Vec::new();
+        let mut last: BTreeMap<SubscriptionId, (Fence, Standing, bool)> = BTreeMap::new();
         for record in batch {
             let Some(standing) = record.standing else { continue };
-            let known =
-                last.iter_mut().find(|(_, old, _)| old.subscription == standing.subscription);
-            match known {
-                None => last.push((record.fence, standing, standing.failing.is_none())),
-                Some((fence, old, ends)) => {
+            let new = (record.fence, standing, standing.failing.is_none());
+            last.entry(standing.subscription)
+                .and_modify(|(fence, old, ends)| {
                     *fence = record.fence;
                     *ends |= standing.failing.is_none();
                     old.failing = match (old.failing, standing.failing) {
                         (Some(before), Some(after)) => Some(before.joined(&after)),
                         (_, after) => after,
                     };
-                }
-            }
+                })
+                .or_insert(new);
         }
         let mut changes = Self::default();
-        for (fence, standing, ends) in last {
+        for (fence, standing, ends) in last.into_values() {
             if ends {
                 changes.ended.push(standing.subscription.into());
                 changes.ended_fences.push(&fence);

@@ -228,6 +228,8 @@ macro_rules! conformance_suite {
                 displaced_head_keeps_its_time_and_its_budget
                 revived_delivery_waits_for_a_leased_head
                 revived_delivery_waits_in_a_blocked_lane
+                revived_blocker_goes_behind_those_before_it
+                displaced_head_makes_room_for_the_first
                 revived_deliveries_keep_their_order
                 attempt_of_a_displaced_head_counts_when_it_arrives
                 copies_from_before_a_retry_change_nothing

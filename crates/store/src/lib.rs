@@ -139,7 +139,8 @@ pub trait Store: Send + Sync + 'static {
     /// comes back to its place in commit order: a head of its lane that comes later has to wait for it,
     /// and is due no sooner than before when it is promoted again. It is parked itself when its lane is
     /// blocked, when the head comes before it, or when a written lease says that an attempt of the head is
-    /// under way. One that waits keeps its place, so a parked one stays parked. One that waited, and a
+    /// under way. When that leaves the lane without a head, the first of all that wait in it goes on, which
+    /// may be one that was parked there before it. One that waits keeps its place, so a parked one stays parked. One that waited, and a
     /// head that waits now, are recalled ([`CatalogDelta::recalls`]). Refused while a written lease says
     /// that an attempt is under way, when it is not the tenant's, or when its subscription is gone.
     async fn retry_delivery(

@@ -1,10 +1,13 @@
 -- The caller holds the shards' locks (shared). A row that is hit is removed and written anew: see
--- record.sql for the reason. Plan: one probe of each primary key for each claim.
+-- record.sql for the reason, and for the order. Plan: one probe of each primary key for each claim.
 with hit as materialized (
     select c.item, c.until, l.*
-    from unnest(
-        $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int8[], $7::int4[]
-    ) with ordinality as c(id, shard, epoch, node, expected, until, revival, item)
+    from (
+        select * from unnest(
+            $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int8[], $7::int4[]
+        ) with ordinality as u(id, shard, epoch, node, expected, until, revival, item)
+        order by u.id
+    ) as c
     cross join lateral (
         select * from delivery_live d
         where d.id = c.id and d.attempts = c.expected and d.revival = c.revival

@@ -1,4 +1,5 @@
--- The caller holds the shards' locks (shared). No subscription occurs twice.
+-- The caller holds the shards' locks (shared). No subscription occurs twice; the caller sorts
+-- them.
 insert into failing (subscription, shard, since, exhausted)
 select i.subscription, i.shard, i.since, i.exhausted
 from unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int8[], $6::bool[])

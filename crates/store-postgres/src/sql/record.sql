@@ -2,6 +2,8 @@
 -- locks (shared), so that no shard changes hands before the commit, and the locks of the lanes of
 -- all these deliveries, so that no successor is forgotten.
 --
+-- Rows are held in the order of ids, as everywhere, so that nobody waits in a circle.
+--
 -- A row that is hit is held, so that somebody who changes it at the same moment is seen. It is then
 -- removed, and written anew when it is to be tried again: an update would have to join two tables,
 -- and for a join the server chooses between plans, of which only one is right for every size.
@@ -21,6 +23,7 @@ with input as materialized (
         charge, release, at, number, started_at, took, status,
         failure, detail, response, tenant, revival, item
     )
+    order by i.id
 ),
 hit as materialized (
     select

@@ -106,3 +106,21 @@ pub(crate) async fn raw(url: &str) -> tokio_postgres::Client {
     tokio::spawn(connection);
     client
 }
+
+/// Waits until somebody waits for a lock.
+pub(crate) async fn until_somebody_waits(client: &tokio_postgres::Client) {
+    let waiting = "select count(*) from pg_stat_activity \
+                   where datname = current_database() and wait_event_type = 'Lock'";
+    loop {
+        let row = client.query_one(waiting, &[]).await.expect("a count");
+        if row.get::<_, i64>(0) > 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// An id as the database reads it.
+pub(crate) fn uuid_text(id: posthorn_domain::DeliveryId) -> String {
+    id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}

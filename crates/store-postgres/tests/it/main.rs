@@ -6,6 +6,7 @@ mod fixture;
 mod nodes;
 mod plans;
 mod retention;
+mod revival;
 mod tls;
 
 mod conformance {

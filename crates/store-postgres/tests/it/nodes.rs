@@ -15,7 +15,7 @@ use posthorn_store::push::Registered;
 use posthorn_store::{Accepted, CatalogChange, NewEvent, Record, Recorded, Store};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::fixture::{Databases, connect, database, raw};
+use crate::fixture::{Databases, connect, database, raw, until_somebody_waits, uuid_text};
 
 /// How long the stress tests run.
 const STRESS: Duration = Duration::from_secs(3);
@@ -329,19 +329,6 @@ async fn what_one_node_stores_the_other_reads() {
     drop(databases.reopen(setting.store).await);
 }
 
-/// Waits until somebody waits for a lock.
-async fn until_somebody_waits(client: &tokio_postgres::Client) {
-    let waiting = "select count(*) from pg_stat_activity \
-                   where datname = current_database() and wait_event_type = 'Lock'";
-    loop {
-        let row = client.query_one(waiting, &[]).await.expect("a count");
-        if row.get::<_, i64>(0) > 0 {
-            return;
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Claims and records write rows anew. Whoever waits for the old row must find the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delivery_that_is_written_anew_is_found() {
@@ -376,10 +363,6 @@ async fn delivery_that_is_written_anew_is_found() {
         let moved = task.await.expect("no panic").expect("the delivery is there");
         assert_eq!(moved.delivery.id, id);
     }
-}
-
-fn uuid_text(id: DeliveryId) -> String {
-    id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What comes too late for a delivery that was removed for good leaves no row behind; for one that

@@ -23,6 +23,15 @@ pub(crate) fn promote(
     lane: &str,
     at: Timestamp,
 ) -> Result<Option<Work>, Failure> {
+    promote_first(conn, subscription, lane, at)?.map(|seq| rows::work(conn, seq)).transpose()
+}
+
+fn promote_first(
+    conn: &Connection,
+    subscription: i64,
+    lane: &str,
+    at: Timestamp,
+) -> Result<Option<i64>, Failure> {
     let first = conn
         .prepare_cached(sql::FIRST_OF_LANE)?
         .query_row(params![subscription, lane], |row| {
@@ -32,7 +41,7 @@ pub(crate) fn promote(
     match first {
         Some((seq, 0, NEVER)) => {
             conn.prepare_cached(sql::PROMOTE)?.execute(params![seq, due(at)])?;
-            rows::work(conn, seq).map(Some)
+            Ok(Some(seq))
         }
         _ => Ok(None),
     }
@@ -119,25 +128,29 @@ pub(crate) fn retry(
     if found.leased_until(at).is_some() {
         return Err(Refusal::NotEnded.into());
     }
-    let mut recalls = Vec::new();
-    if found.state < 2 {
+    let Revived { recalled, ready } = if found.state < 2 {
         conn.prepare_cached(sql::HASTEN)?.execute(params![found.seq, at.as_millis(), due(at)])?;
-        recalls.push(recall_of(&rows::delivery_by_seq(conn, found.seq)?));
+        let hastened = rows::delivery_by_seq(conn, found.seq)?;
+        let ready = (!hastened.is_parked()).then_some(found.seq);
+        Revived { recalled: Some(recall_of(&hastened)), ready }
     } else {
-        recalls.extend(revive(conn, found.seq, at)?);
-    }
+        revive(conn, found.seq, at)?
+    };
     let delivery = rows::delivery_by_seq(conn, found.seq)?;
-    let ready = if delivery.is_parked() { None } else { Some(rows::work(conn, found.seq)?) };
-    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
+    let ready = ready.map(|seq| rows::work(conn, seq)).transpose()?;
+    Ok(Moved { delivery, ready, recall: recall(writer, recalled.as_slice(), at)? })
 }
 
-/// Back to pending with a fresh budget, in its place: a head that comes later has to wait. Returns the
-/// one that does.
-pub(crate) fn revive(
-    conn: &Connection,
-    seq: i64,
-    at: Timestamp,
-) -> Result<Option<Recall>, Failure> {
+/// What follows from bringing one back.
+pub(crate) struct Revived {
+    /// Whose copies are out of date.
+    pub(crate) recalled: Option<Recall>,
+    /// Who goes on, by its seq.
+    pub(crate) ready: Option<i64>,
+}
+
+/// Back to pending with a fresh budget, in its place: a head that comes later has to wait.
+pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<Revived, Failure> {
     let (subscription, lane): (i64, Option<String>) = conn
         .prepare_cached(sql::LANE_OF)?
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -152,7 +165,7 @@ pub(crate) fn revive(
             })
             .optional()?,
     };
-    let (parked, waits) = match head {
+    let (taken, waits) = match head {
         None => (false, None),
         Some((head, state, due_at)) => {
             let leased = state == 1 && due_at > at.as_millis();
@@ -165,10 +178,19 @@ pub(crate) fn revive(
         conn.prepare_cached(sql::DISPLACE)?.execute([head])?;
         recalled = Some(recall_of(&rows::delivery_by_seq(conn, head)?));
     }
-    let due_at = if parked { NEVER } else { due(at) };
+    let due_at = if lane.is_some() { NEVER } else { due(at) };
     let changed =
         conn.prepare_cached(sql::REVIVE)?.execute(params![seq, at.as_millis(), due_at])?;
-    if changed == 1 { Ok(recalled) } else { Err(vanished(seq).into()) }
+    if changed != 1 {
+        return Err(vanished(seq).into());
+    }
+    // In a lane it waits like the others; when the lane is free, the first of all goes on.
+    let ready = match &lane {
+        None => Some(seq),
+        Some(_) if taken => None,
+        Some(lane) => promote_first(conn, subscription, lane, at)?,
+    };
+    Ok(Revived { recalled, ready })
 }
 
 fn vanished(seq: i64) -> Corrupt {

@@ -118,6 +118,49 @@ pub async fn revived_delivery_waits_in_a_blocked_lane(fixture: &dyn Fixture) {
     assert_eq!(drain(&setting, ids[0]).await, [ids[0], ids[2]]);
 }
 
+/// When the blocker comes back, those that came back before it, and had to wait, still go first.
+pub async fn revived_blocker_goes_behind_those_before_it(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let ids = lane(&setting, 4, 1).await;
+    setting.record(ids[1], dead_block(), at(7)).await;
+    assert!(retry(&setting, ids[0], 9).await.delivery.is_parked());
+    let moved = retry(&setting, ids[1], 10).await;
+    assert!(moved.delivery.is_parked());
+    let ready = moved.ready.expect("the first goes on").delivery;
+    assert_eq!((ready.id, ready.due_at), (ids[0], at(10)));
+    assert_eq!(setting.look(ids[0]).await, ready);
+    assert_eq!(moved.recall, None, "nobody held either");
+    assert_eq!(drain(&setting, ids[0]).await, ids);
+
+    // However many come back at once.
+    for bite in [1, 10] {
+        let ids = lane(&setting, 4, 1).await;
+        setting.record(ids[1], dead_block(), at(7)).await;
+        let stored = create(&setting, redrive(setting.tenant, at(100))).await;
+        let mut state = RedriveState::Running;
+        while state == RedriveState::Running {
+            let bite = setting.store.advance_redrive(stored.id, bite, at(110)).await;
+            state = bite.expect("advance").state;
+        }
+        assert!(setting.look(ids[1]).await.is_parked());
+        assert_eq!(drain(&setting, ids[0]).await, ids);
+    }
+}
+
+/// Who has to wait makes room for the first of all that wait, not for the last one that came back.
+pub async fn displaced_head_makes_room_for_the_first(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let ids = lane(&setting, 4, 2).await;
+    setting.lease(ids[2], at(500)).await;
+    assert!(retry(&setting, ids[0], 9).await.delivery.is_parked());
+    setting.record(ids[2], failed(at(5_000)), at(10)).await;
+    let moved = retry(&setting, ids[1], 11).await;
+    assert!(moved.delivery.is_parked() && moved.recall.is_some());
+    assert_eq!(moved.ready.map(|work| work.delivery.id), Some(ids[0]));
+    assert!(setting.look(ids[2]).await.is_parked());
+    assert_eq!(drain(&setting, ids[0]).await, ids);
+}
+
 /// Among each other they keep the order in which they were accepted, however they come back.
 pub async fn revived_deliveries_keep_their_order(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;

@@ -251,13 +251,12 @@ impl State {
         if row.delivery.leased_until(at).is_some() {
             return Err(Refusal::NotEnded);
         }
-        let recalled = if row.delivery.state.is_terminal() {
+        let (recalled, ready) = if row.delivery.state.is_terminal() {
             self.revive(id, at)
         } else {
-            self.hasten(id, at)
+            (self.hasten(id, at), self.work(id).filter(|work| !work.delivery.is_parked()))
         };
         let delivery = self.rows.get(&id).ok_or(Refusal::NotFound)?.delivery.clone();
-        let ready = if delivery.is_parked() { None } else { self.work(id) };
         let recall = self.catalog.recall(at, recalled.into_iter().collect());
         Ok(Moved { delivery, ready, recall })
     }
@@ -309,35 +308,40 @@ impl State {
     }
 
     /// Back to pending with a fresh budget, in its place: a head that comes later has to wait. Returns
-    /// the head that does.
-    fn revive(&mut self, id: DeliveryId, at: Timestamp) -> Option<Recall> {
-        let row = self.rows.get(&id)?;
+    /// the head that does, and who goes on because of it.
+    fn revive(&mut self, id: DeliveryId, at: Timestamp) -> (Option<Recall>, Option<crate::Work>) {
+        let Some(row) = self.rows.get(&id) else { return (None, None) };
         let (subscription, lane, seq) =
             (row.delivery.subscription, row.delivery.lane.clone(), row.delivery.seq);
         let head = lane.as_ref().and_then(|lane| self.head(subscription, lane, id));
-        let (parked, waits) = match head {
-            None => (false, None),
-            Some(Head::Blocker) => (true, None),
-            Some(Head::Live(head)) => {
-                let row = self.rows.get(&head)?;
-                let first = row.delivery.seq < seq || row.delivery.leased_until(at).is_some();
+        let waits = match head {
+            Some(Head::Live(head)) => Some(head).filter(|head| {
+                let first = self.rows.get(head).is_none_or(|row| {
+                    row.delivery.seq < seq || row.delivery.leased_until(at).is_some()
+                });
                 #[cfg(feature = "plant")]
                 let first = first || crate::plant::active(crate::plant::Plant::ReviveBehind);
-                (first, (!first).then_some(head))
-            }
+                !first
+            }),
+            None | Some(Head::Blocker) => None,
         };
         let recalled = waits.and_then(|head| self.displace(head));
-        let row = self.rows.get_mut(&id)?;
+        let Some(row) = self.rows.get_mut(&id) else { return (None, None) };
         row.blocks = false;
         row.held_until = None;
         let delivery = &mut row.delivery;
         delivery.state = DeliveryState::Pending;
-        delivery.due_at = if parked { Timestamp::MAX } else { at };
+        delivery.due_at = if lane.is_some() { Timestamp::MAX } else { at };
         delivery.budget_base = delivery.attempts;
         delivery.budget_began = at;
         delivery.revival += 1;
         delivery.ended_at = None;
-        recalled
+        // In a lane it waits like the others; when the lane is free, the first of all goes on.
+        let ready = match &lane {
+            Some(lane) => self.promote(subscription, Some(lane), at),
+            None => self.work(id),
+        };
+        (recalled, ready)
     }
 
     /// Has the head of a lane wait for one that comes before it.
@@ -401,7 +405,7 @@ impl State {
         let mut subscriptions = BTreeSet::new();
         let mut recalls = Vec::new();
         for id in &ids {
-            recalls.extend(self.revive(*id, at));
+            recalls.extend(self.revive(*id, at).0);
             subscriptions.extend(self.rows.get(id).map(|row| row.delivery.subscription));
         }
         let stored = self.redrives.get_mut(&id).ok_or(Refusal::NotFound)?;

@@ -1,0 +1,301 @@
+//! Deliveries that come back into a lane while other connections lease its head and write down what
+//! became of it. Those remove the head's row and write it anew, and hold no lock of the lane for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use posthorn_domain::{Delivery, DeliveryId, DeliveryState, Lane, RedriveState, SubscriptionId};
+use posthorn_store::conformance::builders::{
+    Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
+};
+use posthorn_store::{
+    Claim, DeliveryFilter, Error, Moved, Record, Recorded, Refusal, Result, StateKind, Store, Work,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::Client;
+
+use crate::fixture::{Databases, connect, raw, until_somebody_waits, uuid_text};
+
+/// How long the stress test runs.
+const STRESS: Duration = Duration::from_secs(2);
+const LANES: usize = 6;
+
+/// A dead letter and the head behind it.
+async fn dead_and_head(setting: &Setting) -> (DeliveryId, DeliveryId) {
+    let to = setting.subscribe().await;
+    let dead = setting.publish_in(to, whole()).await;
+    let head = setting.publish_in(to, whole()).await;
+    setting.record(dead, dead_skip(), at(5)).await;
+    (dead, head)
+}
+
+/// Retries one while somebody else, in a transaction that has begun, does `change` to the head.
+async fn retry_during(
+    setting: &Arc<Setting>,
+    url: &str,
+    (dead, head): (DeliveryId, DeliveryId),
+    change: &str,
+) -> Moved {
+    let (other, watch) = (raw(url).await, raw(url).await);
+    let key = uuid_text(head);
+    let anew = format!(
+        "begin; create temp table moved on commit drop as \
+         select * from delivery_live where id = '{key}'; \
+         update moved set {change}; \
+         delete from delivery_live where id = '{key}'; \
+         insert into delivery_live select * from moved"
+    );
+    other.batch_execute(&anew).await.expect("written anew");
+    let retrying = {
+        let setting = Arc::clone(setting);
+        tokio::spawn(async move { setting.store.retry_delivery(setting.tenant, dead, at(9)).await })
+    };
+    timeout(Duration::from_secs(30), until_somebody_waits(&watch)).await.expect("it waits");
+    other.batch_execute("commit").await.expect("a commit");
+    retrying.await.expect("no panic").expect("it is retried")
+}
+
+/// A head that was moved while the retry waited for it has to wait all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_that_is_written_anew_is_made_to_wait() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let (dead, head) = dead_and_head(&setting).await;
+    let due = at(700).as_millis();
+    let change = format!("due_at = {due}, attempts = attempts + 1");
+    let moved = retry_during(&setting, &url, (dead, head), &change).await;
+    assert_eq!(moved.ready.map(|work| work.delivery.id), Some(dead));
+    assert!(moved.recall.is_some());
+    let waits = setting.look(head).await;
+    assert!(waits.is_parked());
+    assert_eq!((waits.attempts, waits.revival), (1, 1));
+    let next = setting.record(dead, delivered(), at(20)).await.expect("the next goes on");
+    assert_eq!((next.delivery.id, next.delivery.due_at), (head, at(700)));
+}
+
+/// A head that got a lease while the retry waited for it is under way, and is not overtaken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_that_is_leased_meanwhile_is_not_made_to_wait() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let (dead, head) = dead_and_head(&setting).await;
+    let change = format!("state = 1, due_at = {}", at(700).as_millis());
+    let moved = retry_during(&setting, &url, (dead, head), &change).await;
+    assert!(moved.delivery.is_parked());
+    assert_eq!((moved.ready, moved.recall), (None, None));
+    let leased = setting.look(head).await;
+    assert_eq!((leased.state, leased.due_at), (DeliveryState::InFlight, at(700)));
+    let next = setting.record(head, delivered(), at(20)).await.expect("the next goes on");
+    assert_eq!(next.delivery.id, dead);
+}
+
+fn claim_of(setting: &Setting, seen: &Delivery) -> Claim {
+    Claim {
+        fence: setting.fence(seen.subscription),
+        delivery: seen.id,
+        expected_attempts: seen.attempts,
+        expected_revival: seen.revival,
+        until: at(900),
+    }
+}
+
+/// Whoever waits for a row of its batch holds none with a greater id, so that nobody waits in a circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_and_records_hold_rows_in_the_order_of_ids() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let (holder, looker) = (raw(&url).await, raw(&url).await);
+    let to = setting.subscribe().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(setting.publish_one(to).await);
+    }
+    ids.sort_unstable();
+    let hold = |ids: &[DeliveryId]| {
+        let keys: Vec<String> = ids.iter().map(|id| format!("'{}'", uuid_text(*id))).collect();
+        let keys = keys.join(", ");
+        format!("begin; select from delivery_live where id in ({keys}) for update nowait")
+    };
+    for claims in [true, false] {
+        holder.batch_execute(&hold(&ids[..1])).await.expect("held");
+        let working = {
+            let (setting, ids) = (Arc::clone(&setting), ids.clone());
+            tokio::spawn(async move {
+                let (mut claim, mut record) = (Vec::new(), Vec::new());
+                for id in ids.iter().rev() {
+                    claim.push(claim_of(&setting, &setting.look(*id).await));
+                    record.push(setting.report(*id, failed(at(40)), at(30)).await);
+                }
+                match claims {
+                    true => assert_eq!(setting.store.claim(claim).await.expect("claim"), [true; 3]),
+                    false => {
+                        let written = Recorded::Written { promoted: None };
+                        let replies = setting.store.record(record).await.expect("record");
+                        assert_eq!(replies, [written.clone(), written.clone(), written]);
+                    }
+                }
+            })
+        };
+        timeout(Duration::from_secs(30), until_somebody_waits(&looker)).await.expect("it waits");
+        looker.batch_execute(&hold(&ids[1..])).await.expect("nobody holds the others");
+        looker.batch_execute("rollback").await.expect("let go");
+        holder.batch_execute("rollback").await.expect("let go");
+        working.await.expect("no panic");
+    }
+}
+
+async fn another(url: &str) -> Arc<dyn Store> {
+    Arc::new(connect(url).await)
+}
+
+async fn heads(store: &dyn Store, to: SubscriptionId) -> Vec<Work> {
+    let ask = posthorn_store::PendingAsk { subscription: to, until: at(1_000), limit: 100 };
+    let mut found = store.pending(vec![ask], usize::MAX).await.expect("pending");
+    found.pop().expect("an answer")
+}
+
+/// Leases the heads of some lanes and writes down what became of them, the last first, until told to
+/// stop. Whatever was leased is still as it was when the outcome comes: nobody overtook it.
+async fn work(
+    setting: Arc<Setting>,
+    store: Arc<dyn Store>,
+    to: SubscriptionId,
+    lanes: Vec<Option<Lane>>,
+    stop: Arc<AtomicBool>,
+) -> usize {
+    let mut written = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut due = heads(&*store, to).await;
+        due.retain(|work| lanes.contains(&work.delivery.lane));
+        due.reverse();
+        let claims = due.iter().map(|work| claim_of(&setting, &work.delivery)).collect();
+        let granted = store.claim(claims).await.expect("claim");
+        let records: Vec<Record> = due
+            .iter()
+            .zip(granted)
+            .filter(|(_, granted)| *granted)
+            .enumerate()
+            .map(|(turn, (work, _))| Record {
+                fence: setting.fence(to),
+                tenant: setting.tenant,
+                delivery: work.delivery.id,
+                expected_attempts: work.delivery.attempts,
+                expected_revival: work.delivery.revival,
+                step: match (written + turn) % 4 {
+                    0 => failed(at(20)),
+                    1 => postponed(at(20)),
+                    _ => dead_skip(),
+                },
+                attempt: None,
+                standing: None,
+                at: at(20),
+            })
+            .collect();
+        for reply in store.record(records).await.expect("record") {
+            assert!(matches!(reply, Recorded::Written { .. }), "it was overtaken: {reply:?}");
+            written += 1;
+        }
+    }
+    written
+}
+
+/// What an operator may be told while others work.
+fn harmless<T>(answer: Result<T>) -> usize {
+    match answer {
+        Ok(_) => 1,
+        Err(Error::Refused(Refusal::NotEnded | Refusal::Ended | Refusal::NotFound)) => 0,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// Retries dead letters one by one, latest first, until told to stop.
+async fn retry_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> usize {
+    let mut moved = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let state = Some(StateKind::Dead);
+        let filter =
+            DeliveryFilter { event: None, subscription: None, state, before: None, limit: 50 };
+        for dead in store.deliveries(setting.tenant, filter).await.expect("dead letters").items {
+            moved += harmless(store.retry_delivery(setting.tenant, dead.id, at(30)).await);
+        }
+    }
+    moved
+}
+
+/// Redrives all dead letters again and again until told to stop.
+async fn redrive_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> usize {
+    let mut moved = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let wanted = redrive(setting.tenant, at(1_000));
+        let id = store.create_redrive(wanted).await.expect("a redrive").id;
+        loop {
+            let bite = store.advance_redrive(id, 5, at(30)).await.expect("a bite");
+            moved += bite.moved;
+            if bite.state != RedriveState::Running {
+                break;
+            }
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    moved
+}
+
+async fn deadlocks(client: &Client) -> i64 {
+    let text = "select deadlocks from pg_stat_database where datname = current_database()";
+    client.query_one(text, &[]).await.expect("a number").get(0)
+}
+
+/// Dead letters come back, by hand and in bulk, while two connections lease heads and write down
+/// outcomes: nobody gets an error, nobody who is under way is overtaken, and nobody is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn lanes_survive_revivals_and_work_at_once() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let to = setting.subscribe().await;
+    let lanes: Vec<Option<Lane>> = (0..LANES).map(|n| lane(&format!("lane-{n}"))).collect();
+    for _ in 0..4 {
+        let plans: Vec<_> = lanes.iter().map(|lane| (to, lane.clone())).collect();
+        setting.publish(&plans).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut workers, mut operators) = (Vec::new(), Vec::new());
+    for part in lanes.chunks(LANES / 2) {
+        let (setting, store, stop) = (Arc::clone(&setting), another(&url).await, Arc::clone(&stop));
+        workers.push(tokio::spawn(work(setting, store, to, part.to_vec(), stop)));
+    }
+    let (one, two) = (another(&url).await, another(&url).await);
+    operators.push(tokio::spawn(retry_all(Arc::clone(&setting), one, Arc::clone(&stop))));
+    operators.push(tokio::spawn(redrive_all(Arc::clone(&setting), two, Arc::clone(&stop))));
+    let until = Instant::now() + STRESS;
+    while Instant::now() < until && !workers.iter().chain(&operators).any(|t| t.is_finished()) {
+        sleep(Duration::from_millis(20)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (mut written, mut moved) = (0, 0);
+    for worker in workers {
+        written += worker.await.expect("a worker");
+    }
+    for operator in operators {
+        moved += operator.await.expect("an operator");
+    }
+    assert!(written > 50 && moved > 20, "the test did something: {written} and {moved}");
+    // What is left goes out in order, and all of it.
+    loop {
+        let due = setting.pending(to, at(1_000)).await;
+        if due.is_empty() {
+            break;
+        }
+        for work in due {
+            setting.record(work.delivery.id, delivered(), at(950)).await;
+        }
+    }
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    assert_eq!(counts.pending, 0, "nobody is left behind");
+    let client = raw(&url).await;
+    assert_eq!(deadlocks(&client).await, 0, "nobody waited in a circle");
+}
