@@ -206,8 +206,12 @@ impl Engine {
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
+        let recording = Arc::clone(&store);
         services.spawn(recorder::run(
-            Arc::clone(&store),
+            move |batch| {
+                let store = Arc::clone(&recording);
+                async move { store.record(batch).await }
+            },
             pipeline,
             record_queue,
             answers,

@@ -3,12 +3,18 @@
 //! A batch that fails for a passing reason is tried again until it is written or its shards are
 //! gone; repeating is harmless by contract. The queue is bounded by construction: the scheduler
 //! starts no attempt while too many outcomes wait here.
+//!
+//! Batches overtake each other, above all when one has to be tried again. For deliveries that does not
+//! matter, since none of them has two outcomes here at a time. How a receiver stands is another matter:
+//! the last word must stay the last. So an outcome that changes it is written only after the one before it
+//! that did; there are few of those.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
-use posthorn_domain::DeliveryId;
-use posthorn_store::{Record, Recorded, Store};
+use posthorn_domain::{DeliveryId, SubscriptionId};
+use posthorn_store::{Record, Recorded};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
@@ -28,33 +34,43 @@ pub(crate) struct Written {
     pub(crate) answer: Recorded,
 }
 
-/// Runs until the queue is closed and everything in it is written.
+/// Runs until the queue is closed and everything in it is written by `store`.
 ///
 /// Returns early, with what could not be written left pending in the store, when the store fails
 /// for good.
-pub(crate) async fn run(
-    store: Arc<dyn Store>,
+pub(crate) async fn run<S, F>(
+    store: S,
     pipeline: usize,
     mut queue: mpsc::UnboundedReceiver<Vec<Record>>,
     answers: mpsc::UnboundedSender<Vec<Written>>,
     failed: mpsc::UnboundedSender<String>,
-) {
+) where
+    S: Fn(Vec<Record>) -> F + Clone + Send + 'static,
+    F: Future<Output = posthorn_store::Result<Vec<Recorded>>> + Send + 'static,
+{
     let mut under_way: JoinSet<Result<Vec<Written>, String>> = JoinSet::new();
     let mut waiting: Vec<Record> = Vec::new();
+    // Whose standing is being written.
+    let mut told: BTreeSet<SubscriptionId> = BTreeSet::new();
     let mut open = true;
     while open || !waiting.is_empty() || !under_way.is_empty() {
         let room = under_way.len() < pipeline.max(1);
-        if room && !waiting.is_empty() {
-            let rest = waiting.split_off(waiting.len().min(BATCH_MAX));
-            let batch = std::mem::replace(&mut waiting, rest);
+        let batch = if room { next_batch(&mut waiting, &told) } else { Vec::new() };
+        if !batch.is_empty() {
+            told.extend(standings(&batch));
             ::metrics::histogram!(metrics::RECORD_BATCH).record(batch.len() as f64);
-            under_way.spawn(write(Arc::clone(&store), batch));
+            under_way.spawn(write(store.clone(), batch));
             continue;
         }
         tokio::select! {
             biased;
             Some(result) = under_way.join_next() => match result {
-                Ok(Ok(written)) => drop(answers.send(written)),
+                Ok(Ok(written)) => {
+                    for id in standings(written.iter().map(|written| &written.record)) {
+                        told.remove(&id);
+                    }
+                    drop(answers.send(written));
+                }
                 Ok(Err(reason)) => {
                     drop(failed.send(reason));
                     return;
@@ -78,10 +94,36 @@ pub(crate) async fn run(
     }
 }
 
-async fn write(store: Arc<dyn Store>, batch: Vec<Record>) -> Result<Vec<Written>, String> {
+/// Takes a batch off what waits, without those that say of one in `told` how it stands.
+fn next_batch(waiting: &mut Vec<Record>, told: &BTreeSet<SubscriptionId>) -> Vec<Record> {
+    if told.is_empty() {
+        let rest = waiting.split_off(waiting.len().min(BATCH_MAX));
+        return std::mem::replace(waiting, rest);
+    }
+    let mut batch = Vec::new();
+    for record in std::mem::take(waiting) {
+        let held = record.standing.is_some_and(|standing| told.contains(&standing.subscription));
+        let place = if held || batch.len() == BATCH_MAX { &mut *waiting } else { &mut batch };
+        place.push(record);
+    }
+    batch
+}
+
+/// Of whom records say how they stand.
+fn standings<'r>(
+    records: impl IntoIterator<Item = &'r Record>,
+) -> impl Iterator<Item = SubscriptionId> {
+    records.into_iter().filter_map(|record| Some(record.standing?.subscription))
+}
+
+async fn write<S, F>(store: S, batch: Vec<Record>) -> Result<Vec<Written>, String>
+where
+    S: Fn(Vec<Record>) -> F,
+    F: Future<Output = posthorn_store::Result<Vec<Recorded>>>,
+{
     let mut wait = RETRY_WAITS[0];
     loop {
-        match store.record(batch.clone()).await {
+        match store(batch.clone()).await {
             Ok(answers) => {
                 let fenced = answers.iter().filter(|a| matches!(a, Recorded::Fenced)).count();
                 if fenced > 0 {
@@ -103,5 +145,97 @@ async fn write(store: Arc<dyn Store>, batch: Vec<Record>) -> Result<Vec<Written>
                 return Err(chain(&e));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use posthorn_domain::delivery::Step;
+    use posthorn_domain::{DeliveryState, Epoch, Fence, NodeId, Shard, Span, TenantId, Timestamp};
+    use posthorn_store::{Error, Standing, Streak};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(0);
+
+    /// The outcome of delivery `n`, and what it says of a receiver, if anything.
+    fn record(n: u128, standing: Option<(u128, Option<Streak>)>) -> Record {
+        let subscription = SubscriptionId::new(NOW, standing.map_or(0, |(to, _)| to));
+        Record {
+            fence: Fence {
+                shard: Shard::of(subscription),
+                epoch: Epoch(1),
+                node: NodeId::new(NOW, 1),
+            },
+            tenant: TenantId::DEFAULT,
+            delivery: DeliveryId::new(NOW, n),
+            expected_attempts: 0,
+            expected_revival: 0,
+            step: Step {
+                state: DeliveryState::Delivered,
+                due_at: NOW,
+                charge: true,
+                fresh_budget: false,
+                release_lane: true,
+                subscription: posthorn_domain::delivery::SubscriptionEffect::None,
+            },
+            attempt: None,
+            standing: standing.map(|(_, failing)| Standing { subscription, failing }),
+            at: NOW,
+        }
+    }
+
+    /// A batch that has to be tried again is not overtaken by what says the opposite of a receiver; by
+    /// everything else it is.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_word_about_a_receiver_stays_the_last() {
+        let failing = Some(Streak { since: NOW, exhausted: true });
+        let written: Arc<Mutex<Vec<DeliveryId>>> = Arc::default();
+        let tries: Arc<Mutex<u32>> = Arc::default();
+        let store = {
+            let (written, tries) = (Arc::clone(&written), Arc::clone(&tries));
+            move |batch: Vec<Record>| {
+                let (written, tries) = (Arc::clone(&written), Arc::clone(&tries));
+                async move {
+                    tokio::time::sleep(Span::from_millis(10).to_duration()).await;
+                    let first = batch.iter().any(|r| r.delivery == DeliveryId::new(NOW, 1));
+                    if first {
+                        *tries.lock() += 1;
+                        if *tries.lock() < 3 {
+                            let lost = std::io::Error::other("the connection is gone");
+                            return Err(Error::unknown("write down outcomes", lost));
+                        }
+                    }
+                    written.lock().extend(batch.iter().map(|record| record.delivery));
+                    Ok(vec![Recorded::Written { promoted: None }; batch.len()])
+                }
+            }
+        };
+        let (records, queue) = mpsc::unbounded_channel();
+        let (answers, mut answered) = mpsc::unbounded_channel();
+        let (failed, mut failures) = mpsc::unbounded_channel();
+        let running = tokio::spawn(run(store, 3, queue, answers, failed));
+        let give = async |record| {
+            records.send(vec![record]).expect("it runs");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        give(record(1, Some((7, failing)))).await;
+        give(record(2, Some((7, None)))).await;
+        give(record(3, Some((8, None)))).await;
+        give(record(4, None)).await;
+        give(record(5, Some((7, failing)))).await;
+        drop(records);
+        running.await.expect("it ends");
+        let order: Vec<DeliveryId> = written.lock().clone();
+        let expected = [3, 4, 1, 2, 5].map(|n| DeliveryId::new(NOW, n));
+        assert_eq!(order, expected);
+        let mut count = 0;
+        while let Some(batch) = answered.recv().await {
+            count += batch.len();
+        }
+        assert_eq!((count, failures.recv().await), (5, None));
     }
 }

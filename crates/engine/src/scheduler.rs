@@ -78,6 +78,9 @@ const REFILL_ASKS_MAX: usize = 64;
 /// Payload bytes of one refill.
 const REFILL_BYTES_MAX: usize = 8 << 20;
 
+/// How long the store is left alone after it showed a copy that was recalled.
+const RECALLED_WAIT: Span = Span::from_millis(100);
+
 /// Young attempts of an unproven receiver at once while its tenant's are late.
 const STRAINED_AT_ONCE: u32 = 2;
 
@@ -406,8 +409,9 @@ impl Scheduler {
         let due = work.delivery.due_at;
         let lineup = self.lineups.entry(id).or_default();
         if self.parts.catalog.is_recalled(&work.delivery) {
-            // Read before it was recalled; whatever is true is in the store.
-            lineup.note_on_disk(now);
+            // Read before it was recalled; whatever is true is in the store. The store may still show the
+            // same to us, so it is not asked again at once.
+            lineup.note_on_disk(now.plus(RECALLED_WAIT));
             self.evaluate(id);
             return;
         }

@@ -310,9 +310,9 @@ pub(crate) const PRUNE_REDRIVES: &str = "delete from redrive where id in ( \
     select id from redrive indexed by redrive_ended where state <> 0 and finished_at < ?1 \
     order by finished_at limit ?2)";
 
-/// From the oldest on, which come first.
+/// A range of `recall_by_age`.
 pub(crate) const PRUNE_RECALLS: &str = "delete from recall where no in ( \
-    select no from recall where at < ?1 order by no limit ?2)";
+    select no from recall indexed by recall_by_age where at < ?1 order by at limit ?2)";
 
 /// Written in the order of versions.
 pub(crate) const INSERT_RECALL: &str = "insert into recall (version, subscription, delivery, \

@@ -70,7 +70,8 @@ pub struct Record {
     /// The attempt, when one was made.
     pub attempt: Option<Attempt>,
     /// What it changes in what is written down about its receiver. Unlike the rest it is written
-    /// whenever the fence holds: it is true whatever became of the delivery.
+    /// whenever the fence holds: it is true whatever became of the delivery. A second word about a
+    /// receiver is not sent before the first is answered, so that a repeat of the first cannot undo it.
     pub standing: Option<Standing>,
     /// When it happened.
     pub at: Timestamp,

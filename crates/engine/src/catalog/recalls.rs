@@ -35,6 +35,19 @@ struct Noted {
     order: VecDeque<(Instant, DeliveryId)>,
 }
 
+impl Noted {
+    /// Forgets what was said too long ago to matter.
+    fn age(&mut self, now: Instant) {
+        while self.order.front().is_some_and(|(at, _)| *at + KEPT <= now) {
+            if let Some((at, id)) = self.order.pop_front()
+                && self.revivals.get(&id).is_some_and(|(_, last)| *last == at)
+            {
+                self.revivals.remove(&id);
+            }
+        }
+    }
+}
+
 impl Recalls {
     pub(super) fn note(&self, recalls: &[Recall]) {
         if recalls.is_empty() {
@@ -42,13 +55,7 @@ impl Recalls {
         }
         let now = Instant::now();
         let mut noted = self.noted.lock();
-        while noted.order.front().is_some_and(|(at, _)| *at + KEPT <= now) {
-            if let Some((at, id)) = noted.order.pop_front()
-                && noted.revivals.get(&id).is_some_and(|(_, last)| *last == at)
-            {
-                noted.revivals.remove(&id);
-            }
-        }
+        noted.age(now);
         for recall in recalls {
             let (least, last) = noted.revivals.entry(recall.delivery).or_insert((0, now));
             *least = recall.revival.max(*least);
@@ -60,13 +67,14 @@ impl Recalls {
 
     /// Whether a copy is out of date.
     pub(super) fn concern(&self, copy: &Delivery) -> bool {
-        self.any.load(Ordering::Acquire)
-            && self
-                .noted
-                .lock()
-                .revivals
-                .get(&copy.id)
-                .is_some_and(|(least, _)| copy.revival < *least)
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut noted = self.noted.lock();
+        noted.age(Instant::now());
+        // Under the lock, as when something is noted.
+        self.any.store(!noted.revivals.is_empty(), Ordering::Release);
+        noted.revivals.get(&copy.id).is_some_and(|(least, _)| copy.revival < *least)
     }
 }
 
@@ -117,6 +125,13 @@ mod tests {
         tokio::time::advance(KEPT / 2).await;
         recalls.note(&[recall(3, 1)]);
         assert!(!recalls.concern(&copy(1, 1)) && !recalls.concern(&copy(2, 0)));
+        assert!(recalls.concern(&copy(3, 0)));
+        assert!(recalls.any.load(Ordering::Acquire));
+        // Once all is forgotten, attempts take no lock again.
+        tokio::time::advance(KEPT).await;
+        assert!(!recalls.concern(&copy(3, 0)));
+        assert!(!recalls.any.load(Ordering::Acquire));
+        recalls.note(&[recall(3, 1)]);
         assert!(recalls.concern(&copy(3, 0)));
     }
 }

@@ -264,6 +264,12 @@ impl Scheduler {
         sign
     }
 
+    /// Whether a gate is asked before attempts of a subscription.
+    fn has_gate(&self, id: SubscriptionId) -> bool {
+        let view = self.parts.catalog.view(id);
+        view.is_some_and(|view| view.policy.as_ref().is_ok_and(|policy| policy.gate.is_some()))
+    }
+
     pub(super) fn written(&mut self, batch: Vec<Written>) {
         let now = self.parts.clock.now();
         self.unwritten_since = None;
@@ -310,9 +316,10 @@ impl Scheduler {
                         work.delivery.state = record.step.state;
                         work.delivery.due_at = record.step.due_at;
                         self.insert(work, now);
-                        // Neither tried nor ended: the gate was closed.
+                        // Neither tried nor ended: where there is a gate, it was closed.
                         if !record.step.charge
                             && record.attempt.is_none()
+                            && self.has_gate(id)
                             && let Some(lineup) = self.lineups.get_mut(&id)
                         {
                             lineup.mark_gated(delivery);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use posthorn_domain::{Clock, Timestamp};
+use posthorn_domain::{Clock, Timestamp, WaitReason};
 use posthorn_store::model::ModelStore;
 use serde_json::json;
 
@@ -78,6 +78,28 @@ async fn a_day_forwards_and_back_keeps_nothing_waiting_beyond_its_schedule() {
     assert!(waits[1..].iter().all(|wait| (19..=35).contains(wait)), "{waits:?}");
     let counts = house.counts().await;
     assert_eq!((counts.delivered, counts.pending), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_got_another_time_when_the_clock_was_set_waits_for_its_schedule() {
+    let (house, clock) = house();
+    house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
+    let engine = house.engine_on(clock.clone(), 1).await;
+    topic(&engine).await;
+    let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "40s"}}, "jitter": "none",
+        "max_attempts": 10}});
+    subscribe(&engine, "https://a/", overrides).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(5).await;
+    clock.set(DAY);
+    rest(10).await;
+    let before = house.store.all_deliveries()[0].due_at;
+    clock.set(Duration::ZERO);
+    rest(10).await;
+    let delivery = house.store.all_deliveries().remove(0);
+    assert!(delivery.due_at < before, "it was given another time");
+    let waiting = engine.waiting(TENANT, &[delivery]).await.remove(0).expect("it waits");
+    assert_eq!(waiting.reason, WaitReason::Schedule, "it has no gate");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ create table recall (
 ) strict;
 
 create index recall_by_version on recall (version);
+create index recall_by_age on recall (at);
 
 -- Those that run are few, however many have ended.
 create index redrive_running on redrive (id) where state = 0;

@@ -118,6 +118,7 @@ fn maintenance_reads_ranges() {
     check(&conn, PRUNE_CANDIDATES, &["e USING INTEGER PRIMARY KEY (rowid>?)"]);
     check(&conn, PRUNE_CANDIDATES, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
     check(&conn, PRUNE_REDRIVES, &["INDEX redrive_ended (finished_at<?)"]);
+    check(&conn, PRUNE_RECALLS, &["INDEX recall_by_age (at<?)"]);
     check(&conn, RECALLS_SINCE, &["INDEX recall_by_version (version>?)"]);
     check(&conn, PRUNE_KEYS, &["INDEX idempotency_by_age (accepted_at<?)"]);
     for sql in [REDRIVABLE, COUNT_REDRIVABLE] {
