@@ -141,7 +141,7 @@ impl Oracle {
         let Some(entry) = self.deliveries.get(&id) else { return false };
         let (subscription, seq) = (entry.delivery.subscription, entry.delivery.seq);
         let lane = entry.delivery.lane.clone();
-        let members = lane.and_then(|lane| self.lanes.get(&(subscription, lane)));
+        let members = lane.as_ref().and_then(|lane| self.lanes.get(&(subscription, lane.clone())));
         let others = members.into_iter().flatten().filter(|other| **other != id);
         let others: Vec<&Entry> = others.filter_map(|other| self.deliveries.get(other)).collect();
         let head = others
@@ -152,8 +152,7 @@ impl Oracle {
         let leased = |head: &&Delivery| head.state == DeliveryState::InFlight && head.due_at > at;
         let behind = head.filter(leased).map(|head| head.id);
         let first = head.is_none_or(|head| seq < head.seq && behind.is_none());
-        let parked = blocked || !first;
-        let waits = head.map(|head| head.id).filter(|_| !parked);
+        let waits = head.map(|head| head.id).filter(|_| first && !blocked);
         if let Some(waiting) = waits.and_then(|waits| self.deliveries.get_mut(&waits)) {
             waiting.held_until = Some(waiting.delivery.due_at);
             waiting.handled_at = Some(now);
@@ -171,13 +170,16 @@ impl Oracle {
         entry.claimed = None;
         entry.budgets += 1;
         entry.delivery.state = DeliveryState::Pending;
-        entry.delivery.due_at = if parked { Timestamp::MAX } else { at };
+        entry.delivery.due_at = if lane.is_some() { Timestamp::MAX } else { at };
         entry.ready_at = entry.delivery.due_at;
         entry.delivery.revival += 1;
         entry.delivery.budget_base = entry.delivery.attempts;
         entry.delivery.budget_began = at;
         entry.delivery.ended_at = None;
         self.regroup(id);
+        // The first of all goes on when nobody is ahead, which may be one that waited before it.
+        let next = lane.and_then(|lane| self.next_of_lane(subscription, &lane));
+        self.promote(next, at);
         waits.is_some()
     }
 

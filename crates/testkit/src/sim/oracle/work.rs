@@ -54,6 +54,11 @@ impl Oracle {
         self.expect(next == by_store, Invariant::I5, now, || {
             format!("{by_store:?} was promoted in {lane:?} of {subscription}, not {next:?}")
         });
+        self.promote(next, at);
+    }
+
+    /// Makes one that was parked the head of its lane.
+    pub(super) fn promote(&mut self, next: Option<DeliveryId>, at: Timestamp) {
         if let Some(entry) = next.and_then(|next| self.deliveries.get_mut(&next)) {
             let due = entry.held_until.take().map_or(at, |held| held.max(at));
             entry.delivery.due_at = due;
