@@ -10,7 +10,8 @@ use posthorn_store::conformance::builders::{
     Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
 };
 use posthorn_store::{
-    Claim, DeliveryFilter, Error, Moved, Record, Recorded, Refusal, Result, StateKind, Store, Work,
+    Claim, DeliveryFilter, Error, Moved, PendingAsk, Record, Recorded, Refusal, Result, StateKind,
+    Store, Work,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
@@ -153,7 +154,7 @@ async fn another(url: &str) -> Arc<dyn Store> {
 }
 
 async fn heads(store: &dyn Store, to: SubscriptionId) -> Vec<Work> {
-    let ask = posthorn_store::PendingAsk { subscription: to, until: at(1_000), limit: 100 };
+    let ask = PendingAsk { subscription: to, from: at(0), until: at(1_000), limit: 100 };
     let mut found = store.pending(vec![ask], usize::MAX).await.expect("pending");
     found.pop().expect("an answer")
 }
