@@ -47,7 +47,11 @@ fn hot_statements_search_by_id() {
 #[test]
 fn work_is_found_by_the_due_index() {
     let conn = database();
-    check(&conn, PENDING, &["SEARCH d USING INDEX delivery_due (subscription=? AND due_at<?)"]);
+    check(
+        &conn,
+        PENDING,
+        &["SEARCH d USING INDEX delivery_due (subscription=? AND due_at>? AND due_at<?)"],
+    );
     check(
         &conn,
         DUE_SUBSCRIPTIONS,
