@@ -1,10 +1,12 @@
 //! The handle everybody sends through.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, PROXY_AUTHORIZATION, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
@@ -229,6 +231,18 @@ impl Egress {
     /// The rules, for whoever takes URLs from tenants.
     pub fn guard(&self) -> &Guard {
         &self.inner.dialer.guard
+    }
+
+    /// Where the proxies are, by what their names say now, for whoever tells the guard what is no
+    /// receiver; and whether every name was found.
+    pub async fn places_of_proxies(&self) -> (Vec<SocketAddr>, bool) {
+        let places = self.inner.proxies.iter().map(|(name, proxy)| {
+            let through = Through { name, proxy };
+            self.inner.dialer.places_of(through)
+        });
+        let places = join_all(places).await;
+        let complete = places.iter().all(|found| !found.is_empty());
+        (places.concat(), complete)
     }
 
     /// What to present and whom to trust instead of the default: `identity` is presented to

@@ -68,6 +68,8 @@ pub struct Config {
     pub disk: Disk,
     /// The first operator key, when the operator gives it.
     pub first_key: Option<Secret>,
+    /// The files that secrets were read from.
+    pub secret_files: Vec<SecretFile>,
     /// What seals secrets.
     pub seal: Seal,
     /// Logs.
@@ -80,6 +82,15 @@ pub struct Config {
     pub callbacks: Option<Callbacks>,
     /// Web Push, when it is on.
     pub push: Option<Push>,
+}
+
+/// A file that a secret was read from.
+#[derive(Clone, Debug)]
+pub struct SecretFile {
+    /// What names it.
+    pub key: String,
+    /// Where it is.
+    pub file: PathBuf,
 }
 
 /// Other systems' APIs; `None` for those that are off.
@@ -280,7 +291,8 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
             return Err(ConfigError(vec![Problem { key, source, text }]));
         }
     };
-    let mut check = Check { layers: &layers, env: &inputs.env, problems };
+    let secret_files = Vec::new();
+    let mut check = Check { layers: &layers, env: &inputs.env, problems, secret_files };
     let config = check.config(raw);
     match config {
         Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
@@ -373,6 +385,7 @@ struct Check<'a> {
     layers: &'a Layers,
     env: &'a BTreeMap<String, String>,
     problems: Vec<Problem>,
+    secret_files: Vec<SecretFile>,
 }
 
 impl Check<'_> {
@@ -490,6 +503,7 @@ impl Check<'_> {
             auth_failures: raw.admission.auth_failures,
             disk,
             first_key: first_key?,
+            secret_files: std::mem::take(&mut self.secret_files),
             seal: seal?,
             log: log?,
             telemetry,
@@ -583,7 +597,7 @@ impl Check<'_> {
 
     fn store(&mut self, raw: &raw::RawStore) -> Option<Store> {
         let url = match SecretRef::parse(&raw.url) {
-            Some(secret) => self.accept("store.url", secret.resolve(self.env))?,
+            Some(place) => self.resolve("store.url", &place)?,
             None => raw.url.clone(),
         };
         self.at_least_one("store.pool", raw.pool);
@@ -751,6 +765,14 @@ impl Check<'_> {
         let place = SecretRef::parse(text)
             .ok_or("must be env:NAME or file:PATH; secrets are not written into the configuration");
         let place = self.accept(key, place)?;
+        self.resolve(key, &place)
+    }
+
+    /// What is kept in a place, which is remembered when it is a file.
+    fn resolve(&mut self, key: &str, place: &SecretRef) -> Option<String> {
+        if let SecretRef::File(file) = place {
+            self.secret_files.push(SecretFile { key: key.to_owned(), file: file.clone() });
+        }
         self.accept(key, place.resolve(self.env))
     }
 

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::callbacks;
 use crate::clock::WallClock;
-use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
+use crate::config::{self, Config, FlagValue, Inputs, Seal, SecretFile, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::fetch;
@@ -150,12 +150,13 @@ async fn start(
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
-    let opened = storage::open(&store).await?;
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
-    look_after_files(&store.path, &kept_keys);
-    let surroundings = Surroundings::new(listeners, &server.public_names, &store);
-    egress.guard().set_own(surroundings.own().await);
-    let guard = egress.guard().clone();
+    look_after_files(&store.path, &kept_keys, &config.secret_files);
+    let opened = storage::open(&store).await?;
+    let proxies = config.egress.proxies.values();
+    let surroundings = Surroundings::new(listeners, &server.public_names, &store, proxies);
+    egress.guard().set_own(surroundings.own(&egress).await);
+    let way_out = egress.clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
     let mailboxes = push.as_ref().map(push::Ports::mailboxes);
     let (engine, outcomes) =
@@ -234,7 +235,7 @@ async fn start(
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
-    tokio::spawn(surroundings.watch(guard, stop.clone()));
+    tokio::spawn(surroundings.watch(way_out, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
         let admission = Arc::clone(engine.admission());
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));
@@ -359,13 +360,17 @@ fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
     egress.allow.iter().any(|rule| rule.net.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)))
 }
 
-/// What only its owner may read is closed to everybody else, whoever made it.
-fn look_after_files(data: &Path, kept_keys: &Path) {
+/// What only its owner may read is closed to everybody else, whoever made it. Before the store is
+/// opened: a log that is begun has the mode that the database has.
+fn look_after_files(data: &Path, kept_keys: &Path, secrets: &[SecretFile]) {
     let seal = storage::seal_file(data);
     let former = seal.with_extension("key.former");
     private_file::tighten([seal, former, kept_keys.to_owned(), first_key::file(data)]);
     private_file::tighten(posthorn_store_sqlite::files(data));
     private_file::warn_of_open_folder(data);
+    for SecretFile { key, file } in secrets {
+        private_file::warn_of_open_secret(key, file);
+    }
 }
 
 /// The first start where nobody looks: only where the key is.
