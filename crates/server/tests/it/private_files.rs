@@ -100,7 +100,7 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     // Each of them was open to others for a while, and whoever runs the server should know.
     for name in ["posthorn.db", "posthorn.db-wal", "posthorn.lock", "operator.key", "seal.key"] {
         let warned = |line: &str| line.contains("WARN") && line.contains(&format!("{name}\""));
-        assert!(log.lines().any(|line| warned(line)), "{name}: {log}");
+        assert!(log.lines().any(warned), "{name}: {log}");
     }
     running.signal("TERM");
     assert_eq!(running.wait().code(), Some(0));
