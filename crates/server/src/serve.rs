@@ -166,16 +166,7 @@ async fn start(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
-    let options = posthorn_api::Options {
-        metrics: render,
-        body_bytes: server.body,
-        batch_bytes: server.batch_body,
-        limits,
-        failures: Arc::clone(&failures),
-        identity: server.identity.clone(),
-    };
-    let api = posthorn_api::surfaces(engine.clone(), options);
-    let mut router = axum::Router::new();
+    let (mut router, mut setup) = (axum::Router::new(), None);
     if let Some(options) = dialects.efgs {
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
@@ -187,18 +178,28 @@ async fn start(
     }
     if let Some(options) = dialects.notificaties {
         let fetch = fetch::through(egress.clone());
-        let routes =
+        let made =
             notificaties::router(engine.clone(), options, Arc::clone(&failures), fetch).await;
-        router =
-            router.merge(routes.map_err(|e| match e {
-                notificaties::StartError::Engine(e) => explain_engine(&e),
-                setup @ notificaties::StartError::Setup(_) => {
-                    Failure::new(Code::Config, setup.to_string()).hint(
-                        "correct the file that dialects.notificaties.setup_configuration names",
-                    )
-                }
-            })?);
+        let (routes, management) = made.map_err(|e| match e {
+            notificaties::StartError::Engine(e) => explain_engine(&e),
+            setup @ notificaties::StartError::Setup(_) => {
+                Failure::new(Code::Config, setup.to_string())
+                    .hint("correct the file that dialects.notificaties.setup_configuration names")
+            }
+        })?;
+        router = router.merge(routes);
+        setup = Some(apply_with(management));
     }
+    let options = posthorn_api::Options {
+        metrics: render,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+        limits,
+        failures: Arc::clone(&failures),
+        identity: server.identity.clone(),
+        setup,
+    };
+    let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
@@ -261,6 +262,21 @@ async fn start(
         introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, push, stop, patience })
+}
+
+/// Setup files come in over the native API, and are the dialect's to apply.
+fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup {
+    Arc::new(move |document| {
+        let management = management.clone();
+        Box::pin(async move {
+            management.apply(&document).await.map_err(|e| match e {
+                notificaties::StartError::Engine(e) => posthorn_api::SetupRefusal::Engine(e),
+                setup @ notificaties::StartError::Setup(_) => {
+                    posthorn_api::SetupRefusal::Invalid(setup.to_string())
+                }
+            })
+        })
+    })
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {

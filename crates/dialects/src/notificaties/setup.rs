@@ -1,7 +1,7 @@
 //! Declarative configuration: the `setup_configuration` file of Open Notificaties, read as it is.
 //!
 //! A file has sections, each applied only when a flag beside it says so. Applying one again changes
-//! nothing; what was changed by hand since is put back. The whole file is checked before anything is
+//! nothing; what was changed by hand since is put back; what a file does not name stays. The whole file is checked before anything is
 //! applied, and sections of other parts of that software are passed over. It may be applied at the start
 //! and at any time after that, by any node.
 

@@ -227,7 +227,8 @@ fn admin_url(server: &mut Server) -> String {
 fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
     let mut home = home(
         "server: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', \
-         admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n",
+         admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n\
+         dialects: {notificaties: {enabled: true}}\n",
     );
     let checked = run(home.path(), &["check"]);
     assert_exit(&checked, 0);
@@ -238,12 +239,22 @@ fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
     let mut server = home.serve();
     let admin = admin_url(&mut server);
     let found = |url: &str, path: &str| !get(url, path).starts_with("HTTP/1.1 404");
-    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/events", "/health"] {
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/v1/events",
+        "/v1/notificaties/setup",
+        "/health",
+    ] {
         assert!(found(&admin, path), "{path} is not on the admin listener");
         assert!(!found(&server.url, path), "{path} is on the public listener");
     }
     assert!(found(&server.url, "/"), "agents connect to the public one");
     assert!(!found(&admin, "/"));
+    assert!(found(&server.url, "/api/v1/kanaal"), "dialects are on the public one");
+    assert!(!found(&admin, "/api/v1/kanaal"));
     let gone = get(&server.url, "/v1/events");
     assert!(gone.contains("\"code\":\"not_found\""), "{gone}");
     // Tenants cannot make the server call it.
