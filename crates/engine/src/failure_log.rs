@@ -111,7 +111,8 @@ impl FailureLog {
             }
             Entry::Occupied(mut lines) => {
                 let lines = lines.get_mut();
-                if now.since(lines.since) >= WINDOW {
+                // Or the clock was set back.
+                if now.since(lines.since) >= WINDOW || now < lines.since {
                     *lines = Lines { since: now, written: 0, suppressed: lines.suppressed };
                 }
                 if lines.written >= LINES_MAX {

@@ -398,6 +398,18 @@ impl Scheduler {
     /// Takes a delivery into the window, or leaves it on disk when it is far off or there is no room.
     fn insert(&mut self, work: Work, now: Timestamp) {
         let id = work.delivery.subscription;
+        if !self.clocks.was_ahead(now) {
+            return self.insert_trusted(work, now);
+        }
+        // Perhaps its due time was made by the clock that was ahead.
+        for work in self.examine(id, vec![work], now) {
+            self.insert_trusted(work, now);
+        }
+    }
+
+    /// The same for one whose due time is right.
+    fn insert_trusted(&mut self, work: Work, now: Timestamp) {
+        let id = work.delivery.subscription;
         if !self.held.holds(Shard::of(id)) || work.delivery.is_parked() {
             return;
         }
@@ -502,7 +514,8 @@ impl Scheduler {
         }
         if let Some(due) = lineup.on_disk
             && lineup.refill.is_none()
-            && lineup.waiting() <= self.parts.options.window_per_subscription / 4
+            && (lineup.examines().is_some()
+                || lineup.waiting() <= self.parts.options.window_per_subscription / 4)
         {
             let start = due.max(lineup.health.held_until());
             if start <= now {
@@ -637,7 +650,7 @@ impl Scheduler {
         let class = lineup.class(now);
         self.pressure.began(class == Class::Sick, now);
         let slot = self.slots.take(tenant, class, now);
-        lineup.begun.push_back(slot.since());
+        lineup.begun.push_back(self.slots.since(slot));
         lineup.occupy(&work);
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);

@@ -66,9 +66,10 @@ async fn read_pending(
     let shards: Vec<Shard> = asks.iter().map(|ask| Shard::of(ask.subscription)).collect();
     let shards = lease::numbers(&shards);
     let subscriptions: Vec<Uid> = asks.iter().map(|ask| ask.subscription.into()).collect();
+    let froms: Vec<i64> = asks.iter().map(|ask| ask.from.as_millis()).collect();
     let untils: Vec<i64> = asks.iter().map(|ask| ask.until.as_millis()).collect();
     let limits: Vec<i64> = asks.iter().map(|ask| limit(ask.limit)).collect();
-    let params: [Param<'_>; 4] = [&shards, &subscriptions, &untils, &limits];
+    let params: [Param<'_>; 5] = [&shards, &subscriptions, &froms, &untils, &limits];
     let rows = query(client, sql::PENDING, &params).await?;
     let mut found: Vec<(usize, Delivery)> = Vec::with_capacity(rows.len());
     for row in &rows {

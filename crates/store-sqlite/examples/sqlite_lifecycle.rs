@@ -146,7 +146,12 @@ impl Bench {
         let began = Instant::now();
         let due = self.store.due_subscriptions(&all_shards()).await?;
         println!("  due_subscriptions: {} in {:.2?}", due.len(), began.elapsed());
-        let ask = PendingAsk { subscription: slow, until: Timestamp::MAX, limit: 256 };
+        let ask = PendingAsk {
+            subscription: slow,
+            from: Timestamp::MIN,
+            until: Timestamp::MAX,
+            limit: 256,
+        };
         let began = Instant::now();
         let works = self.store.pending(vec![ask], usize::MAX).await?;
         println!("  pending: {} in {:.2?}", works[0].len(), began.elapsed());

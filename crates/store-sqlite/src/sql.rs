@@ -164,8 +164,8 @@ pub(crate) const PENDING: &str = concat!(
     delivery_columns!(),
     " from delivery d indexed by delivery_due",
     delivery_joins!(),
-    "where d.state < 2 and d.subscription = ?1 and d.due_at <= ?2 \
-     order by d.due_at, d.seq limit ?3"
+    "where d.state < 2 and d.subscription = ?1 and d.due_at between ?2 and ?3 \
+     order by d.due_at, d.seq limit ?4"
 );
 
 // ---- questions -------------------------------------------------------------------------------

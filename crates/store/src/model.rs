@@ -295,7 +295,7 @@ impl Store for ModelStore {
                 .flatten()
                 .filter_map(|id| state.rows.get(id))
                 .filter(|row| state.unfinished(row) && !row.delivery.is_parked())
-                .filter(|row| row.delivery.due_at <= ask.until)
+                .filter(|row| (ask.from..=ask.until).contains(&row.delivery.due_at))
                 .collect();
             found.sort_by_key(|row| (row.delivery.due_at, row.delivery.seq));
             let mut works = Vec::new();

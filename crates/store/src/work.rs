@@ -31,6 +31,8 @@ pub struct DueSubscription {
 pub struct PendingAsk {
     /// Whose.
     pub subscription: SubscriptionId,
+    /// Due at or after this time.
+    pub from: Timestamp,
     /// Due at or before this time.
     pub until: Timestamp,
     /// At most so many.

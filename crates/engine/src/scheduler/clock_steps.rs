@@ -20,16 +20,19 @@ use posthorn_domain::policy::{OnClosed, Policy};
 use posthorn_domain::{
     Delivery, DeliveryState, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{EventFilter, Record, Store, Work};
+use posthorn_store::{EventFilter, PendingAsk, Record, Store, Work};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Scheduler;
+use super::pressure::Pressure;
 use super::tasks::TaskOutput;
 use crate::error::chain;
 
 /// How far the two clocks may be apart without anybody having set one: slewing and coarse readings.
 const TOLERANCE: Span = Span::from_secs(2);
+/// How long to wait for due times to be written before the same page is read again.
+const PAGE_PAUSE: Span = Span::from_millis(100);
 /// Tenants whose newest event is looked at when shards are gained.
 const TENANTS_MAX: usize = 1_000;
 
@@ -94,8 +97,17 @@ fn due_again(
     due.min(by_attempt).min(now.plus(longest))
 }
 
+/// Whether a delivery is due later than its policy alone would have it.
+fn waits_too_long(delivery: &Delivery, policy: &Policy, now: Timestamp) -> bool {
+    let longest = by_schedule(delivery, policy);
+    !delivery.is_parked() && delivery.due_at > now.plus(longest).plus(TOLERANCE)
+}
+
 /// The longest wait that follows from the policy alone.
 fn by_schedule(delivery: &Delivery, policy: &Policy) -> Span {
+    if delivery.state == DeliveryState::InFlight {
+        return policy.lease.time;
+    }
     let done = delivery.spent();
     let wait = if done == 0 {
         Span::ZERO
@@ -175,7 +187,9 @@ impl Scheduler {
             ),
             Some(ClockStep::Back(by)) => {
                 warn!(%by, "the system clock was set back: all due times are looked at again");
-                self.look_again(now, now.plus(by));
+                self.clocks.ahead_until = self.clocks.ahead_until.max(Some(now.plus(by)));
+                self.slots.set_back(by);
+                self.look_again(now, by);
             }
         }
     }
@@ -197,13 +211,15 @@ impl Scheduler {
                 "events were accepted by a clock that was ahead of this one: all due times are \
                  looked at again"
             );
-            self.look_again(now, newest);
+            self.clocks.ahead_until = self.clocks.ahead_until.max(Some(newest));
+            self.look_again(now, Span::ZERO);
         }
     }
 
-    /// Forgets what was measured by a clock that was ahead, and has everything read again.
-    fn look_again(&mut self, now: Timestamp, ahead_until: Timestamp) {
-        self.clocks.ahead_until = self.clocks.ahead_until.max(Some(ahead_until));
+    /// Forgets what was measured by a clock that was ahead by so much while this process ran, and has
+    /// everything read again.
+    fn look_again(&mut self, now: Timestamp, by: Span) {
+        self.pressure = Pressure::default();
         self.held.since_at_most(now);
         self.recent.at_most(now);
         self.unwritten_since = self.unwritten_since.map(|since| since.min(now));
@@ -211,7 +227,7 @@ impl Scheduler {
         let all: Vec<SubscriptionId> = self.lineups.keys().copied().collect();
         for id in all {
             let Some(lineup) = self.lineups.get_mut(&id) else { continue };
-            let dropped = lineup.look_again(now);
+            let dropped = lineup.look_again(now, by);
             for work in &dropped {
                 self.left_window(work);
             }
@@ -220,6 +236,32 @@ impl Scheduler {
         // Those that have nothing in memory at all.
         let held = Shard::all().filter(|shard| self.held.holds(*shard)).collect();
         self.scan(held);
+    }
+
+    /// Decides where to look on after a page of a subscription's deliveries was read; `more` says that
+    /// there may be others behind it.
+    pub(super) fn look_on(&mut self, ask: &PendingAsk, page: &[Work], more: bool, now: Timestamp) {
+        let was_ahead = self.clocks.was_ahead(now);
+        let view = self.parts.catalog.view(ask.subscription);
+        let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
+        let Some(lineup) = self.lineups.get_mut(&ask.subscription) else { return };
+        let (from, not_before) = match page.last().map(|work| work.delivery.due_at) {
+            _ if !more => (None, now),
+            // Others took all the room.
+            None => (Some(ask.from), now),
+            Some(last) if last > ask.from => (Some(last), now),
+            // More of one moment than fit a page: wait until those found have moved.
+            Some(_) => {
+                let moves = |policy: &Arc<Policy>| {
+                    page.iter().any(|work| waits_too_long(&work.delivery, policy, now))
+                };
+                match was_ahead && policy.is_some_and(moves) {
+                    true => (Some(ask.from), now.plus(PAGE_PAUSE)),
+                    false => (Some(ask.from.plus(Span::from_millis(1))), now),
+                }
+            }
+        };
+        lineup.examine_from(from, not_before);
     }
 
     /// Sorts out those that seem to wait too long; gives the others.
@@ -239,13 +281,9 @@ impl Scheduler {
             return works;
         };
         let fence = Fence { shard, epoch, node: self.parts.node };
-        let waits_too_long = |work: &Work| {
-            let delivery = &work.delivery;
-            let longest = by_schedule(delivery, policy);
-            !delivery.is_parked() && delivery.due_at > now.plus(longest).plus(TOLERANCE)
-        };
-        let (suspects, plain): (Vec<Work>, Vec<Work>) =
-            works.into_iter().partition(|work| waits_too_long(work) && lineup.expect(work));
+        let (suspects, plain): (Vec<Work>, Vec<Work>) = works
+            .into_iter()
+            .partition(|work| waits_too_long(&work.delivery, policy, now) && lineup.expect(work));
         if !suspects.is_empty() {
             let suspects = suspects.into_iter().map(|work| Suspect { work, fence, last: None });
             let store = Arc::clone(&self.parts.store);
@@ -290,7 +328,7 @@ impl Scheduler {
                     if let Some(lineup) = self.lineups.get_mut(&id) {
                         lineup.forget(work.delivery.id);
                     }
-                    self.insert(work, now);
+                    self.insert_trusted(work, now);
                 }
             }
         }

@@ -9,7 +9,7 @@ use posthorn_domain::{DeliveryId, Lane, Span, Timestamp, WaitReason, Waiting};
 use posthorn_store::Work;
 
 use super::health::Health;
-use super::slots::{Class, SLOW_AFTER, Slot};
+use super::slots::{Class, SLOW_AFTER};
 use crate::catalog::Map;
 
 pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
@@ -65,9 +65,9 @@ pub(super) struct Lineup {
     pub(super) in_bay: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
-    /// Whether what is read next was perhaps written by a clock that was ahead, and whether all of it
-    /// was looked at.
-    examine: bool,
+    /// What is on disk was perhaps written by a clock that was ahead: up to where it was looked at.
+    examine: Option<Timestamp>,
+    /// Whether all of it was looked at.
     examined: bool,
 }
 
@@ -228,12 +228,12 @@ impl Lineup {
     }
 
     /// Notes that an attempt is over.
-    pub(super) fn ended(&mut self, slot: Slot, lane: Option<&Lane>) {
+    pub(super) fn ended(&mut self, began: Timestamp, lane: Option<&Lane>) {
         self.in_flight -= 1;
         for work in lane.and_then(|lane| self.busy.remove(lane)).into_iter().flatten() {
             self.queue.insert((work.delivery.due_at, work.delivery.seq), work);
         }
-        if let Some(at) = self.begun.iter().position(|since| *since == slot.since()) {
+        if let Some(at) = self.begun.iter().position(|since| *since == began) {
             self.begun.remove(at);
         }
     }
@@ -332,29 +332,37 @@ impl Lineup {
         waiting.into_iter()
     }
 
-    /// The clock was set back: forgets what was measured before, and has everything on disk read again.
-    /// Gives what no longer waits in memory.
-    pub(super) fn look_again(&mut self, now: Timestamp) -> Vec<Work> {
+    /// The clock was set back by so much: forgets what was measured before, and has everything on disk
+    /// read again. Gives what no longer waits in memory.
+    pub(super) fn look_again(&mut self, now: Timestamp, by: Span) -> Vec<Work> {
         let dropped = self.drain().collect();
         self.health = Health::default();
         self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
-        (self.examine, self.examined) = (false, false);
+        self.begun.iter_mut().for_each(|since| *since = since.minus(by));
+        (self.examine, self.examined) = (None, false);
         self.examine_once(now);
         dropped
     }
 
     /// Has everything on disk read and examined, unless that was done.
     pub(super) fn examine_once(&mut self, now: Timestamp) {
-        if !self.examined && !self.examine {
-            self.examine = true;
+        if !self.examined && self.examine.is_none() {
+            self.examine = Some(Timestamp::MIN);
             self.note_on_disk(now);
         }
     }
 
-    /// Whether what was just read is to be examined; `all` says that nothing is left on disk.
-    pub(super) fn examines(&mut self, all: bool) -> bool {
-        self.examined |= all;
-        if all { std::mem::take(&mut self.examine) } else { self.examine }
+    /// From where on what is on disk is still to be looked at.
+    pub(super) fn examines(&self) -> Option<Timestamp> {
+        self.examine
+    }
+
+    /// Looks on from there; without it, everything was looked at. What lies before was perhaps left on
+    /// disk, so that is read again after.
+    pub(super) fn examine_from(&mut self, from: Option<Timestamp>, not_before: Timestamp) {
+        self.examine = from;
+        self.examined = from.is_none();
+        self.note_on_disk(not_before);
     }
 
     /// Takes note of a delivery that is looked at more closely; false when it is known already.

@@ -41,6 +41,7 @@ impl Scheduler {
     }
 
     pub(super) fn free_slot(&mut self, job: &Job) {
+        let since = self.slots.since(job.slot);
         self.slots.free(job.slot);
         #[cfg(feature = "plant")]
         if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
@@ -50,7 +51,7 @@ impl Scheduler {
         if self.is_present(&job.fence)
             && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
         {
-            lineup.ended(job.slot, job.work.delivery.lane.as_ref());
+            lineup.ended(since, job.work.delivery.lane.as_ref());
         }
     }
 

@@ -22,9 +22,11 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Whether a delivery that was just read may still be handed over.
+    /// Whether a delivery that was just read may still be handed over. One of a lane may have been
+    /// tried before: whoever had to let another go first gets its turn later.
     pub(super) fn concerns(delivery: &Delivery, now: Timestamp) -> bool {
-        delivery.spent() == 0 && delivery.due_at.plus(REPLY_MAX) > now
+        let handed = delivery.spent() == 0 || delivery.lane.is_some();
+        handed && delivery.due_at.plus(REPLY_MAX) > now
     }
 
     pub(super) fn note(&mut self, delivery: &Delivery, now: Timestamp) {

@@ -62,17 +62,18 @@ pub(crate) struct Slot {
     class: Class,
     since: Timestamp,
     tenant: TenantId,
+    /// By how much the clock had been set back when it was taken.
+    set_back: Span,
 }
 
 impl Slot {
     /// For an attempt that nobody counts, such as a test.
-    pub(crate) const UNCOUNTED: Self =
-        Self { class: Class::Quick, since: Timestamp::MIN, tenant: TenantId::DEFAULT };
-
-    /// When it was taken.
-    pub(super) fn since(&self) -> Timestamp {
-        self.since
-    }
+    pub(crate) const UNCOUNTED: Self = Self {
+        class: Class::Quick,
+        since: Timestamp::MIN,
+        tenant: TenantId::DEFAULT,
+        set_back: Span::ZERO,
+    };
 }
 
 /// Attempts under way, of a tenant or of all.
@@ -102,6 +103,8 @@ pub(super) struct Slots {
     young: BTreeMap<(Timestamp, TenantId, bool), usize>,
     /// Those that began at this time or before have become slow.
     aged: Timestamp,
+    /// By how much the clock was set back, all in all.
+    set_back: Span,
 }
 
 /// How many more may be taken while what is held stays below `share` times what is left.
@@ -117,6 +120,7 @@ impl Slots {
             tenants: Map::default(),
             young: BTreeMap::new(),
             aged: Timestamp::MIN,
+            set_back: Span::ZERO,
         }
     }
 
@@ -182,7 +186,7 @@ impl Slots {
             Class::Slow => taken.slow += 1,
             Class::Sick => taken.sick += 1,
         });
-        let mut slot = Slot { class, since: now, tenant };
+        let mut slot = Slot { class, since: now, tenant, set_back: self.set_back };
         if class != Class::Slow {
             // Never in the past of the last look, should the clock have gone back.
             slot.since = now.max(self.aged.plus(Span::from_millis(1)));
@@ -191,15 +195,33 @@ impl Slots {
         slot
     }
 
+    /// When a slot was taken, by the clock as it is now.
+    pub(super) fn since(&self, slot: Slot) -> Timestamp {
+        let later = self.set_back.as_millis().saturating_sub(slot.set_back.as_millis());
+        slot.since.minus(Span::from_millis(later))
+    }
+
+    /// The clock was set back: what is under way is as old as it was.
+    pub(super) fn set_back(&mut self, by: Span) {
+        self.set_back = Span::from_millis(self.set_back.as_millis().saturating_add(by.as_millis()));
+        self.aged = self.aged.minus(by);
+        let young = std::mem::take(&mut self.young);
+        self.young = young
+            .into_iter()
+            .map(|((at, whose, sick), n)| ((at.minus(by), whose, sick), n))
+            .collect();
+    }
+
     pub(super) fn free(&mut self, slot: Slot) {
-        let aged = slot.since <= self.aged;
+        let since = self.since(slot);
+        let aged = since <= self.aged;
         self.change(slot.tenant, |taken| match slot.class {
             Class::Slow => taken.slow -= 1,
             Class::Quick | Class::Sick if aged => taken.aged -= 1,
             Class::Sick => taken.sick -= 1,
             Class::Quick => taken.quick -= 1,
         });
-        let key = (slot.since, slot.tenant, slot.class == Class::Sick);
+        let key = (since, slot.tenant, slot.class == Class::Sick);
         if slot.class != Class::Slow
             && !aged
             && let Some(count) = self.young.get_mut(&key)
@@ -339,6 +361,25 @@ mod tests {
         taken.into_iter().for_each(|slot| slots.free(slot));
         assert_eq!(slots.in_flight(), 0);
         assert!(slots.has_room(Class::Sick));
+    }
+
+    #[test]
+    fn what_is_under_way_ages_on_when_the_clock_is_set_back() {
+        let mut slots = Slots::new(4);
+        slots.age(at(100_000));
+        let before = slots.take(TENANT, Class::Quick, at(100_000));
+        slots.set_back(Span::from_secs(90));
+        assert_eq!(slots.since(before), at(10_000));
+        let after = slots.take(TENANT, Class::Sick, at(10_100));
+        assert_eq!(slots.next_aging(), Some(at(11_000)));
+        slots.age(at(11_050));
+        assert_eq!(slots.next_aging(), Some(at(11_100)));
+        slots.age(at(11_100));
+        assert_eq!((slots.room(Class::Quick), slots.in_flight()), (4, 2));
+        slots.free(before);
+        slots.free(after);
+        assert_eq!(slots.in_flight(), 0);
+        assert!(slots.tenants.is_empty() && slots.young.is_empty());
     }
 
     #[test]

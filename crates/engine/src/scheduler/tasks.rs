@@ -204,6 +204,7 @@ impl Scheduler {
                 lineup.on_disk = None;
                 asks.push(PendingAsk {
                     subscription: id,
+                    from: lineup.examines().unwrap_or(Timestamp::MIN),
                     until: Timestamp::from_millis(Timestamp::MAX.as_millis() - 1),
                     limit: room + lineup.known(),
                 });
@@ -237,27 +238,37 @@ impl Scheduler {
                 self.evaluate(id);
                 continue;
             };
-            if works.len() >= ask.limit || cut {
+            let last = works.last().map(|work| work.delivery.due_at);
+            let more = works.len() >= ask.limit || cut;
+            if more {
                 // There may be more behind the last one, or, cut short, before any.
-                lineup.note_on_disk(works.last().map_or(now, |work| work.delivery.due_at));
+                lineup.note_on_disk(last.unwrap_or(now));
             }
-            let examines = lineup.examines(works.len() < ask.limit && !cut);
-            let works = if examines { self.examine(id, works, now) } else { works };
+            if lineup.examines() == Some(ask.from) {
+                self.look_on(&ask, &works, more, now);
+            }
+            // Recorded meanwhile: this copy is old. The store is asked again if need be.
+            #[cfg(feature = "plant")]
+            let since = match crate::plant::active(crate::plant::Plant::RefillUnfiltered) {
+                true => Ids::default(),
+                false => since,
+            };
+            let works = works.into_iter().filter(|work| !since.contains(&work.delivery.id));
+            let mut works: Vec<Work> = works.collect();
+            if self.clocks.was_ahead(now) {
+                works = self.examine(id, works, now);
+            }
             for work in works {
                 #[cfg(feature = "plant")]
                 if crate::plant::active(crate::plant::Plant::RefillUnfiltered) {
                     if let Some(lineup) = self.lineups.get_mut(&id) {
                         lineup.forget(work.delivery.id);
                     }
-                    self.insert(work, now);
-                    continue;
-                }
-                if since.contains(&work.delivery.id) {
-                    // Recorded meanwhile: this copy is old. The store is asked again if need be.
+                    self.insert_trusted(work, now);
                     continue;
                 }
                 let (delivery, young) = (work.delivery.id, Recent::concerns(&work.delivery, now));
-                self.insert(work, now);
+                self.insert_trusted(work, now);
                 if young && let Some(lineup) = self.lineups.get_mut(&id) {
                     lineup.mark_read(delivery);
                 }

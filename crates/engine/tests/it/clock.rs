@@ -107,6 +107,39 @@ async fn what_was_accepted_by_a_clock_that_was_ahead_is_delivered_at_once_when_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backlog_of_many_pages_is_looked_at_to_its_end() {
+    const EVENTS: usize = 2_500;
+    let (house, clock) = house();
+    let engine = house.engine_on(clock.clone(), 1).await;
+    topic(&engine).await;
+    // One page of those that wait by the right clock comes first.
+    let fixed = json!({"schedule": {"backoff": {"fixed": {"wait": "10h"}}, "jitter": "none",
+        "max_attempts": 10}});
+    let view = subscribe(&engine, "https://a/", fixed).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::ZERO, answered(if nth < EVENTS { 500 } else { 200 }))
+    });
+    for _ in 0..EVENTS {
+        engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    }
+    rest(100).await;
+    assert_eq!(house.receivers.of("https://a/").len(), EVENTS, "all of them have failed once");
+    engine.pause_subscription(TENANT, view.subscription.id).await.expect("paused");
+    clock.set(DAY);
+    rest(3).await;
+    for _ in 0..EVENTS {
+        engine.publish(TENANT, publish("2", None)).await.expect("accepted");
+    }
+    clock.set(Duration::ZERO);
+    rest(3).await;
+    engine.resume_subscription(TENANT, view.subscription.id).await.expect("resumed");
+    rest(300).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 2 * EVENTS);
+    let counts = house.counts().await;
+    assert_eq!((counts.delivered, counts.pending), (EVENTS as u64, EVENTS as u64));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_a_receiver_asked_for_before_the_clock_was_set_stays() {
     let (house, clock) = house();
     house.receivers.script("https://a/", |nth, _| {

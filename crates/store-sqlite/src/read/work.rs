@@ -72,8 +72,9 @@ pub(crate) fn pending(
         let id = ask.subscription.as_bytes().as_slice();
         let subscription: Option<i64> = number.query_row([id], |row| row.get(0)).optional()?;
         if let Some(subscription) = subscription.filter(|_| bytes <= max_bytes) {
-            let until = ask.until.as_millis().min(NEVER - 1);
-            let mut rows = select.query(params![subscription, until, int(ask.limit as u64)])?;
+            let (from, until) = (ask.from.as_millis(), ask.until.as_millis().min(NEVER - 1));
+            let mut rows =
+                select.query(params![subscription, from, until, int(ask.limit as u64)])?;
             while let Some(row) = rows.next()? {
                 let delivery = rows::delivery(row)?;
                 let no: i64 = row.get(14)?;

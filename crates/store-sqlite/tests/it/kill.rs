@@ -128,8 +128,12 @@ fn check(directory: &tempfile::TempDir, said: &[String]) {
         let store = SqliteStore::open(&Options::new(directory.path())).expect("it opens again");
         let delta = store.catalog_since(CatalogVersion(0)).await.expect("the catalog");
         let to = delta.subscriptions[0].id;
-        let ask =
-            posthorn_store::PendingAsk { subscription: to, until: Timestamp::MAX, limit: 100_000 };
+        let ask = posthorn_store::PendingAsk {
+            subscription: to,
+            from: Timestamp::MIN,
+            until: Timestamp::MAX,
+            limit: 100_000,
+        };
         let works = store.pending(vec![ask], usize::MAX).await.expect("pending").remove(0);
         let pending: HashSet<String> =
             works.iter().map(|work| work.delivery.id.to_string()).collect();

@@ -433,7 +433,7 @@ impl Setting {
 
     /// Everything of a subscription that is due by `until`.
     pub async fn pending(&self, subscription: SubscriptionId, until: Timestamp) -> Vec<Work> {
-        let ask = PendingAsk { subscription, until, limit: 10_000 };
+        let ask = PendingAsk { subscription, from: Timestamp::MIN, until, limit: 10_000 };
         let mut replies = self.store.pending(vec![ask], usize::MAX).await.expect("pending");
         assert_eq!(replies.len(), 1, "one reply for one ask");
         replies.remove(0)

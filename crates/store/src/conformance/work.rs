@@ -47,7 +47,7 @@ pub async fn pending_comes_by_due_time_then_seq(fixture: &dyn Fixture) {
     assert_eq!(setting.ready(subscription).await, expected);
 }
 
-/// At most `limit`, and due at or before `until`.
+/// At most `limit`, and due from `from` until `until`.
 pub async fn pending_keeps_to_limit_and_time(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let subscription = setting.subscribe().await;
@@ -55,11 +55,16 @@ pub async fn pending_keeps_to_limit_and_time(fixture: &dyn Fixture) {
     for due in [10, 20, 30] {
         ids.push(publish_due(&setting, subscription, at(due)).await);
     }
-    let want = |until, limit| vec![PendingAsk { subscription, until, limit }];
+    let from = Timestamp::MIN;
+    let want = |until, limit| vec![PendingAsk { subscription, from, until, limit }];
     assert_eq!(ask(&setting, want(at(9), 10), usize::MAX).await, [[]; 1]);
     assert_eq!(ask(&setting, want(at(20), 10), usize::MAX).await, [&ids[..2]]);
     assert_eq!(ask(&setting, want(at(99), 1), usize::MAX).await, [&ids[..1]]);
     assert_eq!(ask(&setting, want(Timestamp::MAX, 10), usize::MAX).await, [&ids[..]]);
+    let later = PendingAsk { subscription, from: at(20), until: Timestamp::MAX, limit: 10 };
+    assert_eq!(ask(&setting, vec![later], usize::MAX).await, [&ids[1..]]);
+    let between = PendingAsk { from: at(11), until: at(29), ..later };
+    assert_eq!(ask(&setting, vec![between], usize::MAX).await, [&ids[1..2]]);
 }
 
 /// One reply for each ask, in order, also for asks without an answer.
@@ -69,7 +74,8 @@ pub async fn pending_answers_each_ask_in_order(fixture: &dyn Fixture) {
         (setting.subscribe().await, setting.subscribe().await, setting.subscribe().await);
     let unknown = SubscriptionId::new(at(0), u128::MAX);
     let (for_a, for_c) = (setting.publish_one(a).await, setting.publish_one(c).await);
-    let want = |subscription| PendingAsk { subscription, until: at(0), limit: 5 };
+    let want =
+        |subscription| PendingAsk { subscription, from: Timestamp::MIN, until: at(0), limit: 5 };
     let replies = ask(&setting, vec![want(c), want(b), want(unknown), want(a)], usize::MAX).await;
     assert_eq!(replies, [vec![for_c], vec![], vec![], vec![for_a]]);
 }
@@ -84,7 +90,8 @@ pub async fn pending_keeps_to_bytes_but_gives_one(fixture: &dyn Fixture) {
         let new = NewEvent { event: Arc::new(big), ..setting.planned(plan).await };
         setting.accept(new).await;
     }
-    let want = |subscription| PendingAsk { subscription, until: at(0), limit: 100 };
+    let want =
+        |subscription| PendingAsk { subscription, from: Timestamp::MIN, until: at(0), limit: 100 };
     for bytes in [0, 1, 1_500, 5_000] {
         let replies = ask(&setting, vec![want(a), want(b)], bytes).await;
         assert_eq!(replies.len(), 2, "one reply for each ask");
@@ -101,7 +108,8 @@ pub async fn pending_shares_events(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let (a, b) = (setting.subscribe().await, setting.subscribe().await);
     let published = setting.publish(&[(a, None), (b, None)]).await;
-    let want = |subscription| PendingAsk { subscription, until: at(0), limit: 5 };
+    let want =
+        |subscription| PendingAsk { subscription, from: Timestamp::MIN, until: at(0), limit: 5 };
     let replies = setting.store.pending(vec![want(a), want(b)], usize::MAX).await.expect("pending");
     assert_eq!(replies[0][0].event, published.event);
     assert!(Arc::ptr_eq(&replies[0][0].event, &replies[1][0].event));

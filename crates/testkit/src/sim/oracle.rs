@@ -174,8 +174,8 @@ pub(crate) struct Oracle {
     last_of_subscription: BTreeMap<SubscriptionId, usize>,
     last_of_lane: BTreeMap<(SubscriptionId, Lane), usize>,
     dead_lives: BTreeSet<usize>,
-    /// Deliveries that were removed by hand: when, and whether somebody was told so.
-    forgotten: BTreeMap<DeliveryId, (Timestamp, bool)>,
+    /// Deliveries that were removed by hand.
+    forgotten: BTreeMap<DeliveryId, chores::Forgotten>,
     pruned: BTreeSet<EventId>,
     /// When something last went wrong that may explain why others are late.
     disturbed: Timestamp,

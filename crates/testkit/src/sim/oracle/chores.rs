@@ -10,6 +10,14 @@ use posthorn_store::{Advanced, Error, Moved, Prune, Pruned, StateKind};
 
 use super::{Entry, Invariant, Oracle};
 
+/// A delivery that was removed by hand.
+pub(super) struct Forgotten {
+    pub(super) event: EventId,
+    pub(super) at: Timestamp,
+    /// Whether somebody was told so.
+    pub(super) promised: bool,
+}
+
 impl Oracle {
     /// An operator cancelled a delivery, or was refused.
     pub(crate) fn cancelled(
@@ -46,8 +54,8 @@ impl Oracle {
 
     /// An operator was told that a delivery is cancelled: nothing of it starts any more.
     pub(crate) fn promised_quiet(&mut self, id: DeliveryId) {
-        if let Some((_, promised)) = self.forgotten.get_mut(&id) {
-            *promised = true;
+        if let Some(forgotten) = self.forgotten.get_mut(&id) {
+            forgotten.promised = true;
         }
         if let Some(entry) = self.deliveries.get_mut(&id) {
             entry.quiet = matches!(entry.delivery.state, DeliveryState::Cancelled(_));
@@ -76,7 +84,8 @@ impl Oracle {
         self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
             format!("{id} was forgotten and nodes hear {:?} of it", moved.recall)
         });
-        self.forgotten.insert(id, (now, false));
+        let forgotten = Forgotten { event: delivery.event, at: now, promised: false };
+        self.forgotten.insert(id, forgotten);
         if let Some(ids) = self.by_event.get_mut(&delivery.event) {
             ids.retain(|other| *other != id);
         }

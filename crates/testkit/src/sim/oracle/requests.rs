@@ -76,8 +76,9 @@ impl Oracle {
             self.blame(Invariant::I4, now, format!("a request without a name: {}", arrival.url));
             return None;
         };
-        if let Some((at, promised)) = self.forgotten.get(&id).copied() {
-            let excused = !promised && now <= at.plus(self.hearsay());
+        if let Some(forgotten) = self.forgotten.get(&id) {
+            let at = forgotten.at;
+            let excused = !forgotten.promised && now <= at.plus(self.hearsay());
             self.expect(excused, Invariant::I12, now, || format!("{id} was forgotten at {at}"));
             return None;
         }

@@ -386,6 +386,16 @@ fn requests_after_a_cancel_are_noticed_once_it_was_promised() {
 }
 
 #[test]
+fn what_was_forgotten_before_its_publisher_heard_is_not_missed() {
+    let mut scene = Scene::new();
+    let answer = Ok(moved(&scene, 1, Some(2), true));
+    scene.oracle.forgot(at(1), TenantId::DEFAULT, delivery(1), at(1), &answer);
+    let told = Published { id: event(1).id, accepted_at: at(0), deliveries: 1, duplicate: false };
+    scene.oracle.published(at(2), &event(1).payload, &told);
+    scene.check(&[]);
+}
+
+#[test]
 fn requests_for_what_was_forgotten_are_noticed() {
     for (promised, expected) in [(false, &[][..]), (true, &[Invariant::I12][..])] {
         let mut scene = Scene::new();
