@@ -5,6 +5,7 @@ pub(crate) mod clients;
 pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod keys;
+pub(crate) mod notificaties;
 pub(crate) mod open;
 pub(crate) mod profiles;
 pub(crate) mod publish;

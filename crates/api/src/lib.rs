@@ -32,9 +32,12 @@ mod router;
 mod routes;
 mod wire;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use posthorn_listener::{Failures, ProxyIdentity};
+use serde_json::Value;
 
 pub use codes::{ErrorCode, error_codes, reference_page};
 pub use json::unquoted;
@@ -45,6 +48,20 @@ pub use routes::{Access, ROUTES, Route};
 
 /// Renders all metrics in the Prometheus text format.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Applies a setup file of the Notificaties API. The answer says what it changed.
+pub type ApplySetup = Arc<dyn Fn(Value) -> ApplyingSetup + Send + Sync>;
+/// See [`ApplySetup`].
+pub type ApplyingSetup = Pin<Box<dyn Future<Output = Result<Value, SetupRefusal>> + Send>>;
+
+/// Why a setup file was not applied as a whole.
+#[derive(Debug)]
+pub enum SetupRefusal {
+    /// What is wrong with it, and where.
+    Invalid(String),
+    /// The engine could not do it.
+    Engine(posthorn_engine::Error),
+}
 
 /// Knobs of the API.
 #[derive(Clone)]
@@ -61,6 +78,8 @@ pub struct Options {
     pub failures: Arc<Failures>,
     /// The proxy that vouches for callers without a key, if there is one.
     pub identity: Option<ProxyIdentity>,
+    /// What applies setup files of the Notificaties API, where that API is served.
+    pub setup: Option<ApplySetup>,
 }
 
 impl Default for Options {
@@ -72,6 +91,7 @@ impl Default for Options {
             limits: LimitOptions::default(),
             failures: Arc::default(),
             identity: None,
+            setup: None,
         }
     }
 }

@@ -55,13 +55,14 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("events", "Publish events and see what became of them"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Who wants which events, where and how"),
     ("push", "Browsers and other agents as destinations"),
     ("profiles", "Named policies"),
     ("clients", "Who may call a dialect that has clients of its own"),
+    ("notificaties", "What operators of the Notificaties API need"),
     ("deliveries", "One event on its way to one subscription"),
     ("dead-letters", "Deliveries that ended without success"),
     ("redrives", "Putting many dead letters back"),

@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, events, keys, open, profiles, publish, push, redrives,
-    subscriptions, topics,
+    certificates, clients, deliveries, events, keys, notificaties, open, profiles, publish, push,
+    redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -181,6 +181,10 @@ routes! {
         takes("ClientContents"), gives(200, "Client");
     DELETE "/v1/clients/{name}" OPERATOR "deleteClient"
         "Take back what was said of a client" clients::delete, gives_nothing();
+
+    PUT "/v1/notificaties/setup" OPERATOR "applyNotificatiesSetup"
+        "Apply a setup file of the Notificaties API; what is so already stays" notificaties::setup,
+        takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");

@@ -49,10 +49,11 @@ use tokio::sync::Mutex;
 
 pub use access::{Application, Credential, Scope};
 pub use authorizations::{Authorizations, Fetch, Fetching};
+pub use management::Management;
 pub use setup::{Applied, Service as SetupService, Setup, resolve};
 
 use access::Clients;
-use authorizations::Rights;
+use authorizations::{Changes, Rights};
 
 /// Knobs.
 #[derive(Debug)]
@@ -107,21 +108,14 @@ pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) clients: Clients,
     /// Rights that somebody else knows.
-    pub(crate) rights: Option<Rights>,
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// Who hears that these changed says it here.
+    pub(crate) changes: Changes,
     pub(crate) failures: Arc<Failures>,
     /// How much each client used of the rate that keys have too (`admission.key_rate`).
     pub(crate) rates: Table<String>,
     /// One kanaal at a time is changed, so that what two changes do not name both stay.
     pub(crate) changing: Mutex<()>,
-}
-
-impl Service {
-    /// Somebody said that rights changed.
-    pub(crate) async fn rights_changed(&self) {
-        if let Some(rights) = &self.rights {
-            rights.changed().await;
-        }
-    }
 }
 
 /// Clients that are counted at once, besides those of the configuration.
@@ -131,15 +125,15 @@ const CLIENTS_COUNTED: usize = 1_000;
 const FAILURES: FailureNames =
     FailureNames { failed: "notification_failed", dead: "notification_dead_letter" };
 
-/// The API as a router for everything below its prefix, and for what operators do with it. `fetch` asks
-/// others, over the way out that everything takes. Makes its tenant and its own topic when they
-/// are not there.
+/// The API as a router for everything below its prefix, and what operators do with it from outside.
+/// `fetch` asks others, over the way out that everything takes. Makes its tenant and its own topic when
+/// they are not there.
 pub async fn router(
     engine: Engine,
     mut options: Options,
     failures: Arc<Failures>,
     fetch: Fetch,
-) -> Result<axum::Router, StartError> {
+) -> Result<(axum::Router, Management), StartError> {
     dispatch::describe();
     let tenant = engine.ensure_tenant(&options.tenant).await?.id;
     engine.catalog().profile(tenant, &options.profile)?;
@@ -149,7 +143,8 @@ pub async fn router(
         tracing::warn!(section, "a section of the setup_configuration file means nothing here");
     }
     setup.apply(&engine, tenant, &options.profile).await?;
-    engine.check_publishes(tenant, incoming::check(tenant, options.leeway));
+    let changes = Changes::default();
+    engine.check_publishes(tenant, incoming::check(tenant, options.leeway, changes.clone()));
     engine.name_failures(tenant, FAILURES);
     let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
     let credentials = std::mem::take(&mut options.credentials);
@@ -157,10 +152,21 @@ pub async fn router(
     let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
     let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
     let changing = Mutex::new(());
-    let rights = options.authorizations.take().map(|api| Rights::new(api, fetch));
-    let service =
-        Arc::new(Service { engine, tenant, options, clients, rights, failures, rates, changing });
-    Ok(dispatch::router(Arc::clone(&service)).merge(management::router(service)))
+    let rights = options.authorizations.take().map(|api| Rights::new(api, fetch, changes.clone()));
+    let management =
+        Management { engine: engine.clone(), tenant, profile: options.profile.clone() };
+    let service = Arc::new(Service {
+        engine,
+        tenant,
+        options,
+        clients,
+        rights,
+        changes,
+        failures,
+        rates,
+        changing,
+    });
+    Ok((dispatch::router(service), management))
 }
 
 /// Makes the topic of CloudEvents that are published as such, when it is not there.

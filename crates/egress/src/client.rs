@@ -1,10 +1,12 @@
 //! The handle everybody sends through.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, PROXY_AUTHORIZATION, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 use crate::certificate::{CertificateError, Identity};
 use crate::counters::Counters;
 use crate::dial::{Dialer, Through, Wanted};
-use crate::exchange::{Exchanged, Message, Until, exchange};
+use crate::exchange::{Appetite, Exchanged, Message, Until, exchange};
 use crate::failure::Failure;
 use crate::guard::{AddressRule, Guard, NameRule, Rules};
 use crate::link::Link;
@@ -231,6 +233,18 @@ impl Egress {
         &self.inner.dialer.guard
     }
 
+    /// Where the proxies are, by what their names say now, for whoever tells the guard what is no
+    /// receiver; and whether every name was found.
+    pub async fn places_of_proxies(&self) -> (Vec<SocketAddr>, bool) {
+        let places = self.inner.proxies.iter().map(|(name, proxy)| {
+            let through = Through { name, proxy };
+            self.inner.dialer.places_of(through)
+        });
+        let places = join_all(places).await;
+        let complete = places.iter().all(|found| !found.is_empty());
+        (places.concat(), complete)
+    }
+
     /// What to present and whom to trust instead of the default: `identity` is presented to
     /// receivers that ask for it; when there are `authorities_pem`, only these are trusted, and
     /// otherwise the same roots as by default. Make it once and share it between requests.
@@ -265,6 +279,16 @@ impl Egress {
     /// Sends one request and says what came of it. Dropping the future closes the connection it
     /// was using and leaves nothing behind.
     pub async fn send(&self, request: Request) -> Sent {
+        self.send_for(request, Appetite::default()).await
+    }
+
+    /// The same where the answer is what is wanted: up to so many bytes of its body are kept, and no
+    /// more are read.
+    pub async fn fetch(&self, request: Request, bytes_max: usize) -> Sent {
+        self.send_for(request, Appetite { kept: bytes_max, read: bytes_max }).await
+    }
+
+    async fn send_for(&self, request: Request, appetite: Appetite) -> Sent {
         let began = Instant::now();
         let mut sent = Sent {
             outcome: AttemptOutcome::Failed { code: FailureCode::Internal, detail: String::new() },
@@ -272,7 +296,7 @@ impl Egress {
             timings: Timings::default(),
             reused: false,
         };
-        sent.outcome = match self.attempt(request, began, &mut sent).await {
+        sent.outcome = match self.attempt(request, began, appetite, &mut sent).await {
             Ok(outcome) => outcome,
             Err(failure) => failure.into_outcome(),
         };
@@ -284,6 +308,7 @@ impl Egress {
         &self,
         request: Request,
         began: Instant,
+        appetite: Appetite,
         sent: &mut Sent,
     ) -> Result<AttemptOutcome, Failure> {
         let inner = &*self.inner;
@@ -324,7 +349,7 @@ impl Egress {
                 }
             };
             let until = Until { head: start + deadlines.response, total };
-            match exchange(&mut link, message, until).await {
+            match exchange(&mut link, message, until, appetite).await {
                 Exchanged::Answered { answer, location, head_at, clean } => {
                     sent.location = location;
                     sent.timings.first_byte = Some(head_at.duration_since(began));

@@ -171,6 +171,13 @@ impl Dialer {
         Ok(found.into_iter().map(|ip| SocketAddr::new(ip, proxy.port)).collect())
     }
 
+    /// Where a proxy is now; nowhere when its name cannot be resolved.
+    pub(crate) async fn places_of(&self, through: Through<'_>) -> Vec<SocketAddr> {
+        let until = Instant::now() + DNS_DEADLINE;
+        let until = Phase { own: until, total: until };
+        self.addresses_of(through, until).await.unwrap_or_default()
+    }
+
     /// Resolves and vets without connecting.
     pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), Failure> {
         // There is no attempt whose time could run out before this phase's own.

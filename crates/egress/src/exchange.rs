@@ -31,6 +31,21 @@ const HEADER_KEPT_BYTES_MAX: usize = 256;
 /// The longest URL that a redirect may lead to.
 const LOCATION_BYTES_MAX: usize = 2_048;
 
+/// How much of a response body is of use.
+#[derive(Clone, Copy)]
+pub(crate) struct Appetite {
+    /// Bytes that are kept.
+    pub(crate) kept: usize,
+    /// Bytes that are read before the connection is dropped.
+    pub(crate) read: usize,
+}
+
+impl Default for Appetite {
+    fn default() -> Self {
+        Self { kept: RESPONSE_KEPT_BYTES_MAX, read: RESPONSE_READ_BYTES_MAX }
+    }
+}
+
 /// When to stop waiting.
 #[derive(Clone, Copy)]
 pub(crate) struct Until {
@@ -57,7 +72,12 @@ pub(crate) enum Exchanged {
 }
 
 /// Runs one exchange. After anything but a clean answer the link must be dropped.
-pub(crate) async fn exchange(link: &mut Link, mut message: Message, until: Until) -> Exchanged {
+pub(crate) async fn exchange(
+    link: &mut Link,
+    mut message: Message,
+    until: Until,
+    appetite: Appetite,
+) -> Exchanged {
     link.meter.restart();
     let meter = Arc::clone(&link.meter);
     hyper::ext::on_informational(&mut message, move |_| meter.count_informational());
@@ -90,7 +110,7 @@ pub(crate) async fn exchange(link: &mut Link, mut message: Message, until: Until
     link.meter.enter_body();
 
     let (parts, body) = response.into_parts();
-    let (kept, complete) = read(link, body, until.total, &mut alarm).await;
+    let (kept, complete) = read(link, body, until.total, appetite, &mut alarm).await;
     let clean = complete && !link.has_ended() && (link.sender.is_ready() || link.is_clean());
     let answer = Answer {
         status: parts.status.as_u16(),
@@ -144,6 +164,7 @@ async fn read(
     link: &mut Link,
     mut body: Incoming,
     deadline: Instant,
+    appetite: Appetite,
     alarm: &mut Alarm<'_>,
 ) -> (Bytes, bool) {
     if body.is_end_stream() {
@@ -161,9 +182,9 @@ async fn read(
                     driven = false;
                     if let Some(data) = frame.data_ref() {
                         seen += data.len();
-                        let room = RESPONSE_KEPT_BYTES_MAX - kept.len();
+                        let room = appetite.kept - kept.len();
                         kept.extend_from_slice(&data[..data.len().min(room)]);
-                        if seen > RESPONSE_READ_BYTES_MAX {
+                        if seen > appetite.read {
                             return Poll::Ready(false);
                         }
                     }

@@ -120,7 +120,7 @@ impl Guard {
                         if self.rules.names.iter().any(|rule| rule.covers(name)) => {}
                     other => other?,
                 }
-                if self.own.has_name(name) {
+                if self.own.has_name(name, port) {
                     return Err(UrlRefusal::HostOwn);
                 }
                 Host::Name(name.into())

@@ -7,7 +7,8 @@
 //! line, and makes the TLS with a certificate of its own choice; it has to resolve the name once more, so what
 //! it connects to is its own responsibility.
 //!
-//! The proxy itself is the operator's word and may be anywhere: the guard does not judge it.
+//! The proxy itself is the operator's word and may be anywhere: the guard does not judge it on the way to
+//! somebody else. It is no receiver, though: whoever starts this crate tells the guard where proxies are.
 
 use std::fmt;
 
@@ -84,6 +85,15 @@ impl Proxy {
         let authorization =
             credentials.map(|(user, password)| basic(user, password)).transpose()?;
         Ok(Self { host, port: port.ok_or(ProxyError::Url)?, mode, authorization })
+    }
+
+    /// Its name or address, and its port.
+    pub fn place(&self) -> (String, u16) {
+        let host = match &self.host {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name.to_string(),
+        };
+        (host, self.port)
     }
 
     /// How it is asked.

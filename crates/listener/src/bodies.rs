@@ -116,10 +116,12 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Room for so many bytes more, which is there or is not: two bodies that wait for each other's
-    /// memory would wait for ever.
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), BodyError> {
-        let steps = steps(bytes);
+    /// Room for so many bytes in all, which is there or is not: two bodies that wait for each other's
+    /// memory would wait for ever. However often it grows, it has no more than it would have had when
+    /// it had asked for all at once, so that the largest body fits into a share that is as large.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), BodyError> {
+        let has = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let steps = steps(bytes).saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
         let own = Arc::clone(&self.share).try_acquire_many_owned(steps);
         let own = own.map_err(|_| refused(BodyError::ShareTaken))?;
         let all = Arc::clone(&self.bodies.0.all).try_acquire_many_owned(steps);
@@ -186,8 +188,21 @@ mod tests {
         drop(first);
         waiting.await.expect("ends").expect("room in time");
         let mut loan = bodies.lend(tenant(1), 60 * KIB).await.expect("room");
-        loan.grow(40 * KIB).expect("room");
-        assert_eq!(loan.grow(1), Err(BodyError::ShareTaken));
+        loan.grow_to(100 * KIB).expect("room");
+        assert_eq!(loan.grow_to(100 * KIB + 1), Err(BodyError::ShareTaken));
+        drop(loan);
+        assert_eq!(bodies.0.all.available_permits(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loan_that_grows_by_odd_sizes_costs_what_it_holds() {
+        let bodies = Bodies::new(100 * KIB, 100 * KIB);
+        let mut loan = bodies.lend(tenant(1), 1_001).await.expect("room");
+        for bytes in (1_001..100 * KIB).step_by(777) {
+            loan.grow_to(bytes).expect("room");
+            assert_eq!(bodies.0.all.available_permits(), 100 - bytes.div_ceil(KIB));
+        }
+        loan.grow_to(100 * KIB).expect("all there is");
         drop(loan);
         assert_eq!(bodies.0.all.available_permits(), 100);
     }

@@ -151,7 +151,7 @@ pub async fn read(
             let grown = grown.max(needed);
             match (&mut loan, lender) {
                 (_, None) => {}
-                (Some(loan), Some(_)) => loan.grow(grown - lent)?,
+                (Some(loan), Some(_)) => loan.grow_to(grown)?,
                 (None, Some((bodies, owner))) => {
                     let asked = Instant::now();
                     loan = Some(bodies.lend(owner, grown).await?);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -51,8 +51,9 @@ impl Drop for Place {
 /// A connection that counts as open.
 #[derive(Debug)]
 pub(crate) struct Open {
-    /// Its place among all, and among those of its address; none in the reserve.
-    _places: Option<(OwnedSemaphorePermit, Place)>,
+    /// Its place among all, and among those of its address; none in the reserve, nor once it has one
+    /// among the sockets.
+    places: Mutex<Option<(OwnedSemaphorePermit, Place)>>,
     sockets: Option<Sockets>,
 }
 
@@ -60,13 +61,17 @@ impl Open {
     /// One of those that may have any request.
     pub(crate) fn new(slot: OwnedSemaphorePermit, place: Place, sockets: Option<Sockets>) -> Self {
         ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        Self { _places: Some((slot, place)), sockets }
+        Self { places: Mutex::new(Some((slot, place))), sockets }
     }
 
     /// One of the reserve.
     pub(crate) fn in_reserve() -> Self {
         ::metrics::gauge!(metrics::CONNECTIONS).increment(1);
-        Self { _places: None, sockets: None }
+        Self { places: Mutex::default(), sockets: None }
+    }
+
+    fn leave(&self) {
+        drop(self.places.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -116,8 +121,8 @@ impl Drop for Socket {
 enum Kept {
     /// As the connection it was.
     Connection(#[expect(dead_code, reason = "kept for its place")] Arc<Open>),
-    /// As a socket.
-    Socket(#[expect(dead_code, reason = "kept for its place")] Socket),
+    /// As a socket. The connection may have its own place still, until its HTTP ends.
+    Socket { _socket: Socket, connection: Weak<Open> },
 }
 
 /// Keeps a connection counted as open, beyond the end of its HTTP: an upgraded socket keeps it for
@@ -125,17 +130,17 @@ enum Kept {
 #[derive(Debug)]
 #[must_use = "the connection counts only as long as this is kept"]
 pub struct Held {
-    _kept: Option<Kept>,
+    kept: Option<Kept>,
 }
 
 impl Held {
     /// A place for a connection that becomes a socket; none when there are as many as there may be.
     pub(crate) fn new(open: Option<Arc<Open>>, address: IpAddr) -> Option<Self> {
-        let Some(open) = open else { return Some(Self { _kept: None }) };
+        let Some(open) = open else { return Some(Self { kept: None }) };
         let kept = match &open.sockets {
             None => Kept::Connection(open),
             Some(sockets) => match sockets.enter(address) {
-                Some(socket) => Kept::Socket(socket),
+                Some(socket) => Kept::Socket { _socket: socket, connection: Arc::downgrade(&open) },
                 None => {
                     ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "sockets")
                         .increment(1);
@@ -143,6 +148,16 @@ impl Held {
                 }
             },
         };
-        Some(Self { _kept: Some(kept) })
+        Some(Self { kept: Some(kept) })
+    }
+
+    /// Gives the connection's place among requests back before its HTTP ends: it is a socket by now,
+    /// although its upgrade is not answered yet. What it asks is its last request.
+    pub fn leave_requests(&self) {
+        if let Some(Kept::Socket { connection, .. }) = &self.kept
+            && let Some(open) = connection.upgrade()
+        {
+            open.leave();
+        }
     }
 }

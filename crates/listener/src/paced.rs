@@ -7,7 +7,8 @@
 //! reset, so that neither its place nor the kernel's buffers stay taken. As long as writes succeed this
 //! costs nothing, not even a look at the clock.
 //!
-//! What is read passes by [`Framing`], which notices heads that give two lengths.
+//! What is read passes by [`Framing`], which notices requests that can end in two places. One that is
+//! under way by then gets no more of its body.
 
 use std::future::Future as _;
 use std::io;
@@ -79,11 +80,12 @@ pub(crate) struct Paced<S> {
     pace: Pace,
     stall: Option<Box<Stall>>,
     framing: Framing,
+    verdict: Verdict,
 }
 
 impl<S> Paced<S> {
     pub(crate) fn new(stream: S, pace: Pace, verdict: Verdict) -> Self {
-        Self { stream, pace, stall: None, framing: Framing::new(verdict) }
+        Self { stream, pace, stall: None, framing: Framing::new(verdict.clone()), verdict }
     }
 
     /// The connection alone.
@@ -138,6 +140,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = &read {
             this.framing.see(&buf.filled()[before..]);
+            if this.verdict.is_under_way() {
+                let problem = "the body can end in two places";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, problem)));
+            }
         }
         read
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use http::{Request, header};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -254,7 +254,8 @@ impl Served {
     fn new(router: Router) -> Self {
         let no_host = refusal::malformed("the request must have exactly one valid Host");
         let two_lengths = refusal::malformed(
-            "the request has both Content-Length and Transfer-Encoding; send one of them",
+            "the request can end in two places: send one of Content-Length and Transfer-Encoding, in a \
+             line of at most 64 bytes; chunk sizes with their extensions have as many",
         );
         Self { router, keep_alive: true, no_host, two_lengths }
     }
@@ -348,8 +349,7 @@ impl Service<Request<Incoming>> for FromPeer {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if request.headers().contains_key(header::TRANSFER_ENCODING) && self.verdict.is_ambiguous()
-        {
+        if self.verdict.next_is_ambiguous() {
             return TowerToHyperService::new(self.two_lengths.clone()).call(request);
         }
         if !refusal::names_one_host(request.version(), request.headers()) {

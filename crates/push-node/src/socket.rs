@@ -52,6 +52,9 @@ const FRAMES_BURST_SECONDS: u32 = 10;
 const FRAME_BYTES: u32 = 4 * 1024;
 const BYTES_PER_SECOND_MIN: u32 = 256 * 1024;
 
+/// What agents are told that may come, but not now.
+const LATER: &str = "come back a little later\n";
+
 /// What agents call.
 pub(crate) fn router(node: Arc<Shared>) -> Router {
     Router::new().route("/", get(upgrade)).with_state(node)
@@ -76,25 +79,27 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     let Some(key) = key else {
         return answer(StatusCode::BAD_REQUEST, &[], "Sec-WebSocket-Key is missing\n");
     };
-    let leaving = node.leaving.load(Ordering::SeqCst);
-    let place = if leaving { None } else { node.pace.place(Instant::now()) };
-    let Some(place) = place else {
-        if leaving { &node.meter.draining } else { &node.meter.paced }.increment(1);
-        let later = [(RETRY_AFTER, "5")];
-        return answer(StatusCode::SERVICE_UNAVAILABLE, &later, "come back a little later\n");
-    };
-    if place > Instant::now() {
-        sleep_until(place).await;
+    let refuse = |text| answer(StatusCode::SERVICE_UNAVAILABLE, &[(RETRY_AFTER, "5")], text);
+    if node.leaving.load(Ordering::SeqCst) {
+        node.meter.draining.increment(1);
+        return refuse(LATER);
     }
-    // The socket has a place among all sockets and those of its address, for as long as it lives.
+    // The socket has a place among all sockets and those of its address, for as long as it lives. Who
+    // gets none is told at once, and keeps nobody else waiting.
     let held = match request.extensions().get::<Peer>().map(Peer::hold) {
         None => None,
         Some(Some(held)) => Some(held),
-        Some(None) => {
-            let later = [(RETRY_AFTER, "5")];
-            return answer(StatusCode::SERVICE_UNAVAILABLE, &later, "there is no place left\n");
-        }
+        Some(None) => return refuse("there is no place left\n"),
     };
+    let Some(place) = node.pace.place(Instant::now()) else {
+        node.meter.paced.increment(1);
+        return refuse(LATER);
+    };
+    if place > Instant::now() {
+        // Agents that wait, many after a node went away, must not take the places of requests.
+        held.iter().for_each(Held::leave_requests);
+        sleep_until(place).await;
+    }
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgraded.await {

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Method};
 use posthorn_dialects::notificaties::{Fetch, Fetching};
-use posthorn_domain::limits::RESPONSE_KEPT_BYTES_MAX;
 use posthorn_domain::{AttemptOutcome, TenantId};
 use posthorn_egress::{Deadlines, Egress, PoolKey, Request};
 
-/// Asks through `egress`, whose rules judge each URL, and whose deadlines end each question.
+/// The largest answer: applications can have many rights, each with a URL of its own.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Asks through `egress`, whose rules judge each URL.
 pub fn through(egress: Egress) -> Fetch {
     Arc::new(move |url: String, authorization: String| {
         let egress = egress.clone();
@@ -26,7 +28,7 @@ async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, By
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(AUTHORIZATION, token);
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let sent = egress.send(Request {
+    let request = Request {
         tenant: TenantId::DEFAULT,
         pool: PoolKey::new(*b"authorizations\0\0"),
         target: Arc::new(target),
@@ -38,10 +40,10 @@ async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, By
         headers,
         body: Bytes::new(),
         deadlines: Deadlines::default(),
-    });
-    match sent.await.outcome {
-        AttemptOutcome::Answered(answer) if answer.body.len() >= RESPONSE_KEPT_BYTES_MAX => {
-            Err(format!("the answer has {RESPONSE_KEPT_BYTES_MAX} bytes or more"))
+    };
+    match egress.fetch(request, ANSWER_BYTES_MAX).await.outcome {
+        AttemptOutcome::Answered(answer) if answer.body.len() >= ANSWER_BYTES_MAX => {
+            Err(format!("the answer has {ANSWER_BYTES_MAX} bytes or more"))
         }
         AttemptOutcome::Answered(answer) => Ok((answer.status, answer.body)),
         AttemptOutcome::Failed { code, detail } => Err(format!("{}: {detail}", code.as_str())),

@@ -1,14 +1,15 @@
 //! Files that only their owner may read: keys, and what is beside them.
 //!
-//! Modes are set, not hoped for: what a umask leaves is different on every machine. What was made by
-//! others, or before this was so, is tightened at each start, and warned about where that is not ours to
-//! do.
+//! Modes are set, not hoped for: what a umask leaves is different on every machine. Files of the data
+//! folder that others can read all the same, because of an older version or a copy, are closed at each
+//! start, with a warning: they may have been read. Files that the operator keeps elsewhere are only warned
+//! of: they are not ours to change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::exit::{Code, Failure};
 
@@ -103,22 +104,35 @@ fn parent(file: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Takes files away from everybody but their owner, and says so.
+/// Takes files of ours away from everybody but their owner, and warns of it.
 pub fn tighten(files: impl IntoIterator<Item = PathBuf>) {
     for file in files {
         let Some(mode) = open_to_others(&file) else { continue };
         let mode = format!("{mode:03o}");
         let shown = file.display();
         match close(&file) {
-            Ok(()) => {
-                info!(file = %shown, was = mode, "others could read the file; now they cannot")
-            }
+            Ok(()) => warn!(
+                file = %shown, was = mode,
+                "others on this machine could read the file; it is closed to them now"
+            ),
             Err(e) => warn!(
                 file = %shown, mode, error = %e,
                 "others on this machine can read the file, and its mode cannot be changed from here; \
                  run `chmod 600` on it as its owner"
             ),
         }
+    }
+}
+
+/// Warns of a file with a secret that others can read, named by a key of the configuration.
+pub fn warn_of_open_secret(key: &str, file: &Path) {
+    if let Some(mode) = open_to_others(file) {
+        let (shown, mode) = (file.display(), format!("{mode:03o}"));
+        warn!(
+            file = %shown, mode, key,
+            "others on this machine can read the secret that {key} names. Run `chmod 600 {shown}`, and \
+             think of changing the secret"
+        );
     }
 }
 

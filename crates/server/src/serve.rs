@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::callbacks;
 use crate::clock::WallClock;
-use crate::config::{self, Config, FlagValue, Inputs, Seal, StoreKind};
+use crate::config::{self, Config, FlagValue, Inputs, Seal, SecretFile, StoreKind};
 use crate::disk;
 use crate::exit::{Code, Failure};
 use crate::fetch;
@@ -150,12 +150,13 @@ async fn start(
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
-    let opened = storage::open(&store).await?;
     let kept_keys = seal::endpoints::beside(&seal_file(&seal, &store));
-    look_after_files(&store.path, &kept_keys);
-    let surroundings = Surroundings::new(listeners, &server.public_names, &store);
-    egress.guard().set_own(surroundings.own().await);
-    let guard = egress.guard().clone();
+    look_after_files(&store.path, &kept_keys, &config.secret_files);
+    let opened = storage::open(&store).await?;
+    let proxies = config.egress.proxies.values();
+    let surroundings = Surroundings::new(listeners, &server.public_names, &store, proxies);
+    egress.guard().set_own(surroundings.own(&egress).await);
+    let way_out = egress.clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
     let mailboxes = push.as_ref().map(push::Ports::mailboxes);
     let (engine, outcomes) =
@@ -165,16 +166,7 @@ async fn start(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
-    let options = posthorn_api::Options {
-        metrics: render,
-        body_bytes: server.body,
-        batch_bytes: server.batch_body,
-        limits,
-        failures: Arc::clone(&failures),
-        identity: server.identity.clone(),
-    };
-    let api = posthorn_api::surfaces(engine.clone(), options);
-    let mut router = axum::Router::new();
+    let (mut router, mut setup) = (axum::Router::new(), None);
     if let Some(options) = dialects.efgs {
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
@@ -186,18 +178,28 @@ async fn start(
     }
     if let Some(options) = dialects.notificaties {
         let fetch = fetch::through(egress.clone());
-        let routes =
+        let made =
             notificaties::router(engine.clone(), options, Arc::clone(&failures), fetch).await;
-        router =
-            router.merge(routes.map_err(|e| match e {
-                notificaties::StartError::Engine(e) => explain_engine(&e),
-                setup @ notificaties::StartError::Setup(_) => {
-                    Failure::new(Code::Config, setup.to_string()).hint(
-                        "correct the file that dialects.notificaties.setup_configuration names",
-                    )
-                }
-            })?);
+        let (routes, management) = made.map_err(|e| match e {
+            notificaties::StartError::Engine(e) => explain_engine(&e),
+            setup @ notificaties::StartError::Setup(_) => {
+                Failure::new(Code::Config, setup.to_string())
+                    .hint("correct the file that dialects.notificaties.setup_configuration names")
+            }
+        })?;
+        router = router.merge(routes);
+        setup = Some(apply_with(management));
     }
+    let options = posthorn_api::Options {
+        metrics: render,
+        body_bytes: server.body,
+        batch_bytes: server.batch_body,
+        limits,
+        failures: Arc::clone(&failures),
+        identity: server.identity.clone(),
+        setup,
+    };
+    let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };
     let url = format!("{}://{address}", if server.tls.is_some() { "https" } else { "http" });
     let brake = Arc::new(disk::Brake::default());
@@ -234,7 +236,7 @@ async fn start(
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
-    tokio::spawn(surroundings.watch(guard, stop.clone()));
+    tokio::spawn(surroundings.watch(way_out, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
         let admission = Arc::clone(engine.admission());
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));
@@ -260,6 +262,21 @@ async fn start(
         introduce(&key, address, &url, loopback_open);
     }
     Ok(Running { engine, opened, serving, push, stop, patience })
+}
+
+/// Setup files come in over the native API, and are the dialect's to apply.
+fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup {
+    Arc::new(move |document| {
+        let management = management.clone();
+        Box::pin(async move {
+            management.apply(&document).await.map_err(|e| match e {
+                notificaties::StartError::Engine(e) => posthorn_api::SetupRefusal::Engine(e),
+                setup @ notificaties::StartError::Setup(_) => {
+                    posthorn_api::SetupRefusal::Invalid(setup.to_string())
+                }
+            })
+        })
+    })
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {
@@ -359,13 +376,17 @@ fn allows_loopback(egress: &posthorn_egress::Options) -> bool {
     egress.allow.iter().any(|rule| rule.net.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)))
 }
 
-/// What only its owner may read is closed to everybody else, whoever made it.
-fn look_after_files(data: &Path, kept_keys: &Path) {
+/// What only its owner may read is closed to everybody else, whoever made it. Before the store is
+/// opened: a log that is begun has the mode that the database has.
+fn look_after_files(data: &Path, kept_keys: &Path, secrets: &[SecretFile]) {
     let seal = storage::seal_file(data);
     let former = seal.with_extension("key.former");
     private_file::tighten([seal, former, kept_keys.to_owned(), first_key::file(data)]);
     private_file::tighten(posthorn_store_sqlite::files(data));
     private_file::warn_of_open_folder(data);
+    for SecretFile { key, file } in secrets {
+        private_file::warn_of_open_secret(key, file);
+    }
 }
 
 /// The first start where nobody looks: only where the key is.

@@ -1,38 +1,46 @@
 //! What belongs to this installation, as far as this process knows it: where it listens, by which
-//! names the world knows it, and where its database is. Tenants must not make the server talk to any
-//! of them.
+//! names the world knows it, where its database is, and the proxies it sends through. Tenants must not
+//! make the server talk to any of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use posthorn_egress::{Guard, Own};
+use posthorn_egress::{Egress, Own, Proxy};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::config::{self, StoreKind};
 
-/// How often the database's names are looked up again: it may move.
+/// How often names are looked up again: what they stand for may move.
 const LOOKUP_EVERY: Duration = Duration::from_secs(60);
 /// For one lookup; until it answers, what was known stays.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Our listeners, and the hosts of the database.
+/// Our listeners, the hosts of the database, and the proxies.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     listeners: Vec<SocketAddr>,
     database: Vec<(String, u16)>,
+    /// Closed on their ports only: others may well receive beside them.
+    proxies: Vec<(String, u16)>,
     /// Names and addresses by which the world knows this server.
     public: Vec<String>,
 }
 
 impl Surroundings {
-    /// Of a server that listens there and has this store.
-    pub fn new(listeners: Vec<SocketAddr>, public: &[String], store: &config::Store) -> Self {
+    /// Of a server that listens there, has this store, and sends through these proxies.
+    pub fn new<'a>(
+        listeners: Vec<SocketAddr>,
+        public: &[String],
+        store: &config::Store,
+        proxies: impl IntoIterator<Item = &'a Proxy>,
+    ) -> Self {
         let database = match &store.kind {
             StoreKind::Sqlite => Vec::new(),
             StoreKind::Postgres(options) => options.hosts(),
         };
-        Self { listeners, database, public: public.to_vec() }
+        let proxies = proxies.into_iter().map(Proxy::place).collect();
+        Self { listeners, database, proxies, public: public.to_vec() }
     }
 
     /// What egress must not reach, as far as it is written down; no name is looked up.
@@ -50,18 +58,28 @@ impl Surroundings {
                 Err(_) => own.names.push(host.clone()),
             }
         }
+        for (host, port) in &self.proxies {
+            match host.parse() {
+                Ok(ip) => own.listeners.push(SocketAddr::new(ip, *port)),
+                Err(_) => own.servers.push((host.clone(), *port)),
+            }
+        }
         own
     }
 
     /// What egress must not reach, by what the names say now.
-    pub async fn own(&self) -> Own {
-        self.looked_up().await.0
+    pub async fn own(&self, egress: &Egress) -> Own {
+        self.looked_up(egress).await.0
     }
 
-    /// The same, and whether every name resolved.
-    async fn looked_up(&self) -> (Own, bool) {
-        let (mut own, mut complete) = (self.written(), true);
-        for (host, port) in self.names() {
+    /// The same, and whether every name resolved. A proxy is looked up as it is when it is used.
+    async fn looked_up(&self, egress: &Egress) -> (Own, bool) {
+        let (proxies, mut complete) = egress.places_of_proxies().await;
+        let mut own = self.written();
+        // Those that are written as addresses are there already.
+        let unknown = proxies.into_iter().filter(|place| !own.listeners.contains(place));
+        own.listeners.extend(unknown.collect::<Vec<_>>());
+        for (host, port) in names(&self.database) {
             let found = addresses(host, *port).await;
             complete &= !found.is_empty();
             found.into_iter().for_each(|ip| add(&mut own, ip, *port));
@@ -69,22 +87,18 @@ impl Surroundings {
         (own, complete)
     }
 
-    fn names(&self) -> impl Iterator<Item = &(String, u16)> {
-        self.database.iter().filter(|(host, _)| host.parse::<IpAddr>().is_err())
-    }
-
     /// Keeps the guard's knowledge fresh until it is told to stop.
-    pub async fn watch(self, guard: Guard, stop: CancellationToken) {
-        if self.names().next().is_none() {
+    pub async fn watch(self, egress: Egress, stop: CancellationToken) {
+        if names(&self.database).chain(names(&self.proxies)).next().is_none() {
             return;
         }
-        let mut last = self.own().await;
+        let mut last = self.own(&egress).await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOKUP_EVERY) => {}
             }
-            let (mut own, complete) = self.looked_up().await;
+            let (mut own, complete) = self.looked_up(&egress).await;
             if !complete {
                 // A name that does not resolve for once has not moved; others may have.
                 own.listeners.extend(last.listeners.iter().copied());
@@ -94,10 +108,15 @@ impl Surroundings {
             own.listeners.dedup();
             own.addresses.sort_unstable();
             own.addresses.dedup();
-            guard.set_own(own.clone());
+            egress.guard().set_own(own.clone());
             last = own;
         }
     }
+}
+
+/// Those that have to be looked up.
+fn names(places: &[(String, u16)]) -> impl Iterator<Item = &(String, u16)> {
+    places.iter().filter(|(host, _)| host.parse::<IpAddr>().is_err())
 }
 
 fn add(own: &mut Own, ip: IpAddr, port: u16) {
@@ -126,9 +145,20 @@ async fn addresses(host: &str, port: u16) -> Vec<IpAddr> {
 mod tests {
     use std::path::PathBuf;
 
+    use posthorn_domain::ProxyName;
+    use posthorn_egress::ProxyMode;
     use posthorn_store_postgres as postgres;
 
     use super::*;
+
+    fn egress(proxies: &[&str]) -> Egress {
+        let proxy = |(number, url): (usize, &&str)| {
+            let name = ProxyName::new(&format!("p{number}")).expect("a name");
+            (name, Proxy::new(url, None, ProxyMode::Connect).expect("a proxy"))
+        };
+        let proxies = proxies.iter().enumerate().map(proxy).collect();
+        Egress::new(posthorn_egress::Options { proxies, ..Default::default() }).expect("set up")
+    }
 
     fn surroundings(url: &str) -> Surroundings {
         let kind = StoreKind::Postgres(Box::new(postgres::Options::new(url)));
@@ -137,12 +167,15 @@ mod tests {
             vec!["0.0.0.0:8080".parse().expect("address")],
             &["203.0.113.7".to_owned(), "hooks.example".to_owned()],
             &store,
+            [],
         )
     }
 
     #[tokio::test]
     async fn the_database_is_ours_by_address_and_by_name() {
-        let own = surroundings("postgres://u:p@10.0.0.7:6543/d?sslmode=verify-full").own().await;
+        let own = surroundings("postgres://u:p@10.0.0.7:6543/d?sslmode=verify-full")
+            .own(&egress(&[]))
+            .await;
         let expected: Vec<SocketAddr> =
             ["0.0.0.0:8080", "10.0.0.7:6543"].map(|text| text.parse().expect("address")).into();
         assert_eq!(own.listeners, expected);
@@ -151,14 +184,30 @@ mod tests {
         assert_eq!(own.addresses, addresses);
         assert_eq!(own.names, ["hooks.example"]);
 
-        let own = surroundings("postgres://u@localhost/d").own().await;
+        let own = surroundings("postgres://u@localhost/d").own(&egress(&[])).await;
         assert_eq!(own.names, ["hooks.example", "localhost"]);
         assert!(
             own.listeners
                 .iter()
                 .any(|listener| { listener.ip().is_loopback() && listener.port() == 5432 })
         );
-        let two = surroundings("postgres://u@10.0.0.7:6000,10.0.0.8:6001/d").own().await;
+        let two =
+            surroundings("postgres://u@10.0.0.7:6000,10.0.0.8:6001/d").own(&egress(&[])).await;
         assert_eq!(two.listeners.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_ours_on_its_port() {
+        let kind = StoreKind::Sqlite;
+        let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
+        let urls = ["http://10.0.0.9:3128", "http://[::1]:3129", "http://proxy.invalid:3130"];
+        let proxies = urls.map(|url| Proxy::new(url, None, ProxyMode::Connect).expect("a proxy"));
+        let around = Surroundings::new(Vec::new(), &[], &store, &proxies);
+        let own = around.written();
+        let expected = ["10.0.0.9:3128", "[::1]:3129"].map(|text| text.parse().expect("address"));
+        assert_eq!(own.listeners, expected);
+        assert_eq!(own.servers, [("proxy.invalid".to_owned(), 3130)]);
+        assert!(own.addresses.is_empty() && own.names.is_empty(), "only their ports: {own:?}");
+        assert_eq!(around.own(&egress(&urls[..2])).await, own);
     }
 }

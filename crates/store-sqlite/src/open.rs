@@ -57,7 +57,7 @@ pub(crate) fn lock(path: &Path) -> Result<File, OpenError> {
     let file = options.open(path.join(LOCK_FILE)).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => {
-            make_private(path).map_err(unusable)?;
+            make_database(path).map_err(unusable)?;
             Ok(file)
         }
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
@@ -71,26 +71,16 @@ pub fn files(path: &Path) -> Vec<PathBuf> {
     vec![with(""), with("-wal"), with("-shm"), path.join(LOCK_FILE)]
 }
 
-/// Makes the database before SQLite does, which gives its log and index the mode that the database has,
-/// and takes from others what an older version, or somebody with a copy, left readable.
-fn make_private(path: &Path) -> std::io::Result<()> {
+/// Makes the database before SQLite does, which gives its log and index the mode that the database has.
+/// Files that are there already keep theirs: whoever owns the directory looks after them.
+fn make_database(path: &Path) -> std::io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
     private(&mut options);
     match options.open(path.join(DATABASE_FILE)) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
     }
-    // Where the files are another user's, this is not ours to do; the server warns.
-    #[cfg(unix)]
-    for file in files(path) {
-        use std::os::unix::fs::PermissionsExt as _;
-        let Ok(mode) = file.metadata().map(|found| found.permissions().mode()) else { continue };
-        if mode & 0o077 != 0 {
-            drop(std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)));
-        }
-    }
-    Ok(())
 }
 
 /// For files that only their owner may read, whatever the umask leaves.

@@ -419,6 +419,22 @@ fn subscriptions() -> Value {
                     absent",
             },
         })),
+        "NotificatiesSetup": {
+            "type": "object", "additionalProperties": true,
+            "description": "A setup_configuration file of Open Notificaties as JSON: sections, each \
+                applied when `<section>_enable` is true; without `value_from`",
+        },
+        "NotificatiesApplied": object(&["changed", "unchanged", "ignored"], json!({
+            "changed": {
+                "type": "array", "items": text(),
+                "description": "What is different now, such as `kanaal zaken`",
+            },
+            "unchanged": count(),
+            "ignored": {
+                "type": "array", "items": text(),
+                "description": "Sections that mean nothing here, or only at a start",
+            },
+        })),
     })
 }
 

@@ -115,14 +115,18 @@ struct Operation {
     body: Option<Value>,
 }
 
+/// Those that keys of tenants may use.
 fn operations(document: &Value) -> Vec<Operation> {
+    let mut all = all_operations(document);
+    all.retain(|operation| operation.scope != "operator");
+    all
+}
+
+fn all_operations(document: &Value) -> Vec<Operation> {
     let mut all = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            let Some(scope) = operation["x-scope"].as_str().filter(|scope| *scope != "operator")
-            else {
-                continue;
-            };
+            let Some(scope) = operation["x-scope"].as_str() else { continue };
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             let query = parameters
                 .filter_map(|parameter| parameter["$ref"].as_str()?.rsplit('/').next())
@@ -222,6 +226,33 @@ async fn ids_in_paths_tell_nothing() {
     let redrive = format!("/v1/redrives/{}", belongings.ids["rdr"]);
     let redrive = server.as_acme("GET", &redrive).send().await.expect(200);
     assert_ne!(redrive["state"], "cancelled");
+}
+
+/// Keys of tenants get the same bytes from all of it, whatever is there.
+#[tokio::test]
+async fn what_is_for_operators_tells_tenants_nothing() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let (mut bodies, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for operation in all_operations(&document).iter().filter(|o| o.scope == "operator") {
+        names.insert(operation.name.clone());
+        let ids = [&server.acme.to_string(), &belongings.ids["client"], "no-such", "acme"];
+        for id in ids {
+            let path = operation.path.replace("{id}", id).replace("{name}", id);
+            for (scope, key) in keys(&server).await {
+                let reply = ask(&server, operation, &path).key(&key).send().await;
+                assert_eq!(reply.status, 403, "{} with scope {scope}: {path}", operation.name);
+                bodies.insert(reply.body);
+            }
+        }
+    }
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+    assert!(names.contains("applyNotificatiesSetup") && names.contains("putClient"), "{names:?}");
+    // An operator is told what is missing here.
+    let setup = server.ask("PUT", "/v1/notificaties/setup").key(&server.keys.operator);
+    let told = setup.json(&json!({})).send().await.expect_problem(404, "not_found");
+    assert!(told["detail"].as_str().unwrap().contains("dialects.notificaties"), "{told}");
 }
 
 #[tokio::test]

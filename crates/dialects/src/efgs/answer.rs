@@ -62,6 +62,22 @@ impl Refusal {
     pub(super) fn from_engine(error: &Error) -> Self {
         match error {
             Error::Url(_) | Error::Certificate { .. } => Self::invalid_url(&error.to_string()),
+            Error::CatalogFull { .. } => {
+                // What there is too much of, and what may be changed about it, is the operator's affair.
+                warn!(%error, "there is no room for a callback");
+                Self::new(StatusCode::BAD_REQUEST, "There is no room for another callback.")
+            }
+            Error::SecretRequired { .. } => {
+                info!(%error, "a callback with a secret was not moved");
+                let problem = "The callback has a secret that belongs to its present host; delete it \
+                               and subscribe it anew.";
+                Self::new(StatusCode::BAD_REQUEST, problem)
+            }
+            Error::TooLong { .. } | Error::Event { .. } => {
+                info!(%error, "a callback was refused");
+                Self::new(StatusCode::BAD_REQUEST, "The callback is too large.")
+            }
+            Error::TooMany { wait, .. } => Self::slow_down("Too many changes.", *wait),
             Error::Busy(_) | Error::Store(_) => {
                 warn!(%error, "a callback could not be changed");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable.")
@@ -139,7 +155,47 @@ pub(super) fn accepts_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use posthorn_domain::SecretName;
+
     use super::*;
+
+    #[test]
+    fn what_is_the_callers_is_told_as_such_and_names_nothing_inside() {
+        let full = Error::CatalogFull {
+            what: "subscriptions",
+            key: "quotas.subscriptions",
+            has: 7,
+            limit: 7,
+        };
+        let moved = Error::SecretRequired {
+            names: vec![SecretName::new("token").expect("a name")],
+            origin: "https://b.example".to_owned(),
+            subscription: None,
+        };
+        let long = Error::TooLong { field: "description", max: 9 };
+        let labels = Error::Event { field: "labels", problem: "has too many".to_owned() };
+        for (error, says) in
+            [(full, "no room"), (moved, "subscribe it anew"), (long, "large"), (labels, "large")]
+        {
+            let refusal = Refusal::from_engine(&error);
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{error}");
+            assert!(refusal.message.contains(says), "{}", refusal.message);
+            for inside in ["quotas", "7", "token", "b.example", "description", "labels"] {
+                assert!(!refusal.message.contains(inside), "{}", refusal.message);
+            }
+        }
+        let many = Error::TooMany { what: "changes", wait: Duration::from_millis(1_500) };
+        let response = Response::from(Refusal::from_engine(&many));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+        for ours in [
+            Error::Busy("stopping"),
+            Error::Store(posthorn_store::Error::DiskFull { source: None }),
+        ] {
+            let status = Refusal::from_engine(&ours).status;
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{ours}");
+        }
+    }
 
     #[test]
     fn json_is_accepted_with_any_parameters_and_refused_only_when_it_is_not_named() {

@@ -14,6 +14,7 @@ use super::Service;
 use super::abonnement::{Abonnement, filtered_names, subscription_name};
 use super::access::Client;
 use super::authentication::ways_of;
+use super::authorizations;
 use super::cloudevent::CloudEvent;
 use super::dispatch::{Answer, Call, created, json};
 use super::incoming::{NO_SOURCE, wants_cloudevent};
@@ -22,9 +23,6 @@ use super::notificatie::{CLOUDEVENT, JSON, Notificatie, unknown_kanaal};
 use super::probe::{Callback, check_documentation};
 use super::problem::{Problem, bare, plain};
 use super::uuid::Uuid;
-
-/// The kanaal in which changes of rights are told.
-const AUTHORIZATIONS: &str = "autorisaties";
 
 /// How often a change is merged anew when others change the same thing at the same time.
 const TRIES: usize = 5;
@@ -307,8 +305,8 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         }
         Err(other) => return Err(other.into()),
     }
-    if message.kanaal == AUTHORIZATIONS {
-        service.rights_changed().await;
+    if message.kanaal == authorizations::KANAAL {
+        service.changes.note();
     }
     Ok(plain(StatusCode::CREATED, JSON, body))
 }
@@ -355,6 +353,6 @@ pub(super) async fn receive(mut call: Call) -> Answer {
     if let Err(faults) = Notificatie::read(&document, now, call.service.options.leeway) {
         return Err(Problem::invalid(faults));
     }
-    call.service.rights_changed().await;
+    call.service.changes.note();
     nothing()
 }

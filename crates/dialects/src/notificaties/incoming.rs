@@ -8,6 +8,7 @@ use posthorn_domain::{Event, EventId, TenantId, TopicName, alternatives};
 use posthorn_engine::{Engine, Error, Publish, PublishCheck};
 
 use super::abonnement::filtered_names;
+use super::authorizations::{self, Changes};
 use super::cloudevent::{self, CloudEvent};
 use super::kanaal::Kanaal;
 use super::notificatie::{CLOUDEVENT, JSON, Notificatie, event_type};
@@ -16,14 +17,17 @@ use super::uuid::Uuid;
 use crate::document;
 
 /// What looks at every event of the tenant.
-pub(super) fn check(tenant: TenantId, leeway: i64) -> PublishCheck {
-    Arc::new(move |engine: &Engine, publish: Publish| judge(engine, tenant, leeway, publish))
+pub(super) fn check(tenant: TenantId, leeway: i64, changes: Changes) -> PublishCheck {
+    Arc::new(move |engine: &Engine, publish: Publish| {
+        judge(engine, tenant, leeway, &changes, publish)
+    })
 }
 
 fn judge(
     engine: &Engine,
     tenant: TenantId,
     leeway: i64,
+    changes: &Changes,
     publish: Publish,
 ) -> Result<Publish, Error> {
     if publish.topic == cloudevent::topic() {
@@ -43,6 +47,10 @@ fn judge(
     message.check(Some(&kanaal)).map_err(|fault| said(&[fault]))?;
     if message.source.is_none() && wants_cloudevent(engine, tenant, &message, &publish.topic)? {
         return Err(refuse(&kanaal.naam, &format!("source: {NO_SOURCE}")));
+    }
+    if kanaal.naam == authorizations::KANAAL {
+        // It is not stored yet, but what it tells of has happened.
+        changes.note();
     }
     let id = Uuid::random(|| engine.dice());
     let made = message.publish(publish.topic, &body, id);

@@ -287,7 +287,10 @@ impl From<Error> for Problem {
                 tracing::debug!(%error, "a request could not be served");
                 Self::unavailable("The server cannot do this right now; try again.")
             }
-            Error::Changed { .. } => Self::conflict(),
+            // Deleted natively, or made, between two steps of one request.
+            Error::Changed { .. } | Error::UnknownTopic(_) | Error::AlreadyExists(_) => {
+                Self::conflict()
+            }
             Error::PayloadTooLarge { limit, .. } => Self::too_large(limit),
             Error::Url(problem) => {
                 Self::field("callbackUrl", "invalid-callback-url", problem.message)

@@ -1,6 +1,6 @@
 //! What belongs to this installation: a tenant must not make us talk to ourselves.
 //!
-//! Two kinds. Servers of ours (the API, the database) are closed on their ports whatever the
+//! Two kinds. Servers of ours (the API, the database, proxies) are closed on their ports whatever the
 //! operator allows. Addresses of ours (every one on a network interface, and the database's) are
 //! closed on all ports until an operator's rule opens them, which is how a receiver on the same
 //! machine is possible.
@@ -30,6 +30,8 @@ pub struct Own {
     pub addresses: Vec<IpAddr>,
     /// Host names that are never receivers.
     pub names: Vec<String>,
+    /// Host names with the one port on which they are not.
+    pub servers: Vec<(String, u16)>,
 }
 
 /// The state behind the guard.
@@ -48,7 +50,8 @@ struct Known {
 
 impl OwnState {
     pub(super) fn set(&self, mut own: Own) {
-        for name in &mut own.names {
+        let servers = own.servers.iter_mut().map(|(name, _)| name);
+        for name in own.names.iter_mut().chain(servers) {
             name.make_ascii_lowercase();
             if name.ends_with('.') {
                 name.pop();
@@ -76,8 +79,11 @@ impl OwnState {
         }
     }
 
-    pub(super) fn has_name(&self, name: &str) -> bool {
-        self.known.load().own.names.iter().any(|own| own == name)
+    /// Whether a name is ours, or that of a server of ours on this port.
+    pub(super) fn has_name(&self, name: &str, port: u16) -> bool {
+        let own = &self.known.load().own;
+        own.names.iter().any(|own| own == name)
+            || own.servers.iter().any(|(own, on)| own == name && *on == port)
     }
 
     /// Whether a server of ours answers there.

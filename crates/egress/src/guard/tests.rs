@@ -79,6 +79,7 @@ fn tenants_cannot_tell_closed_addresses_apart() {
         listeners: vec!["10.0.0.7:5432".parse().expect("address")],
         addresses: vec![ip("10.0.0.7"), ip("93.184.216.34")],
         names: vec!["db.example.com".to_owned()],
+        ..Own::default()
     });
     let mut codes = Vec::new();
     let mut shown = Vec::new();

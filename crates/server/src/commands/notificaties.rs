@@ -41,7 +41,8 @@ pub enum Command {
     },
     /// Apply a setup_configuration file of Open Notificaties to the server, while everything runs
     ///
-    /// Repeating it changes nothing but what is different by then. `value_from` is looked up in the
+    /// Repeating it changes nothing but what is different by then. What the file no longer names stays:
+    /// `posthorn notificaties clients delete` takes a client away. `value_from` is looked up in the
     /// environment of this command. Needs an operator key.
     Setup {
         /// The file
@@ -114,24 +115,7 @@ async fn setup(context: &Context, file: &Path) -> anyhow::Result<()> {
     // What is wrong with it is said here, with nothing sent.
     Setup::read(&whole, &|_| None).map_err(|problems| wrong(problems.join("; ")))?;
     let call = Call::new(Method::PUT, "/v1/notificaties/setup").body(whole.to_string());
-    let answer = context.client.exchange(call).await?;
-    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    if answer.status != http::StatusCode::OK {
-        let faults = body.get("invalidParams").and_then(Value::as_array);
-        let reasons = faults.into_iter().flatten().map(|fault| terminal::cell(fault, "reason"));
-        let mut said: Vec<String> = reasons.collect();
-        if said.is_empty() {
-            said.push(terminal::cell(&body, "detail"));
-        }
-        let text = match answer.status.as_u16() {
-            404 => "the server does not speak the Notificaties API".to_owned(),
-            _ => said.join("; "),
-        };
-        let failure = Failure::new(Code::Failure, format!("{}: {text}", answer.status.as_u16()));
-        return Err(failure
-            .hint("it needs dialects.notificaties.enabled and an operator key")
-            .into());
-    }
+    let body = context.client.call(call).await?.json()?;
     if context.json {
         return Ok(terminal::json(&body)?);
     }

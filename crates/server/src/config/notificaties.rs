@@ -224,7 +224,7 @@ fn authorizations(
             None
         }
         Some(text) => match values::SecretRef::parse(text) {
-            Some(place) => check.accept(&key("secret"), place.resolve(check.env)),
+            Some(place) => check.resolve(&key("secret"), &place),
             None => {
                 let text = "must be env:NAME or file:PATH; secrets are not written into the \
                             configuration";
@@ -250,7 +250,7 @@ fn credentials(check: &mut Check<'_>, raw: &[RawCredential]) -> Vec<Credential> 
             continue;
         }
         let secret = match values::SecretRef::parse(&credential.secret) {
-            Some(place) => check.accept(&key, place.resolve(check.env)),
+            Some(place) => check.resolve(&key, &place),
             None if credential.secret.is_empty() => {
                 check.refuse(&key, "secret must not be empty");
                 None

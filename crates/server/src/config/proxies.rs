@@ -57,10 +57,11 @@ fn proxy(check: &mut Check<'_>, key: &str, raw: &RawProxy) -> Option<Proxy> {
     let credentials = match (&raw.user, &raw.password) {
         (None, None) => None,
         (Some(user), Some(reference)) => {
+            let key = format!("{key}.password");
             let place = SecretRef::parse(reference)
-                .ok_or_else(|| "must be env:NAME or file:PATH, so that it is not shown".to_owned());
-            let password = place.and_then(|place| place.resolve(check.env));
-            Some((user.as_str(), check.accept(&format!("{key}.password"), password)?))
+                .ok_or("must be env:NAME or file:PATH, so that it is not shown");
+            let place = check.accept(&key, place)?;
+            Some((user.as_str(), check.resolve(&key, &place)?))
         }
         (Some(_), None) => {
             check.refuse(&format!("{key}.password"), "must be given with the user");

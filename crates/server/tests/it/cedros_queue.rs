@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use posthorn_domain::Timestamp;
+use serde_json::Value;
+
 use crate::caller::call;
 use crate::cedros::text;
 use crate::cedros_world::{On, TENANT, World, becomes, listed, pay};
@@ -41,6 +44,10 @@ fn whatever_is_not_success_is_posted_again() {
     server.stop();
 }
 
+fn time(webhook: &Value, name: &str) -> Timestamp {
+    serde_json::from_value(webhook[name].clone()).expect("a time")
+}
+
 /// What was queued, how often it was tried and when it is due is on disk, and found again by age and time.
 fn the_queue_outlives_a_crash_as_it_was(on: On) {
     let mut world = World::new(on);
@@ -57,6 +64,12 @@ fn the_queue_outlives_a_crash_as_it_was(on: On) {
         let all = listed(&server, "");
         all[..3].iter().all(|w| w["attempts"] == 1 && w["status"] == "pending").then_some(all)
     });
+    for webhook in &before[..3] {
+        let wait = time(webhook, "nextAttemptAt").since(time(webhook, "lastAttemptAt"));
+        let wait = wait.to_duration();
+        let range = Duration::from_secs(4)..Duration::from_secs(20);
+        assert!(range.contains(&wait), "due by the schedule: {webhook}");
+    }
     server.running.signal("KILL");
     server.running.wait();
     world.receiver.answers(200);

@@ -50,6 +50,30 @@ fn visit(command: &Command, path: &str, found: &mut impl FnMut(&str)) {
     }
 }
 
+/// The commands that take a file and any key of the configuration, and no others.
+#[test]
+fn the_commands_that_read_the_configuration_are_named() {
+    fn walk(command: &Command, path: &str, found: &mut Vec<String>) {
+        let takes =
+            |flag| command.get_arguments().any(|argument| argument.get_long() == Some(flag));
+        if takes("config") && takes("set") {
+            found.push(path.to_owned());
+        }
+        for sub in command.get_subcommands() {
+            walk(sub, format!("{path} {}", sub.get_name()).trim_start(), found);
+        }
+    }
+    let mut found = Vec::new();
+    walk(&Cli::command(), "", &mut found);
+    found.sort();
+    let text = read("cli.md");
+    let (before, _) = text.split_once(" read the [configuration](config.md)").expect("a sentence");
+    let (_, sentence) = before.rsplit_once("\n\n").expect("a paragraph");
+    let mut named: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
+    named.sort_unstable();
+    assert_eq!(named, found);
+}
+
 #[test]
 fn every_exit_code_is_in_the_reference() {
     let text = read("cli.md");

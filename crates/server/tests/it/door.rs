@@ -139,33 +139,79 @@ fn when_all_places_are_taken_a_reserve_answers_what_operators_ask() {
     server.stop();
 }
 
+/// What an agent asks first.
+const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\n\
+                       upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+fn status(stream: &mut TcpStream) -> String {
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("an answer");
+    String::from_utf8_lossy(&head).into_owned()
+}
+
 #[test]
 fn agents_have_places_of_their_own() {
     let mut home = home(
         "server: {listen: '127.0.0.1:0', connections: 8}\npush: {enabled: true, connections: 2}\n",
     );
     let server = home.serve();
-    let upgrade = "GET / HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
-                   sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    let status = |stream: &mut TcpStream| {
-        stream.write_all(upgrade.as_bytes()).expect("sent");
-        let mut head = [0; 12];
-        stream.read_exact(&mut head).expect("an answer");
-        String::from_utf8_lossy(&head).into_owned()
+    let upgrade = |stream: &mut TcpStream| {
+        stream.write_all(UPGRADE.as_bytes()).expect("sent");
+        status(stream)
     };
     let mut agents: Vec<TcpStream> = (0..2).map(|_| dial(&server.url)).collect();
     for agent in &mut agents {
-        assert_eq!(status(agent), "HTTP/1.1 101");
+        assert_eq!(upgrade(agent), "HTTP/1.1 101");
     }
-    assert_eq!(status(&mut dial(&server.url)), "HTTP/1.1 503", "agents have two places");
+    assert_eq!(upgrade(&mut dial(&server.url)), "HTTP/1.1 503", "agents have two places");
     // The places of requests are all free.
     let clients: Vec<TcpStream> = (0..7).map(|_| dial(&server.url)).collect();
     thread::sleep(Duration::from_millis(200));
     assert!(get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200"));
     drop((agents, clients));
     eventually("a place for an agent", || {
-        (status(&mut dial(&server.url)) == "HTTP/1.1 101").then_some(())
+        (upgrade(&mut dial(&server.url)) == "HTTP/1.1 101").then_some(())
     });
+    server.stop();
+}
+
+/// Whether an answer, or a part of one, has come.
+fn is_answered(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set");
+    let answered = stream.peek(&mut [0]).is_ok();
+    stream.set_nonblocking(false).expect("set");
+    answered
+}
+
+#[test]
+fn agents_that_wait_take_no_place_of_a_request() {
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', connections: 2}\n\
+         push: {enabled: true, connections: 4, opens_per_second: 1}\n",
+    );
+    let server = home.serve();
+    // One is let in at once, the others one by one.
+    let mut agents: Vec<TcpStream> = Vec::new();
+    for number in 1..=4 {
+        let mut agent = dial(&server.url);
+        agent.write_all(UPGRADE.as_bytes()).expect("sent");
+        agents.push(agent);
+        eventually("a place among agents", || {
+            (metric(&server.url, "posthorn_http_sockets ") >= f64::from(number)).then_some(())
+        });
+    }
+    let waiting = |agents: &[TcpStream]| agents.iter().filter(|a| !is_answered(a)).count();
+    assert!(waiting(&agents) >= 2, "more wait than there are places of requests");
+    assert!(get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200"));
+    // There is no place left for a fifth, which hears of it before the others are let in.
+    let mut fifth = dial(&server.url);
+    fifth.write_all(UPGRADE.as_bytes()).expect("sent");
+    assert_eq!(status(&mut fifth), "HTTP/1.1 503");
+    assert!(waiting(&agents) >= 1, "it waited with the others");
+    for agent in &mut agents {
+        assert_eq!(status(agent), "HTTP/1.1 101");
+    }
     server.stop();
 }
 
@@ -181,7 +227,8 @@ fn admin_url(server: &mut Server) -> String {
 fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
     let mut home = home(
         "server: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', \
-         admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n",
+         admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n\
+         dialects: {notificaties: {enabled: true}}\n",
     );
     let checked = run(home.path(), &["check"]);
     assert_exit(&checked, 0);
@@ -192,12 +239,22 @@ fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
     let mut server = home.serve();
     let admin = admin_url(&mut server);
     let found = |url: &str, path: &str| !get(url, path).starts_with("HTTP/1.1 404");
-    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/events", "/health"] {
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/v1/events",
+        "/v1/notificaties/setup",
+        "/health",
+    ] {
         assert!(found(&admin, path), "{path} is not on the admin listener");
         assert!(!found(&server.url, path), "{path} is on the public listener");
     }
     assert!(found(&server.url, "/"), "agents connect to the public one");
     assert!(!found(&admin, "/"));
+    assert!(found(&server.url, "/api/v1/kanaal"), "dialects are on the public one");
+    assert!(!found(&admin, "/api/v1/kanaal"));
     let gone = get(&server.url, "/v1/events");
     assert!(gone.contains("\"code\":\"not_found\""), "{gone}");
     // Tenants cannot make the server call it.
@@ -246,6 +303,41 @@ fn requests_that_can_be_read_in_two_ways_are_refused() {
         assert!(answer.contains("\"code\":\"malformed_request\""), "{head:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{head:?}: {answer}");
     }
+    // A length that is hidden in a long line counts as a second one.
+    let (spaces, zeros, long) = (" ".repeat(64), "0".repeat(64), "x".repeat(64));
+    let chunked = "host: a.test\r\ntransfer-encoding: chunked\r\n\r\n";
+    for (wrong, rest) in [
+        (format!("host: a.test\r\ncontent-length:{spaces}4\r\n\r\n"), "text"),
+        (format!("host: a.test\r\ncontent-length: {zeros}4\r\n\r\n"), "text"),
+        (format!("host: a.test\r\ncontent-length: 4{spaces}\r\n\r\n"), "text"),
+        (format!("host: a.test\r\ntransfer-encoding:{spaces}chunked\r\n\r\n"), "0\r\n\r\n"),
+        (format!("{chunked}{zeros}4\r\n"), "text\r\n0\r\n\r\n"),
+        (format!("{chunked}4;a={long}\r\n"), "text\r\n0\r\n\r\n"),
+        (format!("{chunked}4{spaces}\r\n"), "text\r\n0\r\n\r\n"),
+        (format!("{chunked}0\r\nx: y\n"), "\r\n"),
+        (format!("{chunked}0\r\n\n"), "\r\n"),
+    ] {
+        let answer = exchange(&server.url, &format!("{start}{wrong}{rest}{smuggled}"));
+        assert!(answer.starts_with("HTTP/1.1 400"), "{wrong:?}: {answer}");
+        assert!(answer.contains("\"code\":\"malformed_request\""), "{wrong:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{wrong:?}: {answer}");
+    }
+    // Also when the request is under way by then, and only the one that it concerns.
+    let mut stream = dial(&server.url);
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nhost: a.test\r\n\r\nPOST /v1/events HTTP/1.1\r\n\
+         authorization: Bearer {}\r\ncontent-type: application/json\r\n{chunked}1\r\n{{\r\n",
+        server.key
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    assert_eq!(status(&mut stream), "HTTP/1.1 200");
+    thread::sleep(Duration::from_millis(200));
+    let wrong = format!("1;{long}\r\n}}\r\n0\r\n\r\n{smuggled}");
+    stream.write_all(wrong.as_bytes()).expect("sent");
+    let mut answers = String::new();
+    drop(stream.read_to_string(&mut answers));
+    assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+    assert!(answers.contains("HTTP/1.1 400"), "{answers}");
     // One host is enough for HTTP/1.0 to have or not to have, and chunks alone are fine.
     assert!(exchange(&server.url, "GET /healthz HTTP/1.0\r\n\r\n").contains("200 OK"));
     let chunked =
@@ -311,5 +403,39 @@ fn held_bodies_cost_a_bounded_memory_which_goes_back() {
     drop(held);
     eventually("the memory again", || (rss(&server.url) < start + 24.0).then_some(()));
     assert!(err(&run(home.path(), &["explain", "bodies_full"])).is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_body_as_large_as_may_be_finds_room_in_pieces_of_any_size() {
+    const LARGEST: usize = 1 << 20;
+    let mut home = home(
+        "server: {listen: '127.0.0.1:0', batch_body: 1MiB, bodies: 1MiB, \
+         bodies_per_tenant: 1MiB}\n",
+    );
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let event = r#"{"events":[{"topic":"orders","type":"a","payload":1}]}"#;
+    let body = format!("{event}{}", " ".repeat(LARGEST - event.len()));
+    for piece in [1_001, 7_777, 70_001] {
+        let mut stream = dial(&server.url);
+        let head = format!(
+            "POST /v1/events/batch HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\nconnection: close\r\n\
+             transfer-encoding: chunked\r\n\r\n",
+            server.key
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        for piece in body.as_bytes().chunks(piece) {
+            let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
+            chunk.extend_from_slice(piece);
+            chunk.extend_from_slice(b"\r\n");
+            stream.write_all(&chunk).expect("sent");
+        }
+        stream.write_all(b"0\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 20"), "in pieces of {piece}: {answer}");
+    }
     server.stop();
 }

@@ -117,6 +117,32 @@ fn countries_see_and_change_only_their_own() {
 }
 
 #[test]
+fn what_there_is_no_room_for_or_has_a_secret_is_the_callers_to_change() {
+    let stage = Stage::new();
+    let mut home = stage.home(QUICK, "");
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, config + "quotas: {subscriptions: 1}\n").expect("written");
+    let server = home.serve();
+    let [old, new] = ["cb.de.example", "new.de.example"].map(|host| stage.backend(host));
+    let germany = Country::register(&server, "DE");
+    germany.subscribe(&server, "cb", &old);
+    expect_message(germany.put(&server, "second", &old.url()), 400, "no room for another callback");
+    // A secret that an operator gave for the present host does not go to another one.
+    let auth = r#"{"auth": [{"kind": "secret_header", "header": "x-token", "secret": "token"}]}"#;
+    server.ask(&["subscriptions", "update", "cb", "--policy", auth, "--secret", "token=hush-hush"]);
+    germany.certify(&server, &new.host, false);
+    expect_message(germany.put(&server, "cb", &new.url()), 400, "subscribe it anew");
+    assert_eq!(germany.list(&server), json!([{"callbackId": "cb", "url": old.url()}]));
+    let log = server.running.stderr();
+    assert!(log.contains("quotas.subscriptions"), "the operator reads which: {log}");
+    assert!(!log.contains("\"ERROR\""), "nothing is wrong with the server: {log}");
+    germany.ask(&server, "DELETE", "/cb").expect(200);
+    germany.put(&server, "cb", &new.url()).expect(200);
+    server.stop();
+}
+
+#[test]
 fn where_each_country_has_its_own_ids_two_may_have_the_same() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, ", callback_id_scope: per_country");

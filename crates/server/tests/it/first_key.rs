@@ -146,8 +146,8 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     // Another one later is not taken in: there is a key that works.
     let other = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
     home.env = vec![("FIRST_KEY".to_owned(), other.clone())];
-    let server = home.serve();
-    assert!(server.running.stderr().contains("keys.bootstrap"), "{}", server.running.stderr());
+    let mut server = home.serve();
+    server.running.wait_for("warning", |log| log.contains("keys.bootstrap").then_some(()));
     send(&server.url, &other, "GET", "/v1/keys", "").expect(401);
     assert_eq!(operators(&server.url, &key).len(), 1);
     server.stop();
@@ -260,7 +260,9 @@ fn nodes_that_start_together_make_one_key_between_them() {
         .zip(&homes)
         .map(|(node, home)| {
             let file = home.path().join("address");
-            node.wait_for("address", |_| std::fs::read_to_string(&file).ok()).trim().to_owned()
+            // Who made the key has said so before.
+            node.wait_for("announcement", |log| log.contains("listening on").then_some(()));
+            std::fs::read_to_string(&file).expect("an address").trim().to_owned()
         })
         .collect();
     let told = nodes.iter().filter(|n| n.stderr().contains("operator.key")).count();

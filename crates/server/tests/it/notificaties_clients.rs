@@ -1,10 +1,6 @@
-//! Clients of the Notificaties API that come, change and go while the real program runs: by command, by
-//! the setup file applied again, and with rights that an Autorisaties API knows.
+//! Clients of the Notificaties API that come, change and go while the real program runs: by command, and
+//! by the setup file applied again.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -12,14 +8,18 @@ use posthorn_sealing::jwt::{ZgwClaims, sign};
 use serde_json::{Value, json};
 
 use crate::caller::Reply;
-use crate::harness::{Home, Server, assert_exit, assert_says, err, eventually};
-use crate::notificaties_world::{AUTH, Receiver, ask, home, home_with, kanaal, message, now, send};
+use crate::harness::{Home, Server, assert_exit, assert_says};
+use crate::notificaties_world::{AUTH, Receiver, home, home_with, kanaal, message, now, send};
 use crate::postgres::{configure, database, nodes};
 
-/// Publishes as a client with a secret.
-fn publish_as(server: &Server, client: &str, secret: &str) -> Reply {
+pub(crate) fn token_of(client: &str, secret: &str) -> String {
     let claims = ZgwClaims { exp: None, ..ZgwClaims::of_client(client, now(), 0) };
-    let token = format!("Bearer {}", sign(secret.as_bytes(), &claims));
+    format!("Bearer {}", sign(secret.as_bytes(), &claims))
+}
+
+/// Publishes as a client with a secret.
+pub(crate) fn publish_as(server: &Server, client: &str, secret: &str) -> Reply {
+    let token = token_of(client, secret);
     let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
     let body = message("zaken", &json!({})).to_string();
     send(&server.url, "POST", "/api/v1/notificaties", &headers, body.as_bytes())
@@ -27,7 +27,7 @@ fn publish_as(server: &Server, client: &str, secret: &str) -> Reply {
 
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "checks read better without borrows")]
-fn code(reply: Reply, status: u16, code: &str) {
+pub(crate) fn code(reply: Reply, status: u16, code: &str) {
     assert_eq!(
         (reply.status, reply.json()["code"].as_str()),
         (status, Some(code)),
@@ -225,7 +225,7 @@ notifications_abonnementen_config:
     )
 }
 
-fn write(home: &Home, text: &str) {
+pub(crate) fn write(home: &Home, text: &str) {
     std::fs::write(home.path().join("setup.yaml"), text).expect("written");
 }
 
@@ -305,6 +305,19 @@ fn repeated(home: &mut Home) {
     // What was changed by hand is put back.
     put(&server, None, &["--none"]);
     assert_eq!(apply(&server), ["client app"]);
+    // What a file no longer names stays as it is, until somebody takes it back.
+    let both = setup(&receiver, "the-other-geheim", 5);
+    let without = both
+        .replace("vng_api_common_credentials_config_enable: true", "")
+        .replace("vng_api_common_applicaties_config_enable: true", "");
+    write(home, &without);
+    assert_eq!(apply(&server), [""; 0]);
+    publish_as(&server, "app", "the-other-geheim").expect(201);
+    let delete = ["notificaties", "clients", "delete", "app", "--tenant", "gemeente"];
+    assert_exit(&server.command().args(delete).output().expect("runs"), 0);
+    code(publish_as(&server, "app", "the-other-geheim"), 403, "invalid-client-identifier");
+    write(home, &both);
+    assert_eq!(apply(&server), ["client app"]);
     // A file that is wrong changes nothing, and says where it is wrong.
     let wrong = setup(&receiver, "third", 6).replace("naam: zaken, filters", "naam: nee, filters");
     write(home, &wrong);
@@ -340,175 +353,4 @@ fn a_setup_file_may_be_applied_again_on_postgresql_too() {
     let mut home = with_shipped_profile();
     configure(&home, &database.url());
     repeated(&mut home);
-}
-
-/// An Autorisaties API: what it answers, and who asked.
-struct Authority {
-    address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
-    status: Arc<AtomicU16>,
-    body: Arc<Mutex<Value>>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let status = Arc::new(AtomicU16::new(200));
-        let body = Arc::new(Mutex::new(json!({"results": []})));
-        let (into, say, what) = (Arc::clone(&asked), Arc::clone(&status), Arc::clone(&body));
-        thread::spawn(move || {
-            for tcp in listener.incoming().flatten() {
-                let body = what.lock().expect("not poisoned").to_string();
-                answer(&tcp, &into, say.load(Ordering::SeqCst), &body);
-            }
-        });
-        Self { address, asked, status, body }
-    }
-
-    fn says(&self, status: u16, body: Value) {
-        *self.body.lock().expect("not poisoned") = body;
-        self.status.store(status, Ordering::SeqCst);
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("not poisoned").clone()
-    }
-}
-
-fn answer(tcp: &TcpStream, into: &Mutex<Vec<String>>, status: u16, body: &str) {
-    let mut head = String::new();
-    let mut reader = BufReader::new(tcp);
-    while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
-    into.lock().expect("not poisoned").push(head);
-    let text = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n{body}",
-        body.len()
-    );
-    drop((&mut &*tcp).write_all(text.as_bytes()));
-}
-
-fn rights(scopes: &[&str]) -> Value {
-    json!({"count": 1, "results": [{"clientIds": ["nobody"], "heeftAlleAutorisaties": false,
-        "autorisaties": [{"component": "zrc", "scopes": ["zaken.lezen"]},
-            {"component": "nrc", "scopes": scopes}]}]})
-}
-
-#[test]
-fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
-    let authority = Authority::new();
-    let mut home = home_with(&format!(
-        "    authorizations: {{url: 'http://{}/ac/api/v1/', client_id: nrc, secret: 'env:AC_SECRET', \
-         cache: 2s, stale: 6s}}\n",
-        authority.address
-    ));
-    home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
-    let server = home.serve();
-    kanaal(&server, "zaken", &[]);
-    assert_eq!(authority.asked().len(), 0, "of those whose rights are configured nobody is asked");
-    let publish = || publish_as(&server, "nobody", "secret-of-nobody");
-    code(publish(), 403, "permission_denied");
-    code(publish_as(&server, "nobody", "wrong"), 403, "invalid-jwt-signature");
-    let asked = authority.asked();
-    assert_eq!(asked.len(), 1, "and never of strangers: {asked:?}");
-    assert!(
-        asked[0].starts_with("GET /ac/api/v1/applicaties?clientIds=nobody HTTP/1.1"),
-        "{asked:?}"
-    );
-    let token =
-        asked[0].lines().find(|line| line.to_ascii_lowercase().starts_with("authorization:"));
-    let token = token.and_then(|line| line.rsplit(' ').next()).expect("a token");
-    let claims = posthorn_sealing::jwt::admit(
-        token,
-        now(),
-        posthorn_sealing::jwt::Terms { expiry: 3_600, leeway: 60 },
-        |_| Some("between-us"),
-    );
-    assert_eq!(claims.expect("a token of ours").client_id, "nrc");
-
-    // An answer counts for a while, and not longer.
-    authority.says(200, rights(&["notificaties.publiceren"]));
-    eventually("the right", || (publish().status == 201).then_some(()));
-    let count = authority.asked().len();
-    assert_eq!((publish().status, authority.asked().len()), (201, count), "it is kept");
-    // Whoever says that rights changed has them asked for anew, at once.
-    authority.says(200, rights(&["notificaties.consumeren"]));
-    let body = message("autorisaties", &json!({}));
-    ask(&server, "both", "POST", "/callbacks", &body).expect(204);
-    code(publish(), 403, "permission_denied");
-    authority.says(200, rights(&["notificaties.publiceren"]));
-    ask(&server, "both", "POST", "/callbacks", &body).expect(204);
-    assert_eq!(publish().status, 201);
-    // While it does not answer, what is known counts; then nobody is let in, and told to come again.
-    authority.says(500, json!({}));
-    let let_in = std::cell::Cell::new(0);
-    let refused = eventually("the end of patience", || {
-        let reply = publish();
-        match reply.status {
-            201 => {
-                let_in.set(let_in.get() + 1);
-                None
-            }
-            _ => Some(reply),
-        }
-    });
-    assert!(let_in.get() > 0, "not at once");
-    assert_eq!(refused.header("retry-after"), Some("5"));
-    code(refused, 503, "service_unavailable");
-    let log = server.running.stderr();
-    let lines = log.lines().filter(|line| line.contains("cannot be asked of the Autorisaties API"));
-    assert_eq!(lines.count(), 1, "one line: {log}");
-    authority.says(200, rights(&["notificaties.publiceren"]));
-    eventually("an answer", || (publish().status == 201).then_some(()));
-    server.stop();
-}
-
-#[test]
-fn the_service_of_a_setup_file_is_asked_and_a_closed_one_is_refused_at_the_start() {
-    let authority = Authority::new();
-    authority.says(200, json!({"results": [{"heeftAlleAutorisaties": true}]}));
-    let mut home = home_with("    setup_configuration: setup.yaml\n");
-    let file = |url: &str| {
-        format!(
-            "
-zgw_consumers_config_enable: True
-zgw_consumers:
-  services:
-    - {{identifier: ac, label: AC, api_root: '{url}', api_type: ac, auth_type: zgw, client_id: nrc,
-       secret: {{value_from: {{env: AC_SECRET}}}}}}
-autorisaties_api_config_enable: True
-autorisaties_api:
-  authorizations_api_service_identifier: ac
-"
-        )
-    };
-    write(&home, &file(&format!("http://{}/autorisaties/api/v1/", authority.address)));
-    home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
-    let server = home.serve();
-    kanaal(&server, "zaken", &[]);
-    publish_as(&server, "nobody", "secret-of-nobody").expect(201);
-    assert_eq!(authority.asked().len(), 1);
-    server.stop();
-    // What may not be asked is said before anything starts, by both.
-    write(&home, &file("http://10.0.0.1/autorisaties/api/v1/"));
-    for command in ["check", "serve"] {
-        let output = crate::harness::posthorn(home.path())
-            .env("AC_SECRET", "x")
-            .arg(command)
-            .output()
-            .expect("runs");
-        assert!(!output.status.success(), "{command}: {}", err(&output));
-        assert_says(&output, &["dialects.notificaties.authorizations.url", "egress.allow"]);
-    }
-    let nobody =
-        file("http://127.0.0.1/").replace("service_identifier: ac", "service_identifier: nope");
-    write(&home, &nobody);
-    let output = crate::harness::posthorn(home.path())
-        .env("AC_SECRET", "x")
-        .arg("check")
-        .output()
-        .expect("runs");
-    assert_says(&output, &["no service with the identifier `nope`"]);
 }

@@ -10,7 +10,7 @@ use crate::postgres::{configure, database};
 
 const UUID: &str = "0f616bfd-aacc-4d85-a140-2af17a56217b";
 
-/// A setup file for one kanaal and one abonnement, and two settings.
+/// A setup file for one kanaal and one abonnement, and the four settings.
 fn write_setup(home: &Home, receiver: &Receiver, kanaal: &str, retries: u32) {
     let text = format!(
         "
@@ -30,7 +30,8 @@ notifications_config_enable: true
 notifications_config:
   notification_delivery_max_retries: {retries}
   notification_delivery_retry_backoff: 0.1
-  notification_delivery_retry_backoff_max: 52000
+  notification_delivery_retry_backoff_max: 60
+  notification_delivery_base_factor: 3
 vng_api_common_credentials_config_enable: true
 vng_api_common_credentials:
   items:
@@ -85,8 +86,8 @@ fn applied(home: &mut Home, receiver: &Receiver) {
     let shown = settings(&server, &[]);
     assert_eq!(shown["notification_delivery_max_retries"], 2);
     assert_eq!(shown["notification_delivery_retry_backoff"], 0.1);
-    assert_eq!(shown["notification_delivery_retry_backoff_max"], 52_000.0);
-    assert_eq!(shown["notification_delivery_base_factor"], 4.0);
+    assert_eq!(shown["notification_delivery_retry_backoff_max"], 60.0);
+    assert_eq!(shown["notification_delivery_base_factor"], 3.0);
 
     // The client of the file may publish, and deliveries carry what came from the environment.
     let sent = ask(
@@ -185,8 +186,13 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
     kanaal(&server, "zaken", &[]);
     abonnement(&server, &receiver, &json!([{"naam": "zaken", "filters": {}}]));
     let shown = settings(&server, &[]);
-    assert_eq!(shown["notification_delivery_max_retries"], 7);
-    assert_eq!(shown["notification_delivery_retry_backoff"], 25.0);
+    let view = |retries: u32, backoff: f64, max: f64, base: f64| {
+        json!({"notification_delivery_max_retries": retries,
+            "notification_delivery_retry_backoff": backoff,
+            "notification_delivery_retry_backoff_max": max,
+            "notification_delivery_base_factor": base})
+    };
+    assert_eq!(shown, view(7, 25.0, 52_000.0, 4.0));
 
     // No wait and two retries: three sends, at once, and then a dead letter.
     let changed = settings(&server, &["--max-retries", "2", "--retry-backoff", "false"]);
@@ -200,10 +206,26 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
     assert_eq!(dead["attempts_made"], 3);
     assert_eq!(receiver.seen().len(), 3);
 
+    // All four: waits of 0.4 s, 1.2 s, and 2 s instead of 3.6 s.
+    let all = ["--max-retries", "3", "--retry-backoff", "0.4", "--retry-backoff-max", "2"];
+    let changed = settings(&server, &[&all[..], &["--base-factor", "3"]].concat());
+    assert_eq!(changed, view(3, 0.4, 2.0, 3.0));
+    publish(&server, &message("zaken", &json!({}))).expect(201);
+    let sends = &receiver.wait(7)[3..];
+    for (pair, least) in sends.windows(2).zip([0.4, 1.2, 2.0]) {
+        let waited = pair[1].at.duration_since(pair[0].at).as_secs_f64();
+        // A machine that is busy may be late, but never early.
+        assert!(waited > least - 0.05, "{waited} s instead of {least} s");
+    }
+    eventually("the end", || {
+        let list = server.ask(&["dead-letters", "list", "--tenant", "gemeente"]);
+        (list["items"].as_array().map(Vec::len) == Some(2)).then_some(())
+    });
+    assert_eq!(receiver.seen().len(), 7, "four sends");
+
     // True is a factor of one second; what is not given stays.
     let changed = settings(&server, &["--retry-backoff", "true", "--base-factor", "2"]);
-    assert_eq!(changed["notification_delivery_retry_backoff"], 1.0);
-    assert_eq!(changed["notification_delivery_max_retries"], 2);
+    assert_eq!(changed, view(3, 1.0, 2.0, 2.0));
     server.stop();
     let server = home.serve();
     assert_eq!(settings(&server, &[]), changed, "settings outlive a restart");

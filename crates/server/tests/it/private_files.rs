@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Home, Running, assert_exit, eventually, read_key};
+use crate::push_world::append;
 
 fn mode(path: &Path) -> u32 {
     path.metadata().expect("there").permissions().mode() & 0o777
@@ -32,6 +33,8 @@ fn serve(home: &Home) -> (Running, String) {
     drop(std::fs::remove_file(&address));
     let mut running = Running::start(&mut open_handed(home.path(), "serve --address-file address"));
     let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
+    // What it has to say about files comes before.
+    running.wait_for("announcement", |log| log.contains("listening on").then_some(()));
     (running, url.trim().to_owned())
 }
 
@@ -60,8 +63,14 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
         .iter()
         .map(|file| file.file_name().expect("a name").to_string_lossy().into_owned())
         .collect();
-    let expected =
-        ["posthorn.db", "posthorn.db-wal", "posthorn.db-shm", "operator.key", "seal.key"];
+    let expected = [
+        "posthorn.db",
+        "posthorn.db-wal",
+        "posthorn.db-shm",
+        "posthorn.lock",
+        "operator.key",
+        "seal.key",
+    ];
     for name in expected {
         assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
     }
@@ -88,8 +97,45 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     all_closed(&home.data());
     let log = running.stderr();
     assert!(log.contains("chmod 700") && log.contains("posthorn-data"), "{log}");
+    // Each of them was open to others for a while, and whoever runs the server should know.
+    for name in ["posthorn.db", "posthorn.db-wal", "posthorn.lock", "operator.key", "seal.key"] {
+        let warned = |line: &str| line.contains("WARN") && line.contains(&format!("{name}\""));
+        assert!(log.lines().any(warned), "{name}: {log}");
+    }
     running.signal("TERM");
     assert_eq!(running.wait().code(), Some(0));
+}
+
+#[test]
+fn secrets_of_the_operator_that_others_can_read_are_warned_of_and_left_alone() {
+    let home = Home::new();
+    for (kind, file) in [("seal", "own-seal.key"), ("operator", "own-first.key")] {
+        let args = format!("keys generate {kind} --to {file}");
+        assert_exit(&open_handed(home.path(), &args).output().expect("runs"), 0);
+    }
+    append(&home, "seal: {key: 'file:own-seal.key'}\nkeys: {bootstrap: 'file:own-first.key'}\n");
+    let start = || {
+        let (mut running, _) = serve(&home);
+        running.signal("TERM");
+        assert_eq!(running.wait().code(), Some(0));
+        running.stderr()
+    };
+    let log = start();
+    assert!(!log.contains("chmod"), "{log}");
+
+    set_mode(&home.path().join("own-seal.key"), 0o640);
+    set_mode(&home.path().join("own-first.key"), 0o604);
+    let log = start();
+    for (key, file, mode) in
+        [("seal.key", "own-seal.key", 0o640), ("keys.bootstrap", "own-first.key", 0o604)]
+    {
+        let warned = |line: &str| {
+            line.contains("WARN")
+                && [key, &format!("{file}\""), "chmod 600"].iter().all(|part| line.contains(part))
+        };
+        assert!(log.lines().any(warned), "{file}: {log}");
+        assert_eq!(self::mode(&home.path().join(file)), mode, "whose file it is decides");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::caller::{Reply, send};
-use crate::harness::{Home, Server, eventually};
+use crate::harness::{Home, Server, assert_exit, eventually, run};
 use crate::name_server::NameServer;
 use crate::postgres::{configure, database};
 
@@ -281,4 +281,50 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
     assert!(seen[0].1.to_string().contains("no answer: dns_failed"), "{}", seen[0].1);
     assert_eq!(true_codes, ["address_not_allowed", "dns_failed"], "operators see which");
     server.stop();
+}
+
+#[test]
+fn a_proxy_of_the_operator_is_no_receiver_although_its_network_is_open() {
+    let names = NameServer::start();
+    names.set("proxy.example.com", &[[127, 0, 0, 1]]);
+    let mut home = Home::new();
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let plain = "egress: {allow: [127.0.0.0/8]}";
+    assert!(config.contains(plain), "{config}");
+    let open = format!(
+        "egress: {{allow: [127.0.0.0/8], ports: [3901, 3902, 3903], resolvers: ['{}'], proxies: \
+         {{by_address: {{url: 'http://127.0.0.1:3901'}}, by_name: {{url: \
+         'http://proxy.example.com:3902', mode: forward}}}}}}",
+        names.address
+    );
+    std::fs::write(&file, config.replace(plain, &open)).expect("written");
+    let server = home.serve();
+    let add = |url: &str| {
+        let body = json!({"url": url}).to_string();
+        call(&server, "POST", "/v1/subscriptions", &body)
+    };
+    for url in [
+        "http://127.0.0.1:3901/",
+        // The same place, in other words.
+        "http://127.0.0.2:3901/",
+        "http://proxy.example.com:3902/",
+        "http://127.0.0.1:3902/",
+    ] {
+        let refused = add(url).expect(422).json();
+        assert_eq!(refused["code"], "url_not_allowed", "{url}: {refused}");
+    }
+    for url in ["http://127.0.0.1:3903/", "http://proxy.example.com:3903/"] {
+        add(url).expect(201);
+    }
+    server.stop();
+    // What needs no lookup is known before a start.
+    for (url, allowed) in [
+        ("http://127.0.0.1:3901/", false),
+        ("http://proxy.example.com:3902/", false),
+        ("http://127.0.0.1:3903/", true),
+    ] {
+        let checked = run(home.path(), &["check", "url", "--", url]);
+        assert_exit(&checked, i32::from(!allowed));
+    }
 }

@@ -208,6 +208,7 @@ fn what_belongs_to_us_is_closed() {
         ],
         addresses: vec![ip("10.0.0.5"), ip("93.184.216.34")],
         names: vec!["DB.example.com.".to_owned()],
+        servers: vec![("Proxy.example.com.".to_owned(), 3128)],
     });
     // A rule opens an address of ours, but no server of ours.
     assert_eq!(code(&guard, "http://127.0.0.1:8080/"), "address_own_listener");
@@ -220,6 +221,9 @@ fn what_belongs_to_us_is_closed() {
     assert_eq!(code(&guard, "http://93.184.216.34/"), "address_own");
     assert_eq!(code(&guard, "https://93.184.216.34:8443/"), "address_own");
     assert_eq!(code(&guard, "https://db.EXAMPLE.com/"), "url_host_own");
+    // One that is ours on one port only.
+    assert_eq!(code(&guard, "http://proxy.example.com:3128/"), "url_host_own");
+    check(&guard, "https://proxy.example.com/", Allowed);
     check(&guard, "https://hooks.example.com/", Allowed);
     guard.set_own(Own::default());
     check(&guard, "http://93.184.216.34/", Allowed);

@@ -74,8 +74,12 @@ fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
     let config = config::load(&config.inputs())?.config;
     let internal = config.push.and_then(|push| push.internal);
     let listeners = std::iter::once(config.server.listen).chain(internal.map(|own| own.listen));
-    let surroundings =
-        Surroundings::new(listeners.collect(), &config.server.public_names, &config.store);
+    let surroundings = Surroundings::new(
+        listeners.collect(),
+        &config.server.public_names,
+        &config.store,
+        config.egress.proxies.values(),
+    );
     let egress = Egress::new(config.egress).map_err(|e| {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;

@@ -317,7 +317,7 @@ fn keys<K, E: fmt::Display>(
     let mut found = Vec::new();
     for reference in references {
         let place = check.accept(key, SecretRef::parse(reference).ok_or(SECRET_HINT))?;
-        let text = check.accept(key, place.resolve(check.env))?;
+        let text = check.resolve(key, &place)?;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             found.push(check.accept(key, parse(line))?);
         }
