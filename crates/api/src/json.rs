@@ -3,22 +3,28 @@
 //! Parsing tries the plain way first; only when it fails is the text read again with a path tracker,
 //! so that naming the field costs nothing when all is well.
 
+mod outline;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 
-use posthorn_domain::limits::JSON_DEPTH_MAX;
+use posthorn_domain::limits::{BATCH_EVENTS_MAX, JSON_DEPTH_MAX};
 use posthorn_domain::plain;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     self, Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::Value;
-use serde_json::error::Category;
 
 use crate::codes;
 use crate::problem::{Problem, Result};
+
+/// How deep envelopes of events go: the event, its attributes, their values.
+const OUTLINE_LEVELS: usize = 2;
+/// One more than a list may have.
+const OUTLINE_ITEMS: usize = BATCH_EVENTS_MAX + 1;
 
 /// Reads a small document: depth and repeated keys are checked everywhere in it.
 pub(crate) fn parse_strict<T: DeserializeOwned>(text: &str) -> Result<T> {
@@ -77,12 +83,21 @@ fn nul_in(value: &Value, path: String) -> Option<String> {
     }
 }
 
-/// Reads a document; repeated keys are refused where `T` looks.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
+/// Reads a document that may be large; repeated keys are refused where `T` looks. `fault` says what is wrong
+/// with the outline of a document that is JSON, but no `T`.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(
+    text: &'a str,
+    fault: impl FnOnce(&Value) -> Option<plain::Fault>,
+) -> Result<T> {
     match serde_json::from_str(text) {
         Ok(Object(value)) => Ok(value),
-        Err(e) => Err(explain::<Object<T>>(text, &e)),
+        Err(e) => Err(explain::<Object<T>>(text, &e, fault)),
     }
+}
+
+/// What keeps an outline from being a `T`.
+pub(crate) fn fault_of<'v, T: Deserialize<'v>>(outline: &'v Value) -> Option<plain::Fault> {
+    plain::read::<Object<T>>(outline).err()
 }
 
 /// The text of a body.
@@ -91,27 +106,30 @@ pub(crate) fn utf8(body: &[u8]) -> Result<&str> {
         .map_err(|e| Problem::new(codes::INVALID_JSON, format!("not UTF-8: {e}")))
 }
 
-fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> Problem {
-    let message = error.to_string();
-    if message.starts_with("duplicate field") {
-        return Problem::new(codes::INVALID_JSON, message);
+fn explain<'a, T: Deserialize<'a>>(
+    text: &'a str,
+    error: &serde_json::Error,
+    fault: impl FnOnce(&Value) -> Option<plain::Fault>,
+) -> Problem {
+    if let Some(name) = error.to_string().strip_prefix("duplicate field `") {
+        let name = name.split('`').next().unwrap_or_default();
+        return Problem::new(codes::INVALID_JSON, format!("the key `{name}` is repeated"));
     }
     // What is wrong with the text comes before what is wrong with its meaning.
     if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
         return Problem::new(codes::INVALID_JSON, e.to_string());
     }
-    // An empty object where one of several is expected is a matter of meaning, whatever the reader calls
-    // it.
-    let message = match error.classify() {
-        Category::Data => unquoted(&message),
-        _ => "is empty or of the wrong form".to_owned(),
-    };
+    let outline = outline::of(text, OUTLINE_LEVELS, OUTLINE_ITEMS).ok();
+    if let Some(plain::Fault { path, problem }) = outline.as_ref().and_then(fault) {
+        return Problem::field(path, problem);
+    }
+    // It is further down, or in a text: at least its place can be told.
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Ok(_) => String::new(),
-        Err(e) => e.path().to_string(),
+        Err(e) if e.path().to_string() != "." => e.path().to_string(),
+        _ => String::new(),
     };
-    Problem::field(field(&path, &message), message)
+    Problem::field(path, "is of the wrong form")
 }
 
 /// A message without the text that somebody wrote into a field: it may be a secret in the wrong place.
@@ -126,21 +144,6 @@ pub fn unquoted(message: &str) -> String {
         }
     }
     message.to_owned()
-}
-
-/// The path of the field at fault. For a field that is missing or unknown, serde stands at the object
-/// around it and names the field in the message.
-fn field(path: &str, message: &str) -> String {
-    let path = if path == "." { "" } else { path };
-    let named = ["missing field `", "unknown field `"]
-        .iter()
-        .find_map(|start| message.strip_prefix(start)?.split('`').next());
-    match named {
-        None => path.to_owned(),
-        Some(name) if path.is_empty() => name.to_owned(),
-        Some(name) if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
-        Some(name) => format!("{path}.{name}"),
-    }
 }
 
 /// Refuses what is nested too deeply. The text is known to be, or will be checked to be, JSON.
@@ -272,7 +275,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             type Value = Text<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
+                f.write_str("a text")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
@@ -298,7 +301,7 @@ impl<'de> Deserialize<'de> for TextMap {
             type Value = TextMap;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of strings")
+                f.write_str("an object of texts")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TextMap, A::Error> {

@@ -176,6 +176,14 @@ impl Handle {
                     answers.push(Err(e));
                     continue;
                 }
+                // Matched with all it takes; once more would cost its tenant the same again.
+                Err(e @ (Error::MatchingTooCostly { .. } | Error::FanOut { .. }))
+                    if publish.idempotency.is_none() =>
+                {
+                    refused(&e);
+                    answers.push(Err(e));
+                    continue;
+                }
                 // Whatever else is wrong with it, it may be a repeat, and the catalog of this node may
                 // be behind.
                 plan => plan.ok(),
@@ -234,6 +242,26 @@ struct Outcome {
     held: Vec<TenantId>,
 }
 
+impl Outcome {
+    /// One for each tenant of which something must be planned again, so that none waits for what another's
+    /// filters cost, and whose lines may go on at once.
+    fn by_tenant(self) -> (Vec<Outcome>, Vec<TenantId>) {
+        let Self { again, mut held } = self;
+        let mut parts: Vec<Outcome> = Vec::new();
+        for pending in again {
+            let tenant = pending.event.tenant;
+            match parts.last_mut() {
+                Some(part) if part.again[0].event.tenant == tenant => part.again.push(pending),
+                _ => {
+                    let held = held.extract_if(.., |held| *held == tenant).collect();
+                    parts.push(Outcome { again: vec![pending], held });
+                }
+            }
+        }
+        (parts, held)
+    }
+}
+
 impl Intake {
     /// Runs until the queue is closed and everything in it is answered.
     pub(crate) async fn run(self, mut queue: mpsc::Receiver<Vec<Pending>>) {
@@ -256,8 +284,13 @@ impl Intake {
             tokio::select! {
                 biased;
                 Some(outcome) = under_way.join_next() => match outcome {
-                    Ok(outcome) if outcome.again.is_empty() => lines.release(&outcome.held),
-                    Ok(outcome) => drop(replanning.spawn(Arc::clone(&this).replan(outcome))),
+                    Ok(outcome) => {
+                        let (stale, free) = outcome.by_tenant();
+                        lines.release(&free);
+                        for part in stale {
+                            replanning.spawn(Arc::clone(&this).replan(part));
+                        }
+                    }
                     Err(e) => {
                         error!(error = %e, "an accept crashed; this is a defect");
                         lines.release_all();
@@ -471,17 +504,19 @@ impl Intake {
 }
 
 /// The store judges each event by the version its plan was made on. Events of one call that were matched on
-/// different versions are all given the oldest: they are stale together and planned again together, so
-/// that none is stored before one that was published before it.
+/// different versions are all given the oldest, and where one could not be matched none counts as matched:
+/// they are stale together and planned again together, so that none is stored before one that was published
+/// before it.
 fn keep_together(events: &[Pending], batch: &mut [NewEvent]) {
     let mut start = 0;
     for part in events.chunk_by(|a, b| a.event.tenant == b.event.tenant && a.call == b.call) {
         let part = &mut batch[start..start + part.len()];
         start += part.len();
-        let planned = |new: &&mut NewEvent| new.catalog != UNPLANNED;
-        let oldest = part.iter().map(|new| new.catalog).filter(|at| *at != UNPLANNED).min();
-        if let Some(oldest) = oldest {
-            part.iter_mut().filter(planned).for_each(|new| new.catalog = oldest);
+        let versions = part.iter().map(|new| new.catalog);
+        let unplanned = versions.clone().any(|at| at == UNPLANNED);
+        let together = if unplanned { Some(UNPLANNED) } else { versions.min() };
+        if let Some(together) = together {
+            part.iter_mut().for_each(|new| new.catalog = together);
         }
     }
 }

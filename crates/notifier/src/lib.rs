@@ -49,4 +49,4 @@ pub use posthorn_egress::{AddressRule, Options as EgressOptions};
 pub use posthorn_engine::{Engine, Transport};
 pub use posthorn_sealing::vault::VaultKey;
 pub use retryable::{RetryableBuilder, RetryableNotifier};
-pub use standing::{SUBSCRIPTION_NAME, Standing, keep_subscription, retire_subscriptions};
+pub use standing::{PROFILE, SUBSCRIPTION_NAME, Standing, keep_subscription, retire_subscriptions};

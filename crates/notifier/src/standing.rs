@@ -22,7 +22,7 @@ use crate::event::prepare_json;
 /// What the standing subscription is called.
 pub const SUBSCRIPTION_NAME: &str = "cedros-callbacks";
 /// The profile it names.
-const PROFILE: &str = "cedros";
+pub const PROFILE: &str = "cedros";
 
 /// The label by which a standing subscription is known, and the one that says that it was paused here.
 const KEPT: (&str, &str) = ("kept-by", "callbacks");

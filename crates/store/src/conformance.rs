@@ -18,6 +18,7 @@
 pub mod builders;
 pub mod catalog;
 pub mod certificates;
+mod changes;
 pub mod failing;
 pub mod forgetting;
 pub mod intake;

@@ -13,6 +13,7 @@ use posthorn_domain::limits::BATCH_EVENTS_MAX;
 use posthorn_domain::{EventType, Idempotency, IdempotencyKey, LaneKey, NameError, TopicName};
 use posthorn_engine::{Publish, Published};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
@@ -29,16 +30,16 @@ const CONTENT_TYPE_BYTES_MAX: usize = 255;
 /// Payloads from this size on share the memory of the request instead of being copied.
 const SHARE_BYTES_MIN: usize = 8 * 1024;
 
-/// One event as it is published.
+/// One event as it is published. What its payload is read as does not matter where only its form is looked
+/// at.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item<'a> {
+struct Item<'a, P = &'a RawValue> {
     #[serde(borrow)]
     topic: Text<'a>,
     #[serde(borrow, rename = "type")]
     event_type: Text<'a>,
-    #[serde(borrow)]
-    payload: &'a RawValue,
+    payload: P,
     #[serde(default)]
     attributes: TextMap,
     #[serde(borrow)]
@@ -70,7 +71,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 
 /// The event of a single publish.
 pub(crate) fn read_one(body: &Bytes, key: Option<IdempotencyKey>) -> Result<Publish> {
-    let item: Item<'_> = json::parse(json::utf8(body)?)?;
+    let item = read_item(json::utf8(body)?)?;
     if item.idempotency_key.is_some() {
         let detail = "a single event has its key in the header Idempotency-Key";
         return Err(Problem::field("idempotency_key", detail));
@@ -156,11 +157,16 @@ pub(crate) fn items(body: &Bytes) -> Result<Vec<Result<Publish>>> {
         let events = batch.events.0.into_iter();
         return Ok(events.map(|Object(item)| understand_item(item, body)).collect());
     }
-    let batch: Batch<&RawValue> = json::parse(text)?;
+    let fault = |outline: &_| json::fault_of::<Batch<IgnoredAny>>(outline);
+    let batch: Batch<&RawValue> = json::parse(text, fault)?;
     let events = batch.events.0.into_iter();
     Ok(events
-        .map(|raw| json::parse(raw.get()).and_then(|item| understand_item(item, body)))
+        .map(|raw| read_item(raw.get()).and_then(|item| understand_item(item, body)))
         .collect())
+}
+
+fn read_item(text: &str) -> Result<Item<'_>> {
+    json::parse(text, |outline| json::fault_of::<Item<'_, IgnoredAny>>(outline))
 }
 
 fn understand_item(mut item: Item<'_>, body: &Bytes) -> Result<Publish> {

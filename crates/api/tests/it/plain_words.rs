@@ -1,10 +1,29 @@
-//! What people are told when a policy is wrong: the place, and words that need no knowledge of Rust.
+//! What people are told when a policy or an event is wrong: the place, and words that need no knowledge of Rust.
 
 use serde_json::{Value, json};
 
 use crate::harness::Server;
 
 /// Whoever reads these has never heard of serde.
+#[track_caller]
+fn speaks_plainly(detail: &str) {
+    for foreign in [
+        "struct",
+        "enum ",
+        "variant",
+        "expected",
+        "invalid type",
+        "missing field",
+        "unknown field",
+        "duplicate field",
+        "serde",
+        "u32",
+        "line 1",
+    ] {
+        assert!(!detail.contains(foreign), "{foreign}: {detail}");
+    }
+}
+
 #[tokio::test]
 async fn errors_of_policies_name_the_place_and_speak_plain_words() {
     let server = Server::start().await;
@@ -119,13 +138,95 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
             detail.contains(&format!("{place}: ")) && detail.contains(words),
             "{words}: {detail}"
         );
-        for foreign in
-            ["struct", "enum ", "variant", "expected", "invalid type", "serde", "u32", "line 1"]
-        {
-            assert!(!detail.contains(foreign), "{foreign}: {detail}");
-        }
+        speaks_plainly(detail);
         let body = json!({"base": "default", "policy": policy});
         let reply = server.as_acme("PUT", "/v1/profiles/own").json(&body).send().await;
         assert_eq!(reply.expect_problem(422, "invalid_policy")["field"], format!("policy.{place}"));
+    }
+}
+
+#[tokio::test]
+async fn errors_of_events_name_the_place_and_speak_plain_words() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    let with = |name: &str, value: Value| {
+        let mut event = json!({"topic": "orders", "type": "a", "payload": {"x": [1, {"y": 2}]}});
+        event[name] = value;
+        event
+    };
+    let known = "there is no such field here; known are topic, type, payload, attributes";
+    for (event, place, words) in [
+        (with("topic", json!(3)), "topic", "must be a text, not a number"),
+        (with("type", json!(null)), "type", "must be a text, not null"),
+        (with("key", json!(["k"])), "key", "must be a text, not a list"),
+        (with("content_type", json!(true)), "content_type", "must be a text, not true or false"),
+        (with("attributes", json!("a=b")), "attributes", "must be an object of texts, not a text"),
+        (
+            with("attributes", json!({"a": "x", "b": 7})),
+            "attributes.b",
+            "must be a text, not a number",
+        ),
+        (
+            with("attributes", json!({"a": {"b": "c"}})),
+            "attributes.a",
+            "must be a text, not an object",
+        ),
+        (with("paylod", json!(1)), "paylod", known),
+        (json!({"topic": "orders", "type": "a"}), "payload", "is missing"),
+        (json!({"type": "a", "payload": 1}), "topic", "is missing"),
+        (json!(["orders", "a", {}]), "", "must be an object, not a list"),
+    ] {
+        let check = |problem: &Value| {
+            let detail = problem["detail"].as_str().unwrap();
+            assert_eq!(problem["field"].as_str().unwrap_or_default(), place, "{problem}");
+            assert!(detail.contains(words), "{words}: {detail}");
+            speaks_plainly(detail);
+        };
+        let reply = server.as_acme("POST", "/v1/events").json(&event).send().await;
+        check(&reply.expect_problem(422, "invalid_request"));
+        let body = json!({"events": [with("key", json!("k")), event]});
+        let reply = server.as_acme("POST", "/v1/events/batch").json(&body).send().await.expect(200);
+        assert_eq!(reply["items"][0]["status"], 202, "the other is published: {reply}");
+        check(&reply["items"][1]["error"]);
+    }
+    let many = vec![json!(1); 1_001];
+    for (batch, place, words) in [
+        (
+            json!({"events": {"topic": "a"}}),
+            "events",
+            "must be a list of at most 1000 items, not an object",
+        ),
+        (json!({"event": []}), "event", "there is no such field here; known are events"),
+        (json!({}), "events", "is missing"),
+        (json!({"events": many}), "events", "must be a list of at most 1000 items, not 1001"),
+        (json!([]), "", "must be an object, not a list"),
+    ] {
+        let reply = server.as_acme("POST", "/v1/events/batch").json(&batch).send().await;
+        let problem = reply.expect_problem(422, "invalid_request");
+        let detail = problem["detail"].as_str().unwrap();
+        assert_eq!(problem["field"].as_str().unwrap_or_default(), place, "{problem}");
+        assert!(detail.contains(words), "{words}: {detail}");
+        speaks_plainly(detail);
+    }
+    // A payload may say the same twice; whoever reads it decides. The rest may not.
+    for (text, status, code) in [
+        (
+            r#"{"topic":"orders","type":"a","payload":{"x":1,"x":2},"key":7}"#,
+            422,
+            "invalid_request",
+        ),
+        (r#"{"topic":"orders","type":"a","payload":1,"type":"b"}"#, 400, "invalid_json"),
+        (
+            r#"{"topic":"orders","type":"a","payload":1,"attributes":{"a":"b","a":"c"}}"#,
+            400,
+            "invalid_json",
+        ),
+    ] {
+        let reply = server.as_acme("POST", "/v1/events").text(text).send().await;
+        let problem = reply.expect_problem(status, code);
+        let words = if status == 422 { "must be a text" } else { "is repeated" };
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(words), "{detail}");
+        speaks_plainly(detail);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A commit takes a little of each line in turn, counted in rows, until it is full; so whatever one
 //! tenant has waiting, the others' next events are in the next commit or the one after. What one call
-//! published keeps its order: while a part of it is being committed, the rest waits.
+//! published keeps its order: while a part of it is being committed, the rest waits. An event that does not
+//! fit into what is left of a commit is the first of the next one, and others take what is left.
 
 use std::collections::VecDeque;
 
@@ -25,6 +26,7 @@ pub(super) struct Room {
 /// What is committed together, and whose lines wait for it.
 #[derive(Default)]
 pub(super) struct Group {
+    /// Those of one tenant are beside each other, and in order.
     pub(super) events: Vec<Pending>,
     pub(super) held: Vec<TenantId>,
 }
@@ -104,18 +106,27 @@ impl Lines {
         let mut group = Group::default();
         // The tenants that have something in it, and the last call of each that does.
         let mut parts: Vec<(TenantId, u64)> = Vec::new();
-        let (mut deliveries, mut bytes) = (0, 0);
+        let mut first_next: Vec<TenantId> = Vec::new();
+        let (mut deliveries, mut bytes, mut rounds) = (0, 0, false);
         while let Some(tenant) = self.turns.pop_front() {
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
             line.credit += QUANTUM;
-            let mut full = false;
+            let (mut full, mut too_large) = (false, false);
             while let Some(next) = line.waiting.front() {
                 let (rows, size) = (next.deliveries(), next.event.payload.len());
-                full = !group.events.is_empty()
+                let begun = !group.events.is_empty();
+                full = begun
                     && (group.events.len() >= room.events
-                        || deliveries + rows > room.deliveries
-                        || bytes + size > room.bytes);
+                        || deliveries >= room.deliveries
+                        || bytes >= room.bytes);
                 if full || (line.credit <= rows && !self.turns.is_empty()) {
+                    break;
+                }
+                too_large =
+                    begun && (deliveries + rows > room.deliveries || bytes + size > room.bytes);
+                if too_large {
+                    // Nothing keeps it from being the first.
+                    line.credit = line.credit.max(rows + 1);
                     break;
                 }
                 line.credit = line.credit.saturating_sub(rows + 1);
@@ -131,9 +142,18 @@ impl Lines {
             } else if full {
                 self.turns.push_front(tenant);
                 break;
+            } else if too_large {
+                first_next.push(tenant);
             } else {
                 self.turns.push_back(tenant);
+                rounds = true;
             }
+        }
+        for tenant in first_next.into_iter().rev() {
+            self.turns.push_front(tenant);
+        }
+        if rounds {
+            group.events.sort_by_key(|taken| taken.event.tenant);
         }
         self.hold(&mut group, parts);
         group

@@ -7,6 +7,7 @@ use posthorn_domain::{
 use tokio::sync::oneshot;
 
 use super::lineup::{Lineup, Place};
+use super::slots::Class;
 use super::{Scheduler, at_once};
 
 /// A delivery somebody asks about, as the store has it.
@@ -123,7 +124,9 @@ impl Scheduler {
         }
         let limit = at_once(lineup, &self.slots, tenant, &policy.limits);
         let crowded = lineup.crowded(policy, limit, now);
-        crowded.or_else(|| lineup.in_bay.then_some(Waiting::on(WaitReason::Quota)))
+        // Whose turn it would be waits in the ring while all slots are taken.
+        let turn = lineup.in_ring && !self.slots.has_room(Class::Quick);
+        crowded.or_else(|| (lineup.in_bay || turn).then_some(Waiting::on(WaitReason::Quota)))
     }
 
     /// How a subscription stands, if it is this node's.

@@ -8,6 +8,7 @@ mod headers;
 mod house;
 mod limits;
 mod management;
+mod matching;
 mod nodes;
 mod notificaties;
 mod outcomes;

@@ -1,4 +1,4 @@
-//! `posthorn explain`: what an error code, a failure or the end of a delivery means, and what to do.
+//! `posthorn explain`: what an error code, a failure, the end of a delivery or its waiting means, and what to do.
 //! Needs no server.
 
 mod reasons;
@@ -10,10 +10,10 @@ use crate::exit::{self, Code, Failure};
 use crate::terminal::{self, Paint};
 use reasons::Reason;
 
-/// Explain an error code of the API, a failure of an attempt, the end of a delivery, or an exit code
+/// Explain an error code of the API, a failure of an attempt, the end of a delivery, what it waits for, or an exit code
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The code, e.g. unknown_topic, dns_failed, exhausted or 75; all are listed without it
+    /// The code, e.g. unknown_topic, dns_failed, exhausted, breaker or 75; all are listed without it
     code: Option<String>,
 }
 
@@ -117,7 +117,7 @@ fn list(json: bool) -> anyhow::Result<()> {
             vec![reason.code.to_owned(), reason.kind.as_str().to_owned(), reason.meaning.to_owned()]
         })
         .collect();
-    let heading = ["FAILURE OR END", "KIND", "MEANING"];
+    let heading = ["FAILURE, END OR WAIT", "KIND", "MEANING"];
     terminal::data(format_args!("\n{}", terminal::table(&heading, &reasons)))?;
     let exits: Vec<Vec<String>> = exit::CODES
         .iter()

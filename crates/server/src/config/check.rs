@@ -109,13 +109,16 @@ impl Check<'_> {
             notificaties: notificaties::build(self, raw.dialects.notificaties, body, https),
         };
         proxies::check_profiles(self, &proxies.all, &engine.profiles);
-        if let Some(options) = &dialects.efgs {
-            let policy = engine.profiles.get(&options.profile);
-            proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
-        }
-        if let Some(options) = &dialects.notificaties {
-            let policy = engine.profiles.get(&options.profile);
-            proxies::check_tenant(self, &engine.proxies, policy, &options.tenant);
+        let callbacks_of = callbacks.as_ref().and(dialects.cedros.as_ref());
+        let profiles = [
+            dialects.efgs.as_ref().map(|o| (&o.tenant, o.profile.as_str())),
+            dialects.notificaties.as_ref().map(|o| (&o.tenant, o.profile.as_str())),
+            callbacks_of.map(|o| (&o.tenant, posthorn_notifier::PROFILE)),
+        ];
+        for (tenant, profile) in profiles.into_iter().flatten() {
+            let found = engine.profiles.iter().find(|(name, _)| name.as_str() == profile);
+            let policy = found.map(|(_, policy)| policy);
+            proxies::check_tenant(self, &engine.proxies, policy, tenant);
         }
         if let Some(options) = &dialects.notificaties
             && !engine.profiles.contains_key(&options.profile)
@@ -129,10 +132,7 @@ impl Check<'_> {
                 "dialects.notificaties.tenant",
                 dialects.notificaties.as_ref().map(|o| o.tenant.as_str()),
             ),
-            (
-                "callbacks.tenant",
-                callbacks.as_ref().and(dialects.cedros.as_ref()).map(|o| o.tenant.as_str()),
-            ),
+            ("callbacks.tenant", callbacks_of.map(|o| o.tenant.as_str())),
         ];
         let mut taken: Vec<&str> = Vec::new();
         for (key, tenant) in tenants {

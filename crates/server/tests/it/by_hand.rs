@@ -9,15 +9,15 @@ use posthorn_testpg::TestPostgres;
 use serde_json::Value;
 
 use crate::cedros_world::{On, Receiver};
-use crate::harness::{Home, Server, assert_exit, eventually, run};
-use crate::postgres::configure;
+use crate::harness::{Home, Server, eventually};
+use crate::postgres::{configure, database, nodes};
 
 /// A server on the store that the test wants; the database ends after it.
 fn serve(on: On, lines: &str) -> (Home, Server, Option<TestPostgres>) {
     let mut home = Home::new();
     let database = match on {
         On::Sqlite => None,
-        On::Postgres => Some(TestPostgres::start().expect("PostgreSQL, which ./test installs")),
+        On::Postgres => Some(database()),
     };
     if let Some(database) = &database {
         configure(&home, &database.url());
@@ -204,33 +204,59 @@ fn a_redrive_goes_on_however_many_ended_after_it_on_postgresql() {
     redrive_among_many(On::Postgres);
 }
 
-/// Nodes on one database, with one seal key.
-fn two(database: &TestPostgres) -> Vec<(Home, Server)> {
-    let mut nodes: Vec<(Home, Server)> = Vec::new();
-    let seal = run(Home::new().path(), &["keys", "generate-seal"]);
-    assert_exit(&seal, 0);
-    for _ in 0..2 {
-        let mut home = Home::new();
-        configure(&home, &database.url());
-        let file = home.path().join("posthorn.yaml");
-        let config = std::fs::read_to_string(&file).expect("there");
-        let key = home.path().join("shared.key");
-        std::fs::write(&key, &seal.stdout).expect("written");
-        let config = format!("{config}seal: {{key: 'file:{}'}}\n", key.display());
-        std::fs::write(&file, config).expect("written");
-        home.key = nodes.first().and_then(|(home, _)| home.key.clone());
-        let server = home.serve();
-        nodes.push((home, server));
-    }
-    nodes
+/// While one redrive cannot be moved, the others go on; and it goes on itself when it can.
+#[test]
+fn a_redrive_that_fails_keeps_no_other_from_going_on() {
+    let database = database();
+    let mut home = Home::new();
+    configure(&home, &database.url());
+    let server = home.serve();
+    server.ask(&["topics", "put", "orders"]);
+    let receiver = Receiver::start();
+    receiver.answers(500);
+    let ids =
+        [0, 1].map(|_| subscribe(&server, &receiver.url, r#"{"schedule":{"max_attempts":1}}"#));
+    (0..10).for_each(|n| send(&server, n));
+    eventually("dead letters", || (server.ask(&["stats"])["dead"] == 20).then_some(()));
+    receiver.answers(200);
+    let redrive = |id: &str, pace: &str| {
+        let args =
+            ["dead-letters", "redrive", "--no-wait", "--per-second", pace, "--subscription", id];
+        server.ask(&args)["id"].as_str().expect("an id").to_owned()
+    };
+    let first = redrive(&ids[0], "1");
+    let row = database.sql("select id from redrive").expect("one");
+    let trigger = format!(
+        "create function refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'not now'; end $$; \
+         create trigger refuse before update on redrive for each row \
+         when (old.id = '{}') execute function refuse()",
+        row.trim()
+    );
+    database.sql(&trigger).expect("made");
+    let second = redrive(&ids[1], "4");
+    let state = |id: &str| {
+        let list = server.ask(&["dead-letters", "redrives"]);
+        let items = list["items"].as_array().or_else(|| list.as_array()).expect("a list").clone();
+        let found = items.into_iter().find(|item| item["id"] == id).expect("there");
+        (found["state"].as_str().expect("a text").to_owned(), found["moved"].clone())
+    };
+    eventually("the second", || (state(&second).0 == "done").then_some(()));
+    let (standing, moved) = state(&first);
+    assert_eq!(standing, "running", "{moved}");
+    assert!(server.running.stderr().contains("a redrive could not go on"));
+    database.sql("drop trigger refuse on redrive").expect("dropped");
+    eventually("the first", || (state(&first).0 == "done").then_some(()));
+    eventually("the deliveries", || (server.ask(&["stats"])["delivered"] == 20).then_some(()));
+    server.stop();
 }
 
 /// Whoever is told that a delivery is cancelled sees no attempt of it begin, whichever node was asked
 /// and whichever owns its shard. What is retried is sent, once.
 #[test]
 fn what_was_cancelled_on_any_node_is_not_sent_by_another() {
-    let database = TestPostgres::start().expect("PostgreSQL, which ./test installs");
-    let nodes = two(&database);
+    let database = database();
+    let nodes = nodes(&database, [Home::new(), Home::new()]);
     let (first, second) = (&nodes[0].1, &nodes[1].1);
     first.ask(&["topics", "put", "orders"]);
     // Several subscriptions, so that each node owns some of their shards.

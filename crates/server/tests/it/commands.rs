@@ -262,6 +262,18 @@ fn codes_are_explained_without_a_server() {
     let output = run(home.path(), &["explain"]);
     assert!(out(&output).contains("outcome_unknown") && out(&output).contains("EXIT CODE"));
     assert_exit(&run(home.path(), &["explain", "no_such_code"]), 1);
+    // Whatever `waiting` may say.
+    for reason in posthorn_domain::WaitReason::ALL {
+        let output = run(home.path(), &["explain", reason.as_str()]);
+        assert_exit(&output, 0);
+        let told = out(&output);
+        assert!(
+            told.contains("what a delivery waits for") && told.contains("What to do:"),
+            "{told}"
+        );
+    }
+    let output = run(home.path(), &["explain", "gate"]);
+    assert!(out(&output).contains("reason of a dead letter"), "both: {}", out(&output));
     let output = run(home.path(), &["keys", "generate-seal"]);
     assert!(out(&output).starts_with("phvk_"), "{}", err(&output));
 }

@@ -170,3 +170,50 @@ fn check_guard_compares_the_address_policy_with_its_reference() {
     assert_eq!(said["v6_compared"], 20_000);
     assert!(said["v4_compared"].as_u64().expect("a number") > 4_000_000);
 }
+
+/// Whether `check` and `serve` refuse the configuration with these lines besides, and say so.
+#[track_caller]
+fn refused(lines: &str, says: &[&str]) {
+    let home = Home::new();
+    std::fs::write(home.path().join("posthorn.yaml"), lines).expect("written");
+    for command in ["check", "serve"] {
+        let output = run(home.path(), &[command]);
+        assert_exit(&output, 78);
+        assert_says(&output, says);
+    }
+    assert!(!home.data().exists());
+}
+
+#[test]
+fn a_surface_is_named_once() {
+    refused("server: {surfaces: [v1, health, v1]}\n", &["server.surfaces", "`v1` is there twice"]);
+    refused(
+        "server: {admin_listen: '127.0.0.1:0', admin_surfaces: [metrics, metrics]}\n",
+        &["server.admin_surfaces", "`metrics` is there twice"],
+    );
+}
+
+#[test]
+fn the_proxy_of_a_systems_profile_is_open_to_the_systems_tenant() {
+    let callbacks = "callbacks: {payment_success_url: 'https://pay.example.com/', tenant: shop, \
+                     hmac_secret: a secret of more than thirty-two characters}";
+    let notificaties = "dialects: {notificaties: {enabled: true, tenant: gemeente}}";
+    for (profile, tenant, lines) in
+        [("cedros", "shop", callbacks), ("notificaties", "gemeente", notificaties)]
+    {
+        let with = |open_to: &str, proxy: &str| {
+            format!(
+                "egress: {{proxies: {{gateway: {{url: 'http://127.0.0.1:3128', tenants: [{open_to}]}}}}}}\n\
+                 profiles: {{{profile}: {{policy: {{proxy: {proxy}}}}}}}\n{lines}\n"
+            )
+        };
+        let says = format!("must name `{tenant}`");
+        refused(&with("acme", "gateway"), &["egress.proxies.gateway.tenants", &says]);
+        let key = format!("profiles.{profile}.policy.proxy");
+        refused(&with(tenant, "another"), &[&key, "no proxy `another`"]);
+        let home = Home::new();
+        std::fs::write(home.path().join("posthorn.yaml"), with(tenant, "gateway"))
+            .expect("written");
+        assert_exit(&run(home.path(), &["check"]), 0);
+    }
+}

@@ -6,32 +6,12 @@ use std::time::Duration;
 use posthorn_testpg::TestPostgres;
 
 use crate::efgs_stage::{Country, Stage, announce};
-use crate::harness::{Home, Server, assert_exit, eventually, run};
-use crate::postgres::configure;
+use crate::harness::{Home, Server, eventually};
+use crate::postgres::{database, nodes};
 
 /// Three nodes that share a database and a seal key.
 fn three(database: &TestPostgres, stage: &Stage, policy: &str) -> Vec<(Home, Server)> {
-    let mut nodes: Vec<(Home, Server)> = Vec::new();
-    let seal = run(Home::new().path(), &["keys", "generate-seal"]);
-    assert_exit(&seal, 0);
-    for _ in 0..3 {
-        let mut home = stage.home(policy, "");
-        configure(&home, &database.url());
-        let file = home.path().join("posthorn.yaml");
-        let config = std::fs::read_to_string(&file).expect("there");
-        let key = home.path().join("shared.key");
-        std::fs::write(&key, &seal.stdout).expect("written");
-        let config = format!("{config}seal: {{key: 'file:{}'}}\n", key.display());
-        std::fs::write(&file, config).expect("written");
-        home.key = nodes.first().and_then(|(home, _)| home.key.clone());
-        let server = home.serve();
-        nodes.push((home, server));
-    }
-    nodes
-}
-
-fn database() -> TestPostgres {
-    TestPostgres::start().expect("PostgreSQL, which ./test installs")
+    nodes(database, [(); 3].map(|()| stage.home(policy, ""))).into()
 }
 
 #[test]

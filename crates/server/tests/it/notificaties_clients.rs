@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::caller::Reply;
 use crate::harness::{Home, Server, assert_exit, assert_says};
 use crate::notificaties_world::{AUTH, Receiver, home, home_with, kanaal, message, now, send};
-use crate::postgres::{configure, database};
+use crate::postgres::{configure, database, nodes};
 
 pub(crate) fn token_of(client: &str, secret: &str) -> String {
     let claims = ZgwClaims { exp: None, ..ZgwClaims::of_client(client, now(), 0) };
@@ -160,15 +160,7 @@ fn refuses(server: &Server) {
 #[test]
 fn a_change_of_a_client_counts_on_all_nodes_at_once() {
     let database = database();
-    let (mut one, mut two) = (home(), home());
-    for home in [&one, &two] {
-        configure(home, &database.url());
-    }
-    let first = one.serve();
-    two.key.clone_from(&one.key);
-    std::fs::create_dir_all(two.data()).expect("made");
-    std::fs::copy(one.data().join("seal.key"), two.data().join("seal.key")).expect("copied");
-    let second = two.serve();
+    let [(_one, first), (_two, second)] = nodes(&database, [home(), home()]);
     come_and_go(&first, &second);
 }
 

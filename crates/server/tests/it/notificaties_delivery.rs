@@ -14,7 +14,7 @@ use crate::notificaties_world::{
     AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, now, path_of,
     publish, refused, send, stats, token,
 };
-use crate::postgres::{configure, database};
+use crate::postgres::{database, nodes};
 
 /// Waits until nothing is unfinished, then says how it ended.
 #[track_caller]
@@ -517,15 +517,7 @@ fn retries_go_on_where_they_were_after_the_server_was_killed() {
 #[test]
 fn two_nodes_on_postgresql_give_the_same_answers_and_deliver_once() {
     let database = database();
-    let (mut one, mut two) = (home(), home());
-    for home in [&one, &two] {
-        configure(home, &database.url());
-    }
-    let first = one.serve();
-    two.key.clone_from(&one.key);
-    std::fs::create_dir_all(two.data()).expect("made");
-    std::fs::copy(one.data().join("seal.key"), two.data().join("seal.key")).expect("copied");
-    let second = two.serve();
+    let [(_one, first), (_two, second)] = nodes(&database, [home(), home()]);
     let made = kanaal(&first, "zaken", &["bron"]);
     assert_eq!(get(&second, &path_of(&made)).expect(200).json(), made);
     let twice = ask(&second, "publisher", "POST", "/kanaal", &json!({"naam": "zaken"}));

@@ -6,7 +6,7 @@ use posthorn_store::{CatalogChange, Store as _};
 use posthorn_store_postgres::PostgresStore;
 use posthorn_testpg::TestPostgres;
 
-use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn};
+use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn, run};
 
 /// A database. A machine without PostgreSQL fails the test.
 pub(crate) fn database() -> TestPostgres {
@@ -19,6 +19,29 @@ pub(crate) fn configure(home: &Home, url: &str) {
     let store = format!("{config}store: {{url: 'file:{}'}}\n", home.path().join("url").display());
     std::fs::write(home.path().join("url"), url).expect("written");
     std::fs::write(file, store).expect("written");
+}
+
+/// Nodes on one database, with one seal key and the first one's operator key.
+pub(crate) fn nodes<const N: usize>(
+    database: &TestPostgres,
+    homes: [Home; N],
+) -> [(Home, Server); N] {
+    let seal = run(Home::new().path(), &["keys", "generate-seal"]);
+    assert_exit(&seal, 0);
+    let mut key = None;
+    homes.map(|mut home| {
+        configure(&home, &database.url());
+        let file = home.path().join("posthorn.yaml");
+        let config = std::fs::read_to_string(&file).expect("there");
+        let shared = home.path().join("shared.key");
+        std::fs::write(&shared, &seal.stdout).expect("written");
+        let config = format!("{config}seal: {{key: 'file:{}'}}\n", shared.display());
+        std::fs::write(&file, config).expect("written");
+        home.key.clone_from(&key);
+        let server = home.serve();
+        key.clone_from(&home.key);
+        (home, server)
+    })
 }
 
 #[test]

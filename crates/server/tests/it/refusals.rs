@@ -225,15 +225,18 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
     let file = home.path().join("posthorn.yaml");
     let config = std::fs::read_to_string(&file).expect("there");
     let egress = format!("egress: {{allow: [127.0.0.0/8], resolvers: ['{}']}}", names.address);
-    std::fs::write(&file, config.replace("egress: {allow: [127.0.0.0/8]}", &egress))
-        .expect("written");
+    let config = config.replace("egress: {allow: [127.0.0.0/8]}", &egress);
+    // With the admin list of webhooks, for every tenant's own.
+    let callbacks = "callbacks: {payment_success_url: 'http://127.0.0.1:9/', \
+                     hmac_secret: a secret of more than thirty-two characters}";
+    std::fs::write(&file, format!("{config}\n{callbacks}\n")).expect("written");
     let server = home.serve();
     call(&server, "PUT", "/v1/topics/orders", "{}").expect(200);
     let scopes = json!({"tenant": "default", "scopes": ["publish", "subscriptions", "read"]});
     let made = call(&server, "POST", "/v1/keys", &scopes.to_string()).expect(201).json();
     let tenant = made["key"].as_str().expect("a key");
     let event = json!({"topic": "orders", "type": "a", "payload": {}});
-    let mut seen: Vec<(Value, Value, Value, Value)> = Vec::new();
+    let mut seen: Vec<(Value, Value, Value, Value, Value)> = Vec::new();
     let mut true_codes = Vec::new();
     for host in ["inner.example.com", "nothing.example.com"] {
         let url = format!("http://{host}/");
@@ -245,6 +248,19 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
         for time in ["started_at", "took_ms"] {
             attempt_seen[time] = Value::Null;
         }
+        let listed = eventually("both in the admin list", || {
+            let list = ["", "/dlq"].map(|list| {
+                let path = format!("/admin/webhooks{list}");
+                send(&server.url, tenant, "GET", &path, "").expect(200).json()["webhooks"].take()
+            });
+            let of_host = |list: &Value| -> Vec<Value> {
+                let all = list.as_array().expect("a list").iter();
+                let mine = all.filter(|webhook| webhook["url"] == url);
+                mine.map(|found| json!([found["lastError"], found["finalError"]])).collect()
+            };
+            let list = list.each_ref().map(of_host);
+            (list.iter().all(|list| list.len() == 2)).then(|| json!(list))
+        });
         let test = format!("/v1/subscriptions/{of}/test");
         let tested = send(&server.url, tenant, "POST", &test, "{}").expect(200).json();
         // Asked when it is written down.
@@ -259,9 +275,10 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
         let of = made.expect(201).json()["id"].as_str().expect("an id").to_owned();
         let test = format!("/v1/subscriptions/{of}/test");
         let token = send(&server.url, tenant, "POST", &test, "{}").expect(200).json();
-        seen.push((attempt_seen, tested, strict.expect(422).json(), token));
+        seen.push((attempt_seen, listed, tested, strict.expect(422).json(), token));
     }
     assert_eq!(seen[0], seen[1], "one answer for both");
+    assert!(seen[0].1.to_string().contains("no answer: dns_failed"), "{}", seen[0].1);
     assert_eq!(true_codes, ["address_not_allowed", "dns_failed"], "operators see which");
     server.stop();
 }

@@ -312,6 +312,48 @@ fn a_delivery_that_waits_says_why_and_until_when() {
     assert!(out(&show).contains("{\"reason\":\"disabled\"}"), "{}", out(&show));
 }
 
+/// The rest of what a delivery can wait for, with one slot for attempts.
+#[test]
+fn a_delivery_that_waits_for_spacing_a_gate_or_a_slot_says_so() {
+    let mut home = Home::new();
+    let file = home.path().join("posthorn.yaml");
+    let config = std::fs::read_to_string(&file).expect("there");
+    let one_slot = config.replace("engine: {drain: 2s}", "engine: {drain: 2s, slots: 1}");
+    assert_ne!(one_slot, config);
+    std::fs::write(&file, one_slot).expect("written");
+    let server = home.serve();
+    let receiver = Receiver::start();
+    let make = |topic: &str, policy: Value| {
+        subscribe(&server, &receiver, topic, "default", &policy);
+    };
+
+    let key = json!({"scope": "key", "key": "{event.attributes.account}"});
+    make("spacing", json!({"order": key, "spacing": "6s"}));
+    publish(&server, "spacing", &json!({"n": 1}));
+    let second = publish(&server, "spacing", &json!({"n": 1}));
+    eventually("the first", || receiver.of(1).first().copied());
+    waits_for(&server, &second, "spacing", true);
+
+    // What asks without an event is not answered.
+    let gate = json!({"url": format!("{}/gate", receiver.url), "timeout": "1s", "status": ["2xx"],
+        "on_closed": {"postpone": {"wait": "1h"}}});
+    make("gate", json!({"gate": gate}));
+    let event = publish(&server, "gate", &json!({"n": 2}));
+    waits_for(&server, &event, "gate", true);
+    assert!(receiver.of(2).is_empty());
+
+    for topic in ["a", "b", "c"] {
+        make(topic, json!({"breaker": null}));
+    }
+    let events =
+        ["a", "b", "c"].map(|topic| publish(&server, topic, &json!({"n": 3, "does": "hang"})));
+    // An attempt that takes long leaves its slot to another, but not to all.
+    eventually("two that hang", || (receiver.of(3).len() == 2).then_some(()));
+    let reasons = events.each_ref().map(|event| waiting(&server, event));
+    let waits: Vec<&Value> = reasons.iter().filter(|waiting| !waiting.is_null()).collect();
+    assert_eq!(waits, [&json!({"reason": "quota"})], "{reasons:?}");
+}
+
 /// A receiver that only fails is given up, also when the server was restarted meanwhile; its work is
 /// kept, and what waits while a subscription stands still does not grow old.
 fn a_dead_endpoint_ends(database: Option<&TestPostgres>) {

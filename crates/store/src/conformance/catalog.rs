@@ -10,23 +10,8 @@ use posthorn_domain::{
 
 use super::Fixture;
 use super::builders::{Setting, api_key, at, subscription, tenant, topic, unique};
-use crate::{CatalogChange, CatalogDelta, Error, Refusal, Result};
-
-async fn change(setting: &Setting, change: CatalogChange) -> Result<CatalogVersion> {
-    setting.store.change_catalog(change).await
-}
-
-async fn since(setting: &Setting, version: CatalogVersion) -> CatalogDelta {
-    setting.store.catalog_since(version).await.expect("a delta")
-}
-
-#[track_caller]
-fn refused(result: Result<CatalogVersion>, why: Refusal) {
-    match result {
-        Err(Error::Refused(refusal)) => assert_eq!(refusal, why),
-        other => panic!("refused with {why:?}, not {other:?}"),
-    }
-}
+use super::changes::{change, refused, since};
+use crate::{CatalogChange, Refusal};
 
 /// A store begins with the default tenant.
 pub async fn fresh_store_has_the_default_tenant(fixture: &dyn Fixture) {

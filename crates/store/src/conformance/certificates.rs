@@ -6,26 +6,11 @@ use posthorn_domain::{
 
 use super::Fixture;
 use super::builders::{Setting, at, certificate, unique};
-use crate::{CatalogChange, CatalogDelta, Error, Refusal, Result};
-
-async fn change(setting: &Setting, change: CatalogChange) -> Result<CatalogVersion> {
-    setting.store.change_catalog(change).await
-}
+use super::changes::{change, refused, since};
+use crate::{CatalogChange, Refusal, Result};
 
 async fn create(setting: &Setting, certificate: &Certificate) -> Result<CatalogVersion> {
     change(setting, CatalogChange::CreateCertificate(Box::new(certificate.clone()))).await
-}
-
-async fn since(setting: &Setting, version: CatalogVersion) -> CatalogDelta {
-    setting.store.catalog_since(version).await.expect("a delta")
-}
-
-#[track_caller]
-fn refused(result: Result<CatalogVersion>, why: Refusal) {
-    match result {
-        Err(Error::Refused(refusal)) => assert_eq!(refusal, why),
-        other => panic!("refused with {why:?}, not {other:?}"),
-    }
 }
 
 /// All fields of all kinds come back, now and after a crash.

@@ -4,23 +4,8 @@ use posthorn_domain::{ApiKey, CatalogVersion};
 
 use super::Fixture;
 use super::builders::{Setting, api_key, at};
-use crate::{CatalogChange, CatalogDelta, Error, Refusal, Result};
-
-async fn change(setting: &Setting, change: CatalogChange) -> Result<CatalogVersion> {
-    setting.store.change_catalog(change).await
-}
-
-async fn since(setting: &Setting, version: CatalogVersion) -> CatalogDelta {
-    setting.store.catalog_since(version).await.expect("a delta")
-}
-
-#[track_caller]
-fn refused(result: Result<CatalogVersion>, why: Refusal) {
-    match result {
-        Err(Error::Refused(refusal)) => assert_eq!(refusal, why),
-        other => panic!("refused with {why:?}, not {other:?}"),
-    }
-}
+use super::changes::{change, refused, since};
+use crate::{CatalogChange, Refusal, Result};
 
 /// The first operator key is made once, however many try at once and whatever their ids are; one that
 /// works is enough, and one that does not is none.

@@ -8,15 +8,12 @@ use serde_json::json;
 
 use super::Fixture;
 use super::builders::{Setting, at, labels, subscription, unique};
-use crate::{CatalogChange, CatalogDelta, Error, Refusal, Result};
+use super::changes::{change, refused, since};
+use crate::{CatalogChange, Error, Refusal, Result};
 
 fn named(tenant: TenantId, name: &str) -> Subscription {
     let name = SubscriptionName::new(name).expect("the case chose a proper name");
     Subscription { name: Some(name), ..subscription(tenant) }
-}
-
-async fn change(setting: &Setting, change: CatalogChange) -> Result<CatalogVersion> {
-    setting.store.change_catalog(change).await
 }
 
 async fn create(setting: &Setting, subscription: &Subscription) -> Result<CatalogVersion> {
@@ -26,18 +23,6 @@ async fn create(setting: &Setting, subscription: &Subscription) -> Result<Catalo
 async fn update(setting: &Setting, subscription: &Subscription) -> Result<CatalogVersion> {
     let subscription = Box::new(subscription.clone());
     change(setting, CatalogChange::UpdateSubscription { subscription, expected: None }).await
-}
-
-async fn since(setting: &Setting, version: CatalogVersion) -> CatalogDelta {
-    setting.store.catalog_since(version).await.expect("a delta")
-}
-
-#[track_caller]
-fn refused(result: Result<CatalogVersion>, why: Refusal) {
-    match result {
-        Err(Error::Refused(refusal)) => assert_eq!(refusal, why),
-        other => panic!("refused with {why:?}, not {other:?}"),
-    }
 }
 
 /// Names and labels come back as they were written, are replaced by an update, and can be taken away.

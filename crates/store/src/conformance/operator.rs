@@ -4,15 +4,8 @@ use posthorn_domain::{CancelReason, DeliveryId, DeliveryState};
 
 use super::Fixture;
 use super::builders::{Setting, at, dead_skip, delivered, dropped, failed, whole};
-use crate::{Error, Moved, Refusal, Result};
-
-#[track_caller]
-fn refused(result: Result<Moved>, why: Refusal) {
-    match result {
-        Err(Error::Refused(refusal)) => assert_eq!(refusal, why),
-        other => panic!("refused with {why:?}, not {other:?}"),
-    }
-}
+use super::changes::refused;
+use crate::{Moved, Refusal, Result};
 
 async fn cancel(setting: &Setting, id: DeliveryId, when: i64) -> Result<Moved> {
     setting.store.cancel_delivery(setting.tenant, id, at(when)).await

@@ -120,6 +120,51 @@ fn an_event_that_fits_into_no_commit_has_one_of_its_own() {
 }
 
 #[test]
+fn an_event_that_does_not_fit_leaves_the_room_to_others_and_is_first_in_the_next_commit() {
+    let mut lines = Lines::default();
+    lines.push(pending(1, 1, 1, 10));
+    lines.push(pending(2, 2, 2, 995));
+    (0..50).for_each(|n| lines.push(pending(3, 10 + n, n.into(), 1)));
+    (0..30).for_each(|n| lines.push(pending(4, 100 + n, n.into(), 1)));
+    let group = lines.cut(ROOM);
+    assert_eq!([1, 2, 3, 4].map(|n| of(&group, n)), [1, 0, 50, 30]);
+    // Whatever others have waiting by then.
+    (0..500).for_each(|n| lines.push(pending(5, 1_000 + n, n.into(), 1)));
+    let group = lines.cut(ROOM);
+    assert_eq!([2, 5].map(|n| of(&group, n)), [1, 5], "to the last delivery");
+}
+
+#[test]
+fn several_that_do_not_fit_go_one_after_the_other() {
+    let mut lines = Lines::default();
+    let mut firsts = Vec::new();
+    (1..=4).for_each(|n| lines.push(pending(n, n.into(), n.into(), 900)));
+    for n in 0..5 {
+        (0..20).for_each(|i| lines.push(pending(9, 100 * n + i, i.into(), 1)));
+        let group = lines.cut(ROOM);
+        assert!(of(&group, 9) >= 20, "the small ones are in each");
+        firsts.push((1..=4).find(|n| of(&group, *n) == 1));
+    }
+    firsts.retain(Option::is_some);
+    assert_eq!(firsts, [1, 2, 3, 4].map(Some));
+}
+
+#[test]
+fn events_of_one_tenant_are_beside_each_other_however_often_it_had_its_turn() {
+    let mut lines = Lines::default();
+    for n in 0..3 {
+        lines.push(pending(1, 1, n, 50));
+        lines.push(pending(2, 2, n, 50));
+    }
+    let group = lines.cut(ROOM);
+    let taken: Vec<_> =
+        group.events.iter().map(|taken| (taken.event.tenant, taken.event.id)).collect();
+    let id = |n| EventId::new(Timestamp::MIN, n);
+    let all = |of| (0..3).map(move |n| (tenant(of), id(n)));
+    assert_eq!(taken, all(1).chain(all(2)).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_is_put_back_comes_first_and_in_order() {
     let mut lines = Lines::default();
     (0..3).for_each(|n| lines.push(pending(1, n, n.into(), 0)));

@@ -1,8 +1,8 @@
-//! What the failures of attempts and the ends of deliveries mean, and what to do about them.
+//! What the failures of attempts, the ends of deliveries and their waiting mean, and what to do about them.
 //!
 //! Each list is made by a `match` over the type, so that none can be forgotten.
 
-use posthorn_domain::{CancelReason, DeadReason, FailureCode};
+use posthorn_domain::{CancelReason, DeadReason, FailureCode, WaitReason};
 
 /// One word that the API, the CLI and metrics use, explained.
 pub(super) struct Reason {
@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Dead,
     /// `reason` of a delivery that is `cancelled`.
     Cancelled,
+    /// `waiting.reason` of a delivery, or of a subscription.
+    Waiting,
 }
 
 impl Kind {
@@ -34,6 +36,7 @@ impl Kind {
             Self::Failure => "failure",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
+            Self::Waiting => "waiting",
         }
     }
 
@@ -43,6 +46,7 @@ impl Kind {
             Self::Failure => "failure of an attempt",
             Self::Dead => "reason of a dead letter",
             Self::Cancelled => "reason of a cancelled delivery",
+            Self::Waiting => "what a delivery waits for",
         }
     }
 }
@@ -61,7 +65,74 @@ pub(super) fn all() -> Vec<Reason> {
         let (code, meaning, remedy) = of_cancellation(reason);
         Reason { code, kind: Kind::Cancelled, meaning, remedy }
     });
-    failures.chain(dead).chain(cancelled).collect()
+    let waiting = WaitReason::ALL.into_iter().map(|reason| {
+        let (meaning, remedy) = of_waiting(reason);
+        Reason { code: reason.as_str(), kind: Kind::Waiting, meaning, remedy }
+    });
+    failures.chain(dead).chain(cancelled).chain(waiting).collect()
+}
+
+const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
+    match reason {
+        WaitReason::Schedule => (
+            "Its time has not come: policy.schedule says when the next attempt is made; `until` is that \
+             time.",
+            "Nothing, or try it now: `posthorn deliveries retry ID`. `posthorn deliveries show ID` says \
+             why the last attempt failed.",
+        ),
+        WaitReason::RetryAfter => (
+            "The receiver asked for a pause with the header Retry-After. All deliveries of the \
+             subscription wait for its end, `until`.",
+            "Nothing: that is the receiver's wish. policy.schedule.retry_after says whether it is heeded, \
+             and for how long at most.",
+        ),
+        WaitReason::Lane => (
+            "policy.order is on, and an older delivery of the same lane has not ended.",
+            "See what holds up the oldest of the lane: `posthorn deliveries list --state pending`. Mend \
+             its receiver, or let the others pass it: `posthorn deliveries cancel ID`.",
+        ),
+        WaitReason::Rate => (
+            "As many calls were begun as policy.limits.rate allows; the next may begin at `until`.",
+            "Nothing, or raise limits.rate where the receiver can take more.",
+        ),
+        WaitReason::Concurrency => (
+            "As many calls of its subscription are under way as may be: policy.limits.concurrency, or \
+             fewer while the receiver is overloaded.",
+            "A receiver that answers sooner takes more. Raise limits.concurrency where it can take more \
+             at once.",
+        ),
+        WaitReason::Spacing => (
+            "policy.spacing wants a rest between two attempts with the same key; `until` is its end.",
+            "Nothing, or make spacing shorter. After a restart the rest is kept once for every key.",
+        ),
+        WaitReason::Gate => (
+            "The gate of the policy was closed, and policy.gate.on_closed is postpone. It is asked again \
+             at `until`; no attempt was charged.",
+            "Open the gate: let policy.gate.url answer as policy.gate.status and expect say.",
+        ),
+        WaitReason::Breaker => (
+            "The breaker is open: call after call of this receiver hung or ran into its deadline, or the \
+             token or mailbox that they need cannot be had. At `until` one call tries whether that is over.",
+            "See what the last attempts say: `posthorn deliveries list --subscription ID`. The first \
+             success closes it. policy.breaker says when it opens.",
+        ),
+        WaitReason::Paused => (
+            "Its subscription is paused. It does not grow older meanwhile.",
+            "Let it go on: `posthorn subscriptions resume ID`.",
+        ),
+        WaitReason::Disabled => (
+            "Its subscription is disabled: the receiver said that it is gone (410), only failed for too \
+             long, or failed in a way after which the policy disables. The work is kept.",
+            "`posthorn subscriptions show ID` says why. Mend the receiver or the URL, then `posthorn \
+             subscriptions resume ID`.",
+        ),
+        WaitReason::Quota => (
+            "All slots for attempts are taken, or all that its tenant may have; or the machine is busy \
+             and its receiver fails, so that others go first.",
+            "Look for receivers that keep us waiting: `posthorn deliveries list --state pending`. \
+             Operators can raise engine.slots.",
+        ),
+    }
 }
 
 const fn of_death(reason: DeadReason) -> (&'static str, &'static str, &'static str) {
@@ -244,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_and_every_end_is_explained_under_its_own_name() {
+    fn every_failure_end_and_wait_is_explained_under_its_own_name() {
         let all = all();
         let find = |kind, code: &str| {
             let mut found = all.iter().filter(|r| r.kind == kind && r.code == code);
@@ -259,6 +330,9 @@ mod tests {
         }
         for reason in CancelReason::ALL {
             find(Kind::Cancelled, &name(serde_json::to_value(reason).expect("a text")));
+        }
+        for reason in WaitReason::ALL {
+            find(Kind::Waiting, reason.as_str());
         }
         for reason in &all {
             let whole = |text: &str| text.ends_with(['.', '?']) && text.len() > 20;
