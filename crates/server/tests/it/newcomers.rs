@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use posthorn_domain::FailureCode;
+use posthorn_domain::{FailureCode, WaitReason};
 use serde_json::{Value, json};
 
 use crate::caller::call;
@@ -211,7 +211,7 @@ fn failures_and_ends_are_explained() {
     let all: Value =
         serde_json::from_str(&out(&run(home.path(), &["explain", "--json"]))).expect("JSON");
     let listed: Vec<&Value> = all["reasons"].as_array().expect("a list").iter().collect();
-    assert_eq!(listed.len(), FailureCode::ALL.len() + 7);
+    assert_eq!(listed.len(), FailureCode::ALL.len() + 7 + WaitReason::ALL.len());
     assert_exit(&run(home.path(), &["explain", "nonsense"]), 1);
 }
 
