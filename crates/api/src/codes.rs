@@ -73,7 +73,8 @@ codes! {
     MALFORMED_REQUEST 400 "malformed_request" "Malformed request"
         "The request can be read in two ways: it has no `Host` or more than one, or both \
          `Content-Length` and `Transfer-Encoding`, or one of them, or the size of a chunk with its \
-         extensions, in a line of more than 64 bytes. The connection is closed."
+         extensions, in a line of more than 64 bytes. The connection is closed. A body that is being \
+         read by then breaks off, which is `invalid_json`."
         "Send exactly one `Host`, and one of the two, without padding. Make requests with an HTTP library; look at what \
          a proxy in between adds."
 

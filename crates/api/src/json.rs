@@ -23,8 +23,8 @@ use crate::problem::{Problem, Result};
 
 /// How deep envelopes of events go: the event, its attributes, their values.
 const OUTLINE_LEVELS: usize = 2;
-/// One more than a list may have.
-const OUTLINE_ITEMS: usize = BATCH_EVENTS_MAX + 1;
+/// Values in an outline: a full batch of events with all their fields, and a few more.
+const OUTLINE_VALUES: usize = 16 * BATCH_EVENTS_MAX;
 
 /// Reads a small document: depth and repeated keys are checked everywhere in it.
 pub(crate) fn parse_strict<T: DeserializeOwned>(text: &str) -> Result<T> {
@@ -119,7 +119,7 @@ fn explain<'a, T: Deserialize<'a>>(
     if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
         return Problem::new(codes::INVALID_JSON, e.to_string());
     }
-    let outline = outline::of(text, OUTLINE_LEVELS, OUTLINE_ITEMS).ok();
+    let outline = outline::of(text, OUTLINE_LEVELS, OUTLINE_VALUES).ok();
     if let Some(plain::Fault { path, problem }) = outline.as_ref().and_then(fault) {
         return Problem::field(path, problem);
     }

@@ -518,8 +518,7 @@ impl Scheduler {
         }
         if let Some(due) = lineup.on_disk
             && lineup.refill.is_none()
-            && (lineup.examines().is_some()
-                || lineup.waiting() <= self.parts.options.window_per_subscription / 4)
+            && lineup.may_read(self.parts.options.window_per_subscription)
         {
             let start = due.max(lineup.health.held_until());
             if start <= now {

@@ -13,6 +13,8 @@ use crate::config::{self, StoreKind};
 
 /// How often names are looked up again: what they stand for may move.
 const LOOKUP_EVERY: Duration = Duration::from_secs(60);
+/// And when one of them was not found.
+const LOOKUP_SOON: Duration = Duration::from_secs(5);
 /// For one lookup; until it answers, what was known stays.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,12 +94,8 @@ impl Surroundings {
         if names(&self.database).chain(names(&self.proxies)).next().is_none() {
             return;
         }
-        let mut last = self.own(&egress).await;
+        let mut last = Own::default();
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOKUP_EVERY) => {}
-            }
             let (mut own, complete) = self.looked_up(&egress).await;
             if !complete {
                 // A name that does not resolve for once has not moved; others may have.
@@ -110,6 +108,12 @@ impl Surroundings {
             own.addresses.dedup();
             egress.guard().set_own(own.clone());
             last = own;
+            // A name that is not there yet is usually there soon: somebody starts everything at once.
+            let wait = if complete { LOOKUP_EVERY } else { LOOKUP_SOON };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! It says where a document has the wrong form without holding all of it in memory a second time: texts are
 //! left out, and so is what lies deeper or further down than anybody looks.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,19 +11,34 @@ use serde_json::{Map, Value};
 
 /// How much of a document is kept.
 #[derive(Clone, Copy)]
-struct Outline {
+struct Outline<'a> {
     /// Levels of lists and objects whose contents are kept.
     levels: usize,
-    /// Items of a list, or fields of an object.
-    items: usize,
+    /// Values that are left to be kept, wherever they are.
+    left: &'a Cell<usize>,
 }
 
-/// The outline of a text that is JSON.
-pub(super) fn of(text: &str, levels: usize, items: usize) -> serde_json::Result<Value> {
-    Outline { levels, items }.deserialize(&mut serde_json::Deserializer::from_str(text))
+/// The outline of a text that is JSON, of so many values at most.
+pub(super) fn of(text: &str, levels: usize, values: usize) -> serde_json::Result<Value> {
+    let left = Cell::new(values);
+    Outline { levels, left: &left }.deserialize(&mut serde_json::Deserializer::from_str(text))
 }
 
-impl<'de> DeserializeSeed<'de> for Outline {
+impl Outline<'_> {
+    /// One level further down.
+    fn below(self) -> Option<Self> {
+        Some(Self { levels: self.levels.checked_sub(1)?, ..self })
+    }
+
+    /// Whether there is room for one more value.
+    fn take(self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Outline<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -30,7 +46,7 @@ impl<'de> DeserializeSeed<'de> for Outline {
     }
 }
 
-impl<'de> Visitor<'de> for Outline {
+impl<'de> Visitor<'de> for Outline<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,9 +79,9 @@ impl<'de> Visitor<'de> for Outline {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
-        if let Some(levels) = self.levels.checked_sub(1) {
-            while kept.len() < self.items
-                && let Some(item) = seq.next_element_seed(Self { levels, ..self })?
+        if let Some(below) = self.below() {
+            while self.take()
+                && let Some(item) = seq.next_element_seed(below)?
             {
                 kept.push(item);
             }
@@ -76,14 +92,35 @@ impl<'de> Visitor<'de> for Outline {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
-        if let Some(levels) = self.levels.checked_sub(1) {
-            while kept.len() < self.items
+        if let Some(below) = self.below() {
+            while self.take()
                 && let Some(name) = map.next_key::<String>()?
             {
-                kept.insert(name, map.next_value_seed(Self { levels, ..self })?);
+                kept.insert(name, map.next_value_seed(below)?);
             }
         }
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Value::Object(kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_depths_and_what_is_too_much_are_left_out() {
+        let text = r#"{"a": "text", "b": [1, 2, {"c": [3]}], "d": true}"#;
+        let all = of(text, 3, 100).expect("JSON");
+        assert_eq!(all, json!({"a": "", "b": [1, 2, {"c": []}], "d": true}));
+        assert_eq!(of(text, 1, 100).expect("JSON"), json!({"a": "", "b": [], "d": true}));
+        // Wherever they are: a hundred objects of a hundred fields are no outline.
+        let wide = json!(vec![json!({"a": 1, "b": 2, "c": 3}); 100]).to_string();
+        let kept = of(&wide, 2, 10).expect("JSON");
+        let fields = |item: &Value| 1 + item.as_object().map_or(0, Map::len);
+        let kept: usize = kept.as_array().expect("a list").iter().map(fields).sum();
+        assert!((5..=10).contains(&kept), "{kept}");
     }
 }

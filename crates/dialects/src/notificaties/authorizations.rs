@@ -36,6 +36,9 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// After a question that nobody answered the API is left alone so long, or for the time of the cache
 /// where that is shorter.
 const PAUSE: Span = Span::from_secs(30);
+/// The least of that, from when it was asked, whatever changes: who says all the time that rights changed must
+/// not have everybody wait for an API that hangs.
+const PAUSE_MIN: Span = Span::from_secs(6);
 /// Pages that are read: the applications of one client are on the first.
 const PAGES_MAX: u32 = 10;
 /// Of each kind one line is written in this time; the next one says how many were left out.
@@ -200,9 +203,10 @@ impl Rights {
         clock: &(dyn Fn() -> Timestamp + Sync),
     ) -> Result<BTreeSet<Scope>, ()> {
         let place = Arc::clone(lock(&self.known).entry(client.to_owned()).or_default());
+        let came = clock();
         // Twice: what was under way when we came may have been asked before rights changed.
         for _ in 0..2 {
-            match self.look(&place, client, clock()) {
+            match self.look(&place, client, came, clock()) {
                 Look::Answer(answer) => return answer,
                 Look::Asking(mut ended) => drop(ended.changed().await),
             }
@@ -210,16 +214,26 @@ impl Rights {
         lock(&place).last(self.api.stale, clock())
     }
 
-    fn look(self: &Arc<Self>, place: &Place, client: &str, now: Timestamp) -> Look {
+    fn look(
+        self: &Arc<Self>,
+        place: &Place,
+        client: &str,
+        came: Timestamp,
+        now: Timestamp,
+    ) -> Look {
         let asked = Moment { at: now, changes: self.changes.count() };
         let mut record = lock(place);
         let known = record.known.as_ref().filter(|known| known.asked.changes == asked.changes);
-        if let Some(known) = known.filter(|known| known.asked.is_within(self.api.cache, now)) {
+        let counts =
+            |known: &&Known| known.asked.is_within(self.api.cache, now) || known.asked.at >= came;
+        if let Some(known) = known.filter(counts) {
             return Look::Answer(Ok(known.scopes.clone()));
         }
         let pause = PAUSE.min(self.api.cache);
-        let paused =
-            |failed: Moment| failed.changes == asked.changes && failed.is_within(pause, now);
+        let paused = |failed: Moment| {
+            (failed.changes == asked.changes && failed.is_within(pause, now))
+                || failed.is_within(PAUSE_MIN, now)
+        };
         if record.failed.is_some_and(paused) {
             return Look::Answer(record.last(self.api.stale, now));
         }
@@ -410,7 +424,8 @@ mod tests {
         assert_eq!((of(92).await, count()), (Ok(2), 4), "a pause after a failure");
         assert_eq!((of(93).await, count()), (Ok(2), 5));
         changes.note();
-        assert_eq!((of(94).await, count()), (Ok(2), 6), "a change ends it");
+        assert_eq!((of(98).await, count()), (Ok(2), 5), "however often somebody says so");
+        assert_eq!((of(99).await, count()), (Ok(2), 6), "a change ends it after a while");
         assert_eq!(of(660).await, Ok(2));
         assert_eq!(of(661).await, Err(()), "and no longer");
         status.store(200, Ordering::SeqCst);
@@ -470,8 +485,12 @@ mod tests {
         tokio::task::yield_now().await;
         gone.abort();
         changes.note();
-        assert_eq!(of("a", 20).await.expect("ends"), Ok(2));
-        assert_eq!(count(), 4, "asked anew, since it changed after the question");
+        assert_eq!(
+            (of("a", 20).await.expect("ends"), count()),
+            (Ok(2), 3),
+            "left alone for a while"
+        );
+        assert_eq!((of("a", 26).await.expect("ends"), count()), (Ok(2), 4), "it changed meanwhile");
     }
 
     #[test]

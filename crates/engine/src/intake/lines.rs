@@ -106,7 +106,7 @@ impl Lines {
         let mut group = Group::default();
         // The tenants that have something in it, and the last call of each that does.
         let mut parts: Vec<(TenantId, u64)> = Vec::new();
-        let mut first_next: Vec<TenantId> = Vec::new();
+        let (mut first_next, mut last_next) = (Vec::new(), Vec::new());
         let (mut deliveries, mut bytes, mut rounds) = (0, 0, false);
         while let Some(tenant) = self.turns.pop_front() {
             let Some(line) = self.lines.get_mut(&tenant) else { continue };
@@ -139,11 +139,15 @@ impl Lines {
             }
             if line.waiting.is_empty() {
                 self.lines.remove(&tenant);
-            } else if full {
-                self.turns.push_front(tenant);
-                break;
-            } else if too_large {
-                first_next.push(tenant);
+            } else if full || too_large {
+                // Whoever has something in this commit lets the others begin the next.
+                match parts.iter().any(|(took, _)| *took == tenant) {
+                    true => last_next.push(tenant),
+                    false => first_next.push(tenant),
+                }
+                if full {
+                    break;
+                }
             } else {
                 self.turns.push_back(tenant);
                 rounds = true;
@@ -152,6 +156,7 @@ impl Lines {
         for tenant in first_next.into_iter().rev() {
             self.turns.push_front(tenant);
         }
+        self.turns.extend(last_next);
         if rounds {
             group.events.sort_by_key(|taken| taken.event.tenant);
         }

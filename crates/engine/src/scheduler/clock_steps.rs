@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Scheduler;
+use super::lineup::Lineup;
 use super::pressure::Pressure;
 use super::tasks::TaskOutput;
 use crate::error::chain;
@@ -32,7 +33,7 @@ use crate::error::chain;
 /// How far the two clocks may be apart without anybody having set one: slewing and coarse readings.
 const TOLERANCE: Span = Span::from_secs(2);
 /// How long to wait for due times to be written before the same page is read again.
-const PAGE_PAUSE: Span = Span::from_millis(100);
+const PAGE_PAUSE: Span = Span::from_millis(20);
 /// Tenants whose newest event is looked at when shards are gained.
 const TENANTS_MAX: usize = 1_000;
 
@@ -91,7 +92,11 @@ fn due_again(
     let by_attempt = if from > now { now.plus(due.since(from)) } else { due };
     let mut longest = by_schedule(delivery, policy);
     // What a receiver asked for stands, unless a gate may have been the last to postpone it.
-    if delivery.spent() > 0 && policy.schedule.retry_after.honour && at_gate(policy).is_none() {
+    if delivery.spent() > 0
+        && delivery.state != DeliveryState::InFlight
+        && policy.schedule.retry_after.honour
+        && at_gate(policy).is_none()
+    {
         longest = longest.max(policy.schedule.retry_after.cap);
     }
     due.min(by_attempt).min(now.plus(longest))
@@ -178,6 +183,10 @@ async fn newest(store: Arc<dyn Store>, tenants: Vec<TenantId>) -> TaskOutput {
 impl Scheduler {
     /// Looks at both clocks, and again at all due times when the wall clock was set back.
     pub(super) fn follow_clock(&mut self, now: Timestamp) {
+        if self.clocks.ahead_until.is_some_and(|until| until <= now) {
+            self.clocks.ahead_until = None;
+            self.lineups.values_mut().for_each(Lineup::trust_all);
+        }
         match self.clocks.look(now, Instant::now()) {
             None => {}
             Some(ClockStep::Forwards(by)) => warn!(
@@ -275,15 +284,15 @@ impl Scheduler {
         let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
         let shard = Shard::of(id);
         let lease = self.held.epoch(shard);
-        let (Some(policy), Some((epoch, _)), Some(lineup)) =
-            (policy, lease, self.lineups.get_mut(&id))
-        else {
-            return works;
-        };
+        let (Some(policy), Some((epoch, _))) = (policy, lease) else { return works };
+        let lineup = self.lineups.entry(id).or_default();
         let fence = Fence { shard, epoch, node: self.parts.node };
-        let (suspects, plain): (Vec<Work>, Vec<Work>) = works
-            .into_iter()
-            .partition(|work| waits_too_long(&work.delivery, policy, now) && lineup.expect(work));
+        let (suspects, plain): (Vec<Work>, Vec<Work>) = works.into_iter().partition(|work| {
+            let delivery = &work.delivery;
+            waits_too_long(delivery, policy, now)
+                && !lineup.trusts(delivery.id)
+                && lineup.expect(work)
+        });
         if !suspects.is_empty() {
             let suspects = suspects.into_iter().map(|work| Suspect { work, fence, last: None });
             let store = Arc::clone(&self.parts.store);
@@ -302,11 +311,18 @@ impl Scheduler {
                 continue;
             }
             let view = self.parts.catalog.view(id);
-            let due = match view.as_ref().map(|view| &view.policy) {
-                Some(Ok(policy)) => due_again(&work.delivery, last, policy, now),
-                _ => work.delivery.due_at,
-            };
-            match due < work.delivery.due_at {
+            let was = work.delivery.due_at;
+            if let Some(Ok(policy)) = view.as_ref().map(|view| &view.policy) {
+                work.delivery.due_at = due_again(&work.delivery, last, policy, now);
+                // So that it is not shortened again and again.
+                if waits_too_long(&work.delivery, policy, now)
+                    && let Some(lineup) = self.lineups.get_mut(&id)
+                {
+                    lineup.trust(work.delivery.id);
+                }
+            }
+            let due = work.delivery.due_at;
+            match due < was {
                 true => {
                     sooner += 1;
                     self.outbox.push(Record {
@@ -321,7 +337,6 @@ impl Scheduler {
                         at: now,
                     });
                     self.held.busy(fence.shard, 1);
-                    work.delivery.due_at = due;
                     self.recording.insert((work.delivery.id, fence.epoch), work);
                 }
                 false => {

@@ -69,6 +69,8 @@ pub(super) struct Lineup {
     examine: Option<Timestamp>,
     /// Whether all of it was looked at.
     examined: bool,
+    /// Those that were, and wait longer than their schedule alone would have them: somebody asked for it.
+    trusted: Ids,
 }
 
 impl Lineup {
@@ -340,6 +342,7 @@ impl Lineup {
         self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
         self.begun.iter_mut().for_each(|since| *since = since.minus(by));
         (self.examine, self.examined) = (None, false);
+        self.trusted.clear();
         self.examine_once(now);
         dropped
     }
@@ -350,6 +353,29 @@ impl Lineup {
             self.examine = Some(Timestamp::MIN);
             self.note_on_disk(now);
         }
+    }
+
+    /// Whether there is room for what is on disk; `window` is how many may wait in memory. What is looked at
+    /// by the way need not stay, but those whose due times are being corrected come first.
+    pub(super) fn may_read(&self, window: usize) -> bool {
+        match self.examine {
+            None => self.waiting() <= window / 4,
+            Some(_) => self.known.len() - self.waiting() <= window / 4,
+        }
+    }
+
+    /// Says that the due time of a delivery is right, however long it waits.
+    pub(super) fn trust(&mut self, id: DeliveryId) {
+        self.trusted.insert(id);
+    }
+
+    pub(super) fn trusts(&self, id: DeliveryId) -> bool {
+        self.trusted.contains(&id)
+    }
+
+    /// No due time is in doubt any more.
+    pub(super) fn trust_all(&mut self) {
+        self.trusted = Ids::default();
     }
 
     /// From where on what is on disk is still to be looked at.

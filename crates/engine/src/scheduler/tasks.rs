@@ -10,10 +10,14 @@ use tracing::{error, warn};
 use super::clock_steps::Suspect;
 use super::lineup::Ids;
 use super::recent::Recent;
-use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
+use super::{RECORDING_MAX, REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
 use crate::error::chain;
 use crate::metrics;
+
+/// Subscriptions of one refill whose due times are looked at again, and how many of each.
+const EXAMINING_MAX: usize = 8;
+const EXAMINED_MAX: usize = 512;
 
 /// How long a subscription rests when the store could not answer for it.
 const STORE_TROUBLE: posthorn_domain::Span = posthorn_domain::Span::from_millis(500);
@@ -191,13 +195,24 @@ impl Scheduler {
         while self.refills < REFILLS_MAX && !self.wants_refill.is_empty() {
             self.refill_number += 1;
             let mut asks = Vec::new();
+            let mut examining = 0;
+            let mut later = Vec::new();
             while asks.len() < REFILL_ASKS_MAX
                 && let Some(id) = self.wants_refill.pop_first()
             {
-                let room = self.parts.options.window_per_subscription / 2;
+                let mut room = self.parts.options.window_per_subscription / 2;
                 let Some(lineup) = self.lineups.get_mut(&id) else { continue };
                 if lineup.refill.is_some() || lineup.on_disk.is_none_or(|due| due > now) {
                     continue;
+                }
+                if lineup.examines().is_some() {
+                    // What is corrected is written down, and must not fill the queue of outcomes.
+                    if examining == EXAMINING_MAX || self.recording.len() > RECORDING_MAX / 4 {
+                        later.push(id);
+                        continue;
+                    }
+                    examining += 1;
+                    room = room.min(EXAMINED_MAX);
                 }
                 lineup.refill = Some(Ids::default());
                 lineup.refill_number = self.refill_number;
@@ -209,11 +224,16 @@ impl Scheduler {
                     limit: room + lineup.known(),
                 });
             }
+            let waits = !later.is_empty();
+            self.wants_refill.extend(later);
             if asks.is_empty() {
                 return;
             }
             self.refills += 1;
             self.tasks.spawn(refill(Arc::clone(&self.parts.store), self.refill_number, asks));
+            if waits {
+                return;
+            }
         }
     }
 

@@ -162,6 +162,34 @@ async fn a_backlog_of_many_pages_is_looked_at_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_that_a_receiver_asked_for_while_the_clock_was_ahead_is_kept() {
+    for ahead in [DAY, Duration::from_secs(60)] {
+        let (house, clock) = house();
+        house.receivers.script("https://a/", |nth, _| {
+            let mut outcome = answered(if nth == 0 { 503 } else { 200 });
+            if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
+                answer.retry_after = Some("3600".to_owned());
+            }
+            (Duration::ZERO, outcome)
+        });
+        let engine = house.engine_on(clock.clone(), 1).await;
+        topic(&engine).await;
+        let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "5s"}}, "jitter": "none",
+            "max_attempts": 3}});
+        subscribe(&engine, "https://a/", overrides).await;
+        clock.set(ahead);
+        rest(3).await;
+        engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+        rest(3).await;
+        clock.set(Duration::ZERO);
+        rest(3_500).await;
+        assert_eq!(house.receivers.of("https://a/").len(), 1, "it asked for an hour: {ahead:?}");
+        rest(120).await;
+        assert_eq!(house.receivers.of("https://a/").len(), 2, "and not for more: {ahead:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_a_receiver_asked_for_before_the_clock_was_set_stays() {
     let (house, clock) = house();
     house.receivers.script("https://a/", |nth, _| {

@@ -150,6 +150,26 @@ fn several_that_do_not_fit_go_one_after_the_other() {
 }
 
 #[test]
+fn whoever_filled_a_commit_lets_the_others_begin_the_next() {
+    let large = |of, call, bytes: usize| {
+        let mut pending = pending(of, call, call.into(), 1);
+        let payload = Bytes::from(vec![0; bytes]);
+        let event = Arc::get_mut(&mut pending.event).expect("nobody else has it");
+        event.payload = payload;
+        pending
+    };
+    // To the last byte, and not quite: the other one does not fit beside.
+    for bytes in [100_000, 90_000] {
+        let mut lines = Lines::default();
+        (0..60).for_each(|n| lines.push(large(1, n, bytes)));
+        lines.push(large(2, 100, 200_000));
+        let group = lines.cut(ROOM);
+        assert_eq!([1, 2].map(|n| of(&group, n)), [1_000_000 / bytes, 0], "{bytes}");
+        assert_eq!(of(&lines.cut(ROOM), 2), 1, "{bytes}");
+    }
+}
+
+#[test]
 fn events_of_one_tenant_are_beside_each_other_however_often_it_had_its_turn() {
     let mut lines = Lines::default();
     for n in 0..3 {
