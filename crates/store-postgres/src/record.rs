@@ -82,7 +82,7 @@ impl<'b> Columns<'b> {
         self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }
 
-    fn params(&self) -> [Param<'_>; 19] {
+    fn params(&self) -> [Param<'_>; 20] {
         [
             &self.id,
             &self.fence.shard,
@@ -103,6 +103,7 @@ impl<'b> Columns<'b> {
             &self.response,
             &self.tenant,
             &self.revival,
+            &lock::LANES,
         ]
     }
 }
@@ -116,7 +117,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 19]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 20]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

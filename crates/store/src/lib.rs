@@ -115,7 +115,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// An item is superseded when the delivery has ended, or has other attempts than expected; also when
     /// it is parked or has another revival, unless the step says that it was delivered: what the receiver
-    /// has, it has, whatever was done by hand meanwhile.
+    /// has, it has, whatever was done by hand meanwhile. One that was brought back from its end in the very
+    /// moment may be superseded all the same.
     async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
 
     /// Subscriptions of these shards whose receivers have only failed, as far as records have said so

@@ -33,10 +33,18 @@ hit as materialized (
     cross join lateral (
         select * from delivery_live d
         where d.id = i.id and d.attempts = i.expected
-          -- What the receiver has, it has, whatever was done by hand since it was sent.
+          -- What the receiver has, it has, whatever was done by hand since it was sent. But one that came
+          -- back from its end after the lanes were held is in a lane that is not.
           and (
-              i.state = 2
-              or (d.due_at is distinct from 9223372036854775807 and d.revival = i.revival)
+              (d.due_at is distinct from 9223372036854775807 and d.revival = i.revival)
+              or (i.state = 2 and (
+                  d.lane_slot is null or d.revival = i.revival or exists (
+                      select from pg_locks k
+                      where k.locktype = 'advisory' and k.pid = pg_backend_pid()
+                        and k.classid = $20::int4::oid and k.objid = d.lane_slot::int4::oid
+                        and k.objsubid = 2 and k.granted
+                  )
+              ))
           )
         limit 1
         for update

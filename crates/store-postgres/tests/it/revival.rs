@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthorn_domain::{Delivery, DeliveryId, DeliveryState, Lane, RedriveState, SubscriptionId};
+use posthorn_domain::{
+    Delivery, DeliveryId, DeliveryState, Lane, RedriveState, Shard, SubscriptionId,
+};
 use posthorn_store::conformance::builders::{
     Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
 };
@@ -91,6 +93,39 @@ async fn head_that_is_leased_meanwhile_is_not_made_to_wait() {
     assert_eq!((leased.state, leased.due_at), (DeliveryState::InFlight, at(700)));
     let next = setting.record(head, delivered(), at(20)).await.expect("the next goes on");
     assert_eq!(next.delivery.id, dead);
+}
+
+/// A success that arrives while somebody cancels and retries the delivery: whoever writes it down could not
+/// know which lane to hold, so it does not end the new head.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn success_that_did_not_hold_the_lane_ends_nobody_who_came_back() {
+    let databases = Databases::default();
+    let setting = Arc::new(Setting::new(&databases).await);
+    let url = databases.url_of(&setting.store);
+    let (holder, watch) = (raw(&url).await, raw(&url).await);
+    let to = setting.subscribe().await;
+    let id = setting.publish_in(to, whole()).await;
+    let record = setting.report(id, delivered(), at(30)).await;
+    setting.store.cancel_delivery(setting.tenant, id, at(6)).await.expect("it is cancelled");
+    // Between the locks of lanes and the record.
+    let shard = Shard::of(to).number();
+    let hold = format!("begin; select pg_advisory_xact_lock(720103, {shard})");
+    holder.batch_execute(&hold).await.expect("held");
+    let recording = {
+        let setting = Arc::clone(&setting);
+        tokio::spawn(async move { setting.store.record(vec![record]).await })
+    };
+    timeout(Duration::from_secs(30), until_somebody_waits(&watch)).await.expect("it waits");
+    setting.store.retry_delivery(setting.tenant, id, at(7)).await.expect("it is retried");
+    holder.batch_execute("commit").await.expect("a commit");
+    let replies = recording.await.expect("no panic").expect("record");
+    assert_eq!(replies, [Recorded::Superseded]);
+    let back = setting.look(id).await;
+    assert_eq!((back.state, back.revival), (DeliveryState::Pending, 2));
+    // With the lane held, what the receiver has, it has.
+    let record = Record { expected_revival: 0, ..setting.report(id, delivered(), at(40)).await };
+    let replies = setting.store.record(vec![record]).await.expect("record");
+    assert_eq!(replies, [Recorded::Written { promoted: None }]);
 }
 
 fn claim_of(setting: &Setting, seen: &Delivery) -> Claim {
