@@ -55,7 +55,7 @@ fn a_disk_above_its_watermark_takes_nothing_in_and_says_so() {
     let metrics = get(&server, "/metrics", "");
     let counted = "posthorn_admission_refused_total{reason=\"disk_full\"}";
     assert!(metrics.contains(counted), "{metrics}");
-    assert!(server.running.stderr().contains("nearly full"), "{}", server.running.stderr());
+    server.running.says("nearly full");
     server.stop();
 }
 

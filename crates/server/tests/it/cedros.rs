@@ -482,8 +482,7 @@ fn a_short_secret_is_warned_of() {
         world.receiver.url
     ));
     let server = world.home.serve();
-    let log = server.running.stderr();
-    assert!(log.contains("fewer than 32 characters"), "{log}");
+    server.running.says("fewer than 32 characters");
     server.stop();
 }
 

@@ -38,8 +38,7 @@ fn the_proxy_shows_the_certificate_that_the_header_names() {
     let proxy = OutboundProxy::start(&stage.authority.pem);
     let mut home = home(&stage, &proxy.url, "forward", "");
     let server = home.serve();
-    let log = server.running.stderr();
-    assert!(log.contains("this proxy resolves names itself"), "{log}");
+    server.running.says("this proxy resolves names itself");
     let [de, nl] = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     for (name, backend) in [("DE", &de), ("NL", &nl)] {
         let pair = Country::register(&server, name).subscribe(&server, name, backend);

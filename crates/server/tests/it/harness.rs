@@ -98,6 +98,16 @@ impl Running {
         self.stderr.lock().expect("not poisoned").clone()
     }
 
+    /// Waits until stderr has this: a line comes a little later than what it tells of.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) {
+        let begun = Instant::now();
+        while !self.stderr().contains(text) {
+            assert!(begun.elapsed() < PATIENCE, "`{text}` is not in: {}", self.stderr());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until a part of stderr answers the question.
     #[track_caller]
     pub(crate) fn wait_for<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {

@@ -182,7 +182,7 @@ fn what_would_make_a_kept_listener_deaf_is_told_or_mended() {
     server.ask(&["subscriptions", "resume", &id]);
 
     let listener = comes_back(&server, &file, &["--profile", "quick"]);
-    assert!(listener.stderr().contains("has the profile quick"), "{}", listener.stderr());
+    listener.says("has the profile quick");
     let now = subscriptions(&server);
     assert_eq!((&now[0]["id"], &now[0]["profile"]), (&json!(id), &json!("quick")));
 
@@ -215,7 +215,7 @@ async fn a_subscription_that_was_given_up_goes_on_when_its_listener_is_back() {
     // Events come from half a minute after the refusal on, which is not waited for here: the server takes
     // only a destination whose channel is there.
     let mut listener = listen(&server, &["--keep", &file]);
-    assert!(listener.stderr().contains("was disabled"), "{}", listener.stderr());
+    listener.says("was disabled");
     listener.signal("INT");
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
     assert_eq!(server.ask(&["subscriptions", "show", id])["status"], "active");

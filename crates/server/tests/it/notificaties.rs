@@ -167,7 +167,7 @@ fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
     ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(404);
     assert_eq!(get(&server, "/abonnement").expect(200).json().as_array().map(Vec::len), Some(1));
     for line in ["channel_created", "subscription_created", "subscription_deleted"] {
-        eventually(line, || server.running.stderr().contains(line).then_some(()));
+        server.running.says(line);
     }
     let log = server.running.stderr();
     assert!(!log.contains("callback-secret") && !log.contains("x=y"), "{log}");

@@ -76,7 +76,7 @@ fn settings(server: &Server, args: &[&str]) -> Value {
 #[track_caller]
 fn applied(home: &mut Home, receiver: &Receiver) {
     let server = home.serve();
-    assert!(server.running.stderr().contains("zgw_consumers"), "{}", server.running.stderr());
+    server.running.says("zgw_consumers");
     let listed = get(&server, "/abonnement").expect(200).json();
     assert_eq!(listed[0]["url"], format!("http://nrc.test/api/v1/abonnement/{UUID}"));
     assert_eq!(

@@ -50,7 +50,7 @@ fn it_delivers_on_postgresql_and_waits_for_it() {
     let mut home = Home::new();
     configure(&home, &database.url());
     let server = home.serve();
-    assert!(server.running.stderr().contains("same seal key"), "{}", server.running.stderr());
+    server.running.says("same seal key");
     let (mut listener, _) = server.listen(&["--subscribe", "orders", "--count", "1", "--json"]);
     server.ask(&["send", "orders", "order.created", "{\"on\": \"postgres\"}"]);
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());

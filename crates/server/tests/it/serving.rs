@@ -9,7 +9,7 @@ use crate::harness::{Home, Running, assert_exit, assert_says, err, eventually, p
 fn the_first_start_makes_a_key_and_a_restart_keeps_everything() {
     let mut home = Home::new();
     let server = home.serve();
-    assert!(server.running.stderr().contains("listening on http://127.0.0.1:"));
+    server.running.says("listening on http://127.0.0.1:");
     assert!(server.running.stdout().is_empty(), "a server has no data to print");
     server.ask(&["topics", "put", "orders"]);
     let sent = server.ask(&["send", "orders", "order.created", "{\"total\":  12}"]);
@@ -203,7 +203,7 @@ fn a_receiver_that_is_gone_is_told_in_status_log_and_metrics() {
     assert_eq!(server.ask(&["stats"])["pending"], 1, "its work is kept");
     let counted = "posthorn_subscriptions_disabled_total{reason=\"gone\"} 1";
     eventually("the count", || get(&server.url, "/metrics").contains(counted).then_some(()));
-    assert!(server.running.stderr().contains("a subscription was disabled"));
+    server.running.says("a subscription was disabled");
     server.stop();
 }
 
@@ -274,7 +274,7 @@ fn a_store_that_fails_ends_the_process_and_a_restart_recovers() {
     let sent = sender.output().expect("runs");
     assert_ne!(sent.status.code(), Some(0), "not everything fits");
     assert_eq!(running.wait().code(), Some(70), "{}", running.stderr());
-    assert!(running.stderr().contains("the server has failed"), "{}", running.stderr());
+    running.says("the server has failed");
 
     let server = home.serve();
     let events = server.ask(&["stats"])["events"].as_u64().expect("a number");

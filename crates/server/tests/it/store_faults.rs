@@ -53,7 +53,7 @@ fn a_data_directory_that_is_removed_makes_the_server_unready_and_refuse() {
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
     assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
     assert!(get(&server.url, "/healthz").starts_with("HTTP/1.1 200"));
-    assert!(server.running.stderr().contains("was removed or replaced"));
+    server.running.says("was removed or replaced");
     // A new directory in its place is not the store.
     std::fs::create_dir(&data).expect("made");
     assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 503"));
