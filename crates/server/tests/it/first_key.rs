@@ -37,6 +37,7 @@ fn without_a_terminal_the_first_key_is_in_a_file_and_the_log_says_which() {
         let server = home.serve();
         let file = home.data().join("operator.key");
         assert_eq!(mode(&file), 0o600);
+        server.running.says("listening on");
         let log = server.running.stderr();
         assert!(log.contains(&*file.canonicalize().expect("there").to_string_lossy()), "{log}");
         assert!(!log.contains("ph_"), "no key in a log: {log}");

@@ -95,6 +95,7 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     }
     let (mut running, _) = serve(&home);
     all_closed(&home.data());
+    running.says("listening on");
     let log = running.stderr();
     assert!(log.contains("chmod 700") && log.contains("posthorn-data"), "{log}");
     // Each of them was open to others for a while, and whoever runs the server should know.

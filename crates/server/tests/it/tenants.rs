@@ -337,6 +337,7 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     let list = caller.must(QUIET, "GET", "/v1/subscriptions?limit=200", &Value::Null);
     assert_eq!(list["items"].as_array().map(Vec::len), Some(40));
     assert!(memory(&server) < before + 100, "{before} MiB before, {} MiB now", memory(&server));
+    server.running.says("listening on");
     let log = server.running.stderr();
     assert_eq!(log.matches("a tenant has more than its quota").count(), 2, "{log}");
     server.stop();
@@ -418,6 +419,7 @@ fn publishes_that_cannot_be_stored_are_one_line_a_second() {
         }
     });
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("few");
+    server.running.says("events could not be stored");
     let said = server.running.stderr().matches("events could not be stored").count();
     assert!(refused.load(Ordering::Relaxed) > 0);
     assert!((1..=seconds + 2).contains(&said), "{said} lines in {seconds} s");
