@@ -116,7 +116,7 @@ mod tests {
         let all = of(text, 3, 100).expect("JSON");
         assert_eq!(all, json!({"a": "", "b": [1, 2, {"c": []}], "d": true}));
         assert_eq!(of(text, 1, 100).expect("JSON"), json!({"a": "", "b": [], "d": true}));
-        // Wherever they are: a hundred objects of a hundred fields are no outline.
+        // Wherever they are: a hundred objects are too many.
         let wide = json!(vec![json!({"a": 1, "b": 2, "c": 3}); 100]).to_string();
         let kept = of(&wide, 2, 10).expect("JSON");
         let fields = |item: &Value| 1 + item.as_object().map_or(0, Map::len);

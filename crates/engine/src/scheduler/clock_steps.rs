@@ -262,7 +262,9 @@ impl Scheduler {
             // More of one moment than fit a page: wait until those found have moved.
             Some(_) => {
                 let moves = |policy: &Arc<Policy>| {
-                    page.iter().any(|work| waits_too_long(&work.delivery, policy, now))
+                    page.iter().map(|work| &work.delivery).any(|delivery| {
+                        waits_too_long(delivery, policy, now) && !lineup.trusts(delivery.id)
+                    })
                 };
                 match was_ahead && policy.is_some_and(moves) {
                     true => (Some(ask.from), now.plus(PAGE_PAUSE)),

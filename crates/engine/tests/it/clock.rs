@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthorn_domain::{Clock, Timestamp, WaitReason};
+use posthorn_engine::Engine;
 use posthorn_store::model::ModelStore;
 use serde_json::json;
 
@@ -161,22 +162,28 @@ async fn a_backlog_of_many_pages_is_looked_at_to_its_end() {
     assert_eq!((counts.delivered, counts.pending), (EVENTS as u64, EVENTS as u64));
 }
 
+/// An engine with a receiver that wants an hour before the second attempt, though its schedule says seconds.
+async fn asking_for_an_hour(house: &House, clock: &Arc<SetClock>) -> Engine {
+    house.receivers.script("https://a/", |nth, _| {
+        let mut outcome = answered(if nth == 0 { 503 } else { 200 });
+        if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
+            answer.retry_after = Some("3600".to_owned());
+        }
+        (Duration::ZERO, outcome)
+    });
+    let engine = house.engine_on(clock.clone(), 1).await;
+    topic(&engine).await;
+    let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "5s"}}, "jitter": "none",
+        "max_attempts": 3}});
+    subscribe(&engine, "https://a/", overrides).await;
+    engine
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_a_receiver_asked_for_while_the_clock_was_ahead_is_kept() {
     for ahead in [DAY, Duration::from_secs(60)] {
         let (house, clock) = house();
-        house.receivers.script("https://a/", |nth, _| {
-            let mut outcome = answered(if nth == 0 { 503 } else { 200 });
-            if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
-                answer.retry_after = Some("3600".to_owned());
-            }
-            (Duration::ZERO, outcome)
-        });
-        let engine = house.engine_on(clock.clone(), 1).await;
-        topic(&engine).await;
-        let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "5s"}}, "jitter": "none",
-            "max_attempts": 3}});
-        subscribe(&engine, "https://a/", overrides).await;
+        let engine = asking_for_an_hour(&house, &clock).await;
         clock.set(ahead);
         rest(3).await;
         engine.publish(TENANT, publish("1", None)).await.expect("accepted");
@@ -192,18 +199,7 @@ async fn a_wait_that_a_receiver_asked_for_while_the_clock_was_ahead_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_a_receiver_asked_for_before_the_clock_was_set_stays() {
     let (house, clock) = house();
-    house.receivers.script("https://a/", |nth, _| {
-        let mut outcome = answered(if nth == 0 { 503 } else { 200 });
-        if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
-            answer.retry_after = Some("3600".to_owned());
-        }
-        (Duration::ZERO, outcome)
-    });
-    let engine = house.engine_on(clock.clone(), 1).await;
-    topic(&engine).await;
-    let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "5s"}}, "jitter": "none",
-        "max_attempts": 3}});
-    subscribe(&engine, "https://a/", overrides).await;
+    let engine = asking_for_an_hour(&house, &clock).await;
     engine.publish(TENANT, publish("1", None)).await.expect("accepted");
     rest(1).await;
     clock.set(Duration::from_secs(30));
