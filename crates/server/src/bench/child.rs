@@ -17,6 +17,9 @@ use super::wire::{Reader, status};
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// In what Linux counts processor time for programs, on every machine.
+const TICKS_PER_SECOND: u64 = 100;
+
 /// How much is repeated of what a server says that does not start.
 const SAID_CHARS_MAX: usize = 2_000;
 
@@ -173,6 +176,20 @@ impl Server {
     /// Resident memory now.
     pub(super) fn rss_mib(&self) -> f64 {
         self.child.id().and_then(rss_kib).unwrap_or(0) as f64 / 1_024.0
+    }
+
+    /// Processor time so far.
+    pub(super) fn cpu(&self) -> Duration {
+        let stat = self
+            .child
+            .id()
+            .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+        let stat = stat.unwrap_or_default();
+        // The name of the program is in brackets and may hold anything; the 12th and 13th field after it count.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks: u64 =
+            fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
     }
 
     /// Forgets the highest so far.

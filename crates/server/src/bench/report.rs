@@ -21,6 +21,9 @@ pub struct Report {
     pub p99_ms: f64,
     /// The server's resident memory at its highest, in MiB.
     pub rss_mib: f64,
+    /// The server's processor time for one delivery, warm-up included, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_delivery: Option<f64>,
     /// Accepted, but never delivered.
     pub lost: i64,
     /// Delivered more than once.
