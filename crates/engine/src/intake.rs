@@ -309,6 +309,9 @@ impl Intake {
                 more = queue.recv(), if open => match more {
                     Some(group) => {
                         group.into_iter().for_each(|pending| lines.push(pending));
+                        // Whoever is about to publish shares the commit: the first of many does not begin one alone. On an
+                        // idle machine there is nobody, and it takes a few microseconds.
+                        tokio::task::yield_now().await;
                         while let Ok(group) = queue.try_recv() {
                             group.into_iter().for_each(|pending| lines.push(pending));
                         }

@@ -83,7 +83,8 @@ pub(crate) async fn run<S, F>(
             more = queue.recv(), if open => match more {
                 Some(records) => {
                     waiting.extend(records);
-                    // Take what else is there before a batch leaves.
+                    // Take what else is there before a batch leaves, and what is about to be.
+                    tokio::task::yield_now().await;
                     while let Ok(records) = queue.try_recv() {
                         waiting.extend(records);
                     }

@@ -15,12 +15,15 @@ use posthorn_domain::{Span, Timestamp};
 const BUSY: Duration = Duration::from_micros(500);
 /// How much one attempt changes the average.
 const WEIGHT: f64 = 1.0 / 32.0;
+/// For how long they count as waiting after they did. A busy machine has moments in which nobody waits; whoever used each
+/// of them would be many.
+const STAYS_BUSY: Span = Span::from_millis(100);
 /// For how long healthy work that began counts as present.
 const PRESENT: Span = Span::from_secs(1);
 /// How often those who were refused ask again, should nothing else happen.
 const ASK_AGAIN: Span = Span::from_millis(200);
 /// Attempts of the healthy for one of the failing while there is nothing to spare.
-const HEALTHY_FOR_ONE: f64 = 64.0;
+const HEALTHY_FOR_ONE: f64 = 128.0;
 /// What the failing get in any case, all together, each second.
 const LEAST_PER_SECOND: f64 = 50.0;
 /// What they may save up.
@@ -28,8 +31,9 @@ const SAVED_MAX: f64 = 50.0;
 
 /// How busy the machine is.
 pub(super) struct Pressure {
-    /// The average wait of attempts, in seconds.
+    /// The average wait of healthy attempts, in seconds.
     wait: f64,
+    busy_until: Timestamp,
     healthy_at: Timestamp,
     saved: f64,
     saved_at: Timestamp,
@@ -37,14 +41,24 @@ pub(super) struct Pressure {
 
 impl Default for Pressure {
     fn default() -> Self {
-        Self { wait: 0.0, healthy_at: Timestamp::MIN, saved: SAVED_MAX, saved_at: Timestamp::MIN }
+        Self {
+            wait: 0.0,
+            busy_until: Timestamp::MIN,
+            healthy_at: Timestamp::MIN,
+            saved: SAVED_MAX,
+            saved_at: Timestamp::MIN,
+        }
     }
 }
 
 impl Pressure {
-    /// An attempt had waited so long for a processor.
-    pub(super) fn heard(&mut self, waited: Duration) {
+    /// A healthy attempt had waited so long for a processor. The failing do not count: many that fail at once would make
+    /// the machine look idle.
+    pub(super) fn heard(&mut self, waited: Duration, now: Timestamp) {
         self.wait += (waited.as_secs_f64() - self.wait) * WEIGHT;
+        if self.wait > BUSY.as_secs_f64() {
+            self.busy_until = now.plus(STAYS_BUSY);
+        }
     }
 
     /// An attempt begins.
@@ -59,7 +73,7 @@ impl Pressure {
 
     /// Whether there is healthy work and nothing to spare.
     fn is_high(&self, now: Timestamp) -> bool {
-        self.wait > BUSY.as_secs_f64() && now < self.healthy_at.plus(PRESENT)
+        now < self.busy_until && now < self.healthy_at.plus(PRESENT)
     }
 
     /// How many failing ones may begin now.
@@ -92,21 +106,28 @@ mod tests {
         let mut pressure = Pressure::default();
         pressure.began(false, at(1_000));
         assert_eq!(pressure.room(at(1_000)), usize::MAX);
-        for _ in 0..100 {
-            pressure.heard(Duration::from_millis(20));
-        }
+        let busy = |pressure: &mut Pressure, now| {
+            (0..100).for_each(|_| pressure.heard(Duration::from_millis(20), now));
+        };
+        busy(&mut pressure, at(1_000));
         assert_eq!(pressure.room(at(1_000)), 50);
         (0..50).for_each(|_| pressure.began(true, at(1_000)));
         assert_eq!(pressure.room(at(1_000)), 0);
-        (0..128).for_each(|_| pressure.began(false, at(1_000)));
+        (0..256).for_each(|_| pressure.began(false, at(1_000)));
         assert_eq!(pressure.room(at(1_000)), 2, "a share of what the healthy do");
-        assert_eq!(pressure.room(at(1_100)), 7, "and a little in any case");
+        assert_eq!(pressure.room(at(1_099)), 6, "and a little in any case");
+        busy(&mut pressure, at(1_950));
         assert_eq!(pressure.room(at(2_000)), usize::MAX, "nobody healthy is there");
-        pressure.began(false, at(2_000));
+    }
+
+    #[test]
+    fn a_moment_in_which_nobody_waits_is_no_capacity_to_spare() {
+        let mut pressure = Pressure::default();
+        pressure.began(false, at(1_000));
+        (0..100).for_each(|_| pressure.heard(Duration::from_millis(20), at(1_000)));
         // The average forgets half in 22 attempts.
-        for _ in 0..200 {
-            pressure.heard(Duration::ZERO);
-        }
-        assert_eq!(pressure.room(at(2_000)), usize::MAX, "there is capacity to spare");
+        (0..500).for_each(|_| pressure.heard(Duration::ZERO, at(1_001)));
+        assert_eq!(pressure.room(at(1_050)), 50, "it was busy just now");
+        assert_eq!(pressure.room(at(1_101)), usize::MAX, "there is capacity to spare");
     }
 }

@@ -67,6 +67,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Whether its receiver fails.
+    pub(super) fn is_sick(self) -> bool {
+        self.class == Class::Sick
+    }
+
     /// For an attempt that nobody counts, such as a test.
     pub(crate) const UNCOUNTED: Self = Self {
         class: Class::Quick,

@@ -106,7 +106,9 @@ impl Scheduler {
     pub(super) fn finished(&mut self, output: Result<TaskOutput, JoinError>) {
         match output {
             Ok(TaskOutput::Done(done)) => {
-                self.pressure.heard(done.waited);
+                if !done.job.slot.is_sick() {
+                    self.pressure.heard(done.waited, self.parts.clock.now());
+                }
                 self.attempted(*done);
             }
             Ok(TaskOutput::Claimed(claims)) => self.claimed(claims),
