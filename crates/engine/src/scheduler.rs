@@ -431,13 +431,19 @@ impl Scheduler {
             || (lineup.waiting() > 0
                 && (self.window >= options.window
                     || self.window_bytes + size > options.window_bytes));
-        if crowded || due > now.plus(options.horizon) {
-            if !lineup.is_known(work.delivery.id) {
+        let far = due > now.plus(options.horizon);
+        let known = lineup.is_known(work.delivery.id);
+        let displaced = if crowded && !far && !known { lineup.displace(due) } else { None };
+        if far || (crowded && displaced.is_none()) {
+            if !known {
                 lineup.note_on_disk(due);
             }
         } else if lineup.add(work) {
             self.window += 1;
             self.window_bytes += size;
+        }
+        if let Some(later) = displaced {
+            self.left_window(&later);
         }
         self.evaluate(id);
     }
@@ -518,9 +524,11 @@ impl Scheduler {
         }
         if let Some(due) = lineup.on_disk
             && lineup.refill.is_none()
-            && lineup.may_read(self.parts.options.window_per_subscription)
+            && lineup.may_read(due, self.parts.options.window_per_subscription)
         {
-            let start = due.max(lineup.health.held_until());
+            // Due times that may be wrong are looked at whatever holds the attempts back.
+            let held = lineup.health.held_until();
+            let start = if lineup.examines().is_some() { due } else { due.max(held) };
             if start <= now {
                 self.wants_refill.insert(id);
             } else {

@@ -225,7 +225,7 @@ impl Scheduler {
         }
     }
 
-    /// Forgets what was measured by a clock that was ahead by so much while this process ran, and has
+    /// Corrects what was measured by a clock that was ahead by so much while this process ran, and has
     /// everything read again.
     fn look_again(&mut self, now: Timestamp, by: Span) {
         self.pressure = Pressure::default();

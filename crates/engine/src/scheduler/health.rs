@@ -197,6 +197,15 @@ impl Health {
         *self = Self { next_slot_ms, ..Self::default() };
     }
 
+    /// The clock was set back by so much: what was measured by it is as far away as it was.
+    pub(super) fn set_back(&mut self, by: Span) {
+        let times = [&mut self.held_until, &mut self.lowered_at, &mut self.slow_until];
+        for time in times.into_iter().filter(|time| **time != Timestamp::MIN) {
+            *time = time.minus(by);
+        }
+        self.next_slot_ms -= by.as_millis() as f64;
+    }
+
     /// How many attempts younger than a second may be under way.
     pub(super) fn limit(&self, limits: &Limits) -> u32 {
         #[cfg(feature = "plant")]
@@ -263,6 +272,19 @@ mod tests {
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_changes_no_wait() {
+        let limits = Limits { rate: Some(0.5), ..Limits::default() };
+        let mut health = Health::default();
+        health.take_slot(&limits, at(100_000));
+        health.hold(at(130_000), HeldBy::RetryAfter);
+        assert_eq!(health.rate_slot(&limits), at(102_000));
+        health.set_back(Span::from_secs(60));
+        assert_eq!(health.rate_slot(&limits), at(42_000));
+        assert_eq!(health.held_until(), at(70_000));
+        assert!(!health.is_slow(at(0)), "what was never measured stays so");
     }
 
     /// A note under the default limits and a breaker.

@@ -334,11 +334,11 @@ impl Lineup {
         waiting.into_iter()
     }
 
-    /// The clock was set back by so much: forgets what was measured before, and has everything on disk
-    /// read again. Gives what no longer waits in memory.
+    /// The clock was set back by so much, or that of others was ahead: has everything on disk read again. Gives what no
+    /// longer waits in memory.
     pub(super) fn look_again(&mut self, now: Timestamp, by: Span) -> Vec<Work> {
         let dropped = self.drain().collect();
-        self.health = Health::default();
+        self.health.set_back(by);
         self.spaced.values_mut().for_each(|end| *end = (*end).min(now));
         self.begun.iter_mut().for_each(|since| *since = since.minus(by));
         (self.examine, self.examined) = (None, false);
@@ -355,11 +355,26 @@ impl Lineup {
         }
     }
 
-    /// Whether there is room for what is on disk; `window` is how many may wait in memory. What is looked at
-    /// by the way need not stay, but those whose due times are being corrected come first.
-    pub(super) fn may_read(&self, window: usize) -> bool {
+    /// Gives up the last of those that wait when it comes after `due`: what is due sooner needs its place in memory, and
+    /// the store has it. One that waits for something else than its due time stays; only memory knows of that.
+    pub(super) fn displace(&mut self, due: Timestamp) -> Option<Work> {
+        let last = self.queue.last_entry()?;
+        let start = last.key().0;
+        if start <= due || start != last.get().delivery.due_at {
+            return None;
+        }
+        let work = last.remove();
+        self.forget(work.delivery.id);
+        self.note_on_disk(start);
+        Some(work)
+    }
+
+    /// Whether there is room for what is on disk from `due` on; `window` is how many may wait in memory. Those that come
+    /// later do not count: they give up their places. What is looked at by the way need not stay, but those whose due times
+    /// are being corrected come first.
+    pub(super) fn may_read(&self, due: Timestamp, window: usize) -> bool {
         match self.examine {
-            None => self.waiting() <= window / 4,
+            None => self.waiting() <= window / 4 || self.head().is_some_and(|head| head > due),
             Some(_) => self.known.len() - self.waiting() <= window / 4,
         }
     }

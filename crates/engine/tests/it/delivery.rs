@@ -132,6 +132,32 @@ async fn a_backlog_larger_than_the_window_is_delivered_once_each() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retries_that_wait_in_memory_keep_nothing_that_is_due_from_being_read() {
+    let house = House::new();
+    let options = Options { window_per_subscription: 8, window: 32, ..Options::default() };
+    let engine = house.engine_with(5, options).await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |_, _| (Duration::from_millis(1), answered(500)));
+    let waits = json!({"schedule": {"backoff": {"fixed": {"wait": "50s"}}, "jitter": "none",
+        "max_attempts": 2}});
+    subscribe(&engine, "https://a/", waits).await;
+    for n in 0..20 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(5).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 20, "all wait for their second attempt");
+    assert_eq!(engine.inspect().await.window, 8, "as many in memory as there is room for");
+    for n in 20..40 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(2).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 40, "what comes now goes now");
+    rest(100).await;
+    assert_eq!(house.receivers.of("https://a/").len(), 80, "and the others when it is their time");
+    assert_eq!(engine.inspect().await.window, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_receiver_that_hangs_opens_the_breaker_and_charges_nothing_for_waiting() {
     let house = House::new();
     let engine = house.engine(6).await;
