@@ -3,7 +3,7 @@
 use posthorn_domain::{
     Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
 };
-use posthorn_store::Moved;
+use posthorn_store::{DueSubscription, Moved};
 use tracing::warn;
 
 use crate::engine::Engine;
@@ -65,7 +65,10 @@ impl Engine {
     async fn hand_over(&self, moved: Moved) -> Delivery {
         if let Some(work) = moved.ready {
             self.inner.wakes.add(work.delivery.shard());
-            drop(self.inner.scheduler.send(Input::Work(vec![work])).await);
+            // Not the copy itself: by the time the store's reply is here, an attempt that was under way may have ended it.
+            let Delivery { subscription, due_at, .. } = work.delivery;
+            let due = vec![DueSubscription { subscription, due_at }];
+            drop(self.inner.scheduler.send(Input::Due(due)).await);
         }
         moved.delivery
     }
