@@ -94,7 +94,10 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
+        // The end before the empty line: whoever called was killed, and this is no request.
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
         let line = line.trim_end();
         if line.is_empty() {
             break;
