@@ -404,6 +404,8 @@ impl Engine {
             Ok(_) => info!("nothing is under way any more"),
             Err(_) => warn!("some attempts did not end in time; they will be made again"),
         }
+        // Its shards are others' from here on: what has not been sent yet stays unsent.
+        self.inner.around.term.lost();
         if let Err(e) = self.inner.store.depart(self.inner.node).await {
             warn!(error = %chain(&e), "the node could not take its leave; its leases will run out");
         }

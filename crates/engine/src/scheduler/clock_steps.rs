@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::delivery::{PUSH_WAIT_MIN, Step, SubscriptionEffect};
-use posthorn_domain::policy::{OnClosed, Policy};
+use posthorn_domain::policy::{OnClosed, Policy, RetryAfter};
 use posthorn_domain::{
     Delivery, DeliveryState, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp,
 };
@@ -72,32 +72,43 @@ impl ClockWatch {
     }
 }
 
-/// A delivery that seems to wait too long, and the end of its last attempt.
+/// A delivery that seems to wait too long, and its last attempt.
 pub(super) struct Suspect {
     work: Work,
     fence: Fence,
-    last: Option<Timestamp>,
+    last: Option<LastAttempt>,
+}
+
+/// What the last attempt says about the wait that followed.
+#[derive(Clone, Copy)]
+struct LastAttempt {
+    ended: Timestamp,
+    /// Only who answers can ask for a wait.
+    answered: bool,
 }
 
 /// When a delivery may start, by a clock that was set back: never later than its schedule says, counted
 /// from its last attempt, or from now when that is in the future.
 fn due_again(
     delivery: &Delivery,
-    last: Option<Timestamp>,
+    last: Option<LastAttempt>,
     policy: &Policy,
     now: Timestamp,
 ) -> Timestamp {
     let due = delivery.due_at;
-    let from = last.unwrap_or(delivery.created_at);
+    let from = last.map_or(delivery.created_at, |last| last.ended);
     let by_attempt = if from > now { now.plus(due.since(from)) } else { due };
     let mut longest = by_schedule(delivery, policy);
-    // What a receiver asked for stands, unless a gate may have been the last to postpone it.
+    // What a receiver may have asked for stands. A gate postpones again and again: longer than the receiver may ask for
+    // was the gate.
+    let RetryAfter { honour, cap } = policy.schedule.retry_after;
+    let asked = last.is_some_and(|last| last.answered && due <= last.ended.plus(cap));
     if delivery.spent() > 0
         && delivery.state != DeliveryState::InFlight
-        && policy.schedule.retry_after.honour
-        && at_gate(policy).is_none()
+        && honour
+        && (asked || at_gate(policy).is_none())
     {
-        longest = longest.max(policy.schedule.retry_after.cap);
+        longest = longest.max(cap);
     }
     due.min(by_attempt).min(now.plus(longest))
 }
@@ -153,8 +164,10 @@ async fn look_back(store: Arc<dyn Store>, mut suspects: Vec<Suspect>) -> TaskOut
         }
         match store.attempts(delivery.tenant, delivery.id).await {
             Ok(attempts) => {
-                let ends = attempts.iter().map(|attempt| attempt.started_at.plus(attempt.took));
-                suspect.last = ends.last();
+                suspect.last = attempts.last().map(|attempt| LastAttempt {
+                    ended: attempt.started_at.plus(attempt.took),
+                    answered: attempt.status.is_some(),
+                });
             }
             Err(e) => warn!(error = %chain(&e), "an attempt could not be read"),
         }
@@ -404,11 +417,30 @@ mod tests {
         assert_eq!(due_again(&delivery(0, ahead, ahead), None, &policy, now), now);
         // Attempted while the clock was ahead.
         let failed = delivery(1, now, ahead.plus(wait));
-        assert_eq!(due_again(&failed, Some(ahead), &policy, now), now.plus(wait));
+        let ended = |ended: Timestamp| Some(LastAttempt { ended, answered: false });
+        assert_eq!(due_again(&failed, ended(ahead), &policy, now), now.plus(wait));
         // A wait that began before, by the right clock.
         let right = delivery(1, now, now.plus(wait));
-        assert_eq!(due_again(&right, Some(now), &policy, now), now.plus(wait));
+        assert_eq!(due_again(&right, ended(now), &policy, now), now.plus(wait));
         let due = delivery(0, now, now);
         assert_eq!(due_again(&due, None, &policy, now), now);
+        // A receiver asked for a longer wait than the schedule's, also where there is a gate.
+        let mut gated = policy.clone();
+        gated.schedule.retry_after = RetryAfter { honour: true, cap: Span::from_secs(3_600) };
+        gated.gate = pca_gate();
+        let asked = delivery(1, now, now.plus(Span::from_secs(1_800)));
+        let answered = Some(LastAttempt { ended: now, answered: true });
+        assert_eq!(due_again(&asked, answered, &gated, now), asked.due_at);
+        // Nobody asked for this: it was the gate, by a clock that was ahead.
+        assert!(due_again(&asked, ended(now), &gated, now) < asked.due_at);
+        let gate = delivery(1, now, now.plus(day));
+        assert!(due_again(&gate, answered, &gated, now) <= now.plus(Span::from_secs(3_600)));
+    }
+
+    fn pca_gate() -> Option<posthorn_domain::policy::Gate> {
+        let pca = shipped().into_iter().find(|(_, policy)| policy.gate.is_some());
+        let mut gate = pca.expect("a shipped profile has a gate").1.gate?;
+        gate.on_closed = OnClosed::Postpone { wait: Span::from_secs(60) };
+        Some(gate)
     }
 }
