@@ -217,17 +217,13 @@ fn answered(status: u16) -> AttemptOutcome {
 /// node's catalog is fresh.
 fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
     let leased = job.leased.is_none_or(|losses| around.term.holds_since(losses));
-    #[cfg(feature = "plant")]
-    let leased = leased || crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
+    let leased = leased || crate::plant::active("ignore-lease-term");
     let current = around.catalog.view(job.view.subscription.id);
     let changed = !current.is_some_and(|view| Arc::ptr_eq(&view, &job.view));
-    #[cfg(feature = "plant")]
-    let changed = changed && !crate::plant::active(crate::plant::Plant::IgnoreUnsubscribe);
+    let changed = changed && !crate::plant::active("ignore-unsubscribe");
     let recalled = around.catalog.is_recalled(&job.work.delivery);
-    #[cfg(feature = "plant")]
-    let recalled = recalled && !crate::plant::active(crate::plant::Plant::NoRecall);
-    #[cfg(feature = "plant")]
-    let recalled = recalled || crate::plant::active(crate::plant::Plant::TurnsInCircles);
+    let recalled = recalled && !crate::plant::active("no-recall");
+    let recalled = recalled || crate::plant::active("turns-in-circles");
     !leased || changed || recalled
 }
 

@@ -443,8 +443,7 @@ impl Engine {
         if let Err(e) = inner.store.notify(&[]).await {
             warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");
         }
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::NoSettle) {
+        if crate::plant::active("no-settle") {
             return Ok(());
         }
         let ttl = inner.options.lease_ttl;
@@ -458,8 +457,7 @@ impl Engine {
     pub(crate) async fn recalled(&self, version: Option<CatalogVersion>) {
         let inner = &self.inner;
         let Some(version) = version else { return };
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::NoRecall) {
+        if crate::plant::active("no-recall") {
             return;
         }
         let deadline = Instant::now() + inner.options.lease_ttl;

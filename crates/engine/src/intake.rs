@@ -347,8 +347,7 @@ impl Intake {
             events.iter_mut().map(|pending| self.new_event(pending)).collect();
         keep_together(&events, &mut batch);
         ::metrics::histogram!(metrics::ACCEPT_BATCH).record(batch.len() as f64);
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::AckBeforeCommit) {
+        if crate::plant::active("ack-before-commit") {
             for (pending, new) in events.drain(..).zip(&batch) {
                 let (id, deliveries) = (new.event.id, new.deliveries.len());
                 let accepted_at = pending.event.accepted_at;

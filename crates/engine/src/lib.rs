@@ -52,7 +52,6 @@ pub mod metrics;
 mod operator;
 mod options;
 mod outcomes;
-#[cfg(feature = "plant")]
 pub mod plant;
 pub mod policy_log;
 mod profiles;

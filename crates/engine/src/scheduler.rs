@@ -288,8 +288,7 @@ impl Scheduler {
 
     fn take_in(&mut self, input: Input) {
         match input {
-            #[cfg(feature = "plant")]
-            Input::Work(_) if crate::plant::active(crate::plant::Plant::LostWakeUp) => {}
+            Input::Work(_) if crate::plant::active("lost-wake-up") => {}
             Input::Work(works) => {
                 let now = self.parts.clock.now();
                 for work in works {
@@ -570,18 +569,12 @@ impl Scheduler {
 
     /// Starts attempts while there are slots and somebody is ready.
     fn dispatch(&mut self, now: Timestamp) {
-        #[cfg(feature = "plant")]
-        let ignored = crate::plant::active(crate::plant::Plant::IgnoreLeaseTerm);
-        #[cfg(not(feature = "plant"))]
-        let ignored = false;
+        let ignored = crate::plant::active("ignore-lease-term");
         // Also for those who wait in a bay: what is started now would come back at once, and again.
         let waiting = [&self.ring, &self.sickbay, &self.slowbay, &self.quickbay];
         let waiting = waiting.iter().any(|ring| !ring.is_empty());
-        #[cfg(feature = "plant")]
-        let waiting = match crate::plant::active(crate::plant::Plant::BaysIgnoreLapse) {
-            true => !self.ring.is_empty(),
-            false => waiting,
-        };
+        let waiting =
+            waiting && !(crate::plant::active("bays-ignore-lapse") && self.ring.is_empty());
         if waiting && !self.parts.term.is_valid() && !ignored {
             return;
         }
@@ -639,13 +632,10 @@ impl Scheduler {
         }
         // Nobody knows when the former owner last called, so spacing begins with the ownership.
         let floor = policy.spacing.map_or(Timestamp::MIN, |gap| gained_at.plus(gap));
-        #[cfg(feature = "plant")]
-        let (spacing, floor) = match crate::plant::active(crate::plant::Plant::IgnoreSpacing) {
+        let (spacing, floor) = match crate::plant::active("ignore-spacing") {
             true => (None, Timestamp::MIN),
             false => (policy.spacing, floor),
         };
-        #[cfg(not(feature = "plant"))]
-        let spacing = policy.spacing;
         let probing = lineup.health.is_probing(policy.breaker.as_ref());
         let Some(work) = lineup.take(now, spacing, floor, probing) else { return };
         let fence = Fence { shard, epoch, node: self.parts.node };
@@ -670,8 +660,7 @@ impl Scheduler {
         let durable = policy.lease.durable;
         let leased = Some(self.parts.term.losses());
         let job = Job { work, view, policy, fence, slot, leased, made: Instant::now() };
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::NoClaim) {
+        if crate::plant::active("no-claim") {
             self.launch(job);
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! # What it is for
 //! Agents (browsers) hold sockets to a node, senders post to endpoints, and nodes hand messages to
-//! each other. This room owns the sockets, the one wheel of timers, the registry of who is connected
+//! each other. This crate owns the sockets, the one wheel of timers, the registry of who is connected
 //! here, the questions to the store, and the calls between nodes.
 //!
 //! # What it must not know

@@ -11,7 +11,7 @@ use crate::commands::{
 };
 use crate::exit::{self, Code};
 use crate::terminal::{self, Paint};
-use crate::{bench, demo, serve};
+use crate::{demo, serve};
 
 /// A notification delivery server: publish an event once, and every subscriber gets it
 ///
@@ -79,8 +79,6 @@ enum Command {
     Check(check::Args),
     Explain(explain::Args),
     Verify(Box<verify::Args>),
-    /// Measure this machine
-    Bench(bench::Args),
 }
 
 /// Reads the command line and does what it says.
@@ -128,7 +126,6 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,
         Command::Explain(args) => explain::run(&args, json)?,
         Command::Verify(args) => verify::run(&args, json)?,
-        Command::Bench(args) => return bench::run(args).await,
     }
     Ok(Code::Ok.into())
 }

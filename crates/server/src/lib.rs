@@ -14,11 +14,6 @@
 //! # Where to start
 //! [`serve`] for what runs, [`cli`] for what can be typed.
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the load speaks to the server that it has just started itself"
-)]
-pub mod bench;
 pub mod callbacks;
 pub mod cli;
 pub mod client;

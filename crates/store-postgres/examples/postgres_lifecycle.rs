@@ -24,7 +24,7 @@ use posthorn_store::{
     Accepted, CatalogChange, Grant, NewDelivery, NewEvent, Record, Recorded, Store,
 };
 use posthorn_store_postgres::{Options, PostgresStore};
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use tokio::time::Instant;
 
 const PAYLOAD_BYTES: usize = 1024;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use posthorn_conformance::builders::{
+    LONG, all_shards, at, attempt, delivered, delivery, event, node, subscription,
+};
 use posthorn_domain::{
     CatalogVersion, Event, Fence, NodeId, Shard, SubscriptionId, TenantId, Timestamp,
-};
-use posthorn_store::conformance::builders::{
-    LONG, all_shards, at, attempt, delivered, delivery, event, node, subscription,
 };
 use posthorn_store::{
     CatalogChange, DeliveryFilter, Grant, NewEvent, PendingAsk, Record, Recorded, Store,

@@ -2,8 +2,8 @@
 //!
 //! # What it is for
 //! [`Store`] is the whole contract of the delivery engine; Web Push has one of its own, [`PushStore`].
-//! Their behaviour is defined by the doc comments and by [`conformance`], one suite for each that every
-//! implementation runs: the in-memory [`model`], SQLite and PostgreSQL. An implementation that passes
+//! Their behaviour is defined by the doc comments and by the suites of `posthorn-conformance`, one for each,
+//! which every implementation runs: a model in memory, SQLite and PostgreSQL. An implementation that passes
 //! is a store; how it does it is its own affair.
 //!
 //! # Theory of operation
@@ -24,13 +24,9 @@
 //! Which databases exist, what HTTP is, and when anything should be retried.
 
 mod catalog;
-pub mod conformance;
 mod error;
 mod intake;
 mod lease;
-pub mod model;
-#[cfg(feature = "plant")]
-pub mod plant;
 pub mod push;
 mod query;
 mod work;

@@ -3,7 +3,7 @@
 //! # What it is for
 //! [`PushStore`] is a contract of its own beside [`Store`](crate::Store): the two share no table, and
 //! whoever drives sockets needs nothing of the other. Its behaviour is defined by the doc comments and
-//! by [`conformance::push`](crate::conformance::push), which every implementation runs.
+//! by `posthorn-conformance`, which every implementation runs.
 //!
 //! # Theory of operation
 //! * **Durable means durable**, as everywhere: a write that returned `Ok` survives `kill -9`.

@@ -104,8 +104,7 @@ impl Catalog {
                 tenant.holdings = tenant.holdings.plus(more).less(held(old.as_ref()));
             }
         }
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::StaleProfile) {
+        if crate::plant::active("stale-profile") {
             return Vec::new();
         }
         if touched.is_empty() {

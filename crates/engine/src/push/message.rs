@@ -116,8 +116,7 @@ fn envelope(policy: &Policy, work: &Work) -> Result<Vec<u8>, NoMessage> {
             }
         }
     }
-    #[cfg(feature = "plant")]
-    if crate::plant::active(crate::plant::Plant::PushWithoutPayload) {
+    if crate::plant::active("push-without-payload") {
         envelope.payload = None;
     }
     Ok(serde_json::to_vec(&envelope).expect("an envelope is texts and JSON that was read"))

@@ -149,8 +149,7 @@ fn sign(
     headers: &mut HeaderMap,
 ) -> Result<(), BuildError> {
     let signing = secrets.signing(name, now);
-    #[cfg(feature = "plant")]
-    let signing = match crate::plant::active(crate::plant::Plant::OldSecret) {
+    let signing = match crate::plant::active("old-secret") {
         true => signing.into_iter().rev().take(1).collect(),
         false => signing,
     };

@@ -208,8 +208,7 @@ impl Health {
 
     /// How many attempts younger than a second may be under way.
     pub(super) fn limit(&self, limits: &Limits) -> u32 {
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::DoubleConcurrency) {
+        if crate::plant::active("double-concurrency") {
             return limits.concurrency * 2;
         }
         limits.concurrency.min(CONCURRENCY_MIN.max(self.concurrency as u32))

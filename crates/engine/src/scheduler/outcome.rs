@@ -15,9 +15,9 @@ use super::Scheduler;
 use super::health::{HeldBy, Sign};
 use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
-use crate::metrics;
 use crate::recorder::Written;
 use crate::tokens::FAILURE_KEPT;
+use crate::{metrics, plant};
 
 /// How long a subscription whose receiver is gone, or has failed for too long, is left alone until it is disabled for good.
 const GONE_HOLD: posthorn_domain::Span = posthorn_domain::Span::from_secs(30);
@@ -43,8 +43,7 @@ impl Scheduler {
     pub(super) fn free_slot(&mut self, job: &Job) {
         let since = self.slots.since(job.slot);
         self.slots.free(job.slot);
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::SlotLeak) && job.work.delivery.attempts == 1 {
+        if plant::active("slot-leak") && job.work.delivery.attempts == 1 {
             let tenant = job.work.delivery.tenant;
             let _ = self.slots.take(tenant, super::slots::Class::Quick, self.parts.clock.now());
         }
@@ -72,15 +71,11 @@ impl Scheduler {
             Ended::GateClosed | Ended::Overtaken => Happening::GateClosed,
         };
         let dice = self.parts.chance.dice();
-        #[cfg(feature = "plant")]
-        let policy = &planted_policy(policy);
+        let policy = &*plant::policy(policy);
         let view = self.parts.catalog.view(id).unwrap_or_else(|| done.job.view.clone());
         let aged = delivery.aged(&view.subscription.stops, now);
         let mut next = match step(&aged, &happening, policy, now, dice) {
-            #[cfg(feature = "plant")]
-            Ok(next) => planted_step(next, &done, now),
-            #[cfg(not(feature = "plant"))]
-            Ok(next) => next,
+            Ok(next) => plant::step(next, &done, now),
             Err(refusal) => {
                 self.held.busy(done.job.fence.shard, -1);
                 warn!(delivery = %delivery.id, %refusal, "an attempt of an ended delivery; this is a defect");
@@ -88,12 +83,7 @@ impl Scheduler {
             }
         };
         let attempt = match &done.result {
-            #[cfg(feature = "plant")]
-            Ended::Outcome(AttemptOutcome::Failed { .. })
-                if crate::plant::active(crate::plant::Plant::NoHistory) =>
-            {
-                None
-            }
+            Ended::Outcome(AttemptOutcome::Failed { .. }) if plant::active("no-history") => None,
             // What was not counted has no number, and so no line.
             Ended::Outcome(outcome) if next.charge => Some(history(&done, outcome)),
             _ => None,
@@ -340,38 +330,6 @@ impl Scheduler {
             self.evaluate(id);
         }
     }
-}
-
-#[cfg(feature = "plant")]
-fn planted_policy(policy: &Policy) -> Policy {
-    let mut policy = policy.clone();
-    if crate::plant::active(crate::plant::Plant::OneTooMany) {
-        policy.schedule.max_attempts = policy.schedule.max_attempts.map(|max| max + 1);
-    }
-    policy
-}
-
-#[cfg(feature = "plant")]
-fn planted_step(mut next: Step, done: &Done, now: Timestamp) -> Step {
-    use crate::plant::{Plant, active};
-    let wait = next.due_at.since(now).as_millis();
-    let retries = next.charge && next.state == DeliveryState::Pending;
-    if active(Plant::RetryTooEarly) && retries {
-        next.due_at = now.plus(posthorn_domain::Span::from_millis(wait / 2));
-    }
-    if active(Plant::RetryAfterShortens)
-        && retries
-        && let Ended::Outcome(AttemptOutcome::Answered(answer)) = &done.result
-        && let Some(asked) = answer.retry_after.as_ref().and_then(|text| text.parse().ok())
-    {
-        next.due_at = now.plus(posthorn_domain::Span::from_secs(asked));
-    }
-    if active(Plant::NoDeadLetter)
-        && let DeliveryState::Dead(_) = next.state
-    {
-        next.state = DeliveryState::Cancelled(CancelReason::Dropped);
-    }
-    next
 }
 
 /// The line an attempt leaves in the history.

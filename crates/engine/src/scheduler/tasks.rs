@@ -183,8 +183,7 @@ impl Scheduler {
     }
 
     pub(super) fn scan(&mut self, shards: Vec<Shard>) {
-        #[cfg(feature = "plant")]
-        if crate::plant::active(crate::plant::Plant::LostWakeUp) && shards.len() > 8 {
+        if crate::plant::active("lost-wake-up") && shards.len() > 8 {
             return;
         }
         let held: Vec<Shard> = shards.into_iter().filter(|s| self.held.holds(*s)).collect();
@@ -270,8 +269,7 @@ impl Scheduler {
                 self.look_on(&ask, &works, more, now);
             }
             // Recorded meanwhile: this copy is old. The store is asked again if need be.
-            #[cfg(feature = "plant")]
-            let since = match crate::plant::active(crate::plant::Plant::RefillUnfiltered) {
+            let since = match crate::plant::active("refill-unfiltered") {
                 true => Ids::default(),
                 false => since,
             };
@@ -281,8 +279,7 @@ impl Scheduler {
                 works = self.examine(id, works, now);
             }
             for work in works {
-                #[cfg(feature = "plant")]
-                if crate::plant::active(crate::plant::Plant::RefillUnfiltered) {
+                if crate::plant::active("refill-unfiltered") {
                     if let Some(lineup) = self.lineups.get_mut(&id) {
                         lineup.forget(work.delivery.id);
                     }

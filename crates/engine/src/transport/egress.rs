@@ -12,7 +12,7 @@ use crate::catalog::{Endpoint, TlsChoice};
 /// How long a look at a host's addresses may take when a URL is written down.
 const VET_WITHIN: Duration = Duration::from_secs(5);
 
-/// [`Transport`] over the egress room.
+/// [`Transport`] over `posthorn-egress`.
 pub struct EgressTransport(Egress);
 
 impl EgressTransport {

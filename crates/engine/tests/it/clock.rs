@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{Clock, Timestamp, WaitReason};
 use posthorn_engine::Engine;
-use posthorn_store::model::ModelStore;
 use serde_json::json;
 
 use crate::house::{

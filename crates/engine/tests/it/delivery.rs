@@ -336,7 +336,7 @@ async fn a_clock_that_moves_while_the_scheduler_works_does_not_trap_it() {
     let mut house = House::new();
     let looks = std::sync::atomic::AtomicI64::new(0);
     let clock = std::sync::Arc::new(RestlessClock(looks, tokio::time::Instant::now()));
-    house.store = posthorn_store::model::ModelStore::new(clock.clone());
+    house.store = posthorn_conformance::model::ModelStore::new(clock.clone());
     house.receivers = crate::house::Receivers::new(clock.clone());
     house.receivers.script("https://a/", |nth, _| {
         (Duration::ZERO, answered(if nth % 3 == 2 { 200 } else { 500 }))

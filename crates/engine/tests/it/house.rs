@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     Answer, AttemptOutcome, Clock, EventType, FailureCode, Labels, LaneKey, Span, TenantId,
     Timestamp, TopicName,
@@ -15,7 +16,7 @@ use posthorn_engine::{
     UrlProblem, transport::Sending,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::{Store, model::ModelStore};
+use posthorn_store::Store;
 use tokio::time::Instant;
 
 /// The virtual clock: a fixed day plus tokio's paused time.

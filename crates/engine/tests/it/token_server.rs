@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{AttemptOutcome, Clock, FailureCode, SecretName, SubscriptionId};
 use posthorn_egress::{Egress, Options as EgressOptions};
 use posthorn_engine::{
     EgressTransport, Engine, NewSubscription, Options, Parts, SecretInput, SubscriptionChange,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::model::ModelStore;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use posthorn_notifier::{CallbacksConfig, PersistentNotifier, VaultKey};
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 
 use crate::house::payment;
 use crate::receiver::{PATIENCE, SocketReceiver, open_to_loopback};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{Answer, AttemptOutcome, Clock, FailureCode, Timestamp};
 use posthorn_engine::transport::Sending;
 use posthorn_engine::{Engine, Options, Outbound, Parts, Transport, UrlProblem};
@@ -13,7 +14,6 @@ use posthorn_notifier::{
     WebhookObservation,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::model::ModelStore;
 use tokio::time::Instant;
 
 /// A fixed day plus tokio's paused time.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     AgentId, ChannelId, MessageId, MessageSeq, PushMessage, StoredMessage, Timestamp,
 };
-use posthorn_store::model::ModelStore;
 use posthorn_store::push::{
     Agent, Bite, ClearNode, Connect, Connected, Kept, MessagesAsk, PushStore, Register, Registered,
     Route, RouteAsk, Trim,

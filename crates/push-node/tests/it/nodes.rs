@@ -6,6 +6,7 @@ use axum::Router;
 use axum::routing::put;
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     AgentId, ChannelId, Clock, MessageId, PushEncoding, PushHeaders, PushMessage, Timestamp,
 };
@@ -15,7 +16,6 @@ use posthorn_push_node::Roles;
 use posthorn_push_node::health::{Health, HealthParts};
 use posthorn_push_node::nodes::{Nodes, internal};
 use posthorn_sealing::node_key::{NodeCall, NodeKey, NodeKeys};
-use posthorn_store::model::ModelStore;
 use tokio::net::TcpListener;
 
 use crate::house::{Agents, PATIENCE, Server, SetClock, ask, counted, raw};

@@ -26,7 +26,7 @@ pub(super) struct RawProxy {
     tenants: Option<Vec<String>>,
 }
 
-/// What the two rooms need to know: where proxies are, and whom they are open to.
+/// What egress and the catalog need to know: where proxies are, and whom they are open to.
 #[derive(Debug, Default)]
 pub(super) struct Proxies {
     pub(super) all: BTreeMap<ProxyName, Proxy>,

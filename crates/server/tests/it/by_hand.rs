@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use serde_json::Value;
 
 use crate::cedros_world::{On, Receiver};

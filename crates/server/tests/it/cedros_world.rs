@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use serde_json::Value;
 
 use crate::caller::{Reply, call};

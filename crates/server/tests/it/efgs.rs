@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use serde_json::{Value, json};
 
 use crate::authority::{Authority, of_country};

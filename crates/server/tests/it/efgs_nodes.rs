@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 
 use crate::efgs_stage::{Country, Stage, announce};
 use crate::harness::{Home, Server, eventually};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthorn_testkit::fake_hub::{Agreement, FakeHub, Reply};
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 
 use crate::harness::{Home, Server, assert_exit, eventually, run};
 use crate::pca_hub::{number, patient_profile, send, subscribe};

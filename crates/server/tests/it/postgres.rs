@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthorn_store::{CatalogChange, Store as _};
 use posthorn_store_postgres::PostgresStore;
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 
 use crate::harness::{Home, Running, Server, assert_exit, assert_says, eventually, posthorn, run};
 

@@ -10,7 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use posthorn_agent::{Agent, Event, Notification, Options};
 use posthorn_domain::{AgentId, ChannelId};
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use serde_json::{Value, json};
 
 use crate::caller::call;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthorn_conformance::builders::{Setting, at, delivered, delivery};
 use posthorn_domain::CatalogVersion;
-use posthorn_store::conformance::builders::{Setting, at, delivered, delivery};
 use posthorn_store::{Error, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
-use posthorn_testpg::TestPostgres;
+use posthorn_testkit::postgres::TestPostgres;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fixture::{Databases, connect, database, options, raw};
@@ -18,7 +18,7 @@ struct Own {
 }
 
 #[async_trait::async_trait]
-impl posthorn_store::conformance::Fixture for Own {
+impl posthorn_conformance::Fixture for Own {
     async fn store(&self) -> Arc<dyn Store> {
         let url = self.server.create_database("own").expect("a database");
         Arc::new(connect(&url).await)
@@ -67,7 +67,7 @@ async fn store_comes_back_with_the_database_and_has_lost_nothing() {
         tokio::spawn(async move {
             let mut stored = Vec::new();
             loop {
-                let event = Arc::new(posthorn_store::conformance::builders::event(tenant));
+                let event = Arc::new(posthorn_conformance::builders::event(tenant));
                 let id = event.id;
                 let deliveries = vec![delivery(to, None)];
                 let new =
@@ -115,7 +115,7 @@ async fn unreachable_database_is_a_clear_error() {
 /// Waiting does not bring a database into being.
 #[tokio::test]
 async fn missing_database_is_the_operators_mistake() {
-    let url = posthorn_testpg::shared().database_url("there_is_none");
+    let url = posthorn_testkit::postgres::shared().database_url("there_is_none");
     let error = PostgresStore::connect(options(&url)).await.err().expect("no such database");
     assert!(matches!(error, Error::Fatal { .. }), "{error:?}");
 }
@@ -153,8 +153,7 @@ async fn dropped_calls_leave_no_transaction_open() {
     let client = raw(&databases.url_of(&setting.store)).await;
     let to = setting.subscribe().await;
     for micros in 0..60 {
-        let new =
-            setting.planned(vec![delivery(to, posthorn_store::conformance::builders::whole())]);
+        let new = setting.planned(vec![delivery(to, posthorn_conformance::builders::whole())]);
         let new = new.await;
         let short = Duration::from_micros(micros * 100);
         let _ = timeout(short, setting.store.accept(vec![new])).await;

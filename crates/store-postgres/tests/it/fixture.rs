@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use posthorn_store::conformance::Fixture;
-use posthorn_store::conformance::push::PushFixture;
+use posthorn_conformance::Fixture;
+use posthorn_conformance::push::PushFixture;
 use posthorn_store::{PushStore, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
-use posthorn_testpg::shared;
+use posthorn_testkit::postgres::shared;
 use tokio::sync::OnceCell;
 
 const TEMPLATE: &str = "template_posthorn";

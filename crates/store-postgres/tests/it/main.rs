@@ -12,6 +12,6 @@ mod tls;
 mod conformance {
     use super::fixture::Databases;
 
-    posthorn_store::conformance_suite!(Databases::default());
-    posthorn_store::push_conformance_suite!(Databases::default());
+    posthorn_conformance::conformance_suite!(Databases::default());
+    posthorn_conformance::push_conformance_suite!(Databases::default());
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthorn_domain::{CatalogVersion, DeliveryId, Lane, Shard, SubscriptionId};
-use posthorn_store::conformance::Fixture;
-use posthorn_store::conformance::builders::{
+use posthorn_conformance::Fixture;
+use posthorn_conformance::builders::{
     Setting, all_shards, at, attempt, delivered, delivery, event, lane, node, subscription,
 };
-use posthorn_store::conformance::push::{PushFixture, channel_id, further, newcomer};
+use posthorn_conformance::push::{PushFixture, channel_id, further, newcomer};
+use posthorn_domain::{CatalogVersion, DeliveryId, Lane, Shard, SubscriptionId};
 use posthorn_store::push::Registered;
 use posthorn_store::{Accepted, CatalogChange, NewEvent, Record, Recorded, Store};
 use tokio::time::{Instant, sleep, timeout};
@@ -284,7 +284,8 @@ async fn hints_reach_the_other_node_and_not_oneself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nodes_may_start_on_an_empty_database_at_once() {
-    let url = posthorn_testpg::shared().create_database("start_together").expect("a database");
+    let url =
+        posthorn_testkit::postgres::shared().create_database("start_together").expect("a database");
     let starting: Vec<_> = (0..4)
         .map(|_| {
             let url = url.clone();
@@ -307,7 +308,7 @@ async fn nodes_may_start_on_an_empty_database_at_once() {
     let mut options = crate::fixture::options(&url);
     options.schema = Some("other \"one\"".to_owned());
     let apart = posthorn_store_postgres::PostgresStore::connect(options).await.expect("a schema");
-    let change = CatalogChange::CreateTenant(posthorn_store::conformance::builders::tenant());
+    let change = CatalogChange::CreateTenant(posthorn_conformance::builders::tenant());
     stores[0].change_catalog(change).await.expect("a tenant");
     let delta = apart.catalog_since(CatalogVersion(0)).await.expect("a catalog");
     assert_eq!(delta.tenants.len(), 1);

@@ -1,7 +1,7 @@
 //! Days of history that are dropped whole, and those that cannot be.
 
+use posthorn_conformance::builders::{Setting, at, dead_block, dead_skip, delivered, whole};
 use posthorn_domain::Timestamp;
-use posthorn_store::conformance::builders::{Setting, at, dead_block, dead_skip, delivered, whole};
 use posthorn_store::{Prune, Pruned};
 use tokio_postgres::Client;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use posthorn_conformance::builders::{
+    Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
+};
 use posthorn_domain::{
     Delivery, DeliveryId, DeliveryState, Lane, RedriveState, Shard, SubscriptionId,
-};
-use posthorn_store::conformance::builders::{
-    Setting, at, dead_skip, delivered, failed, lane, postponed, redrive, whole,
 };
 use posthorn_store::{
     Claim, DeliveryFilter, Error, Moved, PendingAsk, Record, Recorded, Refusal, Result, StateKind,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthorn_store::{Error, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
-use posthorn_testpg::{Settings, TestPostgres};
+use posthorn_testkit::postgres::{Settings, TestPostgres};
 use tokio::time::{Instant, sleep};
 
 use crate::fixture::raw;

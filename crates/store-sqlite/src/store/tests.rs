@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use posthorn_conformance::builders::{delivery, event, subscription};
 use posthorn_domain::{Event, TenantId};
-use posthorn_store::conformance::builders::{delivery, event, subscription};
 use posthorn_store::{Accepted, Refusal};
 use rusqlite::ffi;
 
@@ -38,7 +38,7 @@ async fn poisonous_command_hurts_only_itself() {
         let event = if poison { used.clone() } else { event(TenantId::DEFAULT) };
         tasks.push(tokio::spawn(async move {
             // Two items: the good one before the poison must not stay either.
-            let other = posthorn_store::conformance::builders::event(TenantId::DEFAULT);
+            let other = posthorn_conformance::builders::event(TenantId::DEFAULT);
             (poison, store.accept(vec![new_event(other), new_event(event)]).await)
         }));
     }
@@ -119,11 +119,11 @@ async fn corrupt_row_is_named() {
 #[tokio::test]
 async fn rolled_back_leases_and_versions_are_forgotten() {
     let (_directory, store) = fresh();
-    let node = posthorn_store::conformance::builders::node();
+    let node = posthorn_conformance::builders::node();
     let shard = Shard::all().next().expect("there are shards");
     let half = move |writer: &mut Writer| {
         write::membership::acquire(writer, node, &[shard], Duration::from_secs(60))?;
-        let tenant = posthorn_store::conformance::builders::tenant();
+        let tenant = posthorn_conformance::builders::tenant();
         write::catalog::change(writer, &CatalogChange::CreateTenant(tenant))?;
         Err::<(), _>(failure(ffi::ErrorCode::ConstraintViolation, 787))
     };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use posthorn_conformance::builders::{delivery, event, subscription};
 use posthorn_domain::{CatalogVersion, TenantId};
-use posthorn_store::conformance::builders::{delivery, event, subscription};
 use posthorn_store::{CatalogChange, Error, NewEvent, Store};
 use posthorn_store_sqlite::{Options, SqliteStore};
 

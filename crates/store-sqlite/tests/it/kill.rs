@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use posthorn_domain::{CatalogVersion, EventId, Fence, Shard, TenantId, Timestamp};
-use posthorn_store::conformance::builders::{
+use posthorn_conformance::builders::{
     LONG, all_shards, at, attempt, delivered, delivery, event, node, subscription,
 };
+use posthorn_domain::{CatalogVersion, EventId, Fence, Shard, TenantId, Timestamp};
 use posthorn_store::{CatalogChange, NewEvent, Record, Recorded, Store};
 use posthorn_store_sqlite::{Options, SqliteStore};
 use rusqlite::Connection;

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use posthorn_conformance::builders::at;
+use posthorn_conformance::push::{NODE, message, register, store_all, stored};
 use posthorn_domain::{AgentId, ChannelId, MessageId, MessageSeq, PushMessage};
-use posthorn_store::conformance::builders::at;
-use posthorn_store::conformance::push::{NODE, message, register, store_all, stored};
 use posthorn_store::push::{Birth, Kept, PushStore, Register, Registered};
 use posthorn_store_sqlite::{Options, SqliteStore};
 

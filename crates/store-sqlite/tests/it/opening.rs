@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use posthorn_conformance::builders::{event, idempotency};
 use posthorn_domain::{CatalogVersion, TenantId};
-use posthorn_store::conformance::builders::{event, idempotency};
 use posthorn_store::{CatalogChange, Error, NewEvent, Store};
 use posthorn_store_sqlite::{OpenError, Options, SqliteStore};
 use rusqlite::Connection;
@@ -68,7 +68,7 @@ fn changed_or_newer_schema_is_refused() {
 async fn everything_is_there_after_closing() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = open(directory.path()).expect("a fresh store");
-    let tenant = posthorn_store::conformance::builders::tenant();
+    let tenant = posthorn_conformance::builders::tenant();
     let change = CatalogChange::CreateTenant(tenant.clone());
     let catalog = store.change_catalog(change).await.expect("a tenant");
     let mut ids = Vec::new();

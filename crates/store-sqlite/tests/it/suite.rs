@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use posthorn_store::conformance::Fixture;
-use posthorn_store::conformance::push::PushFixture;
+use posthorn_conformance::Fixture;
+use posthorn_conformance::push::PushFixture;
 use posthorn_store::{PushStore, Store};
 use posthorn_store_sqlite::{Options, SqliteStore};
 
@@ -51,5 +51,5 @@ impl PushFixture for Sqlite {
     }
 }
 
-posthorn_store::conformance_suite!(Sqlite::new());
-posthorn_store::push_conformance_suite!(Sqlite::new());
+posthorn_conformance::conformance_suite!(Sqlite::new());
+posthorn_conformance::push_conformance_suite!(Sqlite::new());

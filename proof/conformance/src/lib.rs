@@ -1,0 +1,311 @@
+//! One suite of behaviour that every store must pass.
+//!
+//! # What it is for
+//! The doc comments of [`Store`] say what a store does; the cases here check each of
+//! their sentences. A backend implements [`Fixture`] and calls
+//! [`conformance_suite!`](crate::conformance_suite) in a test module; every case becomes a test of
+//! its own, so a failure has a name.
+//!
+//! # Theory of operation
+//! Cases are plain async functions, grouped by noun, that panic when the store is wrong. Each gets
+//! a fresh store and makes its own tenant, so it does not matter what else a backend puts into an
+//! empty store. Times are handed in, never read from a clock; only the cases about leases sleep,
+//! since expiry is judged by the store alone.
+//!
+//! # What it must not know
+//! How any store is built. It sees the contract and nothing else.
+
+pub mod builders;
+pub mod catalog;
+pub mod certificates;
+mod changes;
+pub mod failing;
+pub mod forgetting;
+pub mod intake;
+pub mod keys;
+pub mod lanes;
+pub mod maintenance;
+pub mod membership;
+pub mod model;
+pub mod names;
+pub mod operator;
+pub mod pruning;
+pub mod push;
+pub mod push_agents;
+pub mod push_channels;
+pub mod push_messages;
+pub mod push_races;
+pub mod push_reading;
+pub mod push_upkeep;
+pub mod queries;
+pub mod record;
+pub mod redrive;
+pub mod revival;
+#[cfg(test)]
+mod tests;
+pub mod work;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use posthorn_store::Store;
+
+/// How the suite gets at a store.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// A fresh, empty store.
+    async fn store(&self) -> Arc<dyn Store>;
+
+    /// The same contents through a new handle, as after a crash between two calls. Durable stores
+    /// drop the old handle without ceremony and open their data again; a store in memory returns
+    /// the handle it was given. Leases need not survive.
+    async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store>;
+}
+
+/// Expands to one `#[tokio::test]` for each case, in modules named by noun. The argument is an
+/// expression that makes a [`Fixture`](crate::Fixture); it is evaluated once per case.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($fixture:expr) => {
+        $crate::conformance_cases! { $fixture;
+            catalog {
+                fresh_store_has_the_default_tenant
+                versions_grow_and_belong_to_their_tenant
+                everything_reads_back_as_it_was_written
+                delta_has_changes_and_removals
+                deltas_add_up_to_the_whole
+                tenants_are_unique_by_id_and_name
+                topics_are_put_again_and_keep_their_birth
+                topics_are_created_once
+                subscription_ids_are_never_used_again
+                updates_check_the_version
+                foreign_subscriptions_are_not_found
+                refusals_change_nothing
+                keys_are_created_once_and_revoked_for_good
+                uses_of_keys_only_move_forward_and_change_no_version
+                catalog_survives_reopening
+            }
+            certificates {
+                certificates_read_back_as_written
+                certificates_are_replaced_by_version
+                deleted_certificates_are_gone_for_good
+                callers_have_thumbprints_of_their_own
+                foreign_certificates_are_not_found
+            }
+            failing {
+                streaks_are_kept_until_a_success
+                streaks_are_written_by_owners_only
+                streaks_end_when_a_subscription_goes_on_or_leaves
+                stops_read_back_as_they_were
+            }
+            keys {
+                the_first_key_is_made_once
+                a_key_that_has_run_out_is_no_first_key
+                the_last_operator_key_cannot_be_revoked
+                the_longest_operator_key_cannot_be_revoked
+            }
+            names {
+                names_and_labels_read_back
+                names_are_unique_among_those_that_exist
+                one_of_many_gets_a_name
+                profiles_of_tenants_come_and_go
+                clients_come_and_go_by_version
+            }
+            intake {
+                event_is_stored_as_it_was
+                deliveries_start_pending
+                repeats_are_recognised
+                repeats_inside_one_batch_are_recognised
+                keys_belong_to_their_tenant
+                key_is_checked_before_the_plan
+                stale_plan_changes_nothing_and_disturbs_nobody
+                change_elsewhere_does_not_make_a_plan_stale
+                seq_follows_batch_order
+                event_without_deliveries_is_stored
+                empty_batch_is_fine
+                accepted_survives_reopening
+                concurrent_repeats_are_one_event
+            }
+            lanes {
+                second_is_parked
+                next_goes_on_after_delivered
+                next_goes_on_after_skipped_dead_letter
+                next_goes_on_after_drop
+                failed_head_keeps_its_place
+                claimed_head_keeps_its_place
+                dead_head_blocks_when_the_step_says_so
+                redriven_blocked_head_runs_first
+                cancelled_blocked_head_releases_the_lane
+                retry_in_a_free_lane_is_due
+                cancelled_head_promotes_the_next
+                cancelled_parked_delivery_is_passed_over
+                lanes_are_independent
+                unordered_deliveries_are_never_parked
+                one_batch_fills_a_lane_in_order
+                concurrent_accepts_are_totally_ordered
+                concurrent_accepts_and_records_leave_nobody_behind
+                lanes_survive_reopening
+            }
+            work {
+                pending_comes_by_due_time_then_seq
+                pending_keeps_to_limit_and_time
+                pending_answers_each_ask_in_order
+                pending_keeps_to_bytes_but_gives_one
+                pending_shares_events
+                pending_leaves_out_ended_and_deleted
+                due_subscriptions_have_their_earliest_time
+                due_subscriptions_keep_to_their_shards
+                due_subscriptions_leave_out_blocked_and_deleted
+                claim_hides_until_the_lease_ends
+                claim_is_refused_when_things_moved_on
+                claim_is_fenced
+                claim_is_written_before_a_crash
+            }
+            record {
+                delivered_is_final
+                failure_waits_for_its_time
+                postponing_charges_nothing
+                attempts_read_back_as_they_were
+                every_failure_code_reads_back
+                items_are_judged_by_themselves
+                wrong_epoch_is_fenced
+                wrong_node_is_fenced
+                unheld_shard_is_fenced
+                expired_lease_is_fenced
+                other_count_is_superseded
+                ended_delivery_supersedes
+                unknown_delivery_is_superseded
+                late_attempts_are_kept_and_marked
+                repeating_is_harmless
+                same_item_twice_in_one_batch_counts_once
+                records_survive_reopening
+            }
+            operator {
+                cancel_ends_a_pending_delivery
+                cancel_of_an_ended_delivery_is_refused
+                retry_gives_a_fresh_budget_and_keeps_history
+                retry_works_on_every_ended_state
+                retry_of_a_waiting_delivery_makes_it_due_with_a_fresh_budget
+                retry_of_a_waiting_delivery_keeps_its_place_in_the_lane
+                retry_under_a_living_lease_is_refused
+                cancelled_attempt_under_way_holds_its_lane_until_the_lease_ends
+                retry_without_subscription_is_refused
+                foreign_deliveries_are_not_found
+                moves_survive_reopening
+            }
+            forgetting {
+                forgotten_delivery_is_gone_with_its_attempts
+                forgetting_ends_what_has_not_ended
+                late_result_for_a_forgotten_delivery_is_superseded
+                forgotten_head_promotes_the_next
+                forgotten_blocker_releases_the_lane
+                forgotten_parked_delivery_is_passed_over
+                forgotten_dead_letter_is_not_redriven
+                foreign_deliveries_cannot_be_forgotten
+                event_of_forgotten_deliveries_goes_by_its_age
+                rest_of_an_event_stays_and_ends
+                deliveries_of_deleted_subscriptions_can_be_forgotten
+                forgotten_attempt_under_way_holds_its_lane_until_the_lease_ends
+                forgetting_survives_reopening
+            }
+            redrive {
+                redrive_moves_every_match_once
+                redrive_keeps_to_its_filter
+                redrive_keeps_to_its_tenant
+                redrive_does_not_move_what_dies_again
+                redrive_passes_over_deleted_subscriptions
+                redrive_runs_lanes_in_order
+                redrive_can_be_cancelled
+                ended_redrive_stays_as_it_is
+                redrives_are_listed_newest_first
+                running_redrives_are_found_among_many
+                ended_redrives_are_pruned
+                redrive_ids_are_unique
+                foreign_redrives_are_not_found
+                redrive_progress_survives_reopening
+            }
+            revival {
+                revived_delivery_goes_before_what_came_later
+                displaced_head_keeps_its_time_and_its_budget
+                revived_delivery_waits_for_a_leased_head
+                revived_delivery_waits_in_a_blocked_lane
+                revived_blocker_goes_behind_those_before_it
+                displaced_head_makes_room_for_the_first
+                revived_deliveries_keep_their_order
+                attempt_of_a_displaced_head_counts_when_it_arrives
+                copies_from_before_a_retry_change_nothing
+                recalls_are_told_with_the_catalog
+            }
+            maintenance {
+                deleted_subscription_is_cancelled_at_once
+                sweep_cancels_in_slices
+                sweep_without_work_does_nothing
+                late_result_for_a_deleted_subscription_is_superseded
+                ended_deliveries_of_deleted_subscriptions_stay
+            }
+            pruning {
+                prune_removes_what_ended_long_ago
+                prune_never_eats_unfinished_work
+                prune_leaves_young_dead_letters
+                prune_leaves_dead_letters_that_block_a_lane
+                prune_removes_events_nobody_wanted
+                prune_removes_old_keys
+                prune_takes_small_bites
+            }
+            membership {
+                free_shards_are_granted_once
+                own_shards_are_renewed_with_their_epoch
+                expired_lease_can_be_taken_over
+                heartbeat_renews_shards
+                heartbeat_does_not_revive_an_expired_lease
+                released_shards_are_free
+                release_under_another_epoch_changes_nothing
+                departed_node_is_gone
+                dead_nodes_are_forgotten
+                heartbeat_tells_the_catalog_version
+                two_nodes_never_hold_one_shard
+                epochs_survive_reopening
+                notify_is_only_a_hint
+            }
+            queries {
+                events_come_in_pages
+                events_can_be_filtered
+                deliveries_come_in_pages
+                deliveries_can_be_filtered
+                tenants_do_not_see_each_other
+                counts_are_conserved
+                unfinished_deliveries_are_counted_by_tenant
+                ping_answers
+            }
+        }
+    };
+}
+
+/// The expansion behind [`conformance_suite!`](crate::conformance_suite).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    ($fixture:expr; $($noun:ident { $($case:ident)* })*) => {
+        $($crate::conformance_noun! { $fixture; $noun; $($case)* })*
+    };
+}
+
+/// The tests of one noun.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_noun {
+    ($fixture:expr; $noun:ident; $($case:ident)*) => {
+        mod $noun {
+            #[allow(unused_imports, reason = "the expression may use anything around it")]
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let fixture = $fixture;
+                    $crate::$noun::$case(&fixture).await;
+                }
+            )*
+        }
+    };
+}

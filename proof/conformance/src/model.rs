@@ -1,0 +1,547 @@
+//! The model: a store in memory, as plain as possible, that defines what the others must do.
+//!
+//! Tests and the simulator run on it. It keeps everything in ordered maps under one lock, so that a
+//! run is deterministic, and does each call at once, so that a wrapper can add latency, errors and
+//! crashes around it. It is not a product: nothing survives the process.
+
+mod catalog;
+mod deliveries;
+mod leases;
+pub mod plant;
+mod push;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use posthorn_domain::{
+    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
+    RedriveId, RedriveState, Shard, SubscriptionId, TenantId, Timestamp,
+};
+use tokio::sync::Notify;
+
+use catalog::Catalog;
+use deliveries::Row;
+use leases::Leases;
+use posthorn_store::{
+    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
+    DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
+    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result,
+    StateKind, Store, Swept, Work,
+};
+
+/// The store in memory. Clones share the contents; each clone listens for hints by itself.
+#[derive(Clone)]
+pub struct ModelStore {
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    push: Mutex<push::State>,
+    clock: Arc<dyn Clock>,
+    listeners: Mutex<Vec<Arc<Inbox>>>,
+}
+
+/// Hints that other handles sent to this one.
+#[derive(Default)]
+struct Inbox {
+    shards: Mutex<Option<BTreeSet<Shard>>>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    catalog: Catalog,
+    leases: Leases,
+    events: BTreeMap<EventId, Arc<Event>>,
+    keys: BTreeMap<(TenantId, String), StoredKey>,
+    rows: BTreeMap<DeliveryId, Row>,
+    by_subscription: BTreeMap<SubscriptionId, BTreeSet<DeliveryId>>,
+    by_event: BTreeMap<EventId, Vec<DeliveryId>>,
+    attempts: BTreeMap<DeliveryId, Vec<Attempt>>,
+    redrives: BTreeMap<RedriveId, StoredRedrive>,
+    seq: u64,
+}
+
+struct StoredKey {
+    fingerprint: [u8; 32],
+    event: EventId,
+    accepted_at: Timestamp,
+}
+
+struct StoredRedrive {
+    redrive: Redrive,
+    cursor: Option<DeliveryId>,
+}
+
+impl ModelStore {
+    /// An empty store whose leases run by `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let inbox = Arc::new(Inbox::default());
+        let shared = Shared {
+            state: Mutex::new(State::default()),
+            push: Mutex::default(),
+            clock,
+            listeners: Mutex::new(vec![Arc::clone(&inbox)]),
+        };
+        Self { shared: Arc::new(shared), inbox }
+    }
+
+    /// Another node's handle on the same contents.
+    pub fn peer(&self) -> Self {
+        let inbox = Arc::new(Inbox::default());
+        self.shared.listeners.lock().push(Arc::clone(&inbox));
+        Self { shared: Arc::clone(&self.shared), inbox }
+    }
+
+    /// Every delivery there is, for checkers.
+    pub fn all_deliveries(&self) -> Vec<Delivery> {
+        let state = self.shared.state.lock();
+        state.rows.values().map(|row| state.seen(row)).collect()
+    }
+
+    /// Every attempt there is, for checkers.
+    pub fn all_attempts(&self) -> Vec<Attempt> {
+        self.shared.state.lock().attempts.values().flatten().cloned().collect()
+    }
+
+    /// Every event there is, for checkers.
+    pub fn all_events(&self) -> Vec<Arc<Event>> {
+        self.shared.state.lock().events.values().cloned().collect()
+    }
+}
+
+impl State {
+    /// A delivery as readers see it: that of a deleted subscription is cancelled already.
+    fn seen(&self, row: &Row) -> Delivery {
+        let mut delivery = row.delivery.clone();
+        if !delivery.state.is_terminal()
+            && let Some(at) = self.catalog.deleted_at(delivery.subscription)
+        {
+            delivery.state = posthorn_domain::DeliveryState::Cancelled(
+                posthorn_domain::CancelReason::Unsubscribed,
+            );
+            delivery.ended_at = Some(at);
+            delivery.due_at = Timestamp::MAX;
+        }
+        delivery
+    }
+
+    fn work(&self, id: DeliveryId) -> Option<Work> {
+        let delivery = self.rows.get(&id)?.delivery.clone();
+        let event = Arc::clone(self.events.get(&delivery.event)?);
+        Some(Work { delivery, event })
+    }
+
+    fn unfinished(&self, row: &Row) -> bool {
+        !row.delivery.state.is_terminal()
+            && self.catalog.deleted_at(row.delivery.subscription).is_none()
+    }
+
+    fn accept_one(&mut self, new: NewEvent) -> Accepted {
+        let tenant = new.event.tenant;
+        if let Some(idempotency) = &new.idempotency
+            && let Some(stored) = self.keys.get(&(tenant, idempotency.key.as_str().to_owned()))
+        {
+            return if stored.fingerprint == idempotency.fingerprint {
+                Accepted::Duplicate { event: stored.event }
+            } else {
+                Accepted::Conflict { event: stored.event }
+            };
+        }
+        let takes_stale = plant::active("stale-catalog") && new.catalog != CatalogVersion(u64::MAX);
+        if self.catalog.tenant_version(tenant) != Some(new.catalog) && !takes_stale {
+            return Accepted::Stale;
+        }
+        if plant::active("key-outside-transaction") {
+            // Nobody writes it in this transaction; the first reader would have.
+            self.events.insert(new.event.id, Arc::clone(&new.event));
+            let placed = new.deliveries.into_iter().map(|d| self.place(&new.event, d)).collect();
+            return Accepted::Stored(placed);
+        }
+        if let Some(idempotency) = new.idempotency {
+            let stored = StoredKey {
+                fingerprint: idempotency.fingerprint,
+                event: new.event.id,
+                accepted_at: new.event.accepted_at,
+            };
+            self.keys.insert((tenant, idempotency.key.as_str().to_owned()), stored);
+        }
+        self.events.insert(new.event.id, Arc::clone(&new.event));
+        let placed = new.deliveries.into_iter().map(|d| self.place(&new.event, d)).collect();
+        Accepted::Stored(placed)
+    }
+
+    fn prune(&mut self, prune: Prune) -> Pruned {
+        let removable = |event: &Event| {
+            let ids = self.by_event.get(&event.id).map_or(&[][..], Vec::as_slice);
+            if ids.is_empty() {
+                return event.accepted_at < prune.ended_before;
+            }
+            ids.iter().filter_map(|id| self.rows.get(id)).all(|row| {
+                let state = row.delivery.state;
+                let ended = row.delivery.ended_at.unwrap_or(Timestamp::MAX);
+                let limit = match StateKind::of(state) {
+                    StateKind::Dead => prune.dead_before.min(prune.ended_before),
+                    _ => prune.ended_before,
+                };
+                if plant::active("prune-unfinished") {
+                    return row.delivery.created_at < limit;
+                }
+                // A dead letter that blocks its lane is what those behind it wait for.
+                state.is_terminal() && !row.blocks && ended < limit
+            })
+        };
+        let doomed: Vec<EventId> = self
+            .events
+            .values()
+            .filter(|event| removable(event))
+            .map(|event| event.id)
+            .take(prune.limit)
+            .collect();
+        for id in &doomed {
+            self.events.remove(id);
+            for delivery in self.by_event.remove(id).unwrap_or_default() {
+                if let Some(row) = self.rows.remove(&delivery)
+                    && let Some(ids) = self.by_subscription.get_mut(&row.delivery.subscription)
+                {
+                    ids.remove(&delivery);
+                }
+                self.attempts.remove(&delivery);
+            }
+        }
+        let keys_before = self.keys.len();
+        self.keys.retain(|_, key| key.accepted_at >= prune.keys_before);
+        self.catalog.prune_recalls(prune.recalls_before);
+        let over: Vec<RedriveId> = self
+            .redrives
+            .values()
+            .map(|stored| &stored.redrive)
+            .filter(|r| r.finished_at.is_some_and(|at| at < prune.ended_before))
+            .map(|redrive| redrive.id)
+            .take(prune.limit)
+            .collect();
+        for id in &over {
+            self.redrives.remove(id);
+        }
+        Pruned {
+            events: doomed.len(),
+            keys: keys_before - self.keys.len(),
+            redrives: over.len(),
+            more: doomed.len() == prune.limit || over.len() == prune.limit,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
+        Ok(self.shared.state.lock().catalog.change(change)?)
+    }
+
+    async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
+        Ok(self.shared.state.lock().catalog.since(since))
+    }
+
+    async fn touch_keys(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
+        self.shared.state.lock().catalog.touch_keys(uses);
+        Ok(())
+    }
+
+    async fn keys_used(&self) -> Result<Vec<(KeyId, Timestamp)>> {
+        Ok(self.shared.state.lock().catalog.keys_used())
+    }
+
+    async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
+        let mut state = self.shared.state.lock();
+        Ok(batch.into_iter().map(|new| state.accept_one(new)).collect())
+    }
+
+    async fn due_subscriptions(&self, shards: &[Shard]) -> Result<Vec<DueSubscription>> {
+        let state = self.shared.state.lock();
+        let due = state.by_subscription.iter().filter_map(|(subscription, ids)| {
+            if !shards.contains(&Shard::of(*subscription)) {
+                return None;
+            }
+            let due_at = ids
+                .iter()
+                .filter_map(|id| state.rows.get(id))
+                .filter(|row| state.unfinished(row) && !row.delivery.is_parked())
+                .map(|row| row.delivery.due_at)
+                .min()?;
+            Some(DueSubscription { subscription: *subscription, due_at })
+        });
+        Ok(due.collect())
+    }
+
+    async fn pending(&self, asks: Vec<PendingAsk>, max_bytes: usize) -> Result<Vec<Vec<Work>>> {
+        let state = self.shared.state.lock();
+        let mut bytes = 0usize;
+        let mut replies = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let mut found: Vec<&Row> = state
+                .by_subscription
+                .get(&ask.subscription)
+                .into_iter()
+                .flatten()
+                .filter_map(|id| state.rows.get(id))
+                .filter(|row| state.unfinished(row) && !row.delivery.is_parked())
+                .filter(|row| (ask.from..=ask.until).contains(&row.delivery.due_at))
+                .collect();
+            found.sort_by_key(|row| (row.delivery.due_at, row.delivery.seq));
+            let mut works = Vec::new();
+            for row in found.into_iter().take(ask.limit) {
+                let first = works.is_empty() && replies.is_empty();
+                if bytes > max_bytes && !first {
+                    break;
+                }
+                if let Some(work) = state.work(row.delivery.id) {
+                    bytes += work.event.payload.len();
+                    works.push(work);
+                }
+            }
+            replies.push(works);
+        }
+        Ok(replies)
+    }
+
+    async fn failing(&self, shards: &[Shard]) -> Result<Vec<FailingSubscription>> {
+        let state = self.shared.state.lock();
+        let rows = state.catalog.failing.iter();
+        let rows = rows.filter(|(id, _)| shards.contains(&Shard::of(**id)));
+        Ok(rows
+            .map(|(id, streak)| FailingSubscription { subscription: *id, streak: *streak })
+            .collect())
+    }
+
+    async fn claim(&self, batch: Vec<Claim>) -> Result<Vec<bool>> {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state.lock();
+        Ok(batch.into_iter().map(|claim| state.claim(&claim, now)).collect())
+    }
+
+    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state.lock();
+        Ok(batch.into_iter().map(|record| state.record(record, now)).collect())
+    }
+
+    async fn cancel_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        Ok(self.shared.state.lock().cancel(tenant, delivery, at)?)
+    }
+
+    async fn retry_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        Ok(self.shared.state.lock().retry(tenant, delivery, at)?)
+    }
+
+    async fn forget_delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        Ok(self.shared.state.lock().forget(tenant, delivery, at)?)
+    }
+
+    async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {
+        let mut state = self.shared.state.lock();
+        if state.redrives.contains_key(&redrive.id) {
+            return Err(Refusal::AlreadyExists.into());
+        }
+        redrive.total = state.redrivable(&redrive, None).count() as u64;
+        let stored = StoredRedrive { redrive: redrive.clone(), cursor: None };
+        state.redrives.insert(redrive.id, stored);
+        Ok(redrive)
+    }
+
+    async fn redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Option<Redrive>> {
+        let state = self.shared.state.lock();
+        let found = state.redrives.get(&id).map(|stored| stored.redrive.clone());
+        Ok(found.filter(|redrive| redrive.tenant == tenant))
+    }
+
+    async fn redrives(&self, tenant: TenantId, wanted: RedrivePage) -> Result<Page<Redrive>> {
+        let state = self.shared.state.lock();
+        let all = state.redrives.values().rev().map(|stored| &stored.redrive);
+        let older = |id| wanted.before.is_none_or(|before| id < before);
+        let found = all.filter(|r| r.tenant == tenant && older(r.id)).cloned();
+        Ok(page(found, wanted.limit))
+    }
+
+    async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>> {
+        let state = self.shared.state.lock();
+        let all = state.redrives.values().map(|stored| &stored.redrive);
+        let running = all.filter(|redrive| redrive.state == RedriveState::Running);
+        Ok(running.take(limit).cloned().collect())
+    }
+
+    async fn cancel_redrive(
+        &self,
+        tenant: TenantId,
+        id: RedriveId,
+        at: Timestamp,
+    ) -> Result<Redrive> {
+        let mut state = self.shared.state.lock();
+        let stored = state.redrives.get_mut(&id).filter(|s| s.redrive.tenant == tenant);
+        let redrive = &mut stored.ok_or(Refusal::NotFound)?.redrive;
+        if redrive.state == RedriveState::Running {
+            redrive.state = RedriveState::Cancelled;
+            redrive.finished_at = Some(at);
+        }
+        Ok(redrive.clone())
+    }
+
+    async fn advance_redrive(
+        &self,
+        id: RedriveId,
+        limit: usize,
+        at: Timestamp,
+    ) -> Result<Advanced> {
+        Ok(self.shared.state.lock().advance(id, limit, at)?)
+    }
+
+    async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
+        Ok(self.shared.state.lock().sweep(limit, at))
+    }
+
+    async fn prune(&self, prune: Prune) -> Result<Pruned> {
+        Ok(self.shared.state.lock().prune(prune))
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state.lock();
+        let catalog = state.catalog.version();
+        Ok(state.leases.heartbeat(beat, now, catalog))
+    }
+
+    async fn acquire_shards(
+        &self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+    ) -> Result<Vec<Grant>> {
+        let now = self.shared.clock.now();
+        Ok(self.shared.state.lock().leases.acquire(node, shards, ttl, now))
+    }
+
+    async fn release_shards(&self, node: NodeId, grants: &[Grant]) -> Result<()> {
+        self.shared.state.lock().leases.release(node, grants);
+        Ok(())
+    }
+
+    async fn depart(&self, node: NodeId) -> Result<()> {
+        self.shared.state.lock().leases.depart(node);
+        Ok(())
+    }
+
+    async fn notify(&self, shards: &[Shard]) -> Result<()> {
+        for inbox in self.shared.listeners.lock().iter() {
+            if !Arc::ptr_eq(inbox, &self.inbox) {
+                inbox.shards.lock().get_or_insert_default().extend(shards);
+                inbox.wake.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    async fn notified(&self) -> Vec<Shard> {
+        loop {
+            if let Some(shards) = self.inbox.shards.lock().take() {
+                return shards.into_iter().collect();
+            }
+            self.inbox.wake.notified().await;
+        }
+    }
+
+    async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
+        let state = self.shared.state.lock();
+        let found = state.events.get(&id).filter(|event| event.tenant == tenant);
+        Ok(found.map(|event| Event::clone(event)))
+    }
+
+    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
+        let state = self.shared.state.lock();
+        let found = state.events.values().rev().filter(|event| {
+            event.tenant == tenant
+                && filter.topic.as_ref().is_none_or(|topic| *topic == event.topic)
+                && filter.event_type.as_ref().is_none_or(|kind| *kind == event.event_type)
+                && filter.before.is_none_or(|before| event.id < before)
+        });
+        Ok(page(found.map(|event| Event::clone(event)), filter.limit))
+    }
+
+    async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
+        let state = self.shared.state.lock();
+        let found = state.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
+        Ok(found.map(|row| state.seen(row)))
+    }
+
+    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
+        let state = self.shared.state.lock();
+        let found = state.rows.values().rev().map(|row| state.seen(row)).filter(|delivery| {
+            delivery.tenant == tenant
+                && filter.event.is_none_or(|event| event == delivery.event)
+                && filter.subscription.is_none_or(|wanted| wanted == delivery.subscription)
+                && filter.state.is_none_or(|kind| kind == StateKind::of(delivery.state))
+                && filter.before.is_none_or(|before| delivery.id < before)
+        });
+        Ok(page(found, filter.limit))
+    }
+
+    async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
+        let state = self.shared.state.lock();
+        let own = state.rows.get(&delivery).is_some_and(|row| row.delivery.tenant == tenant);
+        Ok(if own { state.attempts.get(&delivery).cloned().unwrap_or_default() } else { vec![] })
+    }
+
+    async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
+        let state = self.shared.state.lock();
+        let mine = |owner: TenantId| tenant.is_none_or(|wanted| wanted == owner);
+        let mut counts = Counts {
+            events: state.events.values().filter(|event| mine(event.tenant)).count() as u64,
+            ..Counts::default()
+        };
+        for row in state.rows.values().filter(|row| mine(row.delivery.tenant)) {
+            match StateKind::of(state.seen(row).state) {
+                StateKind::Pending => counts.pending += 1,
+                StateKind::Delivered => counts.delivered += 1,
+                StateKind::Dead => counts.dead += 1,
+                StateKind::Cancelled => counts.cancelled += 1,
+            }
+        }
+        Ok(counts)
+    }
+
+    async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
+        let state = self.shared.state.lock();
+        let mut counts = BTreeMap::new();
+        for row in state.rows.values().filter(|row| !row.delivery.state.is_terminal()) {
+            *counts.entry(row.delivery.tenant).or_insert(0) += 1;
+        }
+        Ok(counts.into_iter().collect())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn page<T>(mut found: impl Iterator<Item = T>, limit: usize) -> Page<T> {
+    let items: Vec<T> = found.by_ref().take(limit).collect();
+    Page { items, more: found.next().is_some() }
+}

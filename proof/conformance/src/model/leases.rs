@@ -1,0 +1,107 @@
+//! Leases of the model: who is alive, who holds which shard.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, Shard, Timestamp};
+
+use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+
+#[derive(Default)]
+pub(super) struct Leases {
+    nodes: BTreeMap<NodeId, (Timestamp, CatalogVersion)>,
+    shards: BTreeMap<Shard, Lease>,
+}
+
+struct Lease {
+    holder: Option<NodeId>,
+    epoch: Epoch,
+    until: Timestamp,
+}
+
+impl Leases {
+    pub(super) fn heartbeat(
+        &mut self,
+        beat: Heartbeat,
+        now: Timestamp,
+        catalog: CatalogVersion,
+    ) -> Membership {
+        let until = now.plus(beat.ttl.into());
+        self.nodes.insert(beat.node, (until, beat.catalog));
+        for lease in self.shards.values_mut() {
+            if lease.holder == Some(beat.node) && lease.until > now {
+                lease.until = until;
+            }
+        }
+        let alive = self.nodes.iter().filter(|(_, (until, _))| *until > now);
+        let held = self.shards.iter().filter(|(_, lease)| lease.until > now);
+        Membership {
+            nodes: alive
+                .map(|(node, (_, catalog))| LiveNode { node: *node, catalog: *catalog })
+                .collect(),
+            holders: held
+                .filter_map(|(shard, lease)| {
+                    Some(ShardHolder { shard: *shard, node: lease.holder?, epoch: lease.epoch })
+                })
+                .collect(),
+            catalog,
+        }
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        node: NodeId,
+        shards: &[Shard],
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        for shard in shards {
+            let lease = self.shards.entry(*shard).or_insert(Lease {
+                holder: None,
+                epoch: Epoch(0),
+                until: Timestamp::MIN,
+            });
+            let live = lease.until > now;
+            if live && lease.holder.is_some_and(|holder| holder != node) {
+                continue;
+            }
+            if !(live && lease.holder == Some(node)) {
+                let step = u64::from(!crate::model::plant::active("same-epoch"));
+                lease.epoch = Epoch(lease.epoch.0 + step);
+                lease.holder = Some(node);
+            }
+            lease.until = now.plus(ttl.into());
+            grants.push(Grant { shard: *shard, epoch: lease.epoch });
+        }
+        grants
+    }
+
+    pub(super) fn release(&mut self, node: NodeId, grants: &[Grant]) {
+        for grant in grants {
+            if let Some(lease) = self.shards.get_mut(&grant.shard)
+                && lease.holder == Some(node)
+                && lease.epoch == grant.epoch
+            {
+                lease.holder = None;
+                lease.until = Timestamp::MIN;
+            }
+        }
+    }
+
+    pub(super) fn depart(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+        for lease in self.shards.values_mut() {
+            if lease.holder == Some(node) {
+                lease.holder = None;
+                lease.until = Timestamp::MIN;
+            }
+        }
+    }
+
+    pub(super) fn allows(&self, fence: &Fence, now: Timestamp) -> bool {
+        self.shards.get(&fence.shard).is_some_and(|lease| {
+            lease.holder == Some(fence.node) && lease.epoch == fence.epoch && lease.until > now
+        })
+    }
+}
