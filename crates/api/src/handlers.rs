@@ -3,13 +3,13 @@
 pub(crate) mod certificates;
 pub(crate) mod clients;
 pub(crate) mod deliveries;
+pub(crate) mod destinations;
 pub(crate) mod events;
 pub(crate) mod keys;
 pub(crate) mod notificaties;
 pub(crate) mod open;
 pub(crate) mod profiles;
 pub(crate) mod publish;
-pub(crate) mod push;
 pub(crate) mod redrives;
 pub(crate) mod subscriptions;
 pub(crate) mod topics;

@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, events, keys, notificaties, open, profiles, publish, push,
-    redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, keys, notificaties, open, profiles,
+    publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -160,7 +160,7 @@ routes! {
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
     GET "/v1/push/key" KEY "getPushKey"
         "The key that browsers subscribe with, so that this tenant's events can reach them"
-        push::key, gives(200, "PushKey");
+        destinations::key, gives(200, "PushKey");
 
     GET "/v1/profiles" READ "listProfiles" "List the profiles subscriptions may name"
         profiles::list, gives(200, "ProfileList");

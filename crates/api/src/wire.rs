@@ -10,8 +10,8 @@ use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
     Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, Labels, LaneKey,
     ProfileName, PushTarget, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
-    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
-    Thumbprint, Timestamp, Topic, TopicName, Waiting,
+    Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
+    Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
@@ -183,6 +183,8 @@ struct AttemptView<'a> {
     started_at: Timestamp,
     took_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    timings_ms: Option<TimingsView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureCode>,
@@ -199,11 +201,38 @@ impl<'a> AttemptView<'a> {
             number: attempt.number,
             started_at: attempt.started_at,
             took_ms: attempt.took.as_millis(),
+            // How far an attempt came that failed may describe an inner network.
+            timings_ms: (attempt.status.is_some() || operator).then(|| attempt.timings.into()),
             status: attempt.status,
             failure: attempt.failure.map(|code| shown(code, operator)),
             detail: detail(attempt.failure, &attempt.detail, operator),
             response: text(&attempt.response),
             late: attempt.late,
+        }
+    }
+}
+
+/// How long the phases of a request took; absent where one did not happen or did not end.
+#[derive(Serialize)]
+struct TimingsView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_byte: Option<u64>,
+}
+
+impl From<Timings> for TimingsView {
+    fn from(timings: Timings) -> Self {
+        let millis = |span: Option<Span>| span.map(|span| span.as_millis());
+        Self {
+            dns: millis(timings.dns),
+            connect: millis(timings.connect),
+            tls: millis(timings.tls),
+            first_byte: millis(timings.first_byte),
         }
     }
 }

@@ -231,7 +231,7 @@ impl Dialect {
         let new = NewSubscription {
             name: Some(name),
             labels,
-            url,
+            destination: url.into(),
             filter: Some(Filter { any_of: vec![group], ..Filter::default() }),
             profile: Some(self.options.profile.clone()),
             ..NewSubscription::default()
@@ -252,7 +252,7 @@ impl Dialect {
         let labels = Labels::new(all)
             .map_err(|e| Error::Event { field: "labels", problem: e.to_string() })?;
         let change = SubscriptionChange {
-            url: Some(url),
+            destination: Some(url.into()),
             labels: Some(labels),
             ..SubscriptionChange::default()
         };

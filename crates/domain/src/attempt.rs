@@ -199,6 +199,35 @@ pub enum AttemptOutcome {
     },
 }
 
+/// How long the phases of a request took. Absent where a phase did not happen, or did not end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// Resolving the name.
+    pub dns: Option<Span>,
+    /// Connecting.
+    pub connect: Option<Span>,
+    /// The TLS handshake.
+    pub tls: Option<Span>,
+    /// From the beginning to the head of the response.
+    pub first_byte: Option<Span>,
+}
+
+impl Timings {
+    /// As stores keep them: milliseconds with commas between; `None` when there are none.
+    pub fn to_text(self) -> Option<String> {
+        let all = [self.dns, self.connect, self.tls, self.first_byte];
+        let text = |span: Option<Span>| span.map_or(String::new(), |s| s.as_millis().to_string());
+        all.iter().any(Option::is_some).then(|| all.map(text).join(","))
+    }
+
+    /// Back from what a store kept. What cannot be read counts as not measured.
+    pub fn from_text(text: &str) -> Self {
+        let mut spans = text.split(',').map(|part| part.parse().ok().map(Span::from_millis));
+        let mut next = || spans.next().flatten();
+        Self { dns: next(), connect: next(), tls: next(), first_byte: next() }
+    }
+}
+
 /// One line of a delivery's append-only history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -210,6 +239,8 @@ pub struct Attempt {
     pub started_at: Timestamp,
     /// How long it took.
     pub took: Span,
+    /// How long its phases took.
+    pub timings: Timings,
     /// The HTTP status, when one arrived.
     pub status: Option<u16>,
     /// The failure code, when none arrived.

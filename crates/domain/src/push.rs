@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
 
 use crate::Timestamp;
 
@@ -25,97 +26,45 @@ pub struct KeyHash(pub [u8; 32]);
 #[error("not a UUID: 32 hexadecimal digits, with or without dashes")]
 pub struct UuidParseError;
 
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
-}
-
-/// Where the dashes stand in the dashed form.
-const DASHES: [usize; 4] = [8, 13, 18, 23];
-
 /// Reads a UUID in any of its spellings: plain, dashed, in braces, as a URN; in any case.
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let bytes = text.as_bytes();
-    let bytes = match bytes.len() {
-        38 => bytes.strip_prefix(b"{")?.strip_suffix(b"}")?,
-        45 if bytes[..9].eq_ignore_ascii_case(b"urn:uuid:") => &bytes[9..],
-        _ => bytes,
-    };
-    let dashed = match bytes.len() {
-        32 => false,
-        36 => true,
-        _ => return None,
-    };
-    let mut out = [0u8; 16];
-    let mut digits = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if dashed && DASHES.contains(&at) {
-            if *byte != b'-' {
-                return None;
-            }
-            continue;
-        }
-        out[digits / 2] = (out[digits / 2] << 4) | digit(*byte)?;
-        digits += 1;
-    }
-    Some(out)
-}
-
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
-fn plain(bytes: &[u8; 16]) -> [u8; 32] {
-    let mut out = [0u8; 32];
-    for (at, byte) in bytes.iter().enumerate() {
-        out[at * 2] = HEX[usize::from(byte >> 4)];
-        out[at * 2 + 1] = HEX[usize::from(byte & 15)];
-    }
-    out
-}
-
-fn dashed(bytes: &[u8; 16]) -> [u8; 36] {
-    let mut out = [b'-'; 36];
-    let mut at = 0;
-    for byte in plain(bytes) {
-        if DASHES.contains(&at) {
-            at += 1;
-        }
-        out[at] = byte;
-        at += 1;
-    }
-    out
+fn parse_uuid(text: &str) -> Result<Uuid, UuidParseError> {
+    let urn = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case("urn:uuid:"));
+    let text = if urn { &text[9..] } else { text };
+    Uuid::try_parse(text).map_err(|_| UuidParseError)
 }
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $print:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name([u8; 16]);
+        pub struct $name(Uuid);
 
         impl $name {
             /// A fresh one (a UUID of version 4) out of 128 random bits.
             pub const fn from_random(random: u128) -> Self {
-                let versioned = (random & !(0xF << 76)) | (0x4 << 76);
-                Self(((versioned & !(0b11 << 62)) | (0b10 << 62)).to_be_bytes())
+                Self(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
             }
 
             /// The raw bytes, as stores and tokens keep them.
             pub const fn as_bytes(&self) -> &[u8; 16] {
-                &self.0
+                self.0.as_bytes()
             }
 
             /// Back from what was kept.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-                Self(bytes)
+                Self(Uuid::from_bytes(bytes))
+            }
+
+            /// Reads only the printed form: lower case, with or without dashes as it is printed.
+            pub fn from_printed(text: &str) -> Result<Self, UuidParseError> {
+                let id: Self = text.parse()?;
+                if id.to_string() == text { Ok(id) } else { Err(UuidParseError) }
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(std::str::from_utf8(&$print(&self.0)).map_err(|_| fmt::Error)?)
+                fmt::Display::fmt(self.0.$print(), f)
             }
         }
 
@@ -129,7 +78,7 @@ macro_rules! uuid_id {
             type Err = UuidParseError;
 
             fn from_str(text: &str) -> Result<Self, UuidParseError> {
-                parse_uuid(text).map(Self).ok_or(UuidParseError)
+                parse_uuid(text).map(Self)
             }
         }
 
@@ -151,37 +100,21 @@ macro_rules! uuid_id {
 uuid_id!(
     /// One user agent (UAID). Printed as 32 lower-case digits without dashes, read in any spelling.
     AgentId,
-    plain
+    as_simple
 );
 uuid_id!(
     /// One subscription of an agent (CHID); ids of different agents have nothing to do with each
     /// other. Printed in lower case with dashes, read in any spelling.
     ChannelId,
-    dashed
+    as_hyphenated
 );
 uuid_id!(
     /// One accepted message: given once, when it is accepted, and kept through every store and
     /// every delivery. Agents see it as the `version` of a notification. Printed as 32 lower-case
     /// digits without dashes.
     MessageId,
-    plain
+    as_simple
 );
-
-impl ChannelId {
-    /// Reads only the printed form: lower case, with dashes.
-    pub fn from_printed(text: &str) -> Result<Self, UuidParseError> {
-        let id: Self = text.parse()?;
-        if dashed(&id.0) == text.as_bytes() { Ok(id) } else { Err(UuidParseError) }
-    }
-}
-
-impl MessageId {
-    /// Reads only the printed form: lower case, without dashes.
-    pub fn from_printed(text: &str) -> Result<Self, UuidParseError> {
-        let id: Self = text.parse()?;
-        if plain(&id.0) == text.as_bytes() { Ok(id) } else { Err(UuidParseError) }
-    }
-}
 
 /// The place of a stored message in the order of its agent's messages. Given by the store, never
 /// twice; larger is later. Zero is before all of them.

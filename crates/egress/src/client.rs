@@ -14,7 +14,7 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::Full;
-use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName, TenantId};
+use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName, TenantId, policy};
 use tokio::time::Instant;
 
 use crate::certificate::{CertificateError, Identity};
@@ -121,6 +121,38 @@ pub struct Deadlines {
     pub total: Duration,
 }
 
+impl Deadlines {
+    /// Whatever was spent before, this much is left.
+    pub const SHORTEST: Duration = Duration::from_millis(1);
+
+    /// Everything within the same time.
+    pub const fn all(within: Duration) -> Self {
+        Self { connect: within, tls: within, response: within, total: within }
+    }
+
+    /// The same, with no phase longer than this.
+    #[must_use]
+    pub fn at_most(&self, within: Duration) -> Self {
+        Self {
+            connect: self.connect.min(within),
+            tls: self.tls.min(within),
+            response: self.response.min(within),
+            total: self.total.min(within),
+        }
+    }
+}
+
+impl From<&policy::Limits> for Deadlines {
+    fn from(limits: &policy::Limits) -> Self {
+        Self {
+            connect: limits.connect.to_duration(),
+            tls: limits.tls.to_duration(),
+            response: limits.response.to_duration(),
+            total: limits.total.to_duration(),
+        }
+    }
+}
+
 impl Default for Deadlines {
     fn default() -> Self {
         Self {
@@ -174,6 +206,19 @@ pub struct Timings {
     pub total: Duration,
 }
 
+impl From<Timings> for posthorn_domain::Timings {
+    fn from(timings: Timings) -> Self {
+        let Timings { dns, connect, tls, first_byte, .. } = timings;
+        let span = |time: Option<Duration>| time.map(Into::into);
+        Self {
+            dns: span(dns),
+            connect: span(connect),
+            tls: span(tls),
+            first_byte: span(first_byte),
+        }
+    }
+}
+
 /// What came of a request.
 #[derive(Clone, Debug)]
 pub struct Sent {
@@ -185,6 +230,13 @@ pub struct Sent {
     pub timings: Timings,
     /// Whether it went over a connection that was open already.
     pub reused: bool,
+}
+
+impl From<AttemptOutcome> for Sent {
+    /// What came of a request that nobody measured.
+    fn from(outcome: AttemptOutcome) -> Self {
+        Self { outcome, location: None, timings: Timings::default(), reused: false }
+    }
 }
 
 /// A cheap handle; clones share connections.
@@ -290,12 +342,8 @@ impl Egress {
 
     async fn send_for(&self, request: Request, appetite: Appetite) -> Sent {
         let began = Instant::now();
-        let mut sent = Sent {
-            outcome: AttemptOutcome::Failed { code: FailureCode::Internal, detail: String::new() },
-            location: None,
-            timings: Timings::default(),
-            reused: false,
-        };
+        let nothing = AttemptOutcome::Failed { code: FailureCode::Internal, detail: String::new() };
+        let mut sent = Sent::from(nothing);
         sent.outcome = match self.attempt(request, began, appetite, &mut sent).await {
             Ok(outcome) => outcome,
             Err(failure) => failure.into_outcome(),

@@ -37,7 +37,7 @@ pub use clients::ClientView;
 pub use holdings::Holdings;
 pub use known_key::KnownKey;
 pub use profiles::Profile;
-pub use view::{Endpoint, Place, Secrets, SubscriptionView, VerificationKey};
+pub use view::{Secrets, SubscriptionView, VerificationKey};
 
 use audience::Listeners;
 

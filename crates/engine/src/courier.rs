@@ -19,9 +19,10 @@ use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
 use tokio::time::Instant;
 
-use crate::attempt::{self, Ended, Job, Surroundings};
-use crate::catalog::{Catalog, Endpoint, SubscriptionView};
+use crate::attempt::{self, Ended, Job, Needs, Surroundings};
+use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::policy_log::{PolicyLog, PolicyLogOptions};
 use crate::scheduler::{LeaseTerm, Slot, history};
@@ -149,7 +150,12 @@ impl Courier {
     /// Makes one attempt and moves the delivery on: what is not terminal afterwards is due again at
     /// its `due_at`. `None` when a closed gate kept the attempt from being made.
     pub async fn attempt(&self, work: &mut Work) -> Result<Option<Attempt>> {
-        let job = job_outside(Arc::clone(&self.view), Arc::clone(&self.policy), work.clone());
+        let job = job_outside(
+            Arc::clone(&self.view),
+            Arc::clone(&self.policy),
+            work.clone(),
+            Needs::Subscription,
+        );
         let done = attempt::run(Arc::clone(&self.around), job).await;
         let now = self.clock.now();
         let happening = match &done.result {
@@ -198,8 +204,13 @@ pub(crate) fn work_outside(
 }
 
 /// An attempt outside of shards and leases: nobody counts it, and nothing fences it.
-pub(crate) fn job_outside(view: Arc<SubscriptionView>, policy: Arc<Policy>, work: Work) -> Job {
+pub(crate) fn job_outside(
+    view: Arc<SubscriptionView>,
+    policy: Arc<Policy>,
+    work: Work,
+    needs: Needs,
+) -> Job {
     let shard = Shard::of(view.subscription.id);
     let fence = Fence { shard, epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, leased: None, made: Instant::now() }
+    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, needs, made: Instant::now() }
 }

@@ -7,7 +7,7 @@ use posthorn_domain::{
 };
 use posthorn_store as store;
 
-use crate::push::PushRefusal;
+use crate::destination::push::PushRefusal;
 use crate::transport::UrlProblem;
 
 /// The result of every engine call.

@@ -39,6 +39,8 @@ mod certificates;
 mod chance;
 mod clients;
 mod courier;
+mod destination;
+mod endpoint;
 mod engine;
 mod error;
 mod explain;
@@ -55,7 +57,6 @@ mod outcomes;
 pub mod plant;
 pub mod policy_log;
 mod profiles;
-mod push;
 mod quotas;
 mod recorder;
 mod redriver;
@@ -73,13 +74,18 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, ClientView, Endpoint, Holdings, KnownKey, Profile, SubscriptionView,
-    VerificationKey,
+    CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
 pub use clients::ClientChange;
 pub use courier::{Courier, CourierParts};
+pub use destination::DestinationInput;
+pub use destination::push::{
+    Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
+    PushProblem, PushRefusal,
+};
+pub use endpoint::Endpoint;
 pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
@@ -91,10 +97,6 @@ pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
-pub use push::{
-    Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
-    PushProblem, PushRefusal,
-};
 pub use quotas::Quotas;
 pub use rehearsal::Rehearsal;
 pub use scheduler::{Snapshot, SubscriptionState};

@@ -1,7 +1,7 @@
 //! Profiles that tenants make or change at run time.
 
 use posthorn_domain::policy::{Policy, PolicyError};
-use posthorn_domain::{Destination, ProfileName, TenantId, TenantProfile};
+use posthorn_domain::{ProfileName, TenantId, TenantProfile};
 use posthorn_store::CatalogChange;
 use serde_json::Value;
 
@@ -9,7 +9,6 @@ use crate::catalog::holdings::of_profile;
 use crate::catalog::{Holdings, Profile};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::push;
 use crate::subscriptions::check_secrets;
 
 impl Engine {
@@ -81,15 +80,15 @@ impl Engine {
                 .patched(&subscription.overrides)
                 .and_then(|whole| whole.check_complete().map(|()| whole))
                 .map_err(Error::from)
-                .and_then(|whole| match &subscription.destination {
-                    Destination::Webhook { .. } => {
-                        check_secrets(&whole, &subscription.secrets)?;
-                        let before = self.told_now(subscription);
-                        let told = self.told(&whole, &subscription.destination);
-                        // A profile has no secrets, so that none can be given with it.
-                        told.check(&before, &[])
+                .and_then(|whole| {
+                    if view.destination.takes_no_secrets().is_some() {
+                        return view.destination.check_policy(self, &whole);
                     }
-                    Destination::Push(_) => Ok(push::check_policy(&whole)?),
+                    check_secrets(&whole, &subscription.secrets)?;
+                    let before = self.told_now(subscription);
+                    let told = self.told(&whole, &subscription.destination);
+                    // A profile has no secrets, so that none can be given with it.
+                    told.check(&before, &[])
                 });
             if let Err(Error::SecretRequired { names, origin, .. }) = fits {
                 let subscription = Some(subscription.id);

@@ -12,13 +12,12 @@ use posthorn_domain::{
 };
 use posthorn_store::Work;
 
-use crate::catalog::{Endpoint, SubscriptionView};
-use crate::courier::work_outside;
+use crate::attempt::{self, Ended, Needs};
+use crate::catalog::SubscriptionView;
+use crate::courier::{job_outside, work_outside};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup};
 use crate::subscriptions::SecretInput;
-use crate::tokens::{TokenError, Way};
 
 /// A request that would be made for a subscription that is not there, or not so.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +51,9 @@ impl Engine {
             Some(profile) => profile,
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
         };
-        let policy =
-            Arc::new(self.catalog().profile(tenant, &profile)?.patched(&rehearsal.overrides)?);
+        let mut policy = self.catalog().profile(tenant, &profile)?.patched(&rehearsal.overrides)?;
+        policy.gate = None;
+        let policy = Arc::new(policy);
         let (id, mut secrets) = match rehearsal.like {
             // Sealed secrets belong to their subscription, so the rehearsal goes by its id. They are told
             // to nobody who is not told them already.
@@ -77,7 +77,7 @@ impl Engine {
             name: None,
             description: String::new(),
             labels: Labels::default(),
-            destination: Destination::Webhook { url: url.clone() },
+            destination: Destination::Webhook { url },
             filter: Filter::everything(),
             profile,
             overrides: rehearsal.overrides,
@@ -91,31 +91,14 @@ impl Engine {
         let vault = Arc::clone(&inner.vault);
         let view = SubscriptionView::new(subscription, Ok(Arc::clone(&policy)), vault);
         let work = self.made_up(&view, &rehearsal.content_type, rehearsal.payload);
-        let failed = |code, detail| Ok(AttemptOutcome::Failed { code, detail });
-        let way = Way { transport: &*inner.around.transport, clock: &*inner.clock };
-        let token = match inner.around.tokens.for_attempt(&way, &view, &policy).await {
-            Ok(token) => token,
-            Err(TokenError::Secret(detail)) => return failed(FailureCode::AuthUnavailable, detail),
-            Err(TokenError::Unavailable(detail)) => {
-                return failed(FailureCode::TokenUnavailable, detail);
-            }
-        };
-        let text = token.as_ref().map(crate::tokens::Lent::text);
-        let event = EventLookup::new(&work.event);
-        let values = AttemptLookup::new(&view, &policy, &work, &event, now);
-        let endpoint = Arc::new(Endpoint::new(url));
-        match request::build(&inner.catalog, &endpoint, &values, text) {
-            Ok((outbound, told)) => {
-                let mut outcome = inner.around.transport.send(outbound).await;
-                told.remove_from(&mut outcome);
-                Ok(outcome)
-            }
-            Err(BuildError::Request(detail)) => failed(FailureCode::RequestInvalid, detail),
-            Err(BuildError::Url(detail)) => failed(FailureCode::UrlRefused, detail),
-            Err(BuildError::Auth(detail)) => failed(FailureCode::AuthUnavailable, detail),
-            Err(BuildError::Certificate(missing)) => {
-                Err(Error::Certificate { field: "policy.auth", problem: missing.to_string() })
-            }
+        let job = job_outside(Arc::new(view), policy, work, Needs::Nothing);
+        match attempt::run(Arc::clone(&inner.around), job).await.result {
+            Ended::Outcome(AttemptOutcome::Failed {
+                code: FailureCode::CertificateUnavailable,
+                detail: problem,
+            }) => Err(Error::Certificate { field: "policy.auth", problem }),
+            Ended::Outcome(outcome) => Ok(outcome),
+            Ended::GateClosed | Ended::Overtaken => Err(Error::Busy("the rehearsal")),
         }
     }
 

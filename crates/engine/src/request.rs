@@ -11,14 +11,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, RequestPolicy, Route};
 use posthorn_domain::{
     Event, Lookup, SecretName, SubscriptionId, Template, TenantId, alternatives,
 };
 
+use crate::catalog::Catalog;
 use crate::catalog::certificates::NoCertificate;
-use crate::catalog::{Catalog, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
@@ -218,21 +220,12 @@ pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<St
     Ok(whole)
 }
 
-/// Escapes everything but the unreserved characters of RFC 3986.
+/// Everything but the unreserved characters of RFC 3986.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Escapes everything but the unreserved characters.
 pub(crate) fn percent_encode(text: &str) -> Cow<'_, str> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    if text.bytes().all(plain) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() * 3);
-    for byte in text.bytes() {
-        if plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    Cow::Owned(out)
+    utf8_percent_encode(text, ESCAPED).into()
 }
 
 #[cfg(test)]

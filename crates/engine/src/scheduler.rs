@@ -48,7 +48,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attempt::{self, Job, Surroundings};
+use crate::attempt::{self, Job, Needs, Surroundings};
 use crate::catalog::{Applied, Catalog, Map, SubscriptionView};
 use crate::chance::Chance;
 use crate::metrics;
@@ -658,8 +658,8 @@ impl Scheduler {
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
         let (view, policy) = (Arc::clone(view), Arc::clone(policy));
         let durable = policy.lease.durable;
-        let leased = Some(self.parts.term.losses());
-        let job = Job { work, view, policy, fence, slot, leased, made: Instant::now() };
+        let needs = Needs::Lease(self.parts.term.losses());
+        let job = Job { work, view, policy, fence, slot, needs, made: Instant::now() };
         if crate::plant::active("no-claim") {
             self.launch(job);
             return;

@@ -1,6 +1,5 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
-mod destination;
 mod ensure;
 mod secrets;
 mod told;
@@ -10,22 +9,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Destination, Filter, Labels, ProfileName, SecretName, Stops,
-    Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
-    limits::SECRETS_MAX, policy::profiles,
+    AttemptOutcome, CatalogVersion, Filter, Labels, ProfileName, SecretName, Stops, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, limits::SECRETS_MAX,
+    policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
 use tracing::{info, warn};
 
-use crate::attempt::{self, Ended};
+use crate::attempt::{self, Ended, Needs};
 use crate::catalog::holdings::of_subscription;
 use crate::catalog::{Holdings, SubscriptionView};
 use crate::courier::job_outside;
+use crate::destination::{self, DestinationInput, Opened, Wanted};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics;
-use crate::push::{self, OpenedPush, PushInput};
 use crate::quotas::{Coming, check_description};
 use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
@@ -34,7 +33,6 @@ pub use secrets::{Rotation, SecretInput};
 
 pub(crate) use secrets::{check_secrets, names_secret, seal};
 
-use destination::Wanted;
 use secrets::{check_no_secrets, check_signing};
 use told::Told;
 
@@ -50,10 +48,8 @@ pub struct NewSubscription {
     pub description: String,
     /// What else is remembered of it.
     pub labels: Labels,
-    /// Where to, unless it is a channel.
-    pub url: String,
-    /// To which channel.
-    pub push: Option<PushInput>,
+    /// Where to.
+    pub destination: DestinationInput,
     /// Which events; everything when absent.
     pub filter: Option<Filter>,
     /// The policy it names.
@@ -78,9 +74,7 @@ pub struct SubscriptionChange {
     /// What else is remembered of it, as a whole.
     pub labels: Option<Labels>,
     /// Where to, from now on.
-    pub url: Option<String>,
-    /// To which channel, from now on; only without a URL.
-    pub push: Option<PushInput>,
+    pub destination: Option<DestinationInput>,
     /// Which events.
     pub filter: Option<Filter>,
     /// The policy it names.
@@ -108,7 +102,8 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let now = self.now();
         let id = self.inner.chance.subscription_id(now);
-        let wanted = self.wanted(tenant, &new.url, new.push.as_ref()).await?;
+        let opened = self.open_destination(tenant, &new.destination).await?;
+        let destination = destination::of(&opened.stored);
         let filter = new.filter.unwrap_or_default();
         filter.validate()?;
         self.check_texts(&new.description, Some(&filter))?;
@@ -118,20 +113,18 @@ impl Engine {
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         policy.check_size(&new.overrides)?;
-        let known = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
-        self.check_destination(tenant, &known, wanted.aim(), &policy).await?;
+        let subscription = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
+        let wanted = Wanted { tenant, subscription, policy: &policy };
+        destination.check_now(self, &wanted).await?;
         policy.check_complete()?;
-        let (destination, secrets, made) = match wanted {
-            Wanted::Webhook(url) => {
-                self.check_other_urls(&policy)?;
-                let (given, kind) = (&new.secrets, new.secret_kind);
-                let (secrets, made) = self.first_secrets(tenant, id, &policy, given, kind, now)?;
-                (Destination::Webhook { url }, secrets, made)
-            }
-            Wanted::Push(opened) => {
-                check_no_secrets(&new.secrets, new.secret_kind)?;
-                let sealed = opened.auth.iter().map(|auth| self.seal(tenant, id, auth, now));
-                (Destination::Push(opened.target), sealed.collect::<Result<_>>()?, None)
+        destination.check_policy(self, &policy)?;
+        let (given, kind) = (&new.secrets, new.secret_kind);
+        let (secrets, made) = match destination.takes_no_secrets() {
+            None => self.first_secrets(tenant, id, &policy, given, kind, now)?,
+            Some(why) => {
+                check_no_secrets(why, given, kind)?;
+                let own = opened.secrets.iter().map(|own| self.seal(tenant, id, own, now));
+                (own.collect::<Result<_>>()?, None)
             }
         };
         let status =
@@ -146,7 +139,7 @@ impl Engine {
             name: new.name,
             description: new.description,
             labels: new.labels,
-            destination,
+            destination: opened.stored,
             filter,
             profile,
             overrides: new.overrides,
@@ -176,12 +169,9 @@ impl Engine {
         change: SubscriptionChange,
     ) -> Result<Arc<SubscriptionView>> {
         let now = self.now();
-        let wanted = match (&change.url, &change.push) {
-            (None, None) => None,
-            (url, push) => {
-                let push = push.as_ref().filter(|_| url.is_none());
-                Some(self.wanted(tenant, url.as_deref().unwrap_or_default(), push).await?)
-            }
+        let opened = match &change.destination {
+            None => None,
+            Some(input) => Some(self.open_destination(tenant, input).await?),
         };
         if let Some(filter) = &change.filter {
             filter.validate()?;
@@ -192,13 +182,9 @@ impl Engine {
         for secret in &change.secrets {
             sealed.push(self.seal(tenant, id, secret, now)?);
         }
-        self.check_changed_destination(tenant, id, &change, wanted.as_ref()).await?;
-        let auth = match &wanted {
-            Some(Wanted::Push(OpenedPush { auth: Some(auth), .. })) => {
-                Some(self.seal(tenant, id, auth, now)?)
-            }
-            _ => None,
-        };
+        self.check_changed_destination(tenant, id, &change, opened.as_ref()).await?;
+        let own = opened.iter().flat_map(|opened| &opened.secrets);
+        let own = own.map(|own| self.seal(tenant, id, own, now)).collect::<Result<Vec<_>>>()?;
         let given = change.secrets.iter().map(|secret| &secret.name);
         let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
         let _still = self.inner.told.read().await;
@@ -213,21 +199,13 @@ impl Engine {
             if let Some(text) = &change.description {
                 subscription.description.clone_from(text);
             }
-            match &wanted {
-                None => {}
-                Some(Wanted::Webhook(url)) => {
-                    // Of a webhook it is a secret like any other.
-                    if let Destination::Push(_) = subscription.destination {
-                        subscription.secrets.retain(|secret| secret.name != push::auth_name());
-                    }
-                    subscription.destination = Destination::Webhook { url: url.clone() };
-                }
-                Some(Wanted::Push(opened)) => {
-                    subscription.destination = Destination::Push(opened.target.clone());
-                    // Nothing signs a message to a channel.
-                    subscription.secrets = auth.iter().cloned().collect();
-                }
+            if let Some(opened) = &opened {
+                // What the former destination kept for itself goes with it.
+                let former = destination::of(&subscription.destination).own_secret();
+                subscription.secrets.retain(|secret| Some(&secret.name) != former.as_ref());
+                subscription.destination = opened.stored.clone();
             }
+            let destination = destination::of(&subscription.destination);
             if let Some(filter) = &change.filter {
                 subscription.filter = filter.clone();
             }
@@ -245,9 +223,12 @@ impl Engine {
                 policy.check_size(overrides)?;
             }
             policy.check_complete()?;
-            if let Destination::Push(_) = subscription.destination {
-                push::check_policy(&policy)?;
-                check_no_secrets(&change.secrets, None)?;
+            destination.check_policy(self, &policy)?;
+            if let Some(why) = destination.takes_no_secrets() {
+                check_no_secrets(why, &change.secrets, None)?;
+                if opened.is_some() {
+                    subscription.secrets.clone_from(&own);
+                }
                 return Ok(subscription);
             }
             for secret in &sealed {
@@ -260,7 +241,6 @@ impl Engine {
             }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
-            self.check_other_urls(&policy)?;
             self.told(&policy, &subscription.destination).check(&before, &given)?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
@@ -268,6 +248,39 @@ impl Engine {
             Ok(subscription)
         })
         .await
+    }
+
+    /// Whether the destination can work at this moment, when a change concerns it or the policy.
+    async fn check_changed_destination(
+        &self,
+        tenant: TenantId,
+        id: SubscriptionId,
+        change: &SubscriptionChange,
+        opened: Option<&Opened>,
+    ) -> Result<()> {
+        let view = self.catalog().subscription(tenant, id)?;
+        let old = &view.subscription;
+        let profile = change.profile.as_ref().unwrap_or(&old.profile);
+        let overrides = change.overrides.as_ref().unwrap_or(&old.overrides);
+        let policy = self.catalog().profile(tenant, profile)?.patched(overrides)?;
+        // Names and labels concern the destination only where they say whose certificate is shown.
+        let owners = policy.auth.iter().filter_map(|auth| auth.certificate()?.owner.as_ref());
+        let named = owners.flat_map(|owner| owner.names()).next().is_some();
+        let renamed = change.name.is_some() || change.labels.is_some();
+        if opened.is_none()
+            && change.profile.is_none()
+            && change.overrides.is_none()
+            && !(renamed && named)
+        {
+            return Ok(());
+        }
+        let subscription = SubscriptionLookup {
+            name: change.name.as_ref().unwrap_or(&old.name).as_ref(),
+            labels: change.labels.as_ref().unwrap_or(&old.labels),
+        };
+        let stored = opened.map_or(&old.destination, |opened| &opened.stored);
+        let wanted = Wanted { tenant, subscription, policy: &policy };
+        destination::of(stored).check_now(self, &wanted).await
     }
 
     /// The limits on what it is made of.
@@ -393,7 +406,7 @@ impl Engine {
         let _trial = self.trial(tenant)?;
         let payload = Bytes::from_static(br#"{"test":true}"#);
         let work = self.made_up(&view, "application/json", payload);
-        let job = job_outside(view, policy, work);
+        let job = job_outside(view, policy, work, Needs::Subscription);
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),

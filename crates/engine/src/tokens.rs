@@ -32,7 +32,8 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use crate::catalog::{Endpoint, SubscriptionView};
+use crate::catalog::SubscriptionView;
+use crate::endpoint::Endpoint;
 use crate::metrics;
 use crate::request::percent_encode;
 use crate::transport::{Deadlines, Outbound, Transport, UrlProblem};
@@ -125,14 +126,8 @@ impl Tokens {
             _ => None,
         });
         let Some(client) = client else { return Ok(None) };
-        let total = Span::from_millis((policy.limits.total.as_millis() / 2).max(1));
         let usual = Deadlines::from(&policy.limits);
-        let deadlines = Deadlines {
-            connect: usual.connect.min(total),
-            tls: usual.tls.min(total),
-            response: usual.response.min(total),
-            total,
-        };
+        let deadlines = usual.at_most((usual.total / 2).max(Deadlines::SHORTEST));
         self.get(way, view, client, &policy.url, deadlines).await.map(Some)
     }
 
@@ -144,7 +139,7 @@ impl Tokens {
         rules: &UrlPolicy,
         deadlines: Deadlines,
     ) -> Result<Lent, TokenError> {
-        let deadline = Instant::now() + deadlines.total.to_duration();
+        let deadline = Instant::now() + deadlines.total;
         let too_long = || "the token server takes too long".to_owned();
         let now = way.clock.now();
         let secrets = view.secrets().map_err(|e| TokenError::Secret(e.to_owned()))?;
@@ -310,7 +305,7 @@ async fn fetch(
             headers.insert(header::AUTHORIZATION, value);
         }
     }
-    let outcome = transport
+    let sent = transport
         .send(Outbound {
             tenant: view.subscription.tenant,
             subscription: view.subscription.id,
@@ -326,7 +321,7 @@ async fn fetch(
             deadlines,
         })
         .await;
-    match outcome {
+    match sent.outcome {
         AttemptOutcome::Answered(answer) => response::read(&answer),
         AttemptOutcome::Failed { code, detail } => {
             debug!(subscription = %view.subscription.id, code = code.as_str(), detail,

@@ -1,4 +1,4 @@
-//! The way out, as the engine sees it: a request goes in, a typed outcome comes out.
+//! The way out, as the engine sees it: a request goes in, what came of it comes out.
 
 mod egress;
 
@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use posthorn_domain::policy::Limits;
-use posthorn_domain::{AttemptOutcome, ProxyName, Span, SubscriptionId, TenantId};
+use posthorn_domain::{ProxyName, SubscriptionId, TenantId};
 
-use crate::catalog::{Endpoint, TlsChoice};
+use crate::catalog::TlsChoice;
+use crate::endpoint::Endpoint;
 
 pub use egress::EgressTransport;
+pub use posthorn_egress::{Deadlines, Sent};
 
 /// One request to be sent.
 pub struct Outbound {
@@ -41,38 +42,6 @@ pub struct Outbound {
     pub deadlines: Deadlines,
 }
 
-/// How long each part of a request may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadlines {
-    /// To a connection.
-    pub connect: Span,
-    /// To a TLS session.
-    pub tls: Span,
-    /// To a response head.
-    pub response: Span,
-    /// In all.
-    pub total: Span,
-}
-
-impl Deadlines {
-    /// Takes time off that was spent already; a millisecond is always left.
-    pub(crate) fn shorten(&mut self, spent: Span) {
-        let left = self.total.as_millis().saturating_sub(spent.as_millis()).max(1);
-        self.total = Span::from_millis(left);
-    }
-}
-
-impl From<&Limits> for Deadlines {
-    fn from(limits: &Limits) -> Self {
-        Self {
-            connect: limits.connect,
-            tls: limits.tls,
-            response: limits.response,
-            total: limits.total,
-        }
-    }
-}
-
 /// Why a URL may not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -84,7 +53,7 @@ pub struct UrlProblem {
 }
 
 /// A future on the heap: attempts are large and live in one place.
-pub type Sending = Pin<Box<dyn Future<Output = AttemptOutcome> + Send>>;
+pub type Sending = Pin<Box<dyn Future<Output = Sent> + Send>>;
 
 /// The answer to whether a host may be used.
 pub type Vetting = Pin<Box<dyn Future<Output = Result<(), UrlProblem>> + Send>>;

@@ -113,7 +113,7 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
         name: Some(name()),
         labels: labels(&[KEPT]),
         description: "kept in step with `callbacks` of the configuration".to_owned(),
-        url: callbacks.url.clone(),
+        destination: callbacks.url.as_str().into(),
         filter: Some(Filter { any_of: vec![group], ..Filter::default() }),
         profile: Some(ProfileName::new(PROFILE).expect("a valid name")),
         overrides: callbacks.overrides.clone(),

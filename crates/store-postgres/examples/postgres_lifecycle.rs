@@ -185,6 +185,7 @@ impl Bench {
             number: 1,
             started_at: now(),
             took: Span::from_millis(12),
+            timings: posthorn_domain::Timings::default(),
             status: Some(200),
             failure: None,
             detail: String::new(),

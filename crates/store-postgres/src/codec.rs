@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
     AgentId, Attempt, CancelReason, CertificateId, ChannelId, DeadReason, Delivery, DeliveryId,
     DeliveryState, Event, EventId, EventType, FailureCode, KeyId, Lane, LaneKey, MessageId, NodeId,
-    RedriveId, Span, SubscriptionId, TenantId, Timestamp, TopicName,
+    RedriveId, Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
 };
 use posthorn_store::StateKind;
 use serde::Serialize;
@@ -323,6 +323,7 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
         number: reader.small("number")?,
         started_at: reader.time("started_at")?,
         took: Span::from_millis(reader.number("took")?),
+        timings: reader.get::<Option<&str>>("timings")?.map(Timings::from_text).unwrap_or_default(),
         status,
         failure,
         detail: reader.get::<&str>("detail")?.to_owned(),

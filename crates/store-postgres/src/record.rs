@@ -49,6 +49,7 @@ struct Columns<'b> {
     detail: Vec<Option<Cow<'b, str>>>,
     response: Vec<Option<&'b [u8]>>,
     revival: Vec<i32>,
+    timings: Vec<Option<String>>,
 }
 
 impl<'b> Columns<'b> {
@@ -79,10 +80,11 @@ impl<'b> Columns<'b> {
         self.failure.push(attempt.and_then(|a| Some(a.failure?.as_str())));
         self.detail.push(attempt.map(|a| text(&a.detail)));
         self.response.push(attempt.map(|a| &a.response[..]));
+        self.timings.push(attempt.and_then(|a| a.timings.to_text()));
         self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }
 
-    fn params(&self) -> [Param<'_>; 20] {
+    fn params(&self) -> [Param<'_>; 21] {
         [
             &self.id,
             &self.fence.shard,
@@ -104,6 +106,7 @@ impl<'b> Columns<'b> {
             &self.tenant,
             &self.revival,
             &lock::LANES,
+            &self.timings,
         ]
     }
 }
@@ -117,7 +120,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 20]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 21]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_failing.sql"),
     include_str!("migrations/0008_revival.sql"),
     include_str!("migrations/0009_clients.sql"),
+    include_str!("migrations/0010_timings.sql"),
 ];
 
 /// Brings the database to the newest version.

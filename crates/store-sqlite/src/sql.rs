@@ -81,7 +81,8 @@ pub(crate) const RECORD_OLDER: &str = "update delivery set state = ?2, due_at = 
 
 /// A repeat of what is there already is no news; what was late and is now written is not late.
 pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, started_at, took, \
-    late, status, failure, detail, response) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
+    late, status, failure, detail, response, timings) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
     on conflict do update set late = min(late, excluded.late)";
 
 /// All of them: there are few.
@@ -243,7 +244,7 @@ pub(crate) const PENDING_BY_SUBSCRIPTION: &str = "select t.id, w.waiting \
     cross join subscription s on s.no = w.subscription cross join tenant t on t.no = s.tenant";
 
 pub(crate) const ATTEMPTS: &str = "select delivery, number, started_at, took, late, status, \
-    failure, detail, response from attempt where delivery = ?1 order by number, started_at";
+    failure, detail, response, timings from attempt where delivery = ?1 order by number, started_at";
 
 /// What [`crate::read::rows::event`] decodes.
 macro_rules! event_columns {

@@ -14,7 +14,7 @@ use posthorn_domain::{
     Filter, Idempotency, IdempotencyKey, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName,
     Redrive, RedriveFilter, RedriveId, RedriveState, SHARD_COUNT, Scope, Shard, Span, Stops,
     Subscription, SubscriptionId, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
-    Topic, TopicName,
+    Timings, Topic, TopicName,
 };
 
 use super::Fixture;
@@ -180,6 +180,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         number,
         started_at: at(i64::from(number)),
         took: Span::from_millis(12),
+        timings: Timings { connect: Some(Span::from_millis(3)), ..Timings::default() },
         status: Some(status),
         failure: None,
         detail: String::new(),

@@ -1,6 +1,6 @@
 //! The plan of the house, checked: which crate may know which, and what no file may look like.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -195,4 +195,31 @@ fn crash_runs_share_no_code_with_the_server() {
             assert!(!foreign, "{} knows {word}", file.display());
         }
     }
+}
+
+/// Names of metrics in a text: what stands in quotes or backticks and begins like one of ours.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let words = text.split(['"', '`']);
+    let is_name = |word: &&str| {
+        ["posthorn_", "cedros_", "process_"].iter().any(|prefix| word.starts_with(prefix))
+            && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    words.filter(is_name).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_metric_is_in_the_reference() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let mut known = BTreeSet::new();
+    for file in files.iter().filter(|file| !file.to_string_lossy().contains("/tests/")) {
+        let text = std::fs::read_to_string(file).expect("readable");
+        // A metric is a constant; other texts may begin like one.
+        for line in text.lines().filter(|line| line.contains("const ") && line.contains(": &str")) {
+            known.extend(metrics(line));
+        }
+    }
+    assert!(known.len() > 50, "only {} metrics were found", known.len());
+    let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).expect("a page");
+    assert_eq!(metrics(&page), known, "docs/reference/metrics.md and the code differ");
 }

@@ -9,14 +9,13 @@ use posthorn_domain::{
     SubscriptionName, SubscriptionStatus, policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
-    NewSubscription, PushInput, Rotation, SecretInput, SecretKind, SubscriptionChange,
-    SubscriptionView,
+    NewSubscription, Rotation, SecretInput, SecretKind, SubscriptionChange, SubscriptionView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::check_description;
-use super::push::Destination;
+use super::destinations::{self, Destination};
 use crate::call::{Answer, Call};
 use crate::codes;
 use crate::cursor::{self, List};
@@ -98,8 +97,7 @@ struct Change {
 pub(crate) async fn create(mut call: Call) -> Answer {
     let new: New = call.json().await?;
     check_description(&new.description)?;
-    let (url, push) = one_destination(new.url, new.destination)?;
-    let Some(url) = url.or_else(|| push.is_some().then(String::new)) else {
+    let Some(destination) = destinations::one_of(new.url, new.destination)? else {
         return Err(Problem::field(
             "url",
             "is missing; a push subscription has destination instead",
@@ -109,8 +107,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         name: new.name,
         description: new.description,
         labels: new.labels,
-        url,
-        push,
+        destination,
         filter: new.filter,
         profile: new.profile,
         overrides: new.policy.unwrap_or_else(no_overrides),
@@ -124,20 +121,6 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     body.warnings = warnings(&view, &call);
     let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
     Ok(tagged(respond::created(place, &body)?, &view))
-}
-
-/// A URL or a channel, not both.
-fn one_destination(
-    url: Option<String>,
-    destination: Option<Destination>,
-) -> Result<(Option<String>, Option<PushInput>)> {
-    if url.is_some() && destination.is_some() {
-        return Err(Problem::field(
-            "destination",
-            "does not go with url; leave one of the two out",
-        ));
-    }
-    Ok((url, destination.map(PushInput::from)))
 }
 
 fn no_overrides() -> Value {
@@ -212,13 +195,12 @@ pub(crate) async fn update(mut call: Call) -> Answer {
     let engine = call.engine();
     check_description(change.description.as_deref().unwrap_or_default())?;
     let paused = change.paused;
-    let (url, push) = one_destination(change.url, change.destination)?;
+    let destination = destinations::one_of(change.url, change.destination)?;
     let contents = SubscriptionChange {
         name: change.name,
         description: change.description,
         labels: change.labels,
-        url,
-        push,
+        destination,
         filter: change.filter,
         profile: change.profile,
         overrides: change.policy.map(|policy| match policy {
@@ -233,8 +215,7 @@ pub(crate) async fn update(mut call: Call) -> Answer {
     let is_empty = contents.name.is_none()
         && contents.labels.is_none()
         && contents.description.is_none()
-        && contents.url.is_none()
-        && contents.push.is_none()
+        && contents.destination.is_none()
         && contents.filter.is_none()
         && contents.profile.is_none()
         && contents.overrides.is_none()

@@ -475,6 +475,9 @@ fn deliveries() -> Value {
         })),
         "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
             "number": count(), "started_at": time(), "took_ms": count(),
+            "timings_ms": object(&[], json!({
+                "dns": count(), "connect": count(), "tls": count(), "first_byte": count(),
+            })),
             "status": {"type": "integer"}, "failure": text(), "detail": text(),
             "response": text(), "late": flag(),
         })),

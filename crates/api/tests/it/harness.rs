@@ -89,7 +89,7 @@ impl Transport for Recorder {
         } else {
             answered(200, "thanks")
         };
-        Box::pin(async move { outcome })
+        Box::pin(async move { outcome.into() })
     }
 }
 

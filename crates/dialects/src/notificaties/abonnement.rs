@@ -225,7 +225,7 @@ impl Abonnement {
         Ok(NewSubscription {
             name: Some(subscription_name(uuid)),
             labels,
-            url: self.callback_url.clone(),
+            destination: self.callback_url.as_str().into(),
             filter: Some(self.filter(tenant)),
             profile: Some(profile.clone()),
             overrides: self.overrides(ways),

@@ -251,7 +251,7 @@ async fn replace(
     let new = abonnement.subscription(tenant, profile, uuid, client, &ways)?;
     let change = SubscriptionChange {
         labels: Some(new.labels),
-        url: Some(new.url),
+        destination: Some(new.destination),
         filter: new.filter,
         profile: new.profile,
         overrides: Some(new.overrides),

@@ -5,41 +5,31 @@ use std::str::FromStr;
 
 use posthorn_domain::TenantId;
 use posthorn_sealing::hash::fingerprint;
+use uuid::Builder;
 
 /// A UUID of version 4, or at least one that looks like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Uuid([u8; 16]);
+pub(crate) struct Uuid(uuid::Uuid);
 
 impl Uuid {
     /// A fresh one, from 128 random bits.
     pub(crate) fn random(dice: impl Fn() -> u64) -> Self {
         let bits = (u128::from(dice()) << 64) | u128::from(dice());
-        Self::marked(bits.to_be_bytes())
+        Self(Builder::from_random_bytes(bits.to_be_bytes()).into_uuid())
     }
 
     /// The one of a name: every node of every installation finds the same, and nothing has to be
     /// written down.
     pub(crate) fn of_name(tenant: TenantId, name: &str) -> Self {
         let hash = fingerprint(&[b"notificaties kanaal", tenant.as_bytes(), name.as_bytes()]);
-        Self::marked(std::array::from_fn(|index| hash[index]))
-    }
-
-    fn marked(mut bytes: [u8; 16]) -> Self {
-        bytes[6] = (bytes[6] & 0x0f) | 0x40;
-        bytes[8] = (bytes[8] & 0x3f) | 0x80;
-        Self(bytes)
+        let bytes = std::array::from_fn(|index| hash[index]);
+        Self(Builder::from_random_bytes(bytes).into_uuid())
     }
 }
 
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        fmt::Display::fmt(self.0.as_hyphenated(), f)
     }
 }
 
@@ -52,23 +42,10 @@ impl FromStr for Uuid {
 
     /// With hyphens at their places, in either case; whichever version it is.
     fn from_str(text: &str) -> Result<Self, NotUuid> {
-        let text = text.as_bytes();
-        if text.len() != 36 || [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
+        if text.len() != uuid::fmt::Hyphenated::LENGTH {
             return Err(NotUuid);
         }
-        let mut digits = text.iter().filter(|byte| **byte != b'-').map(|byte| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            b'A'..=b'F' => Some(byte - b'A' + 10),
-            _ => None,
-        });
-        let mut bytes = [0; 16];
-        for byte in &mut bytes {
-            let high = digits.next().flatten().ok_or(NotUuid)?;
-            let low = digits.next().flatten().ok_or(NotUuid)?;
-            *byte = high << 4 | low;
-        }
-        if digits.next().is_some() { Err(NotUuid) } else { Ok(Self(bytes)) }
+        uuid::Uuid::try_parse(text).map(Self).map_err(|_| NotUuid)
     }
 }
 

@@ -1,16 +1,13 @@
 //! One subscription as the engine uses it: its record, its complete policy, its open secrets.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use posthorn_domain::filter::Cost;
-use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route, UrlPolicy};
+use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route};
 use posthorn_domain::{
-    Destination, Event, Lane, LaneKey, Policy, PushTarget, SecretName, Subscription, Timestamp,
-    TopicName,
+    Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
 };
-use posthorn_egress::Target;
 use posthorn_sealing::encoding::Encoding;
 use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::jwk::Jwk;
@@ -18,86 +15,9 @@ use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
 use super::holdings::of_subscription;
+use crate::destination::{self, Destination};
 use crate::error::Error;
-use crate::push;
 use crate::request::{EventLookup, secret_context};
-use crate::transport::UrlProblem;
-
-/// Where a subscription's requests go, with the parsed form kept beside the text.
-pub struct Endpoint {
-    /// The normalised URL.
-    pub url: String,
-    /// Filled by the transport at the first use.
-    pub(crate) target: OnceLock<Result<Arc<Target>, String>>,
-}
-
-impl Endpoint {
-    /// An endpoint that was not used yet.
-    pub fn new(url: String) -> Self {
-        Self { url, target: OnceLock::new() }
-    }
-
-    /// What policies ask about a URL. It is normalised, so its parts stand where they must: this
-    /// cuts a text we wrote ourselves, it does not judge one that somebody else did.
-    pub(crate) fn parts(&self) -> UrlParts<'_> {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
-        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let host = match authority.strip_prefix('[') {
-            Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
-            None => authority.split(':').next().unwrap_or_default(),
-        };
-        UrlParts { https: scheme == "https", host, query: path.contains('?') }
-    }
-}
-
-/// What policies ask about a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UrlParts<'a> {
-    pub(crate) https: bool,
-    pub(crate) host: &'a str,
-    pub(crate) query: bool,
-}
-
-impl UrlParts<'_> {
-    /// Whether a policy's rules allow its scheme: that of every URL the policy leads to.
-    pub(crate) fn check_scheme(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
-        if rules.https_only && !self.https {
-            let message = "the profile allows https only".to_owned();
-            return Err(UrlProblem { code: "https_only", message });
-        }
-        Ok(())
-    }
-
-    /// Whether a secret may be sent there: over https, or without leaving this machine. Names are not
-    /// believed, whatever they resolve to at the moment.
-    pub(crate) fn check_private(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
-        self.check_scheme(rules)?;
-        let loopback = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if !self.https && !loopback {
-            let message = "secrets are sent over https only; use https".to_owned();
-            return Err(UrlProblem { code: "https_only", message });
-        }
-        Ok(())
-    }
-
-    /// Whether a policy's own rules allow it.
-    pub(crate) fn check(&self, rules: &UrlPolicy) -> Result<(), UrlProblem> {
-        let problem = |code, message: &str| Err(UrlProblem { code, message: message.to_owned() });
-        self.check_scheme(rules)?;
-        if !rules.query && self.query {
-            return problem("query_not_allowed", "the profile allows no query; remove it");
-        }
-        Ok(())
-    }
-}
-
-/// Where a subscription's deliveries go, ready for use.
-pub enum Place {
-    /// Requests to a URL.
-    Webhook(Arc<Endpoint>),
-    /// Messages to a channel.
-    Push(PushTarget),
-}
 
 /// One version of a subscription. Immutable: an attempt holds on to the one it began with.
 pub struct SubscriptionView {
@@ -106,7 +26,7 @@ pub struct SubscriptionView {
     /// The complete policy, or why there is none.
     pub policy: Result<Arc<Policy>, String>,
     /// Where its deliveries go.
-    pub place: Place,
+    pub(crate) destination: Box<dyn Destination>,
     /// What it may cost to match an event with it, its lane included.
     pub(crate) cost: Cost,
     /// How much memory it takes, nearly.
@@ -155,19 +75,13 @@ impl SubscriptionView {
         policy: Result<Arc<Policy>, String>,
         vault: Arc<Vault>,
     ) -> Self {
-        let place = match &subscription.destination {
-            Destination::Webhook { url } => Place::Webhook(Arc::new(Endpoint::new(url.clone()))),
-            Destination::Push(target) => Place::Push(target.clone()),
-        };
-        let policy = match place {
-            Place::Webhook(_) => policy,
-            Place::Push(_) => policy.map(push::fitted),
-        };
+        let destination = destination::of(&subscription.destination);
+        let policy = policy.map(|policy| destination.fit(policy));
         let keyed = policy.as_ref().is_ok_and(|policy| policy.order.key.is_some());
         let lane = Cost { fixed: if keyed { LANE } else { 0 }, scans: 0, reads: keyed };
         let cost = subscription.filter.cost() + lane;
         let bytes = of_subscription(&subscription, policy.as_deref().ok());
-        Self { subscription, policy, place, cost, bytes, vault, secrets: OnceLock::new() }
+        Self { subscription, policy, destination, cost, bytes, vault, secrets: OnceLock::new() }
     }
 
     /// The complete policy, or what must be mended before anything can be sent.
@@ -293,35 +207,5 @@ impl Secrets {
     /// Every signing secret of a name that is valid now, the current one first.
     pub(crate) fn signing(&self, name: &SecretName, now: Timestamp) -> Vec<&SigningSecret> {
         self.live(name, now).filter_map(|s| s.signing.as_ref()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_are_those_the_guard_sees() {
-        let guard = posthorn_egress::Guard::default();
-        for text in [
-            "https://a.example/",
-            "http://a.example:8080/b?c=d://e",
-            "https://[2606:4700:4700::1111]:8443/?",
-            "https://93.184.216.34/x?y",
-            "HTTPS://B.Example",
-        ] {
-            let target = guard.check_url(text).expect(text);
-            let endpoint = Endpoint::new(target.as_str().to_owned());
-            let host = match target.host() {
-                posthorn_egress::Host::Name(name) => name.to_string(),
-                posthorn_egress::Host::Ip(ip) => ip.to_string(),
-            };
-            let expected = UrlParts {
-                https: target.scheme() == posthorn_egress::Scheme::Https,
-                host: &host,
-                query: target.path_and_query().contains('?'),
-            };
-            assert_eq!(endpoint.parts(), expected, "{text}");
-        }
     }
 }

@@ -11,7 +11,8 @@ use posthorn_domain::{Thumbprint, Timestamp};
 
 use super::{BuildError, SubscriptionLookup, authenticate};
 use crate::catalog::certificates::{NoCertificate, Purpose};
-use crate::catalog::{Catalog, Endpoint, SubscriptionView, TlsChoice};
+use crate::catalog::{Catalog, SubscriptionView, TlsChoice};
+use crate::endpoint::Endpoint;
 
 /// Adds what the policy asks for. Without a usable certificate there is no request.
 pub(super) fn add(

@@ -339,6 +339,7 @@ pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
         number: done.job.work.delivery.attempts + 1,
         started_at: done.started_at,
         took: done.took,
+        timings: done.timings,
         status: None,
         failure: None,
         detail: String::new(),

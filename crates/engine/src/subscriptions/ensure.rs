@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use posthorn_domain::policy::profiles;
-use posthorn_domain::{Destination, ProfileName, TenantId};
+use posthorn_domain::{ProfileName, TenantId};
 use posthorn_sealing::vault::Secret;
 
-use super::destination::Wanted;
 use super::{NewSubscription, SecretInput, SubscriptionChange, TRIES, names_secret};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
@@ -54,15 +53,10 @@ impl Engine {
         wanted: &NewSubscription,
     ) -> Result<Option<SubscriptionChange>> {
         let present = &view.subscription;
-        let there = match self.wanted(present.tenant, &wanted.url, wanted.push.as_ref()).await? {
-            Wanted::Webhook(url) => {
-                present.destination == Destination::Webhook { url } && !Self::has_more(view)
-            }
-            Wanted::Push(opened) => {
-                present.destination == Destination::Push(opened.target)
-                    && opened.auth.iter().all(|auth| self.has(view, auth))
-            }
-        };
+        let opened = self.open_destination(present.tenant, &wanted.destination).await?;
+        let there = present.destination == opened.stored
+            && opened.secrets.iter().all(|own| self.has(view, own))
+            && (view.destination.takes_no_secrets().is_some() || !Self::has_more(view));
         let filter = wanted.filter.clone().unwrap_or_default();
         let profile = match &wanted.profile {
             Some(profile) => profile.clone(),
@@ -81,8 +75,7 @@ impl Engine {
             name: None,
             description: Some(wanted.description.clone()),
             labels: Some(wanted.labels.clone()),
-            url: wanted.push.is_none().then(|| wanted.url.clone()),
-            push: wanted.push.clone(),
+            destination: Some(wanted.destination.clone()),
             filter: Some(filter),
             profile: Some(profile),
             overrides: Some(wanted.overrides.clone()),

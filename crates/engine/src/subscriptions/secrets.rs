@@ -7,7 +7,7 @@ use bytes::Bytes;
 use posthorn_domain::policy::Auth;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
-    Destination, Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
+    Policy, SealedSecret, SecretName, Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_sealing::standard_webhooks::{SecretKind, SigningSecret};
 use posthorn_sealing::vault::Vault;
@@ -142,9 +142,9 @@ impl Engine {
             return Err(Error::Overlap { max: options.rotation_overlap_max });
         }
         let view = self.catalog().subscription(tenant, id)?;
-        if let Destination::Push(_) = view.subscription.destination {
-            let problem = "a push destination has no secrets to rotate; give its keys anew";
-            return Err(Error::Secret { name: name.to_string(), problem: problem.to_owned() });
+        if let Some(why) = view.destination.takes_no_secrets() {
+            let problem = format!("{why}; give them anew");
+            return Err(Error::Secret { name: name.to_string(), problem });
         }
         let (text, told) = match value {
             Some(text) => {
@@ -204,9 +204,13 @@ fn make_up(kind: SecretKind) -> (String, Option<String>) {
     (text, told)
 }
 
-/// Nothing signs a message to a channel, so that a secret for it can only be a mistake.
-pub(super) fn check_no_secrets(given: &[SecretInput], kind: Option<SecretKind>) -> Result<()> {
-    let problem = "a push destination has no secrets but its keys; leave it out".to_owned();
+/// Refuses secrets for a destination that takes none: they can only be a mistake.
+pub(super) fn check_no_secrets(
+    why: &str,
+    given: &[SecretInput],
+    kind: Option<SecretKind>,
+) -> Result<()> {
+    let problem = format!("{why}; leave it out");
     match given.first() {
         Some(secret) => Err(Error::Secret { name: secret.name.to_string(), problem }),
         None if kind.is_some() => Err(Error::SecretKind(problem)),

@@ -7,7 +7,8 @@ use posthorn_domain::{AttemptOutcome, FailureCode};
 use posthorn_egress::{self as egress, Egress, PoolKey, Target, UrlRefusal};
 
 use super::{Outbound, Sending, Transport, UrlProblem, Vetting};
-use crate::catalog::{Endpoint, TlsChoice};
+use crate::catalog::TlsChoice;
+use crate::endpoint::Endpoint;
 
 /// How long a look at a host's addresses may take when a URL is written down.
 const VET_WITHIN: Duration = Duration::from_secs(5);
@@ -65,12 +66,12 @@ impl Transport for EgressTransport {
                 Some(Ok(tls)) => Some(tls),
                 Some(Err(detail)) => {
                     let code = FailureCode::CertificateUnavailable;
-                    return AttemptOutcome::Failed { code, detail };
+                    return AttemptOutcome::Failed { code, detail }.into();
                 }
             };
             let target = match target(&egress, &request.endpoint) {
                 Ok(target) => target,
-                Err((code, detail)) => return AttemptOutcome::Failed { code, detail },
+                Err((code, detail)) => return AttemptOutcome::Failed { code, detail }.into(),
             };
             let request = egress::Request {
                 tenant: request.tenant,
@@ -83,14 +84,9 @@ impl Transport for EgressTransport {
                 method: request.method,
                 headers: request.headers,
                 body: request.body,
-                deadlines: egress::Deadlines {
-                    connect: request.deadlines.connect.to_duration(),
-                    tls: request.deadlines.tls.to_duration(),
-                    response: request.deadlines.response.to_duration(),
-                    total: request.deadlines.total.to_duration(),
-                },
+                deadlines: request.deadlines,
             };
-            egress.send(request).await.outcome
+            egress.send(request).await
         })
     }
 }

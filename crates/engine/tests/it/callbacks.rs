@@ -42,7 +42,7 @@ fn callback(country: &str, url: &str, overrides: Value) -> NewSubscription {
     NewSubscription {
         name: Some(SubscriptionName::new(&format!("{country}-cb")).expect("a name")),
         labels: Labels::new(labels).expect("labels"),
-        url: url.to_owned(),
+        destination: url.into(),
         profile: Some(ProfileName::new("efgs").expect("a name")),
         overrides,
         ..NewSubscription::default()

@@ -119,7 +119,7 @@ async fn a_thumbprint_goes_with_each_attempt_and_without_one_nothing_is_sent() {
         "schedule": {"max_attempts": 1},
     });
     let wanted = || NewSubscription {
-        url: "https://hooks.example/a".to_owned(),
+        destination: "https://hooks.example/a".into(),
         overrides: policy.clone(),
         ..NewSubscription::default()
     };
@@ -189,7 +189,7 @@ async fn a_client_certificate_is_found_checked_and_taken_back_before_a_send() {
     };
     let create = |url: &str, id| {
         let new = NewSubscription {
-            url: url.to_owned(),
+            destination: url.into(),
             overrides: policy(id),
             ..NewSubscription::default()
         };
@@ -252,7 +252,8 @@ async fn authorities_must_be_in_the_registry_and_of_the_tenant() {
         .expect("registered");
     let create = |id: CertificateId| {
         let overrides = json!({"tls": {"authorities": [id]}});
-        let new = NewSubscription { url: "https://a/".to_owned(), overrides, ..Default::default() };
+        let new =
+            NewSubscription { destination: "https://a/".into(), overrides, ..Default::default() };
         engine.create_subscription(TENANT, new)
     };
     create(id).await.expect("made");
@@ -341,7 +342,7 @@ async fn a_profile_may_ask_more_of_a_url_than_the_guard_does() {
     house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
     let strict = json!({"url": {"https_only": true, "query": false}});
     let create = |url: &str, overrides| {
-        let new = NewSubscription { url: url.to_owned(), overrides, ..Default::default() };
+        let new = NewSubscription { destination: url.into(), overrides, ..Default::default() };
         engine.create_subscription(TENANT, new)
     };
     let code = |result: Result<(), Error>| match result {
@@ -431,7 +432,11 @@ async fn a_record_that_is_not_about_its_certificate_is_as_good_as_none() {
         json!({"auth": [{"kind": "certificate_thumbprint", "header": "X-SSL-Client-SHA256"}]});
     let subscribe = || {
         let url = "https://a.example/".to_owned();
-        let new = NewSubscription { url, overrides: auth.clone(), ..NewSubscription::default() };
+        let new = NewSubscription {
+            destination: url.into(),
+            overrides: auth.clone(),
+            ..NewSubscription::default()
+        };
         engine.create_subscription(TENANT, new)
     };
     assert!(engine.authenticate_certificate(caller.thumbprint, None).is_some());

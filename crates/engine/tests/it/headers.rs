@@ -53,7 +53,7 @@ async fn a_secret_that_no_header_can_carry_is_refused_when_it_is_given() {
     ] {
         for (value, fine) in [("abc", true), ("a\r\nX-B: c", false), ("schlüssel", false)] {
             let new = NewSubscription {
-                url: "https://a/".to_owned(),
+                destination: "https://a/".into(),
                 overrides: json!({"auth": [auth]}),
                 secrets: vec![SecretInput { name: name.clone(), value: value.to_owned() }],
                 ..NewSubscription::default()
@@ -86,7 +86,7 @@ async fn every_secret_that_is_taken_can_be_sent() {
     .enumerate()
     {
         let new = NewSubscription {
-            url: format!("https://{n}/"),
+            destination: format!("https://{n}/").into(),
             overrides: json!({"auth": [auth]}),
             secrets: vec![SecretInput {
                 name: SecretName::new("token").expect("a name"),

@@ -108,7 +108,7 @@ impl Transport for Receivers {
             method: request.method,
             body: request.body,
             headers: request.headers,
-            total: request.deadlines.total,
+            total: request.deadlines.total.into(),
             at: self.clock.now(),
         };
         let nth = self.seen.lock().iter().filter(|s| s.url == seen.url).count();
@@ -119,7 +119,7 @@ impl Transport for Receivers {
         self.seen.lock().push(seen);
         Box::pin(async move {
             tokio::time::sleep(wait).await;
-            outcome
+            outcome.into()
         })
     }
 }
@@ -201,7 +201,7 @@ pub(crate) async fn subscribe(
     url: &str,
     overrides: serde_json::Value,
 ) -> Arc<SubscriptionView> {
-    let new = NewSubscription { url: url.to_owned(), overrides, ..NewSubscription::default() };
+    let new = NewSubscription { destination: url.into(), overrides, ..NewSubscription::default() };
     engine.create_subscription(TENANT, new).await.expect("a subscription").0
 }
 

@@ -67,7 +67,7 @@ async fn rotation_signs_with_both_until_the_overlap_ends() {
     let house = House::new();
     let engine = house.engine(3).await;
     topic(&engine).await;
-    let new = NewSubscription { url: "https://a/".to_owned(), ..NewSubscription::default() };
+    let new = NewSubscription { destination: "https://a/".into(), ..NewSubscription::default() };
     let (view, old) = engine.create_subscription(TENANT, new).await.expect("made");
     let old = SigningSecret::parse(&old.expect("made up")).expect("valid");
     let name = SecretName::new("signing").expect("a name");
@@ -157,7 +157,7 @@ async fn an_event_explains_who_got_it_and_who_did_not() {
     subscribe(&engine, "https://a/", json!({})).await;
     let filter = serde_json::from_value(json!({"any_of": [{"types": ["other.*"]}]}));
     let new = NewSubscription {
-        url: "https://b/".to_owned(),
+        destination: "https://b/".into(),
         filter: Some(filter.expect("a filter")),
         ..NewSubscription::default()
     };

@@ -57,7 +57,7 @@ async fn search(engine: &Engine, tenant: TenantId, nth: usize) {
     let tests: Vec<Value> = (0..6).map(test).collect();
     let filter = json!({"any_of": [{"payload": {"any": tests}}]});
     let new = NewSubscription {
-        url: format!("https://{nth}/"),
+        destination: format!("https://{nth}/").into(),
         filter: Some(serde_json::from_value(filter).expect("a filter")),
         ..NewSubscription::default()
     };

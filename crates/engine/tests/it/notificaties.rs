@@ -23,7 +23,7 @@ const ELAPSED: [i64; 8] = [0, 25, 125, 525, 2_125, 8_525, 34_125, 86_125];
 
 async fn subscribe(engine: &Engine, url: &str, overrides: Value) {
     let new = NewSubscription {
-        url: url.to_owned(),
+        destination: url.into(),
         profile: Some(ProfileName::new("notificaties").expect("a name")),
         overrides,
         ..NewSubscription::default()
@@ -207,7 +207,7 @@ async fn conditions_look_at_the_usual_form() {
     for (url, path) in [("https://a/", "/source"), ("https://b/", "/id")] {
         let filter = json!({"any_of": [{"payload": {"test": {"path": path, "op": "exists"}}}]});
         let new = NewSubscription {
-            url: url.to_owned(),
+            destination: url.into(),
             filter: Some(serde_json::from_value(filter).expect("a filter")),
             ..NewSubscription::default()
         };
@@ -231,7 +231,7 @@ async fn a_rehearsal_shows_what_would_be_sent_and_leaves_nothing() {
         value: value.to_owned(),
     };
     let new = NewSubscription {
-        url: URL.to_owned(),
+        destination: URL.into(),
         profile: Some(ProfileName::new("notificaties").expect("a name")),
         overrides: auth.clone(),
         secrets: vec![secret("Bearer kept")],

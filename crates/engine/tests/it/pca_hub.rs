@@ -67,7 +67,7 @@ pub(crate) async fn subscribe_as(
     overrides: Value,
 ) -> Arc<SubscriptionView> {
     let new = NewSubscription {
-        url: url.to_owned(),
+        destination: url.into(),
         profile: Some(ProfileName::new(profile).expect("a name")),
         overrides,
         secrets: secrets(),
@@ -461,7 +461,7 @@ async fn plain_http_is_refused_for_root_and_gate() {
         (ROOT, json!({"values": {"hub_domain": "hub.example"}, "gate": {"url": gate}})),
     ] {
         let new = NewSubscription {
-            url: url.to_owned(),
+            destination: url.into(),
             profile: Some(ProfileName::new("pca-hub").expect("a name")),
             overrides,
             secrets: secrets(),
@@ -517,7 +517,7 @@ async fn a_subscription_without_the_hub_domain_is_refused_with_its_name() {
     let house = House::new();
     let engine = house.engine(25).await;
     let new = |overrides| NewSubscription {
-        url: ROOT.to_owned(),
+        destination: ROOT.into(),
         profile: Some(ProfileName::new("pca-hub").expect("a name")),
         overrides,
         secrets: secrets(),

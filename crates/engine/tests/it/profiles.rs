@@ -68,7 +68,7 @@ async fn profiles_that_cannot_work_are_refused_and_change_nothing() {
 
     put("mine", Some("default"), fixed(1, 5)).await.expect("fits");
     let new = NewSubscription {
-        url: "https://a/".to_owned(),
+        destination: "https://a/".into(),
         profile: Some(profile("mine")),
         overrides: json!({"schedule": {"max_attempts": 7}}),
         ..NewSubscription::default()
@@ -100,7 +100,7 @@ async fn a_name_stands_for_one_subscription_on_all_nodes() {
         Labels::new(BTreeMap::from([("team".to_owned(), team.to_owned())])).expect("labels")
     };
     let new = || NewSubscription {
-        url: "https://a/".to_owned(),
+        destination: "https://a/".into(),
         name: Some(name.clone()),
         labels: labels("one"),
         ..NewSubscription::default()
@@ -139,7 +139,7 @@ async fn templates_may_use_names_and_labels() {
     topic(&engine).await;
     let labels = BTreeMap::from([("country".to_owned(), "NL".to_owned())]);
     let new = NewSubscription {
-        url: "https://a/".to_owned(),
+        destination: "https://a/".into(),
         name: Some(SubscriptionName::new("billing").expect("a name")),
         labels: Labels::new(labels).expect("labels"),
         overrides: json!({"request": {"headers": {
@@ -163,7 +163,7 @@ async fn a_declared_subscription_is_made_once_and_written_only_when_it_differs()
     topic(&first).await;
     let declared = |url: &str, token: &str| NewSubscription {
         name: Some(SubscriptionName::new("declared").expect("a name")),
-        url: url.to_owned(),
+        destination: url.into(),
         overrides: json!({"auth": [{"kind": "bearer", "secret": "token"}]}),
         secrets: vec![SecretInput {
             name: SecretName::new("token").expect("a name"),

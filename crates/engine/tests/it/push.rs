@@ -7,7 +7,8 @@ use posthorn_domain::{
     PushEncoding, RedriveFilter, SubscriptionStatus,
 };
 use posthorn_engine::{
-    Engine, Error, PushInput, PushLimits, PushOutcome, PushRefusal, SubscriptionChange,
+    DestinationInput, Engine, Error, PushInput, PushLimits, PushOutcome, PushRefusal,
+    SubscriptionChange,
 };
 use posthorn_sealing::web_push::ReceiverKeys;
 use posthorn_store::Store;
@@ -161,8 +162,10 @@ async fn who_is_gone_gets_nothing_more_until_there_is_a_new_endpoint() {
 
     mailboxes.script(|_| (Duration::ZERO, PushOutcome::Kept));
     mailboxes.put("https://push/new", Ok(endpoint(9, None)));
-    let change =
-        SubscriptionChange { push: Some(to("https://push/new")), ..SubscriptionChange::default() };
+    let change = SubscriptionChange {
+        destination: Some(DestinationInput::Push(to("https://push/new"))),
+        ..SubscriptionChange::default()
+    };
     engine.update_subscription(TENANT, id, change).await.expect("changes");
     engine.resume_subscription(TENANT, id).await.expect("resumes");
     rest(60).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use posthorn_domain::push::KeyHash;
 use posthorn_domain::{Labels, ProfileName, SubscriptionName};
 use posthorn_engine::{
-    Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal, Rotation, SecretInput,
-    SecretKind, SubscriptionChange,
+    DestinationInput, Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal,
+    Rotation, SecretInput, SecretKind, SubscriptionChange,
 };
 use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::vault::{Vault, VaultKey};
@@ -54,14 +54,16 @@ async fn a_webhook_may_call_a_secret_as_push_does() {
     let (_house, _, engine) = house().await;
     let name = posthorn_domain::SecretName::new("push.auth").expect("a name");
     let new = NewSubscription {
-        url: "https://a/".to_owned(),
+        destination: "https://a/".into(),
         overrides: json!({"auth": [{"kind": "bearer", "secret": "push.auth"}]}),
         secrets: vec![SecretInput { name, value: "token".to_owned() }],
         ..NewSubscription::default()
     };
     let (view, _) = engine.create_subscription(TENANT, new).await.expect("made");
-    let change =
-        SubscriptionChange { url: Some("https://a/b".to_owned()), ..SubscriptionChange::default() };
+    let change = SubscriptionChange {
+        destination: Some("https://a/b".into()),
+        ..SubscriptionChange::default()
+    };
     let view = engine.update_subscription(TENANT, view.subscription.id, change).await;
     assert_eq!(view.expect("changes").subscription.secrets.len(), 1);
 }
@@ -144,7 +146,8 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
     }
     let name = posthorn_domain::SecretName::new("signing").expect("a name");
     let secret = SecretInput { name: name.clone(), value: "x".to_owned() };
-    let new = NewSubscription { push: Some(a()), ..NewSubscription::default() };
+    let new =
+        NewSubscription { destination: DestinationInput::Push(a()), ..NewSubscription::default() };
     let given = NewSubscription { secrets: vec![secret.clone()], ..new.clone() };
     let refused = engine.create_subscription(TENANT, given).await.err();
     assert!(matches!(refused, Some(Error::Secret { .. })), "{refused:?}");
@@ -174,12 +177,15 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_destination_may_become_another_kind_and_secrets_follow() {
     let (house, mailboxes, engine) = house().await;
-    let new = NewSubscription { url: "https://a/".to_owned(), ..NewSubscription::default() };
+    let new = NewSubscription { destination: "https://a/".into(), ..NewSubscription::default() };
     let (view, secret) = engine.create_subscription(TENANT, new).await.expect("made");
     let id = view.subscription.id;
     let agent = ReceiverKeys::generate();
     let push = PushInput { keys: Some(keys_of(&agent)), ..to("https://push/a") };
-    let change = SubscriptionChange { push: Some(push), ..SubscriptionChange::default() };
+    let change = SubscriptionChange {
+        destination: Some(DestinationInput::Push(push)),
+        ..SubscriptionChange::default()
+    };
     let view = engine.update_subscription(TENANT, id, change).await.expect("changes");
     let names: Vec<_> = view.subscription.secrets.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["push.auth"]);
@@ -189,8 +195,10 @@ async fn a_destination_may_become_another_kind_and_secrets_follow() {
     assert!(house.receivers.of("https://a/").is_empty());
 
     // Keys that are no longer given are no longer used.
-    let change =
-        SubscriptionChange { push: Some(to("https://push/a")), ..SubscriptionChange::default() };
+    let change = SubscriptionChange {
+        destination: Some(DestinationInput::Push(to("https://push/a"))),
+        ..SubscriptionChange::default()
+    };
     let view = engine.update_subscription(TENANT, id, change).await.expect("changes");
     assert!(view.subscription.secrets.is_empty());
     engine.publish(TENANT, publish("2", None)).await.expect("accepted");
@@ -199,13 +207,18 @@ async fn a_destination_may_become_another_kind_and_secrets_follow() {
 
     // A webhook signs, so that it needs a secret again.
     let url = || Some("https://a/".to_owned());
-    let bare = SubscriptionChange { url: url(), ..SubscriptionChange::default() };
+    let bare =
+        SubscriptionChange { destination: url().map(Into::into), ..SubscriptionChange::default() };
     let refused = engine.update_subscription(TENANT, id, bare).await.err();
     assert!(matches!(refused, Some(Error::Secret { .. })), "{refused:?}");
     let name = posthorn_domain::SecretName::new("signing").expect("a name");
     let value = secret.expect("shown once");
     let secrets = vec![SecretInput { name, value }];
-    let change = SubscriptionChange { url: url(), secrets, ..SubscriptionChange::default() };
+    let change = SubscriptionChange {
+        destination: url().map(Into::into),
+        secrets,
+        ..SubscriptionChange::default()
+    };
     engine.update_subscription(TENANT, id, change).await.expect("changes");
     engine.publish(TENANT, publish("3", None)).await.expect("accepted");
     rest(1).await;
@@ -221,7 +234,7 @@ async fn a_declared_push_subscription_is_made_once_and_changed_where_it_differs(
     let wanted = |url: &str, keys| NewSubscription {
         name: Some(SubscriptionName::new("declared").expect("a name")),
         labels: Labels::default(),
-        push: Some(PushInput { keys, ..to(url) }),
+        destination: DestinationInput::Push(PushInput { keys, ..to(url) }),
         overrides: json!({}),
         ..NewSubscription::default()
     };

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use posthorn_domain::push::KeyHash;
 use posthorn_domain::{AgentId, ChannelId, PushMessage, TenantId};
 use posthorn_engine::{
-    Delivering, Engine, Looking, NewSubscription, Opening, Options, Parts, PushDelivery, PushInput,
-    PushKeys, PushLimits, PushOutcome, PushProblem, SubscriptionView,
+    Delivering, DestinationInput, Engine, Looking, NewSubscription, Opening, Options, Parts,
+    PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome, PushProblem, SubscriptionView,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::vault::Vault;
@@ -166,7 +166,11 @@ pub(crate) async fn subscribe_in(
     push: PushInput,
     overrides: Value,
 ) -> posthorn_engine::Result<Arc<SubscriptionView>> {
-    let new = NewSubscription { push: Some(push), overrides, ..NewSubscription::default() };
+    let new = NewSubscription {
+        destination: DestinationInput::Push(push),
+        overrides,
+        ..NewSubscription::default()
+    };
     let (view, secret) = engine.create_subscription(tenant, new).await?;
     assert_eq!(secret, None, "nothing signs a push message");
     Ok(view)

@@ -13,7 +13,7 @@ fn signing() -> SecretName {
 }
 
 fn new(url: &str) -> NewSubscription {
-    NewSubscription { url: url.to_owned(), ..NewSubscription::default() }
+    NewSubscription { destination: url.into(), ..NewSubscription::default() }
 }
 
 fn text(seen: &Seen, name: &str) -> String {

@@ -22,7 +22,7 @@ async fn hostile_tenant(engine: &Engine) -> TenantId {
 }
 
 async fn subscribe_for(engine: &Engine, tenant: TenantId, url: &str, overrides: Value) {
-    let new = NewSubscription { url: url.to_owned(), overrides, ..NewSubscription::default() };
+    let new = NewSubscription { destination: url.into(), overrides, ..NewSubscription::default() };
     engine.create_subscription(tenant, new).await.expect("a subscription");
 }
 

@@ -95,7 +95,7 @@ async fn start() -> (SocketAddr, Engine, SubscriptionId) {
     let secret =
         SecretInput { name: SecretName::new("client").expect("a name"), value: "hush".to_owned() };
     let new = NewSubscription {
-        url: format!("http://{address}/hook"),
+        destination: format!("http://{address}/hook").into(),
         overrides: overrides(address, "/good"),
         secrets: vec![secret],
         ..NewSubscription::default()

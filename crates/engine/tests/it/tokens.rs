@@ -47,7 +47,7 @@ async fn subscribe_as(
     secret: &str,
 ) -> posthorn_domain::SubscriptionId {
     let new = NewSubscription {
-        url: url.to_owned(),
+        destination: url.into(),
         overrides: json!({"auth": [auth], "schedule": {"backoff": {"fixed": {"wait": "10s"}},
             "jitter": "none", "max_attempts": 5}}),
         secrets: vec![SecretInput {
@@ -310,7 +310,7 @@ async fn a_token_server_that_may_not_be_reached_is_refused_when_it_is_named() {
     let mut auth = client();
     auth["token_url"] = json!("https://10.0.0.1/token");
     let new = |auth: &Value| NewSubscription {
-        url: HOOK.to_owned(),
+        destination: HOOK.into(),
         overrides: json!({"auth": [auth]}),
         secrets: vec![SecretInput {
             name: SecretName::new("client").expect("a name"),
@@ -368,7 +368,7 @@ async fn a_client_secret_is_not_sent_in_the_clear() {
         let mut auth = client();
         auth["token_url"] = json!(url);
         NewSubscription {
-            url: HOOK.to_owned(),
+            destination: HOOK.into(),
             overrides: match https_only {
                 true => json!({"auth": [auth], "url": {"https_only": true}}),
                 false => json!({"auth": [auth]}),
@@ -423,7 +423,7 @@ async fn a_policy_that_allows_https_only_means_its_gate_too() {
             "status": ["2xx"], "on_closed": {"postpone": {"wait": "10s"}}}})
     };
     let new = |gate: &str| NewSubscription {
-        url: HOOK.to_owned(),
+        destination: HOOK.into(),
         overrides: overrides(gate),
         ..NewSubscription::default()
     };

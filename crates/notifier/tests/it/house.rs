@@ -103,7 +103,7 @@ impl Transport for Receiver {
             body: request.body,
             at: self.clock.now(),
         });
-        Box::pin(std::future::ready(outcome))
+        Box::pin(std::future::ready(outcome.into()))
     }
 }
 

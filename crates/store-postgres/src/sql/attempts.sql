@@ -1,4 +1,4 @@
 -- The caller has checked whose delivery it is. Plan: attempt_delivery, partitions pruned.
-select delivery, number, started_at, took, status, failure, detail, response, late
+select delivery, number, started_at, took, status, failure, detail, response, late, timings
 from attempt where delivery = $1
 order by started_at, number, late

@@ -17,11 +17,11 @@ with input as materialized (
     from unnest(
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
-        $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[]
+        $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[], $21::text[]
     ) with ordinality as i(
         id, shard, epoch, node, expected, state, due_at,
         charge, release, at, number, started_at, took, status,
-        failure, detail, response, tenant, revival, item
+        failure, detail, response, tenant, revival, timings, item
     )
     order by i.id
 ),
@@ -82,14 +82,14 @@ done_new as (
 ),
 attempt_new as (
     insert into attempt (
-        delivery, number, started_at, took, status, failure, detail, response, late
+        delivery, number, started_at, took, status, failure, detail, response, timings, late
     )
-    select id, number, started_at, took, status, failure, detail, response, false
+    select id, number, started_at, took, status, failure, detail, response, timings, false
     from input i
     where i.number is not null and ((i.item in (select item from hit)) is true)
     union all
     -- Kept for audit. A repeat of what was written already is no news.
-    select id, number, started_at, took, status, failure, detail, response, true
+    select id, number, started_at, took, status, failure, detail, response, timings, true
     from input i
     where i.number is not null and ((i.item in (select item from hit)) is not true)
       and (

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthorn_domain::{
     Attempt, CancelReason, Delivery, DeliveryId, DeliveryState, Event, EventId, FailureCode,
-    LaneKey, Span, SubscriptionId, TenantId, Timestamp,
+    LaneKey, Span, SubscriptionId, TenantId, Timestamp, Timings,
 };
 use posthorn_store::Work;
 use rusqlite::{Connection, Row};
@@ -101,6 +101,7 @@ pub(crate) fn attempt(row: &Row<'_>, delivery: DeliveryId) -> Result<Attempt, Co
         number: columns.number(1)?,
         started_at: columns.time(2)?,
         took: Span::from_millis(columns.number(3)?),
+        timings: columns.maybe_text(9)?.map(Timings::from_text).unwrap_or_default(),
         status,
         failure,
         detail: columns.maybe_text(7)?.unwrap_or_default().to_owned(),

@@ -209,9 +209,10 @@ fn insert_attempt(
         late,
         attempt.status,
         attempt.failure.map(|code| code.as_str()),
-        // Most attempts have neither; null costs one byte.
+        // Most attempts have few of these; null costs one byte.
         Some(attempt.detail.as_str()).filter(|detail| !detail.is_empty()),
         Some(attempt.response.as_ref()).filter(|response| !response.is_empty()),
+        attempt.timings.to_text(),
     ])?;
     Ok(())
 }

@@ -10,7 +10,9 @@ use posthorn_domain::{
     DeliveryId, Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId,
     TenantId, TopicName, policy::profiles,
 };
-use posthorn_engine::{NewSubscription, PushInput, Rotation, SecretInput, SubscriptionChange};
+use posthorn_engine::{
+    DestinationInput, NewSubscription, PushInput, Rotation, SecretInput, SubscriptionChange,
+};
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
 
@@ -87,15 +89,17 @@ impl Operator {
             keys: None,
             ttl: Some(3_600),
         });
-        let secrets = if signed && push.is_none() {
+        let destination = match push {
+            Some(push) => DestinationInput::Push(push),
+            None => format!("https://r/{number}/v0").into(),
+        };
+        let secrets = if signed && matches!(destination, DestinationInput::Webhook(_)) {
             vec![SecretInput { name: signing(), value: self.secret() }]
         } else {
             Vec::new()
         };
-        let url = if push.is_some() { String::new() } else { format!("https://r/{number}/v0") };
         let new = NewSubscription {
-            url,
-            push,
+            destination,
             filter: Some(self.filter()),
             profile: Some(profile),
             secrets,
@@ -199,7 +203,7 @@ impl Operator {
         self.made += 1;
         let label = 1_000 + self.made;
         let change = SubscriptionChange {
-            url: Some(format!("{base}/v{label}")),
+            destination: Some(format!("{base}/v{label}").into()),
             overrides: Some(
                 serde_json::json!({ "request": { "headers": { "x-version": label.to_string() } } }),
             ),

@@ -101,9 +101,9 @@ impl SimTransport {
             sleep(Duration::from_millis(after.min(total))).await;
             world.note("gate", &(link.life, open));
             if after > total || link.is_cut() {
-                return failed(FailureCode::ResponseTimeout);
+                return failed(FailureCode::ResponseTimeout).into();
             }
-            answered(if open { 200 } else { 503 }, None, "{}")
+            answered(if open { 200 } else { 503 }, None, "{}").into()
         })
     }
 }
@@ -114,7 +114,7 @@ impl Transport for SimTransport {
     }
 
     fn send(&self, request: Outbound) -> Sending {
-        let total = request.deadlines.total.as_millis();
+        let total = request.deadlines.total.as_millis() as u64;
         if request.endpoint.url.starts_with("https://gate/") {
             return self.ask_gate(total);
         }
@@ -126,7 +126,7 @@ impl Transport for SimTransport {
             let mut dice = self.world.receiver_dice.lock();
             decide(mood, number, elapsed, &mut dice)
         };
-        let response = request.deadlines.response.as_millis().min(total);
+        let response = (request.deadlines.response.as_millis() as u64).min(total);
         let (world, link) = (Arc::clone(&self.world), Arc::clone(&self.link));
         let deadline = Instant::now() + Duration::from_millis(response);
         let mut guard = Abandoned { world: Arc::clone(&world), index };
@@ -155,7 +155,7 @@ impl Transport for SimTransport {
             };
             world.note("answer", &(link.life, index, seen.status, seen.failure, seen.taken));
             guard.finish(&seen);
-            outcome
+            outcome.into()
         })
     }
 }

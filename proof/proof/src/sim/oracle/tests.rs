@@ -166,6 +166,7 @@ impl Scene {
                 number,
                 started_at: at(ms),
                 took: Span::ZERO,
+                timings: posthorn_domain::Timings::default(),
                 status: Some(status),
                 failure: None,
                 detail: String::new(),

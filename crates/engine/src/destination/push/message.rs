@@ -23,7 +23,7 @@ use crate::request::{BuildError, form};
 
 /// Why there is no message.
 #[derive(Debug)]
-pub(crate) struct NoMessage {
+pub(super) struct NoMessage {
     pub(crate) code: FailureCode,
     pub(crate) detail: String,
 }
@@ -46,7 +46,7 @@ struct Envelope<'a> {
 
 /// The message of a delivery. All attempts of one budget make a message with the same id, so that a
 /// mailbox knows a repeat; who retries by hand wants it sent once more, and gets another id.
-pub(crate) fn message(
+pub(super) fn message(
     view: &SubscriptionView,
     target: &PushTarget,
     limits: PushLimits,

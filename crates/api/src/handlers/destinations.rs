@@ -1,10 +1,11 @@
-//! Push destinations: a subscription as browsers describe it, and the key they need for it.
+//! Destinations as the API writes them: a URL, or a channel as browsers describe it; and the key they need for it.
 
-use posthorn_engine::{PushInput, PushKeys};
+use posthorn_engine::{DestinationInput, PushInput, PushKeys};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Answer, Call};
+use crate::problem::{Problem, Result};
 use crate::respond;
 
 /// What a browser's `PushSubscription.toJSON()` gives, and a little more.
@@ -35,11 +36,22 @@ struct Keys {
     auth: String,
 }
 
-impl From<Destination> for PushInput {
-    fn from(destination: Destination) -> Self {
-        let Destination { endpoint, keys, ttl, .. } = destination;
-        let keys = keys.map(|Keys { p256dh, auth }| PushKeys { p256dh, auth });
-        Self { endpoint, keys, ttl }
+/// Where a subscription's `url` or `destination` leads; one of the two at most.
+pub(super) fn one_of(
+    url: Option<String>,
+    destination: Option<Destination>,
+) -> Result<Option<DestinationInput>> {
+    match (url, destination) {
+        (Some(_), Some(_)) => {
+            let problem = "does not go with url; leave one of the two out";
+            Err(Problem::field("destination", problem))
+        }
+        (Some(url), None) => Ok(Some(DestinationInput::Webhook(url))),
+        (None, Some(Destination { endpoint, keys, ttl, .. })) => {
+            let keys = keys.map(|Keys { p256dh, auth }| PushKeys { p256dh, auth });
+            Ok(Some(DestinationInput::Push(PushInput { endpoint, keys, ttl })))
+        }
+        (None, None) => Ok(None),
     }
 }
 

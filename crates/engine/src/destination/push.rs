@@ -1,4 +1,4 @@
-//! Push as a destination, as the engine sees it: a message goes into an agent's mailbox.
+//! Messages to a channel of Web Push: a message goes into an agent's mailbox.
 //!
 //! A delivery to a channel is a delivery like any other: the same scheduler, lanes, budget and
 //! history. Only its attempt is another: there is no request, but a [`PushMessage`] that is kept
@@ -14,10 +14,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use posthorn_domain::policy::StatusSet;
-use posthorn_domain::policy::{Auth, Policy, PolicyError};
+use posthorn_domain::policy::{Auth, Policy, PolicyError, StatusSet};
 use posthorn_domain::{
-    PUSH_BODY_BYTES_MAX, PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId,
+    Answer, AttemptOutcome, Destination as Stored, FailureCode, PUSH_BODY_BYTES_MAX,
+    PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::p256::PublicKey;
@@ -25,16 +25,18 @@ use posthorn_sealing::vapid::hash_key;
 use posthorn_sealing::web_push::{Receiver, ReceiverError};
 use tracing::warn;
 
+use super::{Attempting, Destination, Opened};
+use crate::attempt::{Ended, Job, Surroundings, failed, is_overtaken};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::request::{AttemptLookup, EventLookup};
 use crate::subscriptions::SecretInput;
-
-pub(crate) use message::message;
+use message::message;
 
 /// What a kept message is answered with in the history of attempts.
-pub(crate) const KEPT_STATUS: u16 = 201;
+const KEPT_STATUS: u16 = 201;
 /// What stands there when the agent or its channel no longer exists.
-pub(crate) const GONE_STATUS: u16 = 410;
+const GONE_STATUS: u16 = 410;
 /// Under which name a subscription keeps the agent's `auth`.
 const AUTH_SECRET: &str = "push.auth";
 
@@ -155,35 +157,85 @@ pub struct PushKeys {
     pub auth: String,
 }
 
-/// A channel that may be delivered to, and the agent's secret, which is yet to be sealed.
-pub(crate) struct OpenedPush {
-    pub(crate) target: PushTarget,
-    pub(crate) auth: Option<SecretInput>,
-}
-
-/// Under which name a subscription keeps the agent's `auth`.
-pub(crate) fn auth_name() -> SecretName {
+fn auth_name() -> SecretName {
     SecretName::new(AUTH_SECRET).expect("a valid name")
 }
 
-/// Refuses what can only mean that somebody expects HTTP. The rest of a policy that concerns
-/// requests has no effect here.
-pub(crate) fn check_policy(policy: &Policy) -> Result<(), PolicyError> {
-    if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
-        let problem = "a client certificate cannot be shown to a push destination".to_owned();
-        return Err(PolicyError { path: "auth".to_owned(), problem });
+/// A channel of an agent that gets messages.
+pub(crate) struct Push(pub(crate) PushTarget);
+
+impl Destination for Push {
+    fn attempt<'a>(&'a self, around: &'a Surroundings, job: &'a Job) -> Attempting<'a> {
+        Box::pin(async move { put(around, job, &self.0).await.into() })
     }
-    Ok(())
+
+    /// Refuses what can only mean that somebody expects HTTP. The rest of a policy that concerns
+    /// requests has no effect here.
+    fn check_policy(&self, _engine: &Engine, policy: &Policy) -> Result<()> {
+        if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
+            let problem = "a client certificate cannot be shown to a push destination".to_owned();
+            return Err(PolicyError { path: "auth".to_owned(), problem }.into());
+        }
+        Ok(())
+    }
+
+    /// Kept is success and gone is not, whatever the policy's `success` says of HTTP. Otherwise a
+    /// message that is kept would be stored anew until the budget is spent.
+    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
+        if policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS) {
+            return policy;
+        }
+        let success = StatusSet::of(&[KEPT_STATUS]);
+        Arc::new(Policy { success, ..Policy::clone(&policy) })
+    }
+
+    /// Nothing signs a message to a channel, so that a secret for it can only be a mistake.
+    fn takes_no_secrets(&self) -> Option<&'static str> {
+        Some("a push destination has no secrets but its keys")
+    }
+
+    fn own_secret(&self) -> Option<SecretName> {
+        Some(auth_name())
+    }
 }
 
-/// A policy as it holds for a channel: kept is success and gone is not, whatever its `success` says
-/// of HTTP. Otherwise a message that is kept would be stored anew until the budget is spent.
-pub(crate) fn fitted(policy: Arc<Policy>) -> Arc<Policy> {
-    if policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS) {
-        return policy;
+/// Puts a message into an agent's mailbox. Gates, tokens and whatever else makes a request play no
+/// part.
+async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
+    let Some(mailboxes) = &around.push else {
+        let detail = "push is not enabled on this node (push.enabled)";
+        return failed(FailureCode::PushUnavailable, detail.to_owned());
+    };
+    let Job { work, view, policy, .. } = job;
+    let now = around.clock.now();
+    let message = match message(view, target, mailboxes.limits(), policy, work, now) {
+        Ok(message) => message,
+        Err(problem) => return failed(problem.code, problem.detail),
+    };
+    if is_overtaken(around, job) {
+        return Ended::Overtaken;
     }
-    let success = StatusSet::of(&[KEPT_STATUS]);
-    Arc::new(Policy { success, ..Policy::clone(&policy) })
+    let event = EventLookup::new(&work.event);
+    let values = AttemptLookup::new(view, policy, work, &event, now);
+    around.log.before(job, &values);
+    let total = policy.limits.total;
+    let put = tokio::time::timeout(total.to_duration(), mailboxes.deliver(message)).await;
+    let unavailable =
+        |detail| AttemptOutcome::Failed { code: FailureCode::PushUnavailable, detail };
+    let outcome = match put {
+        Ok(PushOutcome::Kept) => answered(KEPT_STATUS),
+        Ok(PushOutcome::Gone) => answered(GONE_STATUS),
+        Ok(PushOutcome::Unavailable(detail)) => unavailable(detail),
+        Err(_) => unavailable(format!("the mailbox did not answer within {total}")),
+    };
+    around.log.failure(job, &values, &outcome);
+    Ended::Outcome(outcome)
+}
+
+/// An answer without a word.
+fn answered(status: u16) -> AttemptOutcome {
+    let body = bytes::Bytes::new();
+    AttemptOutcome::Answered(Answer { status, retry_after: None, content_type: None, body })
 }
 
 impl Engine {
@@ -201,11 +253,7 @@ impl Engine {
     /// Looks who stands behind an endpoint, and whether this tenant may send there. An endpoint that
     /// was made for a key needs one of the tenant's; one that was made for none is for everybody who
     /// knows it.
-    pub(crate) async fn open_push(
-        &self,
-        tenant: TenantId,
-        input: &PushInput,
-    ) -> Result<OpenedPush> {
+    pub(super) async fn open_push(&self, tenant: TenantId, input: &PushInput) -> Result<Opened> {
         let push = self.inner.around.push.as_ref().ok_or(PushRefusal::NotEnabled)?;
         let max = push.limits().ttl_max;
         let ttl = input.ttl.unwrap_or(max);
@@ -238,7 +286,7 @@ impl Engine {
         };
         let auth = receiver.as_ref().map(text);
         let auth = auth.map(|value| SecretInput { name: auth_name(), value });
-        Ok(OpenedPush { target, auth })
+        Ok(Opened { stored: Stored::Push(target), secrets: auth.into_iter().collect() })
     }
 }
 

@@ -1,0 +1,211 @@
+//! Requests to a URL: ask the gate, fetch a token, build the request, send it, say how it went.
+
+use std::sync::Arc;
+
+use posthorn_domain::policy::{Auth, Gate, OnClosed, Policy, PolicyError};
+use posthorn_domain::{Answer, AttemptOutcome, FailureCode};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{Attempting, Checking, Destination, Wanted};
+use crate::attempt::{Ended, Job, Made, Surroundings, failed, is_overtaken};
+use crate::catalog::certificates::{NoCertificate, Purpose};
+use crate::endpoint::Endpoint;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, render_path};
+use crate::tokens::{Lent, TokenError, Way, token_endpoint};
+use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
+
+/// A URL that gets requests.
+pub(crate) struct Webhook(Arc<Endpoint>);
+
+impl Webhook {
+    pub(crate) fn new(url: String) -> Self {
+        Self(Arc::new(Endpoint::new(url)))
+    }
+}
+
+impl Destination for Webhook {
+    fn attempt<'a>(&'a self, around: &'a Surroundings, job: &'a Job) -> Attempting<'a> {
+        Box::pin(async move {
+            match send(around, job, &self.0).await {
+                Ok(Sent { outcome, timings, .. }) => {
+                    Made { result: Ended::Outcome(outcome), timings: timings.into() }
+                }
+                Err(unsent) => unsent.into(),
+            }
+        })
+    }
+
+    /// Refuses a token server that could never be reached or told a secret, and a gate that could never be asked, as far
+    /// as their URLs tell. What a template becomes is checked when it is used.
+    fn check_policy(&self, engine: &Engine, policy: &Policy) -> Result<()> {
+        engine.check_other_urls(policy)
+    }
+
+    fn check_now<'a>(&'a self, engine: &'a Engine, wanted: &'a Wanted<'a>) -> Checking<'a> {
+        Box::pin(engine.check_endpoint(&self.0, wanted))
+    }
+}
+
+impl Engine {
+    /// A URL as a subscription would keep it, when the guard has nothing against it.
+    pub fn check_url(&self, url: &str) -> Result<String> {
+        Ok(self.inner.around.transport.check_url(url)?)
+    }
+
+    /// What a policy demands of a URL beyond what the guard demands of all: its own rules, names that resolve, and
+    /// certificates that exist.
+    async fn check_endpoint(&self, endpoint: &Endpoint, wanted: &Wanted<'_>) -> Result<()> {
+        let Wanted { tenant, subscription, policy } = wanted;
+        let parts = endpoint.parts();
+        parts.check(&policy.url)?;
+        if policy.url.resolve {
+            self.inner.around.transport.vet(&endpoint.url).await?;
+        }
+        let now = self.now();
+        let missing = |field: &'static str| {
+            move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
+        };
+        for auth in &policy.auth {
+            let Some(choice) = auth.certificate() else { continue };
+            let shown = matches!(auth, Auth::ClientCertificate(_));
+            if shown && !parts.https {
+                let message = "a client certificate can only be shown over https".to_owned();
+                return Err(UrlProblem { code: "https_only", message }.into());
+            }
+            let purpose = if shown { Purpose::Show } else { Purpose::Name };
+            let found = self
+                .catalog()
+                .client_certificate(*tenant, choice, subscription, parts.host, purpose, now)
+                .map_err(missing("policy.auth"))?;
+            if shown {
+                found.identity().map_err(|problem| Error::Certificate {
+                    field: "policy.auth",
+                    problem: format!("certificate {} {problem}", found.certificate.id),
+                })?;
+            }
+        }
+        self.catalog()
+            .authorities(*tenant, &policy.tls.authorities, now)
+            .map_err(missing("policy.tls.authorities"))?;
+        Ok(())
+    }
+
+    /// Refuses a policy whose token server or gate could never be asked.
+    pub(crate) fn check_other_urls(&self, policy: &Policy) -> Result<()> {
+        for (index, auth) in policy.auth.iter().enumerate() {
+            if let Auth::Oauth2(client) = auth
+                && let Err(problem) =
+                    token_endpoint(&*self.inner.around.transport, client, &policy.url)
+            {
+                let path = format!("auth[{index}].token_url");
+                return Err(PolicyError { path, problem: problem.to_string() }.into());
+            }
+        }
+        if let Some(gate) = &policy.gate
+            && gate.url.source().to_ascii_lowercase().starts_with("http://")
+            && let Err(problem) =
+                Endpoint::new(gate.url.source().to_owned()).parts().check_scheme(&policy.url)
+        {
+            let path = "gate.url".to_owned();
+            return Err(PolicyError { path, problem: problem.to_string() }.into());
+        }
+        Ok(())
+    }
+}
+
+/// Sends the request of an attempt. `Err` says why it was not even tried.
+async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Result<Sent, Ended> {
+    let event = EventLookup::new(&job.work.event);
+    if let Some(gate) = &job.policy.gate {
+        match ask(around, job, &event, gate).await {
+            Ok(true) => {}
+            Ok(false) => {
+                if gate.on_closed == OnClosed::DeadLetter {
+                    let delivery = job.work.delivery.id;
+                    info!(%delivery, "the gate is closed: nothing was sent, and it is a dead letter");
+                }
+                return Err(Ended::GateClosed);
+            }
+            Err(detail) => return Err(failed(FailureCode::RequestInvalid, detail)),
+        }
+    }
+    let before_token = Instant::now();
+    let way = Way { transport: &*around.transport, clock: &*around.clock };
+    let token = around.tokens.for_attempt(&way, &job.view, &job.policy).await;
+    let token = token.map_err(|problem| match problem {
+        TokenError::Secret(detail) => failed(FailureCode::AuthUnavailable, detail),
+        TokenError::Unavailable(detail) => failed(FailureCode::TokenUnavailable, detail),
+    })?;
+    let now = around.clock.now();
+    let text = token.as_ref().map(Lent::text);
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
+    let built = request::build(&around.catalog, endpoint, &values, text);
+    let (mut outbound, told) = built.map_err(|problem| match problem {
+        BuildError::Request(detail) => failed(FailureCode::RequestInvalid, detail),
+        BuildError::Url(detail) => failed(FailureCode::UrlRefused, detail),
+        BuildError::Auth(detail) => failed(FailureCode::AuthUnavailable, detail),
+        BuildError::Certificate(missing) => {
+            failed(FailureCode::CertificateUnavailable, missing.to_string())
+        }
+    })?;
+    // What the token took is taken off, so that the whole attempt keeps its deadline.
+    let left = outbound.deadlines.total.saturating_sub(before_token.elapsed());
+    outbound.deadlines.total = left.max(Deadlines::SHORTEST);
+    if is_overtaken(around, job) {
+        return Err(Ended::Overtaken);
+    }
+    around.log.before(job, &values);
+    let mut sent = around.transport.send(outbound).await;
+    told.remove_from(&mut sent.outcome);
+    let unauthorised =
+        matches!(&sent.outcome, AttemptOutcome::Answered(Answer { status: 401, .. }));
+    if let Some(token) = token.as_ref().filter(|_| unauthorised) {
+        around.tokens.refused(token);
+    }
+    around.log.failure(job, &values, &sent.outcome);
+    Ok(sent)
+}
+
+/// Asks the gate. `Err` means the question itself could not be put together.
+async fn ask(
+    around: &Surroundings,
+    job: &Job,
+    event: &EventLookup<'_>,
+    gate: &Gate,
+) -> Result<bool, String> {
+    let now = around.clock.now();
+    let values = AttemptLookup::new(&job.view, &job.policy, &job.work, event, now);
+    let url = render_path(&gate.url, &values).map_err(|e| format!("gate.url: {e}"))?;
+    let problem = |e: UrlProblem| format!("gate.url: {e}");
+    let endpoint = Endpoint::new(around.transport.check_url(&url).map_err(problem)?);
+    endpoint.parts().check_scheme(&job.policy.url).map_err(problem)?;
+    let question = Outbound {
+        tenant: job.view.subscription.tenant,
+        subscription: job.view.subscription.id,
+        endpoint: Arc::new(endpoint),
+        path_and_query: None,
+        method: http::Method::GET,
+        headers: http::HeaderMap::new(),
+        tls: None,
+        proxy: job.policy.proxy.clone(),
+        vet_always: false,
+        body: bytes::Bytes::new(),
+        deadlines: Deadlines::all(gate.timeout.to_duration()),
+    };
+    Ok(match around.transport.send(question).await.outcome {
+        AttemptOutcome::Answered(answer) => is_open(gate, &answer),
+        AttemptOutcome::Failed { .. } => false,
+    })
+}
+
+fn is_open(gate: &Gate, answer: &Answer) -> bool {
+    if !gate.status.contains(answer.status) {
+        return false;
+    }
+    let Some(expect) = &gate.expect else { return true };
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(&answer.body) else { return false };
+    expect.is_met(&json)
+}
