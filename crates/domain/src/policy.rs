@@ -29,8 +29,8 @@ use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
 use crate::{CertificateId, ProxyName, Span, Template, plain};
 
 pub use auth::{
-    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SignedContent, ThumbprintHeader,
-    ToldTo, ZgwJwt,
+    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SentTo, SignedContent,
+    ThumbprintHeader, ZgwJwt,
 };
 pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};

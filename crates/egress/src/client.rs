@@ -21,7 +21,7 @@ use crate::certificate::{CertificateError, Identity};
 use crate::counters::Counters;
 use crate::dial::{Dialer, Through, Wanted};
 use crate::exchange::{Appetite, Exchanged, Message, Until, exchange};
-use crate::failure::Failure;
+use crate::failure::SendFailure;
 use crate::guard::{AddressRule, Guard, NameRule, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
@@ -358,7 +358,7 @@ impl Egress {
         began: Instant,
         appetite: Appetite,
         sent: &mut Sent,
-    ) -> Result<AttemptOutcome, Failure> {
+    ) -> Result<AttemptOutcome, SendFailure> {
         let inner = &*self.inner;
         let Request { tenant, pool, target, tls, proxy, deadlines, vet_always, .. } = &request;
         let vet_always = *vet_always;
@@ -429,7 +429,7 @@ impl Inner {
         self.dialer.guard.check_address(link.peer.ip(), link.peer.port()).is_ok().then_some(link)
     }
 
-    fn proxy<'a>(&'a self, name: &ProxyName) -> Result<Through<'a>, Failure> {
+    fn proxy<'a>(&'a self, name: &ProxyName) -> Result<Through<'a>, SendFailure> {
         match self.proxies.get_key_value(name) {
             Some((name, proxy)) => Ok(Through { name, proxy }),
             None => Err(proxy::failed(name, "is not configured (egress.proxies)")),
@@ -441,7 +441,7 @@ impl Inner {
         &self,
         request: Request,
         forwarded: Option<Through<'_>>,
-    ) -> Result<Message, Failure> {
+    ) -> Result<Message, SendFailure> {
         let Request { target, path_and_query, method, headers, body, .. } = request;
         if method == Method::CONNECT {
             return Err(invalid("CONNECT is not a request for a receiver"));
@@ -474,7 +474,7 @@ impl Inner {
     }
 }
 
-fn whole_uri(target: &Target, path: PathAndQuery) -> Result<Uri, Failure> {
+fn whole_uri(target: &Target, path: PathAndQuery) -> Result<Uri, SendFailure> {
     let scheme = match target.scheme() {
         Scheme::Http => "http",
         Scheme::Https => "https",
@@ -487,12 +487,12 @@ fn whole_uri(target: &Target, path: PathAndQuery) -> Result<Uri, Failure> {
         .map_err(|_| invalid("the URL cannot be written for a proxy"))
 }
 
-fn invalid(detail: impl Into<String>) -> Failure {
-    Failure::new(FailureCode::RequestInvalid, detail)
+fn invalid(detail: impl Into<String>) -> SendFailure {
+    SendFailure::new(FailureCode::RequestInvalid, detail)
 }
 
 /// A rendered path must be one already: whatever a parser would repair or cut is refused.
-fn rendered(text: String) -> Result<PathAndQuery, Failure> {
+fn rendered(text: String) -> Result<PathAndQuery, SendFailure> {
     if !text.starts_with('/') || text.contains('#') || !text.is_ascii() {
         return Err(invalid("the rendered path must begin with / and be percent-encoded"));
     }

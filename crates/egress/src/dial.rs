@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::{Deadlines, Timings};
 use crate::counters;
-use crate::failure::Failure;
+use crate::failure::SendFailure;
 use crate::guard::Guard;
 use crate::link::Link;
 use crate::pool::Pool;
@@ -69,15 +69,15 @@ impl Dialer {
         deadlines: &Deadlines,
         total: Instant,
         timings: &mut Timings,
-    ) -> Result<Box<Link>, Failure> {
+    ) -> Result<Box<Link>, SendFailure> {
         let target = wanted.target;
         if target.scheme() == Scheme::Http && self.guard.https_only() {
             let detail = "plain http is switched off";
-            return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
+            return Err(SendFailure::new(FailureCode::UrlNotAllowed, detail));
         }
         if target.scheme() == Scheme::Http && wanted.tls.is_some_and(ClientTls::has_identity) {
             let detail = "plain http cannot carry the client certificate; use an https URL";
-            return Err(Failure::new(FailureCode::UrlNotAllowed, detail));
+            return Err(SendFailure::new(FailureCode::UrlNotAllowed, detail));
         }
         let forwards = wanted.through.filter(|through| through.proxy.mode == ProxyMode::Forward);
         if let Some(through) = forwards.filter(|_| wanted.tls.is_some()) {
@@ -86,10 +86,10 @@ impl Dialer {
                  tls.authorities can be used with it",
                 through.name
             );
-            return Err(Failure::new(FailureCode::RequestInvalid, detail));
+            return Err(SendFailure::new(FailureCode::RequestInvalid, detail));
         }
         let Some(permit) = self.pool.permit(total).await else {
-            return Err(Failure::out_of_time("waiting for a free connection"));
+            return Err(SendFailure::out_of_time("waiting for a free connection"));
         };
         let began = Instant::now();
         let until = Phase { own: began + deadlines.connect, total };
@@ -113,7 +113,7 @@ impl Dialer {
         };
         Link::over(transport, peer, permit)
             .await
-            .map_err(|error| Failure::before_head(&error, None))
+            .map_err(|error| SendFailure::before_head(&error, None))
     }
 
     /// A connection through a proxy, and the address that counts as its other end: the vetted one a tunnel
@@ -123,7 +123,7 @@ impl Dialer {
         through: Through<'_>,
         vetted: &[SocketAddr],
         until: Phase,
-    ) -> Result<(TcpStream, SocketAddr), Failure> {
+    ) -> Result<(TcpStream, SocketAddr), SendFailure> {
         let Through { name, proxy } = through;
         let addresses = self.addresses_of(through, until).await?;
         let reach = || async {
@@ -157,7 +157,7 @@ impl Dialer {
         &self,
         Through { name, proxy }: Through<'_>,
         until: Phase,
-    ) -> Result<Vec<SocketAddr>, Failure> {
+    ) -> Result<Vec<SocketAddr>, SendFailure> {
         let found = match &proxy.host {
             Host::Ip(ip) => vec![*ip],
             Host::Name(host) => {
@@ -179,7 +179,7 @@ impl Dialer {
     }
 
     /// Resolves and vets without connecting.
-    pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn vet(&self, target: &Target, deadline: Instant) -> Result<(), SendFailure> {
         // There is no attempt whose time could run out before this phase's own.
         let until = Phase { own: deadline, total: deadline + Duration::from_secs(1) };
         self.vetted(target, until, &mut Timings::default()).await.map(drop)
@@ -192,7 +192,7 @@ impl Dialer {
         target: &Target,
         until: Phase,
         timings: &mut Timings,
-    ) -> Result<Vec<SocketAddr>, Failure> {
+    ) -> Result<Vec<SocketAddr>, SendFailure> {
         let port = target.port();
         let addresses = match target.host() {
             Host::Ip(ip) => vec![*ip],
@@ -208,12 +208,12 @@ impl Dialer {
                     }
                     Ok(Err(ResolveFailure::Failed(detail))) => {
                         counters::looked_up("failed");
-                        return Err(Failure::new(FailureCode::DnsFailed, detail));
+                        return Err(SendFailure::new(FailureCode::DnsFailed, detail));
                     }
                     Ok(Err(ResolveFailure::Timeout)) => {
                         counters::looked_up("timeout");
                         let detail = "the name servers did not answer";
-                        return Err(Failure::new(FailureCode::DnsTimeout, detail));
+                        return Err(SendFailure::new(FailureCode::DnsTimeout, detail));
                     }
                     Err(_) => {
                         counters::looked_up("timeout");
@@ -226,7 +226,7 @@ impl Dialer {
         Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
     }
 
-    fn judge(&self, addresses: &[IpAddr], port: u16) -> Result<(), Failure> {
+    fn judge(&self, addresses: &[IpAddr], port: u16) -> Result<(), SendFailure> {
         // What belongs to this machine may have changed since the last connection.
         self.guard.refresh(Instant::now());
         let refused = |ip: &IpAddr| Some((*ip, self.guard.check_address(*ip, port).err()?));
@@ -236,7 +236,7 @@ impl Dialer {
         let all = refusals.count() + 1 == addresses.len();
         counters::refused(if all { refusal.code() } else { "mixed_answer" });
         let detail = format!("{} ({ip}): {refusal}", refusal.code());
-        Err(Failure::new(FailureCode::AddressNotAllowed, detail))
+        Err(SendFailure::new(FailureCode::AddressNotAllowed, detail))
     }
 
     async fn handshake(
@@ -244,7 +244,7 @@ impl Dialer {
         wanted: Wanted<'_>,
         tcp: TcpStream,
         until: Phase,
-    ) -> Result<Transport, Failure> {
+    ) -> Result<Transport, SendFailure> {
         let connector = TlsConnector::from(self.tls.for_tenant(wanted.tenant, wanted.tls));
         let handshake = connector.connect(wanted.target.server_name().clone(), Capped::new(tcp));
         match timeout_at(until.deadline(), handshake).await {
@@ -257,7 +257,7 @@ impl Dialer {
             }
             Ok(Err(error)) => {
                 counters::shook_hands("failed");
-                Err(Failure::of_handshake(&error))
+                Err(SendFailure::of_handshake(&error))
             }
             Err(_) => {
                 counters::shook_hands("timeout");
@@ -280,11 +280,11 @@ impl Phase {
     }
 
     /// Blames the deadline that came first.
-    fn late(&self, own: FailureCode, doing: &str) -> Failure {
+    fn late(&self, own: FailureCode, doing: &str) -> SendFailure {
         if self.total <= self.own {
-            Failure::out_of_time(doing)
+            SendFailure::out_of_time(doing)
         } else {
-            Failure::new(own, format!("took too long {doing}"))
+            SendFailure::new(own, format!("took too long {doing}"))
         }
     }
 }
@@ -293,17 +293,17 @@ impl Phase {
 async fn direct(
     addresses: &[SocketAddr],
     until: Phase,
-) -> Result<(TcpStream, SocketAddr), Failure> {
+) -> Result<(TcpStream, SocketAddr), SendFailure> {
     let tcp = connect(addresses, until).await?;
     let peer = tcp.peer_addr().map_err(|error| connect_failed(&error))?;
     if !addresses.contains(&peer) {
         let detail = format!("connected to {peer}, which was not vetted");
-        return Err(Failure::new(FailureCode::AddressNotAllowed, detail));
+        return Err(SendFailure::new(FailureCode::AddressNotAllowed, detail));
     }
     // On this machine, a port nobody listens on can be met by the very socket that calls it.
     if tcp.local_addr().is_ok_and(|local| local == peer) {
         let detail = "nobody listens there: the connection met itself";
-        return Err(Failure::new(FailureCode::ConnectFailed, detail));
+        return Err(SendFailure::new(FailureCode::ConnectFailed, detail));
     }
     tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;
     Ok((tcp, peer))
@@ -312,10 +312,10 @@ async fn direct(
 /// Tries the addresses in turn, the next one when the last has failed or has not answered within
 /// its head start, and takes the first that answers.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that may: all are vetted")]
-async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, Failure> {
+async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, SendFailure> {
     let mut waiting = vetted.iter().take(TRIED_MAX);
     let mut tries = FuturesUnordered::new();
-    let mut failure = Failure::new(FailureCode::ConnectFailed, "no address");
+    let mut failure = SendFailure::new(FailureCode::ConnectFailed, "no address");
     loop {
         tries.extend(waiting.next().map(|address| TcpStream::connect(*address)));
         let deadline = match waiting.len() {
@@ -335,8 +335,8 @@ async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, Failu
     }
 }
 
-fn connect_failed(error: &std::io::Error) -> Failure {
-    Failure::new(FailureCode::ConnectFailed, error.to_string())
+fn connect_failed(error: &std::io::Error) -> SendFailure {
+    SendFailure::new(FailureCode::ConnectFailed, error.to_string())
 }
 
 /// Both families in turns, so that a broken one cannot use up all tries.

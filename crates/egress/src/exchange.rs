@@ -19,7 +19,7 @@ use posthorn_domain::{Answer, FailureCode};
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::failure::Failure;
+use crate::failure::SendFailure;
 use crate::link::Link;
 use crate::stream::Trip;
 
@@ -67,8 +67,8 @@ pub(crate) enum Exchanged {
         clean: bool,
     },
     /// Not a byte of the request left us: it may be sent on another link.
-    NotSent(Box<Message>, Failure),
-    Failed(Failure),
+    NotSent(Box<Message>, SendFailure),
+    Failed(SendFailure),
 }
 
 /// Runs one exchange. After anything but a clean answer the link must be dropped.
@@ -87,11 +87,11 @@ pub(crate) async fn exchange(
     let response = match head(link, message, first, &mut alarm).await {
         Ok(response) => response,
         Err(HeadTrouble::Late) if until.total <= until.head => {
-            return Exchanged::Failed(Failure::out_of_time("waiting for the response head"));
+            return Exchanged::Failed(SendFailure::out_of_time("waiting for the response head"));
         }
         Err(HeadTrouble::Late) => {
             let detail = "no response head in time";
-            return Exchanged::Failed(Failure::new(FailureCode::ResponseTimeout, detail));
+            return Exchanged::Failed(SendFailure::new(FailureCode::ResponseTimeout, detail));
         }
         Err(HeadTrouble::NotSent(message, failure)) => {
             return Exchanged::NotSent(message, failure);
@@ -101,11 +101,11 @@ pub(crate) async fn exchange(
     let head_at = Instant::now();
     if link.meter.tripped() == Some(Trip::Informational) {
         let detail = "too many informational responses";
-        return Exchanged::Failed(Failure::new(FailureCode::ProtocolError, detail));
+        return Exchanged::Failed(SendFailure::new(FailureCode::ProtocolError, detail));
     }
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let detail = "the receiver wants to switch protocols";
-        return Exchanged::Failed(Failure::new(FailureCode::ProtocolError, detail));
+        return Exchanged::Failed(SendFailure::new(FailureCode::ProtocolError, detail));
     }
     link.meter.enter_body();
 
@@ -124,8 +124,8 @@ pub(crate) async fn exchange(
 
 enum HeadTrouble {
     Late,
-    NotSent(Box<Message>, Failure),
-    Failed(Failure),
+    NotSent(Box<Message>, SendFailure),
+    Failed(SendFailure),
 }
 
 async fn head(
@@ -148,7 +148,7 @@ async fn head(
     match ended {
         Some(Ok(response)) => Ok(response),
         Some(Err(mut error)) => {
-            let failure = Failure::before_head(error.error(), link.meter.tripped());
+            let failure = SendFailure::before_head(error.error(), link.meter.tripped());
             match error.take_message() {
                 Some(message) => Err(HeadTrouble::NotSent(Box::new(message), failure)),
                 None => Err(HeadTrouble::Failed(failure)),

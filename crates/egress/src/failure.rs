@@ -12,12 +12,12 @@ const DETAIL_BYTES_MAX: usize = 500;
 
 /// A code for the engine, a detail for the operator.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct SendFailure {
     pub(crate) code: FailureCode,
     pub(crate) detail: String,
 }
 
-impl Failure {
+impl SendFailure {
     pub(crate) fn new(code: FailureCode, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
         // Receivers have a say in some texts: a certificate's ten thousand names are all listed.

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
 
-use crate::failure::Failure;
+use crate::failure::SendFailure;
 use crate::target::Host;
 
 /// The most a proxy may say before a tunnel stands.
@@ -123,8 +123,8 @@ fn basic(user: &str, password: &str) -> Result<HeaderValue, ProxyError> {
 }
 
 /// A failure of the proxy, not of whoever is behind it.
-pub(crate) fn failed(name: &ProxyName, detail: &str) -> Failure {
-    Failure::new(FailureCode::ProxyFailed, format!("the proxy `{name}` {detail}"))
+pub(crate) fn failed(name: &ProxyName, detail: &str) -> SendFailure {
+    SendFailure::new(FailureCode::ProxyFailed, format!("the proxy `{name}` {detail}"))
 }
 
 /// What came of asking for a tunnel.
@@ -132,7 +132,7 @@ pub(crate) enum Tunnel {
     /// It stands: whatever is written now arrives at the other end.
     Stands,
     /// The proxy could not reach the address; another one may be tried.
-    Unreachable(Failure),
+    Unreachable(SendFailure),
 }
 
 /// Asks for a tunnel to `address`. The caller sets the deadline. Nothing is read beyond the proxy's answer:
@@ -142,7 +142,7 @@ pub(crate) async fn tunnel(
     proxy: &Proxy,
     tcp: &mut TcpStream,
     address: std::net::SocketAddr,
-) -> Result<Tunnel, Failure> {
+) -> Result<Tunnel, SendFailure> {
     let mut ask = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n").into_bytes();
     if let Some(value) = &proxy.authorization {
         ask.extend_from_slice(b"Proxy-Authorization: ");

@@ -21,7 +21,7 @@ use crate::tokens::Tokens;
 use crate::transport::Transport;
 
 /// What attempts need besides their work.
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) push: Option<Arc<dyn PushDelivery>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -103,7 +103,7 @@ impl Done {
 }
 
 /// Makes one attempt. Never panics: a crash inside becomes a failed attempt.
-pub(crate) async fn run(around: Arc<Surroundings>, job: Job) -> Done {
+pub(crate) async fn run(around: Arc<Context>, job: Job) -> Done {
     let (made, began) = (job.made, Instant::now());
     let started_at = around.clock.now();
     let ended = AssertUnwindSafe(attempt(&around, &job)).catch_unwind().await;
@@ -119,7 +119,7 @@ pub(crate) fn failed(code: FailureCode, detail: String) -> Ended {
     Ended::Outcome(AttemptOutcome::Failed { code, detail })
 }
 
-async fn attempt(around: &Surroundings, job: &Job) -> Made {
+async fn attempt(around: &Context, job: &Job) -> Made {
     if let Some(problem) = not_routed(job) {
         return failed(FailureCode::FamilyNotRouted, problem).into();
     }
@@ -131,7 +131,7 @@ async fn attempt(around: &Surroundings, job: &Job) -> Made {
 /// or retry by hand has, nothing of an older copy of the delivery. The lease may
 /// have run out while the gate was asked or the claim written, and with it the promise that this
 /// node's catalog is fresh.
-pub(crate) fn is_overtaken(around: &Surroundings, job: &Job) -> bool {
+pub(crate) fn is_overtaken(around: &Context, job: &Job) -> bool {
     let leased = match job.needs {
         Needs::Lease(losses) => around.term.holds_since(losses),
         Needs::Subscription => true,

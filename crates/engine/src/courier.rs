@@ -19,7 +19,7 @@ use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogDelta, TenantEntry, Work};
 use tokio::time::Instant;
 
-use crate::attempt::{self, Ended, Job, Needs, Surroundings};
+use crate::attempt::{self, Context, Ended, Job, Needs};
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::endpoint::Endpoint;
@@ -42,7 +42,7 @@ pub struct CourierParts {
 
 /// Makes attempts for events that no store keeps.
 pub struct Courier {
-    around: Arc<Surroundings>,
+    around: Arc<Context>,
     view: Arc<SubscriptionView>,
     policy: Arc<Policy>,
     clock: Arc<dyn Clock>,
@@ -101,7 +101,7 @@ impl Courier {
         });
         let view = catalog.view(id).ok_or(Error::NotFound("subscription"))?;
         let policy = view.usable_policy()?;
-        let around = Arc::new(Surroundings {
+        let around = Arc::new(Context {
             transport,
             push: None,
             clock: Arc::clone(&clock),

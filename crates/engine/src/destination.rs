@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use posthorn_domain::{Destination as Stored, Policy, SecretName, TenantId};
 
-use crate::attempt::{Job, Made, Surroundings};
+use crate::attempt::{Context, Job, Made};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::request::SubscriptionLookup;
@@ -38,7 +38,7 @@ pub(crate) type Checking<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 
 /// One destination, ready for use.
 pub(crate) trait Destination: Send + Sync {
     /// Makes one attempt of a delivery.
-    fn attempt<'a>(&'a self, around: &'a Surroundings, job: &'a Job) -> Attempting<'a>;
+    fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a>;
 
     /// Refuses a policy that can never work here.
     fn check_policy(&self, engine: &Engine, policy: &Policy) -> Result<()>;

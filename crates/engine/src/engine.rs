@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::admission::{Admission, counts};
-use crate::attempt::Surroundings;
+use crate::attempt::Context;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::destination::push::PushDelivery;
@@ -86,7 +86,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
     pub(crate) vault: Arc<Vault>,
-    pub(crate) around: Arc<Surroundings>,
+    pub(crate) around: Arc<Context>,
     pub(crate) options: Arc<Options>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
@@ -97,7 +97,7 @@ pub(crate) struct Inner {
     trials: Trials,
     /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
     /// and a profile that changes, one sees the other.
-    pub(crate) told: tokio::sync::RwLock<()>,
+    pub(crate) exposure_lock: tokio::sync::RwLock<()>,
     outcomes: Outcomes,
     /// By tenant; hardly any tenant has one.
     checks: RwLock<Vec<(TenantId, PublishCheck)>>,
@@ -140,7 +140,7 @@ impl Engine {
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
         let log = Arc::new(PolicyLog::new(options.policy_log.clone()));
-        let around = Arc::new(Surroundings {
+        let around = Arc::new(Context {
             transport,
             push,
             clock: Arc::clone(&clock),
@@ -180,7 +180,7 @@ impl Engine {
             matcher: Arc::clone(&matcher),
             keeper,
             trials: Trials::new(options.admission.tests),
-            told: tokio::sync::RwLock::new(()),
+            exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
             checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),

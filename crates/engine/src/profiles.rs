@@ -27,7 +27,7 @@ impl Engine {
         let whole = self.catalog().configured_profile(&base)?.patched(&policy)?;
         self.check_other_urls(&whole)?;
         whole.check_size(&policy)?;
-        let _still = self.inner.told.write().await;
+        let _still = self.inner.exposure_lock.write().await;
         self.check_users(tenant, &name, &whole)?;
         let profile =
             TenantProfile { tenant, name: name.clone(), base, policy, updated_at: self.now() };
@@ -53,7 +53,7 @@ impl Engine {
     /// Takes back what a tenant made of a profile. Refused when subscriptions would be left without
     /// one.
     pub async fn delete_profile(&self, tenant: TenantId, name: ProfileName) -> Result<()> {
-        let _still = self.inner.told.write().await;
+        let _still = self.inner.exposure_lock.write().await;
         let used = self.catalog().subscriptions(tenant);
         let used = used.iter().any(|view| view.subscription.profile == name);
         match self.catalog().configured_profile(&name) {
@@ -85,10 +85,10 @@ impl Engine {
                         return view.destination.check_policy(self, &whole);
                     }
                     check_secrets(&whole, &subscription.secrets)?;
-                    let before = self.told_now(subscription);
-                    let told = self.told(&whole, &subscription.destination);
+                    let before = self.exposure_now(subscription);
+                    let exposure = self.exposure(&whole, &subscription.destination);
                     // A profile has no secrets, so that none can be given with it.
-                    told.check(&before, &[])
+                    exposure.check(&before, &[])
                 });
             if let Err(Error::SecretRequired { names, origin, .. }) = fits {
                 let subscription = Some(subscription.id);

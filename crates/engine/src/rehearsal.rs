@@ -62,7 +62,8 @@ impl Engine {
                 let to = Destination::Webhook { url: url.clone() };
                 let given: Vec<&SecretName> =
                     rehearsal.secrets.iter().map(|secret| &secret.name).collect();
-                self.told(&policy, &to).check(&self.told_now(&present.subscription), &given)?;
+                self.exposure(&policy, &to)
+                    .check(&self.exposure_now(&present.subscription), &given)?;
                 (id, present.subscription.secrets.clone())
             }
             None => (inner.chance.subscription_id(now), Vec::new()),

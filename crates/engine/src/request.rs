@@ -4,7 +4,7 @@
 mod authenticate;
 mod certify;
 mod lookup;
-mod told;
+mod redaction;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::transport::{Deadlines, Outbound};
 
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
-pub(crate) use told::Told;
+pub(crate) use redaction::Redaction;
 
 /// Why a request could not be built. Always our side's trouble, never the receiver's.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub(crate) fn build(
     endpoint: &Arc<Endpoint>,
     values: &AttemptLookup<'_>,
     token: Option<&str>,
-) -> Result<(Outbound, Told), BuildError> {
+) -> Result<(Outbound, Redaction), BuildError> {
     let AttemptLookup { view, policy, work, now, .. } = *values;
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
     endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
@@ -91,7 +91,7 @@ pub(crate) fn build(
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
         }
     }
-    let told = authenticate::add(&policy.auth, view, values, &body, token, &mut headers)?;
+    let redaction = authenticate::add(&policy.auth, view, values, &body, token, &mut headers)?;
     let tls = certify::add(catalog, policy, view, endpoint, now, &mut headers)?;
     let path = match shape.route(work.event.family()) {
         Route::Path(path) => Some(path),
@@ -111,7 +111,7 @@ pub(crate) fn build(
         body,
         deadlines: Deadlines::from(&policy.limits),
     };
-    Ok((outbound, told))
+    Ok((outbound, redaction))
 }
 
 /// The form of an event that a policy asks for: its content type and its bytes.

@@ -2,7 +2,7 @@
 //!
 //! # Theory of operation
 //! The store's index on due times is the durable timer; memory holds a bounded window of it, one
-//! [`Lineup`](lineup::Lineup) for each subscription with work. A lineup knows the earliest due time
+//! [`Queue`](queue::Queue) for each subscription with work. A queue knows the earliest due time
 //! that may be on disk and not in memory, so a backlog of a million costs one timer. Work that intake
 //! has just committed arrives in memory and is never read again; what does not fit stays on disk and
 //! is refilled when the window has room.
@@ -23,9 +23,9 @@
 mod clock_steps;
 mod failing;
 mod health;
-mod lineup;
 mod outcome;
 mod pressure;
+mod queue;
 mod recent;
 mod ring;
 mod shards;
@@ -48,7 +48,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attempt::{self, Job, Needs, Surroundings};
+use crate::attempt::{self, Context, Job, Needs};
 use crate::catalog::{Applied, Catalog, Map, SubscriptionView};
 use crate::chance::Chance;
 use crate::metrics;
@@ -56,8 +56,8 @@ use crate::options::Options;
 use crate::recorder::Written;
 use clock_steps::ClockWatch;
 use failing::Streaks;
-use lineup::Lineup;
 use pressure::Pressure;
+use queue::Queue;
 use recent::Recent;
 use ring::Ring;
 use shards::Held;
@@ -134,7 +134,7 @@ pub struct Snapshot {
     /// Outcomes not yet written.
     pub recording: usize,
     /// Subscriptions with state in memory.
-    pub lineups: usize,
+    pub queues: usize,
 }
 
 /// What the scheduler is made of.
@@ -144,7 +144,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<Chance>,
-    pub(crate) around: Arc<Surroundings>,
+    pub(crate) around: Arc<Context>,
     pub(crate) term: LeaseTerm,
     pub(crate) options: Arc<Options>,
     pub(crate) records: mpsc::UnboundedSender<Vec<Record>>,
@@ -164,15 +164,15 @@ pub(crate) use waits::{Asked, Live, Waits};
 
 pub(crate) struct Scheduler {
     parts: Parts,
-    lineups: Map<SubscriptionId, Lineup>,
+    queues: Map<SubscriptionId, Queue>,
     held: Held,
     recent: Recent,
     ring: Ring,
     /// Who waits for a slot of the sick, who for one of the slow, and who because its tenant holds as
     /// many as it may.
-    sickbay: Ring,
-    slowbay: Ring,
-    quickbay: Ring,
+    waiting_failing: Ring,
+    waiting_slow: Ring,
+    waiting_quick: Ring,
     timers: BTreeSet<(Timestamp, SubscriptionId)>,
     /// Attempts, claims, refills and scans under way.
     tasks: JoinSet<TaskOutput>,
@@ -207,13 +207,13 @@ impl Scheduler {
         let slots = Slots::new(parts.options.slots);
         Self {
             parts,
-            lineups: Map::default(),
+            queues: Map::default(),
             held: Held::default(),
             recent: Recent::default(),
             ring: Ring::default(),
-            sickbay: Ring::default(),
-            slowbay: Ring::default(),
-            quickbay: Ring::default(),
+            waiting_failing: Ring::default(),
+            waiting_slow: Ring::default(),
+            waiting_quick: Ring::default(),
             timers: BTreeSet::new(),
             tasks: JoinSet::new(),
             refills: 0,
@@ -277,10 +277,12 @@ impl Scheduler {
         let now = self.parts.clock.now();
         let timer = self.timers.first().map(|(at, _)| *at);
         // Somebody who is ready waits for a slot: the next one may come from an attempt turning slow.
-        let waits = !self.ring.is_empty() || !self.quickbay.is_empty() || !self.sickbay.is_empty();
+        let waits = !self.ring.is_empty()
+            || !self.waiting_quick.is_empty()
+            || !self.waiting_failing.is_empty();
         let slot = self.slots.next_aging().filter(|_| waits);
         // Or somebody who fails waits until there is capacity to spare.
-        let spare = (!self.sickbay.is_empty()).then(|| self.pressure.next_room(now));
+        let spare = (!self.waiting_failing.is_empty()).then(|| self.pressure.next_room(now));
         let next = timer.into_iter().chain(slot).chain(spare).min();
         let wait = next.map_or(Duration::from_secs(3600), |at| at.since(now).to_duration());
         Instant::now() + wait.min(Duration::from_secs(3600))
@@ -330,7 +332,7 @@ impl Scheduler {
                     window: self.window,
                     in_flight: self.slots.in_flight(),
                     recording: self.recording.len(),
-                    lineups: self.lineups.len(),
+                    queues: self.queues.len(),
                 };
                 let _ = answer.send(snapshot);
             }
@@ -346,8 +348,8 @@ impl Scheduler {
                 break;
             }
             self.timers.pop_first();
-            if let Some(lineup) = self.lineups.get_mut(&id) {
-                lineup.timer = None;
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.timer = None;
             }
             self.evaluate(id);
         }
@@ -387,12 +389,12 @@ impl Scheduler {
     /// being recorded nothing is started: the store is asked after.
     fn recalled(&mut self, recall: Recall) {
         let now = self.parts.clock.now();
-        let Some(lineup) = self.lineups.get_mut(&recall.subscription) else { return };
-        if let Some(work) = lineup.withdraw(recall.delivery, recall.revival) {
-            lineup.note_on_disk(now);
+        let Some(queue) = self.queues.get_mut(&recall.subscription) else { return };
+        if let Some(work) = queue.withdraw(recall.delivery, recall.revival) {
+            queue.note_on_disk(now);
             self.left_window(&work);
-        } else if lineup.is_under_way(recall.delivery) {
-            lineup.outdate(recall.delivery);
+        } else if queue.is_under_way(recall.delivery) {
+            queue.outdate(recall.delivery);
         }
         self.evaluate(recall.subscription);
     }
@@ -418,26 +420,26 @@ impl Scheduler {
         let options = &self.parts.options;
         let size = work.event.payload.len();
         let due = work.delivery.due_at;
-        let lineup = self.lineups.entry(id).or_default();
+        let queue = self.queues.entry(id).or_default();
         if self.parts.catalog.is_recalled(&work.delivery) {
             // Read before it was recalled; whatever is true is in the store. The store may still show the
             // same to us, so it is not asked again at once.
-            lineup.note_on_disk(now.plus(RECALLED_WAIT));
+            queue.note_on_disk(now.plus(RECALLED_WAIT));
             self.evaluate(id);
             return;
         }
-        let crowded = lineup.waiting() >= options.window_per_subscription
-            || (lineup.waiting() > 0
+        let crowded = queue.waiting() >= options.window_per_subscription
+            || (queue.waiting() > 0
                 && (self.window >= options.window
                     || self.window_bytes + size > options.window_bytes));
         let far = due > now.plus(options.horizon);
-        let known = lineup.is_known(work.delivery.id);
-        let displaced = if crowded && !far && !known { lineup.displace(due) } else { None };
+        let known = queue.is_known(work.delivery.id);
+        let displaced = if crowded && !far && !known { queue.displace(due) } else { None };
         if far || (crowded && displaced.is_none()) {
             if !known {
-                lineup.note_on_disk(due);
+                queue.note_on_disk(due);
             }
-        } else if lineup.add(work) {
+        } else if queue.add(work) {
             self.window += 1;
             self.window_bytes += size;
         }
@@ -456,11 +458,11 @@ impl Scheduler {
         let now = self.parts.clock.now();
         for DueSubscription { subscription, due_at } in due {
             if self.held.holds(Shard::of(*subscription)) {
-                let lineup = self.lineups.entry(*subscription).or_default();
+                let queue = self.queues.entry(*subscription).or_default();
                 if self.clocks.was_ahead(now) && *due_at > now {
-                    lineup.examine_once(now);
+                    queue.examine_once(now);
                 }
-                lineup.note_on_disk(*due_at);
+                queue.note_on_disk(*due_at);
                 self.evaluate(*subscription);
             }
         }
@@ -473,8 +475,8 @@ impl Scheduler {
             return;
         }
         self.streaks.forget(id);
-        if let Some(lineup) = self.lineups.get_mut(&id) {
-            lineup.health.pardon();
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.health.pardon();
         }
     }
 
@@ -487,11 +489,11 @@ impl Scheduler {
     /// The same for one moment. Whoever acts on the answer must act for the same moment: a delivery
     /// that is due by one reading of the clock and not by another would go round for ever.
     fn evaluate_at(&mut self, id: SubscriptionId, now: Timestamp) {
-        let Some(lineup) = self.lineups.get_mut(&id) else { return };
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         let Some(view) = self.parts.catalog.view(id) else {
             // Deleted, or so new that this node has not heard of it. Either way the store knows.
-            let dropped: Vec<Work> = lineup.drain().collect();
-            lineup.on_disk = None;
+            let dropped: Vec<Work> = queue.drain().collect();
+            queue.on_disk = None;
             for work in &dropped {
                 self.left_window(work);
             }
@@ -499,21 +501,21 @@ impl Scheduler {
             return;
         };
         let Ok(policy) = &view.policy else { return };
-        if !view.subscription.status.is_active() || lineup.in_ring || lineup.in_bay {
+        if !view.subscription.status.is_active() || queue.in_ring || queue.awaits_slot {
             return;
         }
         if self.held.usable(Shard::of(id)).is_none() {
             return;
         }
-        let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
+        let held = queue.health.held_until().max(queue.health.rate_slot(&policy.limits));
         let mut wake: Option<Timestamp> = None;
         let tenant = view.subscription.tenant;
-        let limit = at_once(lineup, &self.slots, tenant, &policy.limits);
-        if let Some(head) = lineup.head() {
+        let limit = at_once(queue, &self.slots, tenant, &policy.limits);
+        if let Some(head) = queue.head() {
             let start = head.max(held);
-            match lineup.crowded(policy, limit, now) {
+            match queue.crowded(policy, limit, now) {
                 None if start <= now => {
-                    lineup.in_ring = true;
+                    queue.in_ring = true;
                     self.ring.push(tenant, id);
                 }
                 None => wake = Some(start),
@@ -521,13 +523,13 @@ impl Scheduler {
                 Some(crowd) => wake = crowd.until.map(|aged| aged.max(start)),
             }
         }
-        if let Some(due) = lineup.on_disk
-            && lineup.refill.is_none()
-            && lineup.may_read(due, self.parts.options.window_per_subscription)
+        if let Some(due) = queue.on_disk
+            && queue.refill.is_none()
+            && queue.may_read(due, self.parts.options.window_per_subscription)
         {
             // Due times that may be wrong are looked at whatever holds the attempts back.
-            let held = lineup.health.held_until();
-            let start = if lineup.examines().is_some() { due } else { due.max(held) };
+            let held = queue.health.held_until();
+            let start = if queue.examines().is_some() { due } else { due.max(held) };
             if start <= now {
                 self.wants_refill.insert(id);
             } else {
@@ -541,25 +543,25 @@ impl Scheduler {
     }
 
     fn set_timer(&mut self, id: SubscriptionId, at: Timestamp) {
-        if let Some(lineup) = self.lineups.get_mut(&id) {
-            if lineup.timer == Some(at) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            if queue.timer == Some(at) {
                 return;
             }
-            if let Some(old) = lineup.timer.replace(at) {
+            if let Some(old) = queue.timer.replace(at) {
                 self.timers.remove(&(old, id));
             }
             self.timers.insert((at, id));
         }
     }
 
-    /// Drops a lineup that holds nothing any more, at once or when what it remembers is too old.
+    /// Drops a queue that holds nothing any more, at once or when what it remembers is too old.
     fn tidy(&mut self, id: SubscriptionId, now: Timestamp) {
-        match self.lineups.get(&id).and_then(|lineup| lineup.idle_from(now)) {
+        match self.queues.get(&id).and_then(|queue| queue.idle_from(now)) {
             None => {}
             Some(later) if later > now => self.set_timer(id, later),
             Some(_) => {
-                if let Some(lineup) = self.lineups.remove(&id)
-                    && let Some(at) = lineup.timer
+                if let Some(queue) = self.queues.remove(&id)
+                    && let Some(at) = queue.timer
                 {
                     self.timers.remove(&(at, id));
                 }
@@ -570,35 +572,35 @@ impl Scheduler {
     /// Starts attempts while there are slots and somebody is ready.
     fn dispatch(&mut self, now: Timestamp) {
         let ignored = crate::plant::active("ignore-lease-term");
-        // Also for those who wait in a bay: what is started now would come back at once, and again.
-        let waiting = [&self.ring, &self.sickbay, &self.slowbay, &self.quickbay];
+        // Also for those who wait for a slot: what is started now would come back at once, and again.
+        let waiting = [&self.ring, &self.waiting_failing, &self.waiting_slow, &self.waiting_quick];
         let waiting = waiting.iter().any(|ring| !ring.is_empty());
         let waiting =
-            waiting && !(crate::plant::active("bays-ignore-lapse") && self.ring.is_empty());
+            waiting && !(crate::plant::active("slots-ignore-lapse") && self.ring.is_empty());
         if waiting && !self.parts.term.is_valid() && !ignored {
             return;
         }
         if self.unwritten_since.is_some_and(|since| now.since(since) > UNWRITTEN_MAX) {
             return;
         }
-        self.leave_bays(now);
+        self.give_free_slots(now);
         while self.slots.has_room(Class::Quick)
             && self.recording.len() + self.slots.in_flight() < RECORDING_MAX
         {
             let Some(id) = self.ring.pop() else { break };
-            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
-            lineup.in_ring = false;
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            queue.in_ring = false;
             let Some(view) = self.parts.catalog.view(id) else {
                 self.evaluate_at(id, now);
                 continue;
             };
             let Ok(policy) = view.policy.clone() else { continue };
-            let class = lineup.class(now);
+            let class = queue.class(now);
             let tenant = view.subscription.tenant;
-            let refused = class == Class::Sick && self.pressure.room(now) == 0;
+            let refused = class == Class::Failing && self.pressure.room(now) == 0;
             if refused || !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
-                lineup.in_bay = true;
-                self.bay(class).push(tenant, id);
+                queue.awaits_slot = true;
+                self.waiting_for(class).push(tenant, id);
                 continue;
             }
             self.start_one(id, &view, &policy, now);
@@ -620,12 +622,12 @@ impl Scheduler {
     ) {
         let (shard, tenant) = (Shard::of(id), view.subscription.tenant);
         let Some((epoch, gained_at)) = self.held.usable(shard) else { return };
-        let Some(lineup) = self.lineups.get_mut(&id) else { return };
-        let held = lineup.health.held_until().max(lineup.health.rate_slot(&policy.limits));
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let held = queue.health.held_until().max(queue.health.rate_slot(&policy.limits));
         if !view.subscription.status.is_active()
             || held > now
-            || lineup
-                .crowded(policy, at_once(lineup, &self.slots, tenant, &policy.limits), now)
+            || queue
+                .crowded(policy, at_once(queue, &self.slots, tenant, &policy.limits), now)
                 .is_some()
         {
             return;
@@ -636,8 +638,8 @@ impl Scheduler {
             true => (None, Timestamp::MIN),
             false => (policy.spacing, floor),
         };
-        let probing = lineup.health.is_probing(policy.breaker.as_ref());
-        let Some(work) = lineup.take(now, spacing, floor, probing) else { return };
+        let probing = queue.health.is_probing(policy.breaker.as_ref());
+        let Some(work) = queue.take(now, spacing, floor, probing) else { return };
         let fence = Fence { shard, epoch, node: self.parts.node };
         let began = view.subscription.stops.shifted(work.delivery.budget_began, now);
         if policy.schedule.outlives(began, now) {
@@ -646,13 +648,13 @@ impl Scheduler {
             return;
         }
         self.held.busy(shard, 1);
-        lineup.in_flight += 1;
-        lineup.health.take_slot(&policy.limits, now);
-        let class = lineup.class(now);
-        self.pressure.began(class == Class::Sick, now);
+        queue.in_flight += 1;
+        queue.health.take_slot(&policy.limits, now);
+        let class = queue.class(now);
+        self.pressure.began(class == Class::Failing, now);
         let slot = self.slots.take(tenant, class, now);
-        lineup.begun.push_back(self.slots.since(slot));
-        lineup.occupy(&work);
+        queue.begun.push_back(self.slots.since(slot));
+        queue.occupy(&work);
         self.left_window(&work);
         let lag = now.since(work.delivery.due_at);
         ::metrics::histogram!(metrics::LAG_SECONDS).record(lag.as_millis() as f64 / 1_000.0);
@@ -671,39 +673,39 @@ impl Scheduler {
         }
     }
 
-    fn bay(&mut self, class: Class) -> &mut Ring {
+    fn waiting_for(&mut self, class: Class) -> &mut Ring {
         match class {
-            Class::Quick => &mut self.quickbay,
-            Class::Slow => &mut self.slowbay,
-            Class::Sick => &mut self.sickbay,
+            Class::Quick => &mut self.waiting_quick,
+            Class::Slow => &mut self.waiting_slow,
+            Class::Failing => &mut self.waiting_failing,
         }
     }
 
-    /// Lets as many of those who wait in a bay queue up for a turn as there are slots for, and of each
+    /// Lets as many of those who wait for a slot queue up for a turn as there are slots for, and of each
     /// tenant as many as it may have.
-    fn leave_bays(&mut self, now: Timestamp) {
-        for class in [Class::Sick, Class::Slow, Class::Quick] {
+    fn give_free_slots(&mut self, now: Timestamp) {
+        for class in [Class::Failing, Class::Slow, Class::Quick] {
             let mut room = self.slots.room(class);
-            if class == Class::Sick {
+            if class == Class::Failing {
                 room = room.min(self.pressure.room(now));
             }
             let mut left: Map<TenantId, usize> = Map::default();
             while room > 0 {
-                let (slots, bay) = match class {
-                    Class::Quick => (&self.slots, &mut self.quickbay),
-                    Class::Slow => (&self.slots, &mut self.slowbay),
-                    Class::Sick => (&self.slots, &mut self.sickbay),
+                let (slots, waiting) = match class {
+                    Class::Quick => (&self.slots, &mut self.waiting_quick),
+                    Class::Slow => (&self.slots, &mut self.waiting_slow),
+                    Class::Failing => (&self.slots, &mut self.waiting_failing),
                 };
                 let may = |tenant| {
                     left.get(&tenant).copied().unwrap_or_default() < slots.room_of(tenant, class)
                 };
-                let Some((tenant, id)) = bay.pop_of(may) else { break };
-                if let Some(lineup) = self.lineups.get_mut(&id) {
-                    lineup.in_bay = false;
+                let Some((tenant, id)) = waiting.pop_of(may) else { break };
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.awaits_slot = false;
                 }
                 self.evaluate_at(id, now);
                 // Whoever was held back or has gone passes its place on.
-                if self.lineups.get(&id).is_some_and(|lineup| lineup.in_ring) {
+                if self.queues.get(&id).is_some_and(|queue| queue.in_ring) {
                     room -= 1;
                     *left.entry(tenant).or_default() += 1;
                 }
@@ -721,9 +723,9 @@ impl Scheduler {
 
 /// How many attempts of a subscription that are younger than a second may be under way. While much of
 /// what its tenant has under way is late, a receiver that has not earned more gets the least.
-fn at_once(lineup: &Lineup, slots: &Slots, tenant: TenantId, limits: &Limits) -> u32 {
-    let limit = lineup.health.limit(limits);
-    if lineup.health.is_unproven() && slots.is_strained(tenant) {
+fn at_once(queue: &Queue, slots: &Slots, tenant: TenantId, limits: &Limits) -> u32 {
+    let limit = queue.health.limit(limits);
+    if queue.health.is_unproven() && slots.is_strained(tenant) {
         limit.min(STRAINED_AT_ONCE)
     } else {
         limit

@@ -1,8 +1,8 @@
 //! Managing subscriptions: create, change, pause, test, delete. Their secrets are in [`secrets`].
 
 mod ensure;
+mod exposure;
 mod secrets;
-mod told;
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub use secrets::{Rotation, SecretInput};
 
 pub(crate) use secrets::{check_secrets, names_secret, seal};
 
+use exposure::Exposure;
 use secrets::{check_no_secrets, check_signing};
-use told::Told;
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -187,9 +187,9 @@ impl Engine {
         let own = own.map(|own| self.seal(tenant, id, own, now)).collect::<Result<Vec<_>>>()?;
         let given = change.secrets.iter().map(|secret| &secret.name);
         let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
-        let _still = self.inner.told.read().await;
+        let _still = self.inner.exposure_lock.read().await;
         self.modify(tenant, id, change.expected, |mut subscription| {
-            let before = self.told_now(&subscription);
+            let before = self.exposure_now(&subscription);
             if let Some(name) = &change.name {
                 subscription.name.clone_from(name);
             }
@@ -241,7 +241,7 @@ impl Engine {
             }
             check_secrets(&policy, &subscription.secrets)?;
             check_signing(&policy, &change.secrets)?;
-            self.told(&policy, &subscription.destination).check(&before, &given)?;
+            self.exposure(&policy, &subscription.destination).check(&before, &given)?;
             if change.only_needed_secrets {
                 subscription.secrets.retain(|secret| names_secret(&policy, &secret.name));
             }
@@ -303,11 +303,11 @@ impl Engine {
     }
 
     /// Who is told the secrets of a subscription as it stands; nobody when its policy cannot be used.
-    pub(crate) fn told_now(&self, subscription: &Subscription) -> Told {
+    pub(crate) fn exposure_now(&self, subscription: &Subscription) -> Exposure {
         let policy = self.catalog().profile(subscription.tenant, &subscription.profile);
         match policy.and_then(|policy| Ok(policy.patched(&subscription.overrides)?)) {
-            Ok(policy) => self.told(&policy, &subscription.destination),
-            Err(_) => Told::default(),
+            Ok(policy) => self.exposure(&policy, &subscription.destination),
+            Err(_) => Exposure::default(),
         }
     }
 

@@ -67,7 +67,7 @@ impl Entry {
 #[derive(Default)]
 struct State {
     held: Option<Held>,
-    failure: Option<Failure>,
+    failure: Option<RecentFailure>,
     /// Calls that have ended, so that those who waited know that one has.
     calls: u64,
 }
@@ -79,7 +79,7 @@ struct Held {
     valid_until: Timestamp,
 }
 
-struct Failure {
+struct RecentFailure {
     detail: String,
     until: Timestamp,
 }
@@ -204,7 +204,7 @@ impl Tokens {
             }
             Err(detail) => {
                 state.failure =
-                    Some(Failure { detail: detail.clone(), until: now.plus(FAILURE_KEPT) });
+                    Some(RecentFailure { detail: detail.clone(), until: now.plus(FAILURE_KEPT) });
                 match state.held.as_ref().filter(|held| now < held.valid_until) {
                     Some(held) => Ok(lend(held)),
                     None => Err(TokenError::Unavailable(detail)),

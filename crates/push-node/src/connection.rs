@@ -18,8 +18,8 @@ use posthorn_push::session::{Answer, Ask, Context, Output, Pushed, Session, Summ
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::forgets::Acks;
 use crate::node::Shared;
+use crate::removals::Acks;
 
 /// With more bytes than this waiting to be written, an agent is not reading: nothing more is pushed
 /// to it and nothing is read for it, so that the messages stay in the store and not in memory.
@@ -310,13 +310,18 @@ impl Connection {
     /// Hands the next question to the clerk, unless one is there already or the agent does not read.
     fn ask_next(self: &Arc<Self>, node: &Arc<Shared>, inner: &mut Inner) {
         if let Some((agent, seqs)) = inner.acks.next() {
-            node.clerk.forget(Arc::clone(self), agent, seqs);
+            node.session_queries.forget(Arc::clone(self), agent, seqs);
         }
         let crowded = inner.outbox_bytes > OUTBOX_BYTES_MAX || inner.is_beyond_window(node);
         if !inner.asking && (!crowded || inner.session.is_closed()) {
             if let Some(ask) = inner.asks.pop_front() {
                 inner.asking = true;
-                node.clerk.hand_in(Arc::clone(self), ask, &node.options.node, node.clock.now());
+                node.session_queries.hand_in(
+                    Arc::clone(self),
+                    ask,
+                    &node.options.node,
+                    node.clock.now(),
+                );
             } else if inner.asks.capacity() > 0 {
                 // Most connections wait for most of their lives; they keep no room for it.
                 inner.asks = VecDeque::new();

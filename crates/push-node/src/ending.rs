@@ -53,7 +53,7 @@ pub(crate) async fn settle(
     let Some(first) = save.first() else {
         // Who took over is on the record already, or there is no record.
         if !matches!(summary.close, Close::Replaced | Close::AlreadyConnected | Close::Reset) {
-            node.questions.clear(agent, ours).await;
+            node.request_queries.clear(agent, ours).await;
         }
         return;
     };
@@ -66,18 +66,18 @@ pub(crate) async fn settle(
             "messages that were sent and not acknowledged could not be stored; they are lost"
         );
     }
-    let found = match node.questions.route_to(agent, channel).await {
+    let found = match node.request_queries.route_to(agent, channel).await {
         Ok(None) => Found::NoAgent,
         Ok(Some(route)) => whereabouts(&route),
         Err(()) => Found::Failed,
     };
     match hint_after_save(&found) {
-        Some(there) if *there == ours => node.questions.clear(agent, ours).await,
+        Some(there) if *there == ours => node.request_queries.clear(agent, ours).await,
         Some(there) => match node.hint_to(&there.node, agent).await {
             NodeAnswer::Accepted | NodeAnswer::Full => {}
             // If it is there all the same, it finds itself off the record and looks by itself.
             NodeAnswer::NotConnected | NodeAnswer::Unreachable => {
-                node.questions.clear(agent, there.clone()).await;
+                node.request_queries.clear(agent, there.clone()).await;
             }
         },
         None => {}

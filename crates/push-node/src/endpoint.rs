@@ -118,7 +118,7 @@ async fn take(
     node.meter.sender(authorized.vapid());
     let (agent, channel) = (authorized.agent(), authorized.channel());
     let found =
-        node.questions.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
+        node.request_queries.route_to(agent, channel).await.map_err(|()| Refusal::unavailable())?;
     let addressed = authorized.recipient(match &found {
         Some(Route { channel: Some(_), .. }) => Recipient::Registered,
         Some(_) => Recipient::NoChannel,
@@ -197,12 +197,12 @@ async fn take_step(node: &Arc<Shared>, step: Step, message: &PushMessage) -> Ste
             push.answered(answer)
         }
         Step::Clear(step) => {
-            node.questions.clear(message.agent, step.connection.clone()).await;
+            node.request_queries.clear(message.agent, step.connection.clone()).await;
             step.done()
         }
         Step::Store(step) => step.answered(store(node, message).await),
         Step::LookAgain(step) => {
-            step.found(match node.questions.route_to(message.agent, message.channel).await {
+            step.found(match node.request_queries.route_to(message.agent, message.channel).await {
                 Ok(Some(route)) => whereabouts(&route),
                 Ok(None) => Found::NoAgent,
                 Err(()) => {
@@ -224,7 +224,7 @@ async fn store(node: &Shared, message: &PushMessage) -> StoreAnswer {
     if !(node.accepting)() {
         return StoreAnswer::Failed;
     }
-    match node.questions.store(message.clone()).await {
+    match node.request_queries.store(message.clone()).await {
         Ok(Kept::Stored(_) | Kept::Again(_) | Kept::Outdated) => StoreAnswer::Stored,
         Ok(Kept::AgentGone | Kept::ChannelGone) => StoreAnswer::Gone,
         Err(()) => StoreAnswer::Failed,

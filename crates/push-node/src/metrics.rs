@@ -50,7 +50,7 @@ pub const EXPIRED_MESSAGES: &str = "posthorn_push_expired_messages_total";
 pub const EXPIRED_AGENTS: &str = "posthorn_push_expired_agents_total";
 /// Agents that were dropped with everything they had, and told so.
 pub const AGENTS_DROPPED: &str = "posthorn_push_agents_dropped_total";
-/// Questions to the store that failed, by `operation`.
+/// RequestQueries to the store that failed, by `operation`.
 pub const STORE_ERRORS: &str = "posthorn_push_store_errors_total";
 /// Polls of the table of broadcasts, by `outcome` (`ok`, `failed`).
 pub const BROADCAST_POLLS: &str = "posthorn_push_broadcast_polls_total";
@@ -83,7 +83,7 @@ pub fn describe() {
     describe_counter!(EXPIRED_MESSAGES, "Stored messages removed because their time was over");
     describe_counter!(EXPIRED_AGENTS, "Agents removed because they were not seen for long");
     describe_counter!(AGENTS_DROPPED, "Agents dropped with everything they had");
-    describe_counter!(STORE_ERRORS, "Questions of Web Push to the store that failed");
+    describe_counter!(STORE_ERRORS, "RequestQueries of Web Push to the store that failed");
     describe_counter!(BROADCAST_POLLS, "Polls of the table of broadcasts, by outcome");
     at_zero();
 }

@@ -18,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Pace;
-use crate::clerk::Clerk;
 use crate::connection::Connection;
-use crate::forgets::Forgetting;
-use crate::hellos::Hellos;
+use crate::hello_times::HelloTimes;
 use crate::local::Local;
 use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::questions::Questions;
-use crate::reach::Reach;
 use crate::registry::Registry;
+use crate::remote::Remote;
+use crate::removals::Forgetting;
+use crate::request_queries::RequestQueries;
+use crate::session_queries::SessionQueries;
 use crate::wheel::{STEP, Wheel};
 use crate::{ending, endpoint, socket};
 
@@ -44,7 +44,7 @@ pub struct Parts {
     /// Makes and opens the names of endpoints and messages.
     pub tokens: EndpointTokens,
     /// The way to other nodes; `None` when there are none.
-    pub reach: Option<Arc<dyn Reach>>,
+    pub remote: Option<Arc<dyn Remote>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// The broadcasts, which somebody else keeps up to date.
@@ -58,7 +58,7 @@ pub struct Parts {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn PushStore>,
     pub(crate) tokens: EndpointTokens,
-    pub(crate) reach: Option<Arc<dyn Reach>>,
+    pub(crate) remote: Option<Arc<dyn Remote>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) broadcasts: Arc<ArcSwap<Broadcasts>>,
     pub(crate) accepting: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -67,9 +67,9 @@ pub(crate) struct Shared {
     pub(crate) origin: String,
     pub(crate) registry: Registry,
     pub(crate) wheel: Wheel<Connection>,
-    pub(crate) clerk: Clerk,
+    pub(crate) session_queries: SessionQueries,
     pub(crate) forgetting: Forgetting,
-    pub(crate) questions: Questions,
+    pub(crate) request_queries: RequestQueries,
     pub(crate) pace: Pace,
     /// Tokens of senders whose signatures are known to be good.
     pub(crate) proven: Proven,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) leaving: AtomicBool,
     pub(crate) memory: Memory,
     pub(crate) saves: Semaphore,
-    hellos: Mutex<Hellos>,
+    hello_times: Mutex<HelloTimes>,
 }
 
 impl Shared {
@@ -96,13 +96,13 @@ impl Shared {
     /// A time for a hello that no other hello of this agent had on this node, and not before the
     /// socket was opened.
     pub(crate) fn hello_time(&self, agent: AgentId, opened_at: Timestamp) -> Timestamp {
-        self.hellos.lock().next(agent, self.clock.now().max(opened_at))
+        self.hello_times.lock().next(agent, self.clock.now().max(opened_at))
     }
 
     /// An agent is connected since this time. Its id may be a new one, for which nobody asked the
     /// time; but nobody knows it yet, either.
     pub(crate) fn note_hello(&self, agent: AgentId, at: Timestamp) {
-        self.hellos.lock().note(agent, at, self.clock.now());
+        self.hello_times.lock().note(agent, at, self.clock.now());
     }
 
     /// The URL of an endpoint.
@@ -121,8 +121,8 @@ impl Shared {
                 Pushed::NotConnected => NodeAnswer::NotConnected,
             };
         }
-        match &self.reach {
-            Some(reach) => reach.push(node, message).await,
+        match &self.remote {
+            Some(remote) => remote.push(node, message).await,
             None => NodeAnswer::Unreachable,
         }
     }
@@ -135,8 +135,8 @@ impl Shared {
                 false => NodeAnswer::NotConnected,
             };
         }
-        match &self.reach {
-            Some(reach) => reach.hint(node, agent).await,
+        match &self.remote {
+            Some(remote) => remote.hint(node, agent).await,
             None => NodeAnswer::Unreachable,
         }
     }
@@ -167,17 +167,17 @@ impl Node {
     pub fn start(parts: Parts, stop: CancellationToken) -> Self {
         let origin = endpoint::origin(&parts.options.endpoint_url);
         let shared = Arc::new_cyclic(|weak| Shared {
-            questions: Questions::start(&parts.store),
+            request_queries: RequestQueries::start(&parts.store),
             store: parts.store,
             tokens: parts.tokens,
-            reach: parts.reach,
+            remote: parts.remote,
             clock: parts.clock,
             broadcasts: parts.broadcasts,
             accepting: parts.accepting,
             origin,
             registry: Registry::default(),
             wheel: Wheel::default(),
-            clerk: Clerk::start(weak),
+            session_queries: SessionQueries::start(weak),
             forgetting: Forgetting::default(),
             pace: Pace::new(parts.options.opens_per_second),
             proven: Proven::default(),
@@ -188,7 +188,7 @@ impl Node {
             leaving: AtomicBool::new(false),
             memory: Memory::default(),
             saves: Semaphore::new(ending::SAVES_ABREAST),
-            hellos: Mutex::new(Hellos::default()),
+            hello_times: Mutex::new(HelloTimes::default()),
             options: parts.options,
         });
         tokio::spawn(turn(Arc::clone(&shared), stop));
@@ -227,7 +227,8 @@ impl Node {
         agent: AgentId,
         channel: ChannelId,
     ) -> Result<bool, StoreFailed> {
-        let found = self.0.questions.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
+        let found =
+            self.0.request_queries.route_to(agent, channel).await.map_err(|()| StoreFailed)?;
         Ok(found.is_some_and(|route| route.channel.is_some()))
     }
 

@@ -130,7 +130,7 @@ pub fn verify(
 /// Why somebody who shows a token is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum JwtRefusal {
     /// What was shown is not a token.
     #[error("the token cannot be read; look whether it was copied completely")]
     Unreadable,
@@ -179,31 +179,31 @@ pub fn admit<S: AsRef<[u8]>>(
     now: i64,
     terms: Terms,
     secret_of: impl FnOnce(&str) -> Option<S>,
-) -> Result<ZgwClaims, Refusal> {
+) -> Result<ZgwClaims, JwtRefusal> {
     let claims = read_unverified(token).map_err(|e| match e {
-        JwtError::Algorithm => Refusal::Algorithm,
-        _ => Refusal::Unreadable,
+        JwtError::Algorithm => JwtRefusal::Algorithm,
+        _ => JwtRefusal::Unreadable,
     })?;
     if claims.client_id.is_empty() {
-        return Err(Refusal::NoClient);
+        return Err(JwtRefusal::NoClient);
     }
     let secret = secret_of(&claims.client_id);
     // An empty secret would let in everybody who thinks of signing with nothing.
     let known = secret.as_ref().map(AsRef::as_ref).filter(|secret| !secret.is_empty());
     let verified = verify(token, known.unwrap_or(b"nobody"), now, terms.leeway);
     if known.is_none() {
-        return Err(Refusal::UnknownClient);
+        return Err(JwtRefusal::UnknownClient);
     }
     let claims = verified.map_err(|e| match e {
-        JwtError::Signature => Refusal::Signature,
-        JwtError::Algorithm => Refusal::Algorithm,
-        JwtError::Expired => Refusal::Ended,
-        JwtError::NotYetValid => Refusal::NotYetValid,
-        JwtError::Malformed => Refusal::Unreadable,
+        JwtError::Signature => JwtRefusal::Signature,
+        JwtError::Algorithm => JwtRefusal::Algorithm,
+        JwtError::Expired => JwtRefusal::Ended,
+        JwtError::NotYetValid => JwtRefusal::NotYetValid,
+        JwtError::Malformed => JwtRefusal::Unreadable,
     })?;
-    let iat = claims.iat.ok_or(Refusal::NoIat)?;
+    let iat = claims.iat.ok_or(JwtRefusal::NoIat)?;
     if now >= iat.saturating_add(terms.expiry).saturating_add(terms.leeway) {
-        return Err(Refusal::Expired);
+        return Err(JwtRefusal::Expired);
     }
     Ok(claims)
 }
@@ -320,7 +320,7 @@ mod tests {
     const NOON_AND_FIVE: i64 = 1_546_344_005;
 
     #[track_caller]
-    fn check(claims: &str, after: i64, leeway: i64, expected: Result<(), Refusal>) {
+    fn check(claims: &str, after: i64, leeway: i64, expected: Result<(), JwtRefusal>) {
         let token = token_of(r#"{"alg":"HS256"}"#, claims, b"secret");
         let terms = Terms { expiry: 3_600, leeway };
         let found = admit(&token, NOON_AND_FIVE + after, terms, |id| {
@@ -334,17 +334,17 @@ mod tests {
         let made = format!(r#"{{"client_id":"c","iat":{NOON_AND_FIVE}}}"#);
         // Made at 12:00:05; asked at 13:00:00, 13:00:05, 13:00:06 and 13:00:10.
         check(&made, 3_595, 0, Ok(()));
-        check(&made, 3_600, 0, Err(Refusal::Expired));
-        check(&made, 3_601, 0, Err(Refusal::Expired));
+        check(&made, 3_600, 0, Err(JwtRefusal::Expired));
+        check(&made, 3_601, 0, Err(JwtRefusal::Expired));
         check(&made, 3_601, 5, Ok(()));
         check(&made, 3_604, 5, Ok(()));
-        check(&made, 3_605, 5, Err(Refusal::Expired));
+        check(&made, 3_605, 5, Err(JwtRefusal::Expired));
         // A clock that is ahead is its owner's affair.
         check(&made, -60, 0, Ok(()));
         check(&format!(r#"{{"client_id":"c","iat":{NOON_AND_FIVE}.75}}"#), 3_599, 0, Ok(()));
-        check(r#"{"client_id":"c"}"#, 0, 0, Err(Refusal::NoIat));
-        check(r#"{"client_id":"c","iat":null}"#, 0, 0, Err(Refusal::NoIat));
-        check(r#"{"client_id":"c","iat":"now"}"#, 0, 0, Err(Refusal::Unreadable));
+        check(r#"{"client_id":"c"}"#, 0, 0, Err(JwtRefusal::NoIat));
+        check(r#"{"client_id":"c","iat":null}"#, 0, 0, Err(JwtRefusal::NoIat));
+        check(r#"{"client_id":"c","iat":"now"}"#, 0, 0, Err(JwtRefusal::Unreadable));
         check(r#"{"client_id":"c","iat":9223372036854775807}"#, 0, 5, Ok(()));
     }
 
@@ -353,25 +353,25 @@ mod tests {
         let (at, soon) = (NOON_AND_FIVE, NOON_AND_FIVE + 10);
         let ends = format!(r#"{{"client_id":"c","iat":{at},"exp":{soon},"user_id":null}}"#);
         check(&ends, 9, 0, Ok(()));
-        check(&ends, 10, 0, Err(Refusal::Ended));
+        check(&ends, 10, 0, Err(JwtRefusal::Ended));
         check(&ends, 10, 5, Ok(()));
         let begins = format!(r#"{{"client_id":"c","iat":{at},"nbf":{soon}}}"#);
-        check(&begins, 9, 0, Err(Refusal::NotYetValid));
+        check(&begins, 9, 0, Err(JwtRefusal::NotYetValid));
         check(&begins, 9, 5, Ok(()));
         check(&begins, 10, 0, Ok(()));
         // A token cannot widen them.
         let never = format!(r#"{{"client_id":"c","iat":{at},"exp":9999999999}}"#);
-        check(&never, 3_600, 0, Err(Refusal::Expired));
+        check(&never, 3_600, 0, Err(JwtRefusal::Expired));
     }
 
     #[test]
     fn strangers_are_told_what_is_wrong() {
         let at = NOON_AND_FIVE;
-        check(&format!(r#"{{"iat":{at}}}"#), 0, 0, Err(Refusal::NoClient));
-        check(&format!(r#"{{"client_id":"","iat":{at}}}"#), 0, 0, Err(Refusal::NoClient));
-        check(&format!(r#"{{"client_id":"d","iat":{at}}}"#), 0, 0, Err(Refusal::UnknownClient));
-        check(&format!(r#"{{"client_id":["c"],"iat":{at}}}"#), 0, 0, Err(Refusal::Unreadable));
-        check("[]", 0, 0, Err(Refusal::Unreadable));
+        check(&format!(r#"{{"iat":{at}}}"#), 0, 0, Err(JwtRefusal::NoClient));
+        check(&format!(r#"{{"client_id":"","iat":{at}}}"#), 0, 0, Err(JwtRefusal::NoClient));
+        check(&format!(r#"{{"client_id":"d","iat":{at}}}"#), 0, 0, Err(JwtRefusal::UnknownClient));
+        check(&format!(r#"{{"client_id":["c"],"iat":{at}}}"#), 0, 0, Err(JwtRefusal::Unreadable));
+        check("[]", 0, 0, Err(JwtRefusal::Unreadable));
         let terms = Terms { expiry: 3_600, leeway: 0 };
         let claims = ZgwClaims::of_client("c", at, 60);
         let ask = |token: &str, secret: &'static [u8]| {
@@ -379,14 +379,14 @@ mod tests {
         };
         let token = sign(b"secret", &claims);
         assert_eq!(ask(&token, b"secret").as_deref(), Ok("c"));
-        assert_eq!(ask(&token, b"other"), Err(Refusal::Signature));
-        assert_eq!(ask(&sign(b"", &claims), b""), Err(Refusal::UnknownClient));
-        assert_eq!(ask(&sign(b"nobody", &claims), b""), Err(Refusal::UnknownClient));
-        assert_eq!(ask("not a token", b"secret"), Err(Refusal::Unreadable));
+        assert_eq!(ask(&token, b"other"), Err(JwtRefusal::Signature));
+        assert_eq!(ask(&sign(b"", &claims), b""), Err(JwtRefusal::UnknownClient));
+        assert_eq!(ask(&sign(b"nobody", &claims), b""), Err(JwtRefusal::UnknownClient));
+        assert_eq!(ask("not a token", b"secret"), Err(JwtRefusal::Unreadable));
         for alg in ["none", "HS512", "RS256"] {
             let header = format!(r#"{{"alg":"{alg}"}}"#);
             let token = token_of(&header, r#"{"client_id":"c","iat":1}"#, b"secret");
-            assert_eq!(ask(&token, b"secret"), Err(Refusal::Algorithm), "{alg}");
+            assert_eq!(ask(&token, b"secret"), Err(JwtRefusal::Algorithm), "{alg}");
         }
     }
 }

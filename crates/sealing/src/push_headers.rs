@@ -15,7 +15,7 @@ pub const ENCRYPTION_BYTES_MAX: usize = 1_024;
 /// Why the headers are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum HeaderRefusal {
     /// `TTL` is missing or not a number.
     #[error("the TTL header is needed: whole seconds, 0 or more")]
     NoTtl,
@@ -61,7 +61,7 @@ pub enum Refusal {
     EncryptionKey,
 }
 
-impl Refusal {
+impl HeaderRefusal {
     /// Its number in the errors of the push endpoint. All of them are answered 400.
     pub const fn errno(self) -> u16 {
         match self {
@@ -83,14 +83,14 @@ impl Refusal {
 pub struct Ttl(i64);
 
 /// Reads `TTL`. What is too large for any number is the largest: it is cut down anyway.
-pub fn ttl(header: Option<&str>) -> Result<Ttl, Refusal> {
-    let text = header.ok_or(Refusal::NoTtl)?.trim_matches([' ', '\t']);
+pub fn ttl(header: Option<&str>) -> Result<Ttl, HeaderRefusal> {
+    let text = header.ok_or(HeaderRefusal::NoTtl)?.trim_matches([' ', '\t']);
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Refusal::NoTtl);
+        return Err(HeaderRefusal::NoTtl);
     }
     let seconds = digits.parse().unwrap_or(i64::MAX);
     Ok(Ttl(if negative { -seconds } else { seconds }))
@@ -98,17 +98,17 @@ pub fn ttl(header: Option<&str>) -> Result<Ttl, Refusal> {
 
 impl Ttl {
     /// The seconds that count: at most `max`, which is what the sender is told then.
-    pub fn within(self, max: u32) -> Result<u32, Refusal> {
+    pub fn within(self, max: u32) -> Result<u32, HeaderRefusal> {
         if self.0 < 0 {
-            return Err(Refusal::NegativeTtl);
+            return Err(HeaderRefusal::NegativeTtl);
         }
         Ok(u32::try_from(self.0).map_or(max, |seconds| seconds.min(max)))
     }
 }
 
 /// Reads `Topic`, which is taken letter by letter.
-pub fn topic(header: Option<&str>) -> Result<Option<PushTopic>, Refusal> {
-    header.map(|text| text.parse().map_err(|_| Refusal::Topic)).transpose()
+pub fn topic(header: Option<&str>) -> Result<Option<PushTopic>, HeaderRefusal> {
+    header.map(|text| text.parse().map_err(|_| HeaderRefusal::Topic)).transpose()
 }
 
 /// A list of parameters such as `keyid=p256dh;dh=BAAB, p256ecdsa=BAAC`: sections between commas,
@@ -179,12 +179,12 @@ pub struct Given<'a> {
 ///
 /// Whether a browser can decrypt it nobody here can know; but what it certainly could not decrypt is
 /// refused, so that the sender learns of it. As with other services, `Crypto-Key` may be missing.
-pub fn encryption(given: Given<'_>) -> Result<PushHeaders, Refusal> {
+pub fn encryption(given: Given<'_>) -> Result<PushHeaders, HeaderRefusal> {
     let encoding = given.content_encoding.and_then(|text| text.parse().ok());
-    let encoding: PushEncoding = encoding.ok_or(Refusal::Encoding)?;
+    let encoding: PushEncoding = encoding.ok_or(HeaderRefusal::Encoding)?;
     for (header, text) in [("Encryption", given.encryption), ("Crypto-Key", given.crypto_key)] {
         if text.is_some_and(|text| text.len() > ENCRYPTION_BYTES_MAX) {
-            return Err(Refusal::TooLong { header });
+            return Err(HeaderRefusal::TooLong { header });
         }
     }
     let encryption = given.encryption.map(cleaned);
@@ -197,7 +197,7 @@ pub fn encryption(given: Given<'_>) -> Result<PushHeaders, Refusal> {
         PushEncoding::AesGcm => {
             with("Encryption", encryption.as_deref().unwrap_or_default(), "salt")?;
             if given.encryption_key.is_some() {
-                return Err(Refusal::EncryptionKey);
+                return Err(HeaderRefusal::EncryptionKey);
             }
             if let Some(header) = &crypto_key {
                 with("Crypto-Key", header, "dh")?;
@@ -211,12 +211,12 @@ pub fn encryption(given: Given<'_>) -> Result<PushHeaders, Refusal> {
     })
 }
 
-fn with(header: &'static str, text: &str, name: &'static str) -> Result<(), Refusal> {
-    let absent = Refusal::Absent { header, name };
+fn with(header: &'static str, text: &str, name: &'static str) -> Result<(), HeaderRefusal> {
+    let absent = HeaderRefusal::Absent { header, name };
     if text.is_empty() {
         return Err(absent);
     }
-    let parameters = Parameters::parse(text).map_err(|_| Refusal::Syntax { header })?;
+    let parameters = Parameters::parse(text).map_err(|_| HeaderRefusal::Syntax { header })?;
     let proper = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     match parameters.get(name) {
         Some(value) if !value.is_empty() && value.chars().all(proper) => Ok(()),
@@ -224,11 +224,15 @@ fn with(header: &'static str, text: &str, name: &'static str) -> Result<(), Refu
     }
 }
 
-fn without(header: &'static str, text: Option<&str>, name: &'static str) -> Result<(), Refusal> {
+fn without(
+    header: &'static str,
+    text: Option<&str>,
+    name: &'static str,
+) -> Result<(), HeaderRefusal> {
     let Some(text) = text else { return Ok(()) };
-    let parameters = Parameters::parse(text).map_err(|_| Refusal::Syntax { header })?;
+    let parameters = Parameters::parse(text).map_err(|_| HeaderRefusal::Syntax { header })?;
     match parameters.get(name) {
-        Some(_) => Err(Refusal::Unwanted { header, name }),
+        Some(_) => Err(HeaderRefusal::Unwanted { header, name }),
         None => Ok(()),
     }
 }
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_ttl(header: Option<&str>, expected: Result<u32, Refusal>) {
+    fn check_ttl(header: Option<&str>, expected: Result<u32, HeaderRefusal>) {
         let found = ttl(header).and_then(|ttl| ttl.within(2_592_000));
         assert_eq!(found, expected, "{header:?}");
     }
@@ -254,14 +258,14 @@ mod tests {
         check_ttl(Some("2592001"), Ok(2_592_000));
         check_ttl(Some("4294967296"), Ok(2_592_000));
         check_ttl(Some("99999999999999999999999"), Ok(2_592_000));
-        check_ttl(Some("-1"), Err(Refusal::NegativeTtl));
-        check_ttl(Some("-99999999999999999999999"), Err(Refusal::NegativeTtl));
+        check_ttl(Some("-1"), Err(HeaderRefusal::NegativeTtl));
+        check_ttl(Some("-99999999999999999999999"), Err(HeaderRefusal::NegativeTtl));
         for bad in ["", " ", "-", "+", "--1", "+-1", "1.0", "1e3", "60s", "0x10", "6 0", "٣", "5,5"]
         {
-            check_ttl(Some(bad), Err(Refusal::NoTtl));
+            check_ttl(Some(bad), Err(HeaderRefusal::NoTtl));
         }
-        check_ttl(None, Err(Refusal::NoTtl));
-        assert_eq!([Refusal::NoTtl.errno(), Refusal::NegativeTtl.errno()], [111, 114]);
+        check_ttl(None, Err(HeaderRefusal::NoTtl));
+        assert_eq!([HeaderRefusal::NoTtl.errno(), HeaderRefusal::NegativeTtl.errno()], [111, 114]);
     }
 
     #[test]
@@ -273,9 +277,9 @@ mod tests {
             assert_eq!(found.as_str(), good);
         }
         for bad in ["", "=", "a b", "a+b", "ü", "a=b", " a", &format!("{longest}x")] {
-            assert_eq!(topic(Some(bad)), Err(Refusal::Topic), "{bad}");
+            assert_eq!(topic(Some(bad)), Err(HeaderRefusal::Topic), "{bad}");
         }
-        assert_eq!(Refusal::Topic.errno(), 113);
+        assert_eq!(HeaderRefusal::Topic.errno(), 113);
     }
 
     #[test]
@@ -314,7 +318,7 @@ mod tests {
     #[track_caller]
     fn check(
         [coding, encryption_header, crypto_key]: [Option<&str>; 3],
-        expected: Result<[Option<&str>; 2], Refusal>,
+        expected: Result<[Option<&str>; 2], HeaderRefusal>,
     ) {
         let given = Given {
             content_encoding: coding,
@@ -345,26 +349,26 @@ mod tests {
             [coding, Some("keyid=p256dh; salt=a; rs=4096"), both],
             Ok([Some("keyid=p256dh; salt=a; rs=4096"), sent]),
         );
-        let no_salt = Refusal::Absent { header: "Encryption", name: "salt" };
+        let no_salt = HeaderRefusal::Absent { header: "Encryption", name: "salt" };
         for bad in
             [None, Some(""), Some("keyid=a"), Some("salt="), Some("salt=a+b"), Some("Salt=a")]
         {
             check([coding, bad, Some("dh=a")], Err(no_salt));
         }
-        check([coding, Some("salt=a;"), None], Err(Refusal::Syntax { header: "Encryption" }));
-        let no_key = Refusal::Absent { header: "Crypto-Key", name: "dh" };
+        check([coding, Some("salt=a;"), None], Err(HeaderRefusal::Syntax { header: "Encryption" }));
+        let no_key = HeaderRefusal::Absent { header: "Crypto-Key", name: "dh" };
         for bad in ["", "p256ecdsa=a", "dh=", "dh=a/b", "dh=a b"] {
             check([coding, salt, Some(bad)], Err(no_key));
         }
-        check([coding, salt, Some("dh")], Err(Refusal::Syntax { header: "Crypto-Key" }));
+        check([coding, salt, Some("dh")], Err(HeaderRefusal::Syntax { header: "Crypto-Key" }));
         let old = Given {
             content_encoding: coding,
             encryption: salt,
             encryption_key: Some("dh=a"),
             ..Given::default()
         };
-        assert_eq!(encryption(old), Err(Refusal::EncryptionKey));
-        assert_eq!(Refusal::EncryptionKey.errno(), 110);
+        assert_eq!(encryption(old), Err(HeaderRefusal::EncryptionKey));
+        assert_eq!(HeaderRefusal::EncryptionKey.errno(), 110);
     }
 
     #[test]
@@ -375,13 +379,16 @@ mod tests {
             [coding, Some("rs=4096"), Some("p256ecdsa=BA=")],
             Ok([Some("rs=4096"), Some("p256ecdsa=BA")]),
         );
-        let salt = Refusal::Unwanted { header: "Encryption", name: "salt" };
+        let salt = HeaderRefusal::Unwanted { header: "Encryption", name: "salt" };
         check([coding, Some("salt=a"), None], Err(salt));
-        let dh = Refusal::Unwanted { header: "Crypto-Key", name: "dh" };
+        let dh = HeaderRefusal::Unwanted { header: "Crypto-Key", name: "dh" };
         check([coding, None, Some("p256ecdsa=a, dh=b")], Err(dh));
         check([coding, None, Some("dh=")], Err(dh));
-        check([coding, Some("nonsense"), None], Err(Refusal::Syntax { header: "Encryption" }));
-        check([coding, None, Some("")], Err(Refusal::Syntax { header: "Crypto-Key" }));
+        check(
+            [coding, Some("nonsense"), None],
+            Err(HeaderRefusal::Syntax { header: "Encryption" }),
+        );
+        check([coding, None, Some("")], Err(HeaderRefusal::Syntax { header: "Crypto-Key" }));
     }
 
     #[test]
@@ -395,7 +402,7 @@ mod tests {
             let coding = Some(coding);
             let [salt, key] = [Some(&*salt_fits), Some(&*key_fits)];
             check([coding, salt, key], Ok([salt, key]));
-            let refused = |header| Err(Refusal::TooLong { header });
+            let refused = |header| Err(HeaderRefusal::TooLong { header });
             check([coding, Some(&salt_long), key], refused("Encryption"));
             check([coding, salt, Some(&key_long)], refused("Crypto-Key"));
         }
@@ -405,8 +412,8 @@ mod tests {
     fn other_encodings_are_refused() {
         for bad in [None, Some(""), Some("aesgcm128"), Some("gzip"), Some("AES128GCM")] {
             let given = Given { content_encoding: bad, ..Given::default() };
-            assert_eq!(encryption(given), Err(Refusal::Encoding), "{bad:?}");
+            assert_eq!(encryption(given), Err(HeaderRefusal::Encoding), "{bad:?}");
         }
-        assert_eq!(Refusal::Encoding.errno(), 110);
+        assert_eq!(HeaderRefusal::Encoding.errno(), 110);
     }
 }

@@ -51,7 +51,7 @@ pub enum Form {
 /// Why a sender is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum VapidRefusal {
     /// An endpoint that belongs to a key was called without any.
     #[error("this endpoint needs an Authorization header: vapid t=TOKEN,k=KEY")]
     Missing,
@@ -99,7 +99,7 @@ pub enum Refusal {
     OtherKey,
 }
 
-impl Refusal {
+impl VapidRefusal {
     /// Its number in the errors of the push endpoint: 109 (answered 401), or 110 (answered 400) when
     /// it is the second header that is missing.
     pub const fn errno(self) -> u16 {
@@ -134,8 +134,8 @@ struct Found {
 }
 
 impl Found {
-    fn presented(self) -> Result<Presented, Refusal> {
-        let key = PublicKey::parse(&self.key).map_err(|_| Refusal::Key)?;
+    fn presented(self) -> Result<Presented, VapidRefusal> {
+        let key = PublicKey::parse(&self.key).map_err(|_| VapidRefusal::Key)?;
         Ok(Presented { form: self.form, token: self.token, key })
     }
 }
@@ -149,35 +149,35 @@ pub struct Presented {
 }
 
 /// Finds token and key in the headers. Several `Crypto-Key` headers count as one, joined by commas.
-pub fn read(authorization: &str, crypto_key: Option<&str>) -> Result<Presented, Refusal> {
+pub fn read(authorization: &str, crypto_key: Option<&str>) -> Result<Presented, VapidRefusal> {
     find(authorization, crypto_key)?.presented()
 }
 
-fn find(authorization: &str, crypto_key: Option<&str>) -> Result<Found, Refusal> {
+fn find(authorization: &str, crypto_key: Option<&str>) -> Result<Found, VapidRefusal> {
     let (scheme, rest) = authorization.trim().split_once([' ', '\t']).ok_or_else(|| {
-        if is_known(authorization.trim()) { Refusal::NoToken } else { Refusal::Scheme }
+        if is_known(authorization.trim()) { VapidRefusal::NoToken } else { VapidRefusal::Scheme }
     })?;
     if !is_known(scheme) {
-        return Err(Refusal::Scheme);
+        return Err(VapidRefusal::Scheme);
     }
     if rest.len() > 2 * TOKEN_BYTES_MAX {
-        return Err(Refusal::Token);
+        return Err(VapidRefusal::Token);
     }
     let rest: String = rest.chars().filter(|c| !matches!(c, ' ' | '\t')).collect();
     let (form, token, key) = if scheme.eq_ignore_ascii_case("vapid") {
         let [token, key] = parameters(&rest)?;
-        (Form::Rfc8292, token.ok_or(Refusal::NoToken)?, key.ok_or(Refusal::NoKey)?)
+        (Form::Rfc8292, token.ok_or(VapidRefusal::NoToken)?, key.ok_or(VapidRefusal::NoKey)?)
     } else {
         let keys = Parameters::parse(crypto_key.unwrap_or_default());
         let key = keys.as_ref().ok().and_then(|keys| keys.get("p256ecdsa"));
-        let key = key.filter(|key| !key.is_empty()).ok_or(Refusal::NoCryptoKey)?;
+        let key = key.filter(|key| !key.is_empty()).ok_or(VapidRefusal::NoCryptoKey)?;
         (Form::Draft01, rest, key.to_owned())
     };
     if token.is_empty() {
-        return Err(Refusal::NoToken);
+        return Err(VapidRefusal::NoToken);
     }
     if token.len() > TOKEN_BYTES_MAX {
-        return Err(Refusal::Token);
+        return Err(VapidRefusal::Token);
     }
     Ok(Found { form, token, key })
 }
@@ -187,7 +187,7 @@ fn is_known(scheme: &str) -> bool {
 }
 
 /// `t` and `k`. Other parameters are allowed by RFC 9110 and mean nothing here.
-fn parameters(text: &str) -> Result<[Option<String>; 2], Refusal> {
+fn parameters(text: &str) -> Result<[Option<String>; 2], VapidRefusal> {
     let mut found = [None, None];
     for part in text.split(',') {
         let Some((name, value)) = part.split_once('=') else { continue };
@@ -198,7 +198,7 @@ fn parameters(text: &str) -> Result<[Option<String>; 2], Refusal> {
         };
         let value = value.trim_matches('"').to_owned();
         if found[at].replace(value).is_some() {
-            return Err(Refusal::Repeated);
+            return Err(VapidRefusal::Repeated);
         }
     }
     Ok(found)
@@ -225,21 +225,21 @@ impl Presented {
     }
 
     /// What the token says, when it is signed with the key that was shown.
-    pub fn prove(&self) -> Result<Vapid, Refusal> {
-        let (signed, signature) = self.token.rsplit_once('.').ok_or(Refusal::Token)?;
-        let (header, claims) = signed.split_once('.').ok_or(Refusal::Token)?;
-        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| Refusal::Token);
+    pub fn prove(&self) -> Result<Vapid, VapidRefusal> {
+        let (signed, signature) = self.token.rsplit_once('.').ok_or(VapidRefusal::Token)?;
+        let (header, claims) = signed.split_once('.').ok_or(VapidRefusal::Token)?;
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| VapidRefusal::Token);
         let (header, claims, signature) = (decode(header)?, decode(claims)?, decode(signature)?);
-        let header: Header = serde_json::from_slice(&header).map_err(|_| Refusal::Token)?;
+        let header: Header = serde_json::from_slice(&header).map_err(|_| VapidRefusal::Token)?;
         if header.alg != "ES256" || header.crit.is_some() {
-            return Err(Refusal::Algorithm);
+            return Err(VapidRefusal::Algorithm);
         }
         if !self.key.signed(signed.as_bytes(), &signature) {
-            return Err(Refusal::Signature);
+            return Err(VapidRefusal::Signature);
         }
-        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| Refusal::Token)?;
-        let expires_at = claims.exp.as_ref().and_then(Value::as_u64).ok_or(Refusal::Expiry)?;
-        let Some(Value::String(audience)) = claims.aud else { return Err(Refusal::Audience) };
+        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| VapidRefusal::Token)?;
+        let expires_at = claims.exp.as_ref().and_then(Value::as_u64).ok_or(VapidRefusal::Expiry)?;
+        let Some(Value::String(audience)) = claims.aud else { return Err(VapidRefusal::Audience) };
         let subject = match claims.sub {
             Some(Value::String(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -269,15 +269,15 @@ pub struct Vapid {
 impl Vapid {
     /// Whether the token was made for `origin` and counts at `now`. The audience is compared letter
     /// by letter. At `exp` plus the grace it still counts, and so does one that ends in exactly a day.
-    pub fn check(&self, origin: &str, now: i64) -> Result<(), Refusal> {
+    pub fn check(&self, origin: &str, now: i64) -> Result<(), VapidRefusal> {
         if self.expires_at < now.saturating_sub(GRACE_SECONDS) {
-            return Err(Refusal::Expired);
+            return Err(VapidRefusal::Expired);
         }
         if self.expires_at > now.saturating_add(LIFETIME_SECONDS_MAX) {
-            return Err(Refusal::TooLong);
+            return Err(VapidRefusal::TooLong);
         }
         if self.audience != origin {
-            return Err(Refusal::Audience);
+            return Err(VapidRefusal::Audience);
         }
         Ok(())
     }
@@ -295,17 +295,17 @@ pub fn verify(
     crypto_key: Option<&str>,
     origin: &str,
     now: i64,
-) -> Result<Vapid, Refusal> {
+) -> Result<Vapid, VapidRefusal> {
     let vapid = read(authorization, crypto_key)?.prove()?;
     vapid.check(origin, now)?;
     Ok(vapid)
 }
 
 /// Whether the sender is the one that an endpoint was made for, compared in constant time.
-pub fn check_key(sender: Option<&Vapid>, made_for: &KeyHash) -> Result<(), Refusal> {
-    let sender = sender.ok_or(Refusal::Missing)?;
+pub fn check_key(sender: Option<&Vapid>, made_for: &KeyHash) -> Result<(), VapidRefusal> {
+    let sender = sender.ok_or(VapidRefusal::Missing)?;
     let same = sender.key_hash().0.ct_eq(&made_for.0);
-    if same.into() { Ok(()) } else { Err(Refusal::OtherKey) }
+    if same.into() { Ok(()) } else { Err(VapidRefusal::OtherKey) }
 }
 
 #[cfg(test)]

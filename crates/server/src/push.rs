@@ -18,7 +18,7 @@ use posthorn_listener::ServeLimits;
 use posthorn_push_node::health::{Health, HealthParts};
 use posthorn_push_node::nodes::{Nodes, internal};
 use posthorn_push_node::upkeep::Upkeep;
-use posthorn_push_node::{LAST_SAVES, Mailboxes, Node, Parts, Reach, broadcasts};
+use posthorn_push_node::{LAST_SAVES, Mailboxes, Node, Parts, Remote, broadcasts};
 use posthorn_sealing::endpoint_token::EndpointTokens;
 use posthorn_sealing::node_key::{NodeKey, NodeKeys};
 use posthorn_sealing::vault::VaultKey;
@@ -42,7 +42,7 @@ const INTERNAL: &str = "push.internal.listen";
 /// This node on router records, where there is no other.
 const ALONE: &str = "here";
 /// What is made before Web Push, and what it is made of.
-pub struct Surroundings {
+pub struct OwnAddresses {
     /// Where agents and messages are.
     pub store: Arc<dyn PushStore>,
     /// The seal keys, the one that seals first.
@@ -93,7 +93,7 @@ impl Ports {
     }
 
     /// Starts the node. What the public listener has to serve is in [`Running::public`].
-    pub fn start(self, parts: Surroundings, stop: &CancellationToken) -> anyhow::Result<Running> {
+    pub fn start(self, parts: OwnAddresses, stop: &CancellationToken) -> anyhow::Result<Running> {
         let Self { push, socket } = self;
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         let endpoint_url = push.endpoint_url.clone().unwrap_or(parts.own_url);
@@ -105,11 +105,11 @@ impl Ports {
         let table = broadcasts::table(&push.broadcasts.values)?;
         let called = socket.map(|socket| Called::new(&push, socket)).transpose()?;
         let node_keys = Arc::new(node_keys(&push, &parts.vault_keys)?);
-        let reach = match &called {
+        let remote = match &called {
             None => None,
             Some(called) => {
                 let keys = Arc::clone(&node_keys);
-                Some(reach(keys, Arc::clone(&clock), parts.extra_roots_pem, &called.url)?)
+                Some(remote_nodes(keys, Arc::clone(&clock), parts.extra_roots_pem, &called.url)?)
             }
         };
         let name = called.as_ref().map_or_else(|| ALONE.to_owned(), |called| called.url.clone());
@@ -117,7 +117,7 @@ impl Ports {
             Parts {
                 store: Arc::clone(&parts.store),
                 tokens,
-                reach,
+                remote,
                 clock: Arc::clone(&clock),
                 broadcasts: Arc::clone(&table),
                 accepting: parts.accepting,
@@ -215,12 +215,12 @@ fn node_keys(push: &Push, vault_keys: &[VaultKey]) -> anyhow::Result<NodeKeys> {
     Ok(NodeKeys::new(keys)?)
 }
 
-fn reach(
+fn remote_nodes(
     keys: Arc<NodeKeys>,
     clock: Arc<dyn Clock>,
     extra_roots_pem: Option<Vec<u8>>,
     own: &str,
-) -> anyhow::Result<Arc<dyn Reach>> {
+) -> anyhow::Result<Arc<dyn Remote>> {
     let nodes = Nodes::new(keys, clock, extra_roots_pem).map_err(|e| {
         let message = format!("calls to other nodes cannot be set up: failed to {}", chain(&e));
         Failure::new(Code::Config, message)
@@ -256,7 +256,7 @@ pub fn check_internal(push: &Push, extra_roots_pem: Option<Vec<u8>>) -> anyhow::
     let own = internal.url.clone().unwrap_or_else(|| format!("http://{}", internal.listen));
     // Which key signs does not matter here.
     let keys = Arc::new(node_keys(push, &[VaultKey::generate()])?);
-    reach(keys, Arc::new(WallClock), extra_roots_pem, &own)?;
+    remote_nodes(keys, Arc::new(WallClock), extra_roots_pem, &own)?;
     Ok(())
 }
 

@@ -24,6 +24,7 @@ use crate::fetch;
 use crate::first_key::{self, FirstKey};
 use crate::lifecycle::{Running, Signals};
 use crate::open_files;
+use crate::own_addresses::OwnAddresses;
 use crate::ports::{self, take_port};
 use crate::preflight;
 use crate::private_file;
@@ -31,7 +32,6 @@ use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
 use crate::surfaces::{self, AdminPort, Listeners, Served};
-use crate::surroundings::Surroundings;
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
@@ -154,8 +154,8 @@ async fn start(
     look_after_files(&store.path, &kept_keys, &config.secret_files);
     let opened = storage::open(&store).await?;
     let proxies = config.egress.proxies.values();
-    let surroundings = Surroundings::new(listeners, &server.public_names, &store, proxies);
-    egress.guard().set_own(surroundings.own(&egress).await);
+    let own_addresses = OwnAddresses::new(listeners, &server.public_names, &store, proxies);
+    egress.guard().set_own(own_addresses.own(&egress).await);
     let way_out = egress.clone();
     let (vault, vault_keys) = open_vault(seal, &store, &opened).await?;
     let mailboxes = push.as_ref().map(push::Ports::mailboxes);
@@ -207,7 +207,7 @@ async fn start(
         None => None,
         Some((push, mailboxes)) => {
             let brake = Arc::clone(&brake);
-            let parts = push::Surroundings {
+            let parts = push::OwnAddresses {
                 store: opened.push_store(),
                 vault_keys,
                 kept_keys,
@@ -236,7 +236,7 @@ async fn start(
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
     tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
-    tokio::spawn(surroundings.watch(way_out, stop.clone()));
+    tokio::spawn(own_addresses.watch(way_out, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
         let admission = Arc::clone(engine.admission());
         tokio::spawn(disk::watch(store.path.clone(), disk, admission, brake, stop.clone()));

@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use posthorn_domain::{ClientName, Timestamp};
 use posthorn_engine::ClientView;
 use posthorn_listener::only;
-use posthorn_sealing::jwt::{self, Refusal, Terms};
+use posthorn_sealing::jwt::{self, JwtRefusal, Terms};
 use posthorn_sealing::vault::Secret;
 
 use super::problem::Problem;
@@ -169,21 +169,21 @@ impl Clients {
 
 /// The codes that clients know. Those of `exp`, `nbf` and the algorithm carry the names that the
 /// library of the original gives these errors.
-fn code(refusal: Refusal) -> &'static str {
+fn code(refusal: JwtRefusal) -> &'static str {
     match refusal {
-        Refusal::NoClient => "missing-client-identifier",
-        Refusal::UnknownClient => "invalid-client-identifier",
-        Refusal::Signature => "invalid-jwt-signature",
-        Refusal::Algorithm => "jwt-invalidalgorithmerror",
-        Refusal::NoIat => "jwt-missing-iat-claim",
-        Refusal::Ended => "jwt-expiredsignatureerror",
-        Refusal::NotYetValid => "jwt-immaturesignatureerror",
-        Refusal::Expired => "jwt-expired",
+        JwtRefusal::NoClient => "missing-client-identifier",
+        JwtRefusal::UnknownClient => "invalid-client-identifier",
+        JwtRefusal::Signature => "invalid-jwt-signature",
+        JwtRefusal::Algorithm => "jwt-invalidalgorithmerror",
+        JwtRefusal::NoIat => "jwt-missing-iat-claim",
+        JwtRefusal::Ended => "jwt-expiredsignatureerror",
+        JwtRefusal::NotYetValid => "jwt-immaturesignatureerror",
+        JwtRefusal::Expired => "jwt-expired",
         _ => "jwt-decode-error",
     }
 }
 
-fn sentence(refusal: Refusal) -> String {
+fn sentence(refusal: JwtRefusal) -> String {
     let text = refusal.to_string();
     let mut letters = text.chars();
     match letters.next() {

@@ -58,7 +58,7 @@ pub enum Auth {
 
 /// Who is told a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToldTo<'a> {
+pub enum SentTo<'a> {
     /// Whoever is at the subscription's URL.
     Receiver,
     /// Whoever is at this URL.
@@ -305,15 +305,15 @@ impl Auth {
 
     /// The secrets that leave, and whom they are told to: as they are, or as a token that opens what they
     /// open. Keys that only sign and seeds of one-time codes stay here.
-    pub fn told(&self) -> Vec<(&SecretName, ToldTo<'_>)> {
+    pub fn sends(&self) -> Vec<(&SecretName, SentTo<'_>)> {
         match self {
             Self::Bearer { secret }
             | Self::Basic { secret, .. }
-            | Self::SecretHeader { secret, .. } => vec![(secret, ToldTo::Receiver)],
-            Self::Otp(otp) if otp.method == "static" => vec![(&otp.secret, ToldTo::Receiver)],
+            | Self::SecretHeader { secret, .. } => vec![(secret, SentTo::Receiver)],
+            Self::Otp(otp) if otp.method == "static" => vec![(&otp.secret, SentTo::Receiver)],
             Self::Oauth2(client) => vec![
-                (&client.secret, ToldTo::TokenServer(&client.token_url)),
-                (&client.secret, ToldTo::Bearer),
+                (&client.secret, SentTo::TokenServer(&client.token_url)),
+                (&client.secret, SentTo::Bearer),
             ],
             Self::StandardWebhooks { .. }
             | Self::HmacHeader(_)

@@ -3,7 +3,7 @@
 //!
 //! An attempt looks here right before it sends, and a node says that it has seen a version of the
 //! catalog only when all that it recalls is noted here. So once every living node has said so, nothing
-//! is sent from an older copy any more, wherever that copy still lies. What it must not know: lineups.
+//! is sent from an older copy any more, wherever that copy still lies. What it must not know: queues.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -26,7 +26,7 @@ use posthorn_sealing::web_push::{Receiver, ReceiverError};
 use tracing::warn;
 
 use super::{Attempting, Destination, Opened};
-use crate::attempt::{Ended, Job, Surroundings, failed, is_overtaken};
+use crate::attempt::{Context, Ended, Job, failed, is_overtaken};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::request::{AttemptLookup, EventLookup};
@@ -165,7 +165,7 @@ fn auth_name() -> SecretName {
 pub(crate) struct Push(pub(crate) PushTarget);
 
 impl Destination for Push {
-    fn attempt<'a>(&'a self, around: &'a Surroundings, job: &'a Job) -> Attempting<'a> {
+    fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move { put(around, job, &self.0).await.into() })
     }
 
@@ -201,7 +201,7 @@ impl Destination for Push {
 
 /// Puts a message into an agent's mailbox. Gates, tokens and whatever else makes a request play no
 /// part.
-async fn put(around: &Surroundings, job: &Job, target: &PushTarget) -> Ended {
+async fn put(around: &Context, job: &Job, target: &PushTarget) -> Ended {
     let Some(mailboxes) = &around.push else {
         let detail = "push is not enabled on this node (push.enabled)";
         return failed(FailureCode::PushUnavailable, detail.to_owned());

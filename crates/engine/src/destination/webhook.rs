@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{Attempting, Checking, Destination, Wanted};
-use crate::attempt::{Ended, Job, Made, Surroundings, failed, is_overtaken};
+use crate::attempt::{Context, Ended, Job, Made, failed, is_overtaken};
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
@@ -27,7 +27,7 @@ impl Webhook {
 }
 
 impl Destination for Webhook {
-    fn attempt<'a>(&'a self, around: &'a Surroundings, job: &'a Job) -> Attempting<'a> {
+    fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
             match send(around, job, &self.0).await {
                 Ok(Sent { outcome, timings, .. }) => {
@@ -117,7 +117,7 @@ impl Engine {
 }
 
 /// Sends the request of an attempt. `Err` says why it was not even tried.
-async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Result<Sent, Ended> {
+async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<Sent, Ended> {
     let event = EventLookup::new(&job.work.event);
     if let Some(gate) = &job.policy.gate {
         match ask(around, job, &event, gate).await {
@@ -143,7 +143,7 @@ async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Res
     let text = token.as_ref().map(Lent::text);
     let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
     let built = request::build(&around.catalog, endpoint, &values, text);
-    let (mut outbound, told) = built.map_err(|problem| match problem {
+    let (mut outbound, redaction) = built.map_err(|problem| match problem {
         BuildError::Request(detail) => failed(FailureCode::RequestInvalid, detail),
         BuildError::Url(detail) => failed(FailureCode::UrlRefused, detail),
         BuildError::Auth(detail) => failed(FailureCode::AuthUnavailable, detail),
@@ -159,7 +159,7 @@ async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Res
     }
     around.log.before(job, &values);
     let mut sent = around.transport.send(outbound).await;
-    told.remove_from(&mut sent.outcome);
+    redaction.apply(&mut sent.outcome);
     let unauthorised =
         matches!(&sent.outcome, AttemptOutcome::Answered(Answer { status: 401, .. }));
     if let Some(token) = token.as_ref().filter(|_| unauthorised) {
@@ -171,7 +171,7 @@ async fn send(around: &Surroundings, job: &Job, endpoint: &Arc<Endpoint>) -> Res
 
 /// Asks the gate. `Err` means the question itself could not be put together.
 async fn ask(
-    around: &Surroundings,
+    around: &Context,
     job: &Job,
     event: &EventLookup<'_>,
     gate: &Gate,

@@ -9,7 +9,7 @@ use posthorn_sealing::encoding::SecretEncoding;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
-use super::{AttemptLookup, BuildError, Told, header_name, header_value};
+use super::{AttemptLookup, BuildError, Redaction, header_name, header_value};
 use crate::catalog::{Secrets, SubscriptionView};
 
 /// Adds the headers of every way of authentication a policy asks for. Returns what a receiver could
@@ -21,11 +21,11 @@ pub(super) fn add(
     body: &[u8],
     token: Option<&str>,
     headers: &mut HeaderMap,
-) -> Result<Told, BuildError> {
+) -> Result<Redaction, BuildError> {
     let now = values.now;
-    let mut told = Told::default();
+    let mut redaction = Redaction::default();
     if ways.is_empty() {
-        return Ok(told);
+        return Ok(redaction);
     }
     let secrets = view.secrets().map_err(|e| BuildError::Auth(e.to_owned()))?;
     for way in ways {
@@ -40,29 +40,29 @@ pub(super) fn add(
             Auth::Oauth2(_) => {
                 let token = token
                     .ok_or_else(|| BuildError::Auth("no access token was fetched".to_owned()))?;
-                told.add(token.as_bytes());
+                redaction.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Bearer { secret } => {
                 let token = text(current(secrets, secret, now)?)?;
-                told.add(token.as_bytes());
+                redaction.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             Auth::Basic { user, secret } => {
                 let password = text(current(secrets, secret, now)?)?;
                 let pair = STANDARD.encode(format!("{user}:{password}"));
-                told.add(pair.as_bytes());
-                told.add(password.as_bytes());
+                redaction.add(pair.as_bytes());
+                redaction.add(password.as_bytes());
                 authorize(headers, &format!("Basic {pair}"))?;
             }
             Auth::SecretHeader { header, secret } => {
                 let value = text(current(secrets, secret, now)?)?;
-                told.add(value.as_bytes());
+                redaction.add(value.as_bytes());
                 set(headers, header, value)?;
             }
             Auth::Otp(scheme) => {
                 let value = one_time_code(secrets, scheme, values, now)?;
-                told.add(bare_code(scheme, &value).as_bytes());
+                redaction.add(bare_code(scheme, &value).as_bytes());
                 set(headers, &scheme.header, &value)?;
             }
             Auth::ZgwJwt(scheme) => {
@@ -71,14 +71,14 @@ pub(super) fn add(
                 let claims =
                     jwt::ZgwClaims::of_client(&scheme.client_id, now.as_seconds(), lifetime);
                 let token = jwt::sign(secret.expose(), &claims);
-                told.add(token.as_bytes());
+                redaction.add(token.as_bytes());
                 authorize(headers, &format!("Bearer {token}"))?;
             }
             // Not secrets of the subscription; see `certify`.
             Auth::ClientCertificate(_) | Auth::CertificateThumbprint(_) => {}
         }
     }
-    Ok(told)
+    Ok(redaction)
 }
 
 /// The code without the text around it.

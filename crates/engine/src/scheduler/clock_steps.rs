@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Scheduler;
-use super::lineup::Lineup;
 use super::pressure::Pressure;
+use super::queue::Queue;
 use super::tasks::TaskOutput;
 use crate::error::chain;
 
@@ -198,7 +198,7 @@ impl Scheduler {
     pub(super) fn follow_clock(&mut self, now: Timestamp) {
         if self.clocks.ahead_until.is_some_and(|until| until <= now) {
             self.clocks.ahead_until = None;
-            self.lineups.values_mut().for_each(Lineup::trust_all);
+            self.queues.values_mut().for_each(Queue::trust_all);
         }
         match self.clocks.look(now, Instant::now()) {
             None => {}
@@ -246,10 +246,10 @@ impl Scheduler {
         self.recent.at_most(now);
         self.unwritten_since = self.unwritten_since.map(|since| since.min(now));
         self.push_trouble = self.push_trouble.filter(|told| *told <= now);
-        let all: Vec<SubscriptionId> = self.lineups.keys().copied().collect();
+        let all: Vec<SubscriptionId> = self.queues.keys().copied().collect();
         for id in all {
-            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
-            let dropped = lineup.look_again(now, by);
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            let dropped = queue.look_again(now, by);
             for work in &dropped {
                 self.left_window(work);
             }
@@ -266,7 +266,7 @@ impl Scheduler {
         let was_ahead = self.clocks.was_ahead(now);
         let view = self.parts.catalog.view(ask.subscription);
         let policy = view.as_ref().and_then(|view| view.policy.as_ref().ok());
-        let Some(lineup) = self.lineups.get_mut(&ask.subscription) else { return };
+        let Some(queue) = self.queues.get_mut(&ask.subscription) else { return };
         let (from, not_before) = match page.last().map(|work| work.delivery.due_at) {
             _ if !more => (None, now),
             // Others took all the room.
@@ -276,7 +276,7 @@ impl Scheduler {
             Some(_) => {
                 let moves = |policy: &Arc<Policy>| {
                     page.iter().map(|work| &work.delivery).any(|delivery| {
-                        waits_too_long(delivery, policy, now) && !lineup.trusts(delivery.id)
+                        waits_too_long(delivery, policy, now) && !queue.trusts(delivery.id)
                     })
                 };
                 match was_ahead && policy.is_some_and(moves) {
@@ -285,7 +285,7 @@ impl Scheduler {
                 }
             }
         };
-        lineup.examine_from(from, not_before);
+        queue.examine_from(from, not_before);
     }
 
     /// Sorts out those that seem to wait too long; gives the others.
@@ -300,13 +300,13 @@ impl Scheduler {
         let shard = Shard::of(id);
         let lease = self.held.epoch(shard);
         let (Some(policy), Some((epoch, _))) = (policy, lease) else { return works };
-        let lineup = self.lineups.entry(id).or_default();
+        let queue = self.queues.entry(id).or_default();
         let fence = Fence { shard, epoch, node: self.parts.node };
         let (suspects, plain): (Vec<Work>, Vec<Work>) = works.into_iter().partition(|work| {
             let delivery = &work.delivery;
             waits_too_long(delivery, policy, now)
-                && !lineup.trusts(delivery.id)
-                && lineup.expect(work)
+                && !queue.trusts(delivery.id)
+                && queue.expect(work)
         });
         if !suspects.is_empty() {
             let suspects = suspects.into_iter().map(|work| Suspect { work, fence, last: None });
@@ -331,9 +331,9 @@ impl Scheduler {
                 work.delivery.due_at = due_again(&work.delivery, last, policy, now);
                 // So that it is not shortened again and again.
                 if waits_too_long(&work.delivery, policy, now)
-                    && let Some(lineup) = self.lineups.get_mut(&id)
+                    && let Some(queue) = self.queues.get_mut(&id)
                 {
-                    lineup.trust(work.delivery.id);
+                    queue.trust(work.delivery.id);
                 }
             }
             let due = work.delivery.due_at;
@@ -355,8 +355,8 @@ impl Scheduler {
                     self.recording.insert((work.delivery.id, fence.epoch), work);
                 }
                 false => {
-                    if let Some(lineup) = self.lineups.get_mut(&id) {
-                        lineup.forget(work.delivery.id);
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.forget(work.delivery.id);
                     }
                     self.insert_trusted(work, now);
                 }

@@ -14,8 +14,8 @@ use posthorn_domain::{Span, Timestamp, WaitReason};
 
 use super::slots::SLOW_AFTER;
 
-/// Failures in a row after which a subscription shares the slots for the sick.
-const SICK_AFTER: u32 = 3;
+/// Failures in a row after which a subscription shares the slots for the failing.
+const FAILING_AFTER: u32 = 3;
 /// How long a breaker first stays open.
 const OPEN_FIRST: Span = Span::from_secs(1);
 /// How long it stays open at most: so many times what a failed attempt takes, within what the policy
@@ -221,7 +221,7 @@ impl Health {
 
     /// Whether it belongs to those that go last when there is not enough for all.
     pub(super) fn is_sick(&self) -> bool {
-        self.failures >= SICK_AFTER
+        self.failures >= FAILING_AFTER
     }
 
     /// Whether it keeps us waiting, however its attempts end.

@@ -35,7 +35,7 @@ pub(crate) struct Effect {
 
 impl Scheduler {
     /// Whether a fence is that of the present ownership. What comes back from a former one must not
-    /// touch the lineups of this one.
+    /// touch the queues of this one.
     pub(super) fn is_present(&self, fence: &Fence) -> bool {
         self.held.epoch(fence.shard).is_some_and(|(epoch, _)| epoch == fence.epoch)
     }
@@ -48,9 +48,9 @@ impl Scheduler {
             let _ = self.slots.take(tenant, super::slots::Class::Quick, self.parts.clock.now());
         }
         if self.is_present(&job.fence)
-            && let Some(lineup) = self.lineups.get_mut(&job.work.delivery.subscription)
+            && let Some(queue) = self.queues.get_mut(&job.work.delivery.subscription)
         {
-            lineup.ended(since, job.work.delivery.lane.as_ref());
+            queue.ended(since, job.work.delivery.lane.as_ref());
         }
     }
 
@@ -182,8 +182,8 @@ impl Scheduler {
                 let (standing, ends) = self.streaks.failed(id, exhausted, policy, now);
                 if ends && next.subscription == SubscriptionEffect::None {
                     next.subscription = SubscriptionEffect::DisableFailing;
-                    if let Some(lineup) = self.lineups.get_mut(&id) {
-                        lineup.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
                     }
                 }
                 standing
@@ -223,34 +223,34 @@ impl Scheduler {
         ::metrics::counter!(metrics::ATTEMPTS, "outcome" => label).increment(1);
         ::metrics::histogram!(metrics::ATTEMPT_SECONDS)
             .record(done.took.as_millis() as f64 / 1_000.0);
-        let Some(lineup) = self.lineups.get_mut(&done.subscription()) else { return sign };
+        let Some(queue) = self.queues.get_mut(&done.subscription()) else { return sign };
         let breaker = policy.breaker.as_ref();
-        if lineup.health.note(sign, done.took, breaker, &policy.limits, now) {
+        if queue.health.note(sign, done.took, breaker, &policy.limits, now) {
             ::metrics::counter!(metrics::BREAKER_OPENED).increment(1);
         }
         if label == "gone" {
-            lineup.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
+            queue.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
         }
         // The receiver is not to blame, but until there is a token every attempt would be wasted.
         if let Ended::Outcome(AttemptOutcome::Failed {
             code: FailureCode::TokenUnavailable, ..
         }) = &done.result
         {
-            lineup.health.hold(now.plus(FAILURE_KEPT), HeldBy::Want);
+            queue.health.hold(now.plus(FAILURE_KEPT), HeldBy::Want);
         }
         if let Ended::Outcome(AttemptOutcome::Failed {
             code: FailureCode::PushUnavailable,
             detail,
         }) = &done.result
         {
-            lineup.health.hold(now.plus(PUSH_WAIT_MIN), HeldBy::Want);
+            queue.health.hold(now.plus(PUSH_WAIT_MIN), HeldBy::Want);
             if self.push_trouble.is_none_or(|told| now >= told.plus(PUSH_TROUBLE_TOLD)) {
                 self.push_trouble = Some(now);
                 warn!(problem = detail, "push messages cannot be kept; their deliveries wait");
             }
         }
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {
-            lineup.rest(lane, gap, now);
+            queue.rest(lane, gap, now);
         }
         sign
     }
@@ -287,12 +287,12 @@ impl Scheduler {
                 continue;
             }
             let mut outdated = false;
-            if let Some(lineup) = self.lineups.get_mut(&id) {
-                outdated = lineup.is_outdated(delivery);
+            if let Some(queue) = self.queues.get_mut(&id) {
+                outdated = queue.is_outdated(delivery);
                 if outdated {
-                    lineup.note_on_disk(now);
+                    queue.note_on_disk(now);
                 }
-                if lineup.forget(delivery) {
+                if queue.forget(delivery) {
                     self.recent.note(&work.delivery, now);
                 }
             }
@@ -311,9 +311,9 @@ impl Scheduler {
                         if !record.step.charge
                             && record.attempt.is_none()
                             && self.has_gate(id)
-                            && let Some(lineup) = self.lineups.get_mut(&id)
+                            && let Some(queue) = self.queues.get_mut(&id)
                         {
-                            lineup.mark_gated(delivery);
+                            queue.mark_gated(delivery);
                         }
                     }
                     if let Some(next) = promoted {
@@ -322,8 +322,8 @@ impl Scheduler {
                 }
                 Recorded::Fenced => {}
                 Recorded::Superseded => {
-                    if let Some(lineup) = self.lineups.get_mut(&id) {
-                        lineup.note_on_disk(now);
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.note_on_disk(now);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 //! receivers that keep us waiting would otherwise hold all of them and stop everybody. So an attempt
 //! that has been under way for [`SLOW_AFTER`] gives its slot back to the quick and counts among the
 //! slow, of which there is a number of its own. Receivers known to be slow are given slots of the
-//! slow from the beginning, those that fail quickly those of the sick.
+//! slow from the beginning, those that fail quickly those of the failing.
 //!
 //! Nobody can tell beforehand which attempt will hang, so no tenant may hold more of anything than a
 //! few times what is left of it. Whoever comes next finds room, and what is refused to a tenant is
@@ -21,10 +21,10 @@ use crate::catalog::Map;
 
 /// An attempt that takes longer is slow, however it ends.
 pub(super) const SLOW_AFTER: Span = Span::from_secs(1);
-/// The part of all slots that sick subscriptions share in any case.
-const SICK_SHARE: usize = 10;
+/// The part of all slots that failing subscriptions share in any case.
+const FAILING_SHARE: usize = 10;
 /// The part they share while nobody quick needs it; what the quick take is taken off.
-const SICK_SHARE_SPARE: usize = 2;
+const FAILING_SHARE_SPARE: usize = 2;
 /// The part of all slots that can be taken by those known to be slow. What turns slow under way comes
 /// on top of it, within the bound on all attempts.
 const SLOW_SHARE: usize = 2;
@@ -36,8 +36,8 @@ const TENANT_QUICK: usize = 7;
 /// The same for those known to be slow, whose late attempts are all counted: one alone gets a half,
 /// which is a quarter of `slots`.
 const TENANT_SLOW: usize = 1;
-/// The same for the sick: one alone gets three quarters.
-const TENANT_SICK: usize = 3;
+/// The same for the failing: one alone gets three quarters.
+const TENANT_FAILING: usize = 3;
 /// The same for all attempts together: one alone gets three quarters, and several that hang leave a
 /// quarter of what the ones before have left.
 const TENANT_ALL: usize = 3;
@@ -53,7 +53,7 @@ pub(crate) enum Class {
     /// It keeps us waiting.
     Slow,
     /// It fails, and quickly.
-    Sick,
+    Failing,
 }
 
 /// One attempt's slot.
@@ -69,7 +69,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Whether its receiver fails.
     pub(super) fn is_sick(self) -> bool {
-        self.class == Class::Sick
+        self.class == Class::Failing
     }
 
     /// For an attempt that nobody counts, such as a test.
@@ -87,14 +87,14 @@ struct Taken {
     quick: usize,
     /// Begun as slow.
     slow: usize,
-    /// Begun as quick or sick, and slow by now.
+    /// Begun as quick or failing, and slow by now.
     aged: usize,
-    sick: usize,
+    failing: usize,
 }
 
 impl Taken {
     fn all(&self) -> usize {
-        self.quick + self.slow + self.aged + self.sick
+        self.quick + self.slow + self.aged + self.failing
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Slots {
     taken: Taken,
     /// Only of those who hold any.
     tenants: Map<TenantId, Taken>,
-    /// Quick and sick attempts under way, by when they began, whose they are, and whether sick.
+    /// Quick and failing attempts under way, by when they began, whose they are, and whether failing.
     young: BTreeMap<(Timestamp, TenantId, bool), usize>,
     /// Those that began at this time or before have become slow.
     aged: Timestamp,
@@ -146,9 +146,9 @@ impl Slots {
         match class {
             Class::Quick => self.limit.saturating_sub(self.taken.quick),
             Class::Slow => part(SLOW_SHARE).saturating_sub(self.taken.slow),
-            Class::Sick => {
-                let spare = part(SICK_SHARE_SPARE).saturating_sub(self.taken.quick);
-                part(SICK_SHARE).max(spare).saturating_sub(self.taken.sick)
+            Class::Failing => {
+                let spare = part(FAILING_SHARE_SPARE).saturating_sub(self.taken.quick);
+                part(FAILING_SHARE).max(spare).saturating_sub(self.taken.failing)
             }
         }
     }
@@ -164,7 +164,7 @@ impl Slots {
         let (of_class, share) = match class {
             Class::Quick => (held.quick, TENANT_QUICK),
             Class::Slow => (held.slow + held.aged, TENANT_SLOW),
-            Class::Sick => (held.sick, TENANT_SICK),
+            Class::Failing => (held.failing, TENANT_FAILING),
         };
         rest(held.all(), left, TENANT_ALL).min(rest(of_class, self.room(class), share))
     }
@@ -189,13 +189,13 @@ impl Slots {
         self.change(tenant, |taken| match class {
             Class::Quick => taken.quick += 1,
             Class::Slow => taken.slow += 1,
-            Class::Sick => taken.sick += 1,
+            Class::Failing => taken.failing += 1,
         });
         let mut slot = Slot { class, since: now, tenant, set_back: self.set_back };
         if class != Class::Slow {
             // Never in the past of the last look, should the clock have gone back.
             slot.since = now.max(self.aged.plus(Span::from_millis(1)));
-            *self.young.entry((slot.since, tenant, class == Class::Sick)).or_default() += 1;
+            *self.young.entry((slot.since, tenant, class == Class::Failing)).or_default() += 1;
         }
         slot
     }
@@ -213,7 +213,7 @@ impl Slots {
         let young = std::mem::take(&mut self.young);
         self.young = young
             .into_iter()
-            .map(|((at, whose, sick), n)| ((at.minus(by), whose, sick), n))
+            .map(|((at, whose, failing), n)| ((at.minus(by), whose, failing), n))
             .collect();
     }
 
@@ -222,11 +222,11 @@ impl Slots {
         let aged = since <= self.aged;
         self.change(slot.tenant, |taken| match slot.class {
             Class::Slow => taken.slow -= 1,
-            Class::Quick | Class::Sick if aged => taken.aged -= 1,
-            Class::Sick => taken.sick -= 1,
+            Class::Quick | Class::Failing if aged => taken.aged -= 1,
+            Class::Failing => taken.failing -= 1,
             Class::Quick => taken.quick -= 1,
         });
-        let key = (since, slot.tenant, slot.class == Class::Sick);
+        let key = (since, slot.tenant, slot.class == Class::Failing);
         if slot.class != Class::Slow
             && !aged
             && let Some(count) = self.young.get_mut(&key)
@@ -244,9 +244,9 @@ impl Slots {
         while let Some(entry) = self.young.first_entry()
             && entry.key().0 <= until
         {
-            let ((_, tenant, sick), turned) = entry.remove_entry();
+            let ((_, tenant, failing), turned) = entry.remove_entry();
             self.change(tenant, |taken| {
-                let from = if sick { &mut taken.sick } else { &mut taken.quick };
+                let from = if failing { &mut taken.failing } else { &mut taken.quick };
                 *from -= turned;
                 taken.aged += turned;
             });
@@ -254,7 +254,7 @@ impl Slots {
         self.aged = self.aged.max(until);
     }
 
-    /// When the next quick or sick attempt becomes slow, if it does not end before.
+    /// When the next quick or failing attempt becomes slow, if it does not end before.
     pub(super) fn next_aging(&self) -> Option<Timestamp> {
         self.young.first_key_value().map(|((since, ..), _)| since.plus(SLOW_AFTER))
     }
@@ -307,7 +307,7 @@ mod tests {
         let mut slots = Slots::new(512);
         assert_eq!(fill(&mut slots, TENANT, Class::Quick, 0).len(), 448);
         assert_eq!(fill(&mut slots, TENANT, Class::Slow, 0).len(), 128);
-        assert_eq!(fill(&mut slots, TENANT, Class::Sick, 0).len(), 39);
+        assert_eq!(fill(&mut slots, TENANT, Class::Failing, 0).len(), 39);
         for small in 1..8 {
             let mut slots = Slots::new(small);
             assert_eq!(fill(&mut slots, TENANT, Class::Quick, 0).len(), small);
@@ -323,8 +323,8 @@ mod tests {
             for second in 0..20 {
                 let now = (i64::try_from(n).expect("small") * 100 + second) * 1_000;
                 slots.age(at(now));
-                for class in [Class::Quick, Class::Slow, Class::Sick] {
-                    for kind in [Class::Quick, Class::Slow, Class::Sick] {
+                for class in [Class::Quick, Class::Slow, Class::Failing] {
+                    for kind in [Class::Quick, Class::Slow, Class::Failing] {
                         assert!(slots.has_room(kind), "{n}: {kind:?}");
                         assert!(slots.room_of(tenant(99), kind) > 0, "{n}: {kind:?}");
                     }
@@ -344,11 +344,11 @@ mod tests {
     #[test]
     fn the_sick_get_more_while_the_quick_need_little() {
         let mut slots = Slots::new(512);
-        assert_eq!(slots.room(Class::Sick), 256);
+        assert_eq!(slots.room(Class::Failing), 256);
         for _ in 0..300 {
             slots.take(TENANT, Class::Quick, at(0));
         }
-        assert_eq!(slots.room(Class::Sick), 51);
+        assert_eq!(slots.room(Class::Failing), 51);
     }
 
     #[test]
@@ -362,10 +362,10 @@ mod tests {
             }
         }
         assert_eq!(slots.in_flight(), 8);
-        assert!(!slots.has_room(Class::Sick));
+        assert!(!slots.has_room(Class::Failing));
         taken.into_iter().for_each(|slot| slots.free(slot));
         assert_eq!(slots.in_flight(), 0);
-        assert!(slots.has_room(Class::Sick));
+        assert!(slots.has_room(Class::Failing));
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         let before = slots.take(TENANT, Class::Quick, at(100_000));
         slots.set_back(Span::from_secs(90));
         assert_eq!(slots.since(before), at(10_000));
-        let after = slots.take(TENANT, Class::Sick, at(10_100));
+        let after = slots.take(TENANT, Class::Failing, at(10_100));
         assert_eq!(slots.next_aging(), Some(at(11_000)));
         slots.age(at(11_050));
         assert_eq!(slots.next_aging(), Some(at(11_100)));

@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 use tracing::{error, warn};
 
 use super::clock_steps::Suspect;
-use super::lineup::Ids;
+use super::queue::Ids;
 use super::recent::Recent;
 use super::{RECORDING_MAX, REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
@@ -166,15 +166,15 @@ impl Scheduler {
     fn forget_shards(&mut self, shards: &[Shard]) {
         self.streaks.forget_shards(shards);
         let mut gone: Vec<SubscriptionId> =
-            self.lineups.keys().filter(|id| shards.contains(&Shard::of(**id))).copied().collect();
+            self.queues.keys().filter(|id| shards.contains(&Shard::of(**id))).copied().collect();
         gone.sort_unstable();
         for id in gone {
-            if let Some(mut lineup) = self.lineups.remove(&id) {
-                if let Some(at) = lineup.timer {
+            if let Some(mut queue) = self.queues.remove(&id) {
+                if let Some(at) = queue.timer {
                     self.timers.remove(&(at, id));
                 }
                 self.wants_refill.remove(&id);
-                let dropped: Vec<Work> = lineup.drain().collect();
+                let dropped: Vec<Work> = queue.drain().collect();
                 for work in &dropped {
                     self.left_window(work);
                 }
@@ -202,11 +202,11 @@ impl Scheduler {
                 && let Some(id) = self.wants_refill.pop_first()
             {
                 let mut room = self.parts.options.window_per_subscription / 2;
-                let Some(lineup) = self.lineups.get_mut(&id) else { continue };
-                if lineup.refill.is_some() || lineup.on_disk.is_none_or(|due| due > now) {
+                let Some(queue) = self.queues.get_mut(&id) else { continue };
+                if queue.refill.is_some() || queue.on_disk.is_none_or(|due| due > now) {
                     continue;
                 }
-                if lineup.examines().is_some() {
+                if queue.examines().is_some() {
                     // What is corrected is written down, and must not fill the queue of outcomes.
                     if examining == EXAMINING_MAX || self.recording.len() > RECORDING_MAX / 4 {
                         later.push(id);
@@ -215,14 +215,14 @@ impl Scheduler {
                     examining += 1;
                     room = room.min(EXAMINED_MAX);
                 }
-                lineup.refill = Some(Ids::default());
-                lineup.refill_number = self.refill_number;
-                lineup.on_disk = None;
+                queue.refill = Some(Ids::default());
+                queue.refill_number = self.refill_number;
+                queue.on_disk = None;
                 asks.push(PendingAsk {
                     subscription: id,
-                    from: lineup.examines().unwrap_or(Timestamp::MIN),
+                    from: queue.examines().unwrap_or(Timestamp::MIN),
                     until: Timestamp::from_millis(Timestamp::MAX.as_millis() - 1),
-                    limit: room + lineup.known(),
+                    limit: room + queue.known(),
                 });
             }
             let waits = !later.is_empty();
@@ -249,13 +249,13 @@ impl Scheduler {
         let cut = bytes > REFILL_BYTES_MAX;
         for (ask, reply) in replies {
             let id = ask.subscription;
-            let Some(lineup) = self.lineups.get_mut(&id) else { continue };
-            if lineup.refill.is_none() || lineup.refill_number != number {
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            if queue.refill.is_none() || queue.refill_number != number {
                 continue;
             }
-            let since = lineup.refill.take().unwrap_or_default();
+            let since = queue.refill.take().unwrap_or_default();
             let Some(works) = reply else {
-                lineup.note_on_disk(now.plus(STORE_TROUBLE));
+                queue.note_on_disk(now.plus(STORE_TROUBLE));
                 self.evaluate(id);
                 continue;
             };
@@ -263,9 +263,9 @@ impl Scheduler {
             let more = works.len() >= ask.limit || cut;
             if more {
                 // There may be more behind the last one, or, cut short, before any.
-                lineup.note_on_disk(last.unwrap_or(now));
+                queue.note_on_disk(last.unwrap_or(now));
             }
-            if lineup.examines() == Some(ask.from) {
+            if queue.examines() == Some(ask.from) {
                 self.look_on(&ask, &works, more, now);
             }
             // Recorded meanwhile: this copy is old. The store is asked again if need be.
@@ -280,16 +280,16 @@ impl Scheduler {
             }
             for work in works {
                 if crate::plant::active("refill-unfiltered") {
-                    if let Some(lineup) = self.lineups.get_mut(&id) {
-                        lineup.forget(work.delivery.id);
+                    if let Some(queue) = self.queues.get_mut(&id) {
+                        queue.forget(work.delivery.id);
                     }
                     self.insert_trusted(work, now);
                     continue;
                 }
                 let (delivery, young) = (work.delivery.id, Recent::concerns(&work.delivery, now));
                 self.insert_trusted(work, now);
-                if young && let Some(lineup) = self.lineups.get_mut(&id) {
-                    lineup.mark_read(delivery);
+                if young && let Some(queue) = self.queues.get_mut(&id) {
+                    queue.mark_read(delivery);
                 }
             }
             self.evaluate(id);
@@ -307,10 +307,10 @@ impl Scheduler {
                     self.held.busy(job.fence.shard, -1);
                     let id = job.work.delivery.subscription;
                     if self.is_present(&job.fence)
-                        && let Some(lineup) = self.lineups.get_mut(&id)
+                        && let Some(queue) = self.queues.get_mut(&id)
                     {
-                        lineup.forget(job.work.delivery.id);
-                        lineup.note_on_disk(now);
+                        queue.forget(job.work.delivery.id);
+                        queue.note_on_disk(now);
                     }
                     self.evaluate(id);
                 }
@@ -330,18 +330,18 @@ impl Scheduler {
         let id = work.delivery.subscription;
         let recalled = self.parts.catalog.is_recalled(&work.delivery);
         if self.is_present(&job.fence)
-            && let Some(lineup) = self.lineups.get_mut(&id)
-            && (recalled || lineup.is_outdated(work.delivery.id))
+            && let Some(queue) = self.queues.get_mut(&id)
+            && (recalled || queue.is_outdated(work.delivery.id))
         {
-            lineup.forget(work.delivery.id);
-            lineup.note_on_disk(not_before);
+            queue.forget(work.delivery.id);
+            queue.note_on_disk(not_before);
         } else if self.is_present(&job.fence)
-            && let Some(lineup) = self.lineups.get_mut(&id)
-            && lineup.is_known(work.delivery.id)
+            && let Some(queue) = self.queues.get_mut(&id)
+            && queue.is_known(work.delivery.id)
         {
             self.window += 1;
             self.window_bytes += work.event.payload.len();
-            lineup.put_back(work, not_before);
+            queue.put_back(work, not_before);
         }
         self.evaluate(id);
     }

@@ -6,7 +6,7 @@ use posthorn_domain::{
 };
 use tokio::sync::oneshot;
 
-use super::lineup::{Lineup, Place};
+use super::queue::{Place, Queue};
 use super::slots::Class;
 use super::{Scheduler, at_once};
 
@@ -67,14 +67,13 @@ impl Scheduler {
         if self.held.usable(Shard::of(id)).is_none() {
             return Live::Unknown;
         }
-        let (Some(lineup), Some(view)) = (self.lineups.get(&id), self.parts.catalog.view(id))
-        else {
+        let (Some(queue), Some(view)) = (self.queues.get(&id), self.parts.catalog.view(id)) else {
             return Live::Unknown;
         };
         let (true, Ok(policy)) = (view.subscription.status.is_active(), &view.policy) else {
             return Live::Unknown;
         };
-        let place = lineup.place(asked.delivery, (asked.due_at, asked.seq));
+        let place = queue.place(asked.delivery, (asked.due_at, asked.seq));
         let (start, known) = match place {
             Place::UnderWay => return Live::UnderWay,
             Place::Behind => return Live::Waits(Waiting::on(WaitReason::Lane)),
@@ -82,21 +81,21 @@ impl Scheduler {
             Place::Unknown if asked.due_at == Timestamp::MAX => return Live::Unknown,
             Place::Unknown => (asked.due_at, false),
         };
-        let health = &lineup.health;
+        let health = &queue.health;
         let held = health.held_until();
         if held > now && held > start {
             return Live::Waits(Waiting::until(health.held_by().reason(), held));
         }
         if start > now {
             let reason = match () {
-                () if lineup.is_gated(asked.delivery) => WaitReason::Gate,
+                () if queue.is_gated(asked.delivery) => WaitReason::Gate,
                 () if start > asked.due_at && policy.spacing.is_some() => WaitReason::Spacing,
                 () if !known => return Live::Unknown,
                 () => WaitReason::Schedule,
             };
             return Live::Waits(Waiting::until(reason, start));
         }
-        if let Some(waiting) = self.due_waits(lineup, view.subscription.tenant, policy, now) {
+        if let Some(waiting) = self.due_waits(queue, view.subscription.tenant, policy, now) {
             return Live::Waits(waiting);
         }
         // Due, and nothing holds its subscription: it is its turn, or others of its own go first.
@@ -109,12 +108,12 @@ impl Scheduler {
     /// What keeps the due deliveries of a subscription from being attempted.
     fn due_waits(
         &self,
-        lineup: &Lineup,
+        queue: &Queue,
         tenant: posthorn_domain::TenantId,
         policy: &Policy,
         now: Timestamp,
     ) -> Option<Waiting> {
-        let health = &lineup.health;
+        let health = &queue.health;
         if health.held_until() > now {
             return Some(Waiting::until(health.held_by().reason(), health.held_until()));
         }
@@ -122,27 +121,26 @@ impl Scheduler {
         if rate > now {
             return Some(Waiting::until(WaitReason::Rate, rate));
         }
-        let limit = at_once(lineup, &self.slots, tenant, &policy.limits);
-        let crowded = lineup.crowded(policy, limit, now);
+        let limit = at_once(queue, &self.slots, tenant, &policy.limits);
+        let crowded = queue.crowded(policy, limit, now);
         // Whose turn it would be waits in the ring while all slots are taken.
-        let turn = lineup.in_ring && !self.slots.has_room(Class::Quick);
-        crowded.or_else(|| (lineup.in_bay || turn).then_some(Waiting::on(WaitReason::Quota)))
+        let turn = queue.in_ring && !self.slots.has_room(Class::Quick);
+        crowded.or_else(|| (queue.awaits_slot || turn).then_some(Waiting::on(WaitReason::Quota)))
     }
 
     /// How a subscription stands, if it is this node's.
     pub(super) fn state_of(&self, id: SubscriptionId) -> SubscriptionState {
         let now = self.parts.clock.now();
         let failing_since = self.streaks.since(id);
-        let (Some(lineup), Some(view)) = (self.lineups.get(&id), self.parts.catalog.view(id))
-        else {
+        let (Some(queue), Some(view)) = (self.queues.get(&id), self.parts.catalog.view(id)) else {
             return SubscriptionState { failing_since, ..SubscriptionState::default() };
         };
         let waiting = match &view.policy {
             Ok(policy) if view.subscription.status.is_active() => {
-                self.due_waits(lineup, view.subscription.tenant, policy, now)
+                self.due_waits(queue, view.subscription.tenant, policy, now)
             }
             _ => None,
         };
-        SubscriptionState { waiting, failing_since, in_flight: lineup.in_flight }
+        SubscriptionState { waiting, failing_since, in_flight: queue.in_flight }
     }
 }

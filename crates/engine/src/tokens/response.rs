@@ -30,7 +30,7 @@ struct Success {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorBody {
     error: String,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read(answer: &Answer) -> Result<Granted, String> {
     if answer.status != 200 {
         let plain = |b: u8| b.is_ascii_lowercase() || b == b'_';
         let code =
-            serde_json::from_slice::<Refusal>(&answer.body).ok().map(|refusal| refusal.error);
+            serde_json::from_slice::<ErrorBody>(&answer.body).ok().map(|refusal| refusal.error);
         let code = code.filter(|code| {
             !code.is_empty() && code.len() <= ERROR_BYTES_MAX && code.bytes().all(plain)
         });

@@ -198,7 +198,7 @@ async fn a_receiver_that_fails_quickly_keeps_its_schedule() {
     assert_eq!(house.counts().await.dead, 400);
 }
 
-/// A lineup of hanging calls stops nobody; only what the policy allows at once does.
+/// A queue of hanging calls stops nobody; only what the policy allows at once does.
 #[tokio::test(start_paused = true)]
 async fn calls_that_hang_count_towards_what_the_policy_allows_and_nothing_else() {
     let house = House::new();

@@ -118,7 +118,7 @@ async fn a_receiver_that_keeps_us_waiting_is_remembered_for_a_while_and_then_for
     engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
     rest(60).await;
     assert_eq!(house.counts().await.delivered, 2);
-    assert_eq!(engine.inspect().await.lineups, 1, "the slow one");
+    assert_eq!(engine.inspect().await.queues, 1, "the slow one");
     rest(300).await;
-    assert_eq!(engine.inspect().await.lineups, 0);
+    assert_eq!(engine.inspect().await.queues, 0);
 }

@@ -142,16 +142,16 @@ impl Refusal {
     }
 }
 
-impl From<vapid::Refusal> for Refusal {
-    fn from(refusal: vapid::Refusal) -> Self {
+impl From<vapid::VapidRefusal> for Refusal {
+    fn from(refusal: vapid::VapidRefusal) -> Self {
         let errno = refusal.errno();
         let status = if errno == 109 { 401 } else { 400 };
         Self { status, errno: Some(errno), message: refusal.to_string().into() }
     }
 }
 
-impl From<push_headers::Refusal> for Refusal {
-    fn from(refusal: push_headers::Refusal) -> Self {
+impl From<push_headers::HeaderRefusal> for Refusal {
+    fn from(refusal: push_headers::HeaderRefusal) -> Self {
         Self { status: 400, errno: Some(refusal.errno()), message: refusal.to_string().into() }
     }
 }

@@ -289,7 +289,13 @@ fn refusals_have_the_form_that_senders_know() {
         (Refusal::unavailable(), 503, None, "Service Unavailable", Some(("Retry-After", "120"))),
         (Refusal::urgency(), 400, None, "Bad Request", None),
         (name, 400, None, "Bad Request", None),
-        (posthorn_sealing::vapid::Refusal::Missing.into(), 401, Some(109), "Unauthorized", None),
+        (
+            posthorn_sealing::vapid::VapidRefusal::Missing.into(),
+            401,
+            Some(109),
+            "Unauthorized",
+            None,
+        ),
     ];
     for (refusal, status, errno, reason, header) in table {
         assert_eq!((refusal.status(), refusal.errno()), (status, errno));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Form, Found, Refusal, Vapid, find};
+use super::{Form, Found, Vapid, VapidRefusal, find};
 use crate::hash::fingerprint;
 
 /// How many proofs are remembered if nobody says otherwise: of as many senders, or of fewer that make
@@ -57,7 +57,7 @@ impl Proven {
         crypto_key: Option<&str>,
         origin: &str,
         now: i64,
-    ) -> Result<Arc<Vapid>, Refusal> {
+    ) -> Result<Arc<Vapid>, VapidRefusal> {
         let found = find(authorization, crypto_key)?;
         let name = name(&found);
         if let Some(vapid) = self.get(&name) {
@@ -119,7 +119,7 @@ mod tests {
         SenderKey::generate().authorization(ORIGIN, NOW + 3_600, None)
     }
 
-    fn check(proven: &Proven, header: &str) -> Result<Arc<Vapid>, Refusal> {
+    fn check(proven: &Proven, header: &str) -> Result<Arc<Vapid>, VapidRefusal> {
         proven.verify(header, None, ORIGIN, NOW)
     }
 
@@ -141,11 +141,11 @@ mod tests {
     fn time_and_origin_are_checked_each_time() {
         let (proven, header) = (Proven::default(), header());
         let at = |now, origin| proven.verify(&header, None, origin, now).map(|_| ());
-        assert_eq!(at(NOW - 86_400, ORIGIN), Err(Refusal::TooLong));
+        assert_eq!(at(NOW - 86_400, ORIGIN), Err(VapidRefusal::TooLong));
         assert_eq!(at(NOW, ORIGIN), Ok(()));
         assert_eq!(at(NOW + 3_660, ORIGIN), Ok(()));
-        assert_eq!(at(NOW + 3_661, ORIGIN), Err(Refusal::Expired));
-        assert_eq!(at(NOW, "https://example.org"), Err(Refusal::Audience));
+        assert_eq!(at(NOW + 3_661, ORIGIN), Err(VapidRefusal::Expired));
+        assert_eq!(at(NOW, "https://example.org"), Err(VapidRefusal::Audience));
         assert_eq!(remembered(&proven), 1);
     }
 
@@ -156,9 +156,9 @@ mod tests {
         for _ in 0..8 {
             let sender = SenderKey::generate();
             let elsewhere = sender.authorization("https://example.net", NOW + 3_600, None);
-            assert_eq!(check(&proven, &elsewhere).map(|_| ()), Err(Refusal::Audience));
+            assert_eq!(check(&proven, &elsewhere).map(|_| ()), Err(VapidRefusal::Audience));
             let over = sender.authorization(ORIGIN, NOW - 3_600, None);
-            assert_eq!(check(&proven, &over).map(|_| ()), Err(Refusal::Expired));
+            assert_eq!(check(&proven, &over).map(|_| ()), Err(VapidRefusal::Expired));
         }
         assert_eq!(remembered(&proven), 1);
         assert!(Arc::ptr_eq(&first, &check(&proven, &good).expect("remembered")));
@@ -184,10 +184,13 @@ mod tests {
         let refused = |token: &str, key| check(&proven, &with(token, key)).map(|_| ());
         for _ in 0..2 {
             // The same words under another signature; the same token under another key.
-            assert_eq!(refused(&format!("{signed}.{signature}"), &sender), Err(Refusal::Signature));
-            assert_eq!(refused(&good, &other), Err(Refusal::Signature));
-            assert_eq!(refused(&format!("{signed}."), &sender), Err(Refusal::Signature));
-            assert_eq!(refused(signed, &sender), Err(Refusal::Token));
+            assert_eq!(
+                refused(&format!("{signed}.{signature}"), &sender),
+                Err(VapidRefusal::Signature)
+            );
+            assert_eq!(refused(&good, &other), Err(VapidRefusal::Signature));
+            assert_eq!(refused(&format!("{signed}."), &sender), Err(VapidRefusal::Signature));
+            assert_eq!(refused(signed, &sender), Err(VapidRefusal::Token));
         }
         assert_eq!(remembered(&proven), 2);
         check(&proven, &with(&good, &sender)).expect("still known");
@@ -205,7 +208,7 @@ mod tests {
             assert_eq!(check(&proven, &header).expect("proven").form, Form::Rfc8292);
             let draft = proven.verify(&webpush, Some(&crypto_key), ORIGIN, NOW);
             assert_eq!(draft.expect("proven").form, Form::Draft01);
-            assert_eq!(check(&proven, &webpush).map(|_| ()), Err(Refusal::NoCryptoKey));
+            assert_eq!(check(&proven, &webpush).map(|_| ()), Err(VapidRefusal::NoCryptoKey));
         }
     }
 

@@ -26,7 +26,7 @@ fn header_of(sender: &SenderKey, token: &str) -> String {
 }
 
 #[track_caller]
-fn check_claims(claims: &str, expected: Result<(), Refusal>) {
+fn check_claims(claims: &str, expected: Result<(), VapidRefusal>) {
     let sender = SenderKey::generate();
     let token = signed_by(&sender, r#"{"typ":"JWT","alg":"ES256"}"#, claims);
     let found = verify(&header_of(&sender, &token), None, ORIGIN, NOW);
@@ -46,7 +46,7 @@ fn the_example_of_rfc_8292_verifies() {
     assert_eq!(vapid.expires_at, 1_453_523_768);
     assert_eq!(vapid.subject.as_deref(), Some("mailto:push@example.com"));
     let late = verify(header, None, "https://push.example.net", NOW);
-    assert_eq!(late, Err(Refusal::Expired));
+    assert_eq!(late, Err(VapidRefusal::Expired));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn every_form_of_the_header_is_read() {
 }
 
 #[track_caller]
-fn check_header(header: &str, crypto_key: Option<&str>, expected: Refusal) {
+fn check_header(header: &str, crypto_key: Option<&str>, expected: VapidRefusal) {
     let found = verify(header, crypto_key, ORIGIN, NOW);
     assert_eq!(found, Err(expected), "{header} with {crypto_key:?}");
 }
@@ -105,37 +105,41 @@ fn headers_that_say_too_little_are_refused() {
         check_header(
             &format!("{other} {token}"),
             Some(&format!("p256ecdsa={key}")),
-            Refusal::Scheme,
+            VapidRefusal::Scheme,
         );
-        check_header(other, None, Refusal::Scheme);
+        check_header(other, None, VapidRefusal::Scheme);
     }
     for bare in ["vapid", "WebPush", "Bearer", " vapid "] {
-        check_header(bare, Some(&format!("p256ecdsa={key}")), Refusal::NoToken);
+        check_header(bare, Some(&format!("p256ecdsa={key}")), VapidRefusal::NoToken);
     }
-    check_header(&format!("vapid k={key}"), None, Refusal::NoToken);
-    check_header(&format!("vapid t=,k={key}"), None, Refusal::NoToken);
-    check_header(&format!("vapid {token}"), None, Refusal::NoToken);
-    check_header(&format!("vapid t={token}"), None, Refusal::NoKey);
-    check_header(&format!("vapid t={token};k={key}"), None, Refusal::NoKey);
+    check_header(&format!("vapid k={key}"), None, VapidRefusal::NoToken);
+    check_header(&format!("vapid t=,k={key}"), None, VapidRefusal::NoToken);
+    check_header(&format!("vapid {token}"), None, VapidRefusal::NoToken);
+    check_header(&format!("vapid t={token}"), None, VapidRefusal::NoKey);
+    check_header(&format!("vapid t={token};k={key}"), None, VapidRefusal::NoKey);
     check_header(
         &format!("vapid t={token};k={key}"),
         Some(&format!("p256ecdsa={key}")),
-        Refusal::NoKey,
+        VapidRefusal::NoKey,
     );
-    check_header(&format!("vapid t={token},k={key},k={key}"), None, Refusal::Repeated);
-    check_header(&format!("vapid t={token},k={key},t={token}"), None, Refusal::Repeated);
+    check_header(&format!("vapid t={token},k={key},k={key}"), None, VapidRefusal::Repeated);
+    check_header(&format!("vapid t={token},k={key},t={token}"), None, VapidRefusal::Repeated);
     for bad in [String::new(), "AAAA".to_owned(), key[1..].to_owned(), format!("{key}AAAA")] {
-        check_header(&format!("vapid t={token},k={bad}"), None, Refusal::Key);
+        check_header(&format!("vapid t={token},k={bad}"), None, VapidRefusal::Key);
     }
     let drafts = [None, Some(""), Some("dh=abc"), Some("p256ecdsa"), Some("p256ecdsa="), Some(";")];
     for crypto_key in drafts {
-        check_header(&format!("WebPush {token}"), crypto_key, Refusal::NoCryptoKey);
+        check_header(&format!("WebPush {token}"), crypto_key, VapidRefusal::NoCryptoKey);
     }
-    check_header(&format!("WebPush {token}"), Some("p256ecdsa=AAAA"), Refusal::Key);
+    check_header(&format!("WebPush {token}"), Some("p256ecdsa=AAAA"), VapidRefusal::Key);
     // A header is read as a whole or not at all.
     let half = format!("p256ecdsa={key};nonsense");
-    check_header(&format!("WebPush {token}"), Some(&half), Refusal::NoCryptoKey);
-    let numbers = [Refusal::NoCryptoKey.errno(), Refusal::Missing.errno(), Refusal::Key.errno()];
+    check_header(&format!("WebPush {token}"), Some(&half), VapidRefusal::NoCryptoKey);
+    let numbers = [
+        VapidRefusal::NoCryptoKey.errno(),
+        VapidRefusal::Missing.errno(),
+        VapidRefusal::Key.errno(),
+    ];
     assert_eq!(numbers, [110, 109, 109]);
 }
 
@@ -151,30 +155,30 @@ fn tokens_that_prove_nothing_are_refused() {
         r#"{"alg":"ES256","crit":["b64"],"b64":false}"#,
     ] {
         let token = signed_by(&sender, header, &claims);
-        check_header(&header_of(&sender, &token), None, Refusal::Algorithm);
+        check_header(&header_of(&sender, &token), None, VapidRefusal::Algorithm);
     }
     for header in ["", "[]", "{}", r#"{"alg":1}"#, r#"{"alg":"ES256","alg":"ES256"}"#] {
         let token = signed_by(&sender, header, &claims);
-        check_header(&header_of(&sender, &token), None, Refusal::Token);
+        check_header(&header_of(&sender, &token), None, VapidRefusal::Token);
     }
     let good = signed_by(&sender, r#"{"alg":"ES256"}"#, &claims);
     assert!(verify(&header_of(&sender, &good), None, ORIGIN, NOW).is_ok(), "typ is not needed");
     let (signed, signature) = good.rsplit_once('.').expect("parts");
     for bad in ["a", ".", "..", "a.b.c", &good[1..], &format!("{good}="), &format!("{good}.a")] {
-        check_header(&header_of(&sender, bad), None, Refusal::Token);
+        check_header(&header_of(&sender, bad), None, VapidRefusal::Token);
     }
-    check_header(&header_of(&sender, &"a".repeat(9_000)), None, Refusal::Token);
-    check_header(&header_of(&sender, &"a".repeat(90_000)), None, Refusal::Token);
-    check_header(&header_of(&sender, &format!("{signed}.")), None, Refusal::Signature);
+    check_header(&header_of(&sender, &"a".repeat(9_000)), None, VapidRefusal::Token);
+    check_header(&header_of(&sender, &"a".repeat(90_000)), None, VapidRefusal::Token);
+    check_header(&header_of(&sender, &format!("{signed}.")), None, VapidRefusal::Signature);
     // Another key, a changed claim, a changed signature, and the other encoding of signatures.
-    check_header(&header_of(&SenderKey::generate(), &good), None, Refusal::Signature);
+    check_header(&header_of(&SenderKey::generate(), &good), None, VapidRefusal::Signature);
     let mut bytes = URL_SAFE_NO_PAD.decode(signature).expect("base64");
     assert_eq!(bytes.len(), 64);
     bytes[40] ^= 1;
     let changed = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(&bytes));
-    check_header(&header_of(&sender, &changed), None, Refusal::Signature);
+    check_header(&header_of(&sender, &changed), None, VapidRefusal::Signature);
     let zero = format!("{signed}.{}", URL_SAFE_NO_PAD.encode([0; 64]));
-    check_header(&header_of(&sender, &zero), None, Refusal::Signature);
+    check_header(&header_of(&sender, &zero), None, VapidRefusal::Signature);
     let scalar = base64_any(sender.to_text().expose_str().expect("text")).expect("base64");
     let pair = EcdsaKeyPair::from_private_key_and_public_key(
         &ECDSA_P256_SHA256_ASN1_SIGNING,
@@ -183,7 +187,7 @@ fn tokens_that_prove_nothing_are_refused() {
     );
     let der = pair.expect("a pair").sign(&SystemRandom::new(), signed.as_bytes()).expect("signs");
     let der = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(der));
-    check_header(&header_of(&sender, &der), None, Refusal::Signature);
+    check_header(&header_of(&sender, &der), None, VapidRefusal::Signature);
 }
 
 #[test]
@@ -192,20 +196,23 @@ fn the_end_of_a_token_is_looked_at_to_the_second() {
     check_claims(&at(NOW + 1), Ok(()));
     check_claims(&at(NOW), Ok(()));
     check_claims(&at(NOW - 60), Ok(()));
-    check_claims(&at(NOW - 61), Err(Refusal::Expired));
-    check_claims(&at(0), Err(Refusal::Expired));
+    check_claims(&at(NOW - 61), Err(VapidRefusal::Expired));
+    check_claims(&at(0), Err(VapidRefusal::Expired));
     check_claims(&at(NOW + 86_400), Ok(()));
-    check_claims(&at(NOW + 86_401), Err(Refusal::TooLong));
-    check_claims(&at(i64::MAX), Err(Refusal::TooLong));
+    check_claims(&at(NOW + 86_401), Err(VapidRefusal::TooLong));
+    check_claims(&at(i64::MAX), Err(VapidRefusal::TooLong));
     let exp = |value: &str| format!(r#"{{"aud":"{ORIGIN}","exp":{value}}}"#);
-    check_claims(&exp("18446744073709551615"), Err(Refusal::TooLong));
+    check_claims(&exp("18446744073709551615"), Err(VapidRefusal::TooLong));
     for value in ["null", "-1", "1.7e9", "1700000000.0", "\"1700000000\"", "[]", "true", "1e400"] {
-        let expected = if value == "1e400" { Refusal::Token } else { Refusal::Expiry };
+        let expected = if value == "1e400" { VapidRefusal::Token } else { VapidRefusal::Expiry };
         check_claims(&exp(value), Err(expected));
     }
-    check_claims(&exp("99999999999999999999"), Err(Refusal::Expiry));
-    check_claims(&format!(r#"{{"aud":"{ORIGIN}"}}"#), Err(Refusal::Expiry));
-    check_claims(&format!(r#"{{"aud":"{ORIGIN}","exp":{NOW},"exp":{NOW}}}"#), Err(Refusal::Token));
+    check_claims(&exp("99999999999999999999"), Err(VapidRefusal::Expiry));
+    check_claims(&format!(r#"{{"aud":"{ORIGIN}"}}"#), Err(VapidRefusal::Expiry));
+    check_claims(
+        &format!(r#"{{"aud":"{ORIGIN}","exp":{NOW},"exp":{NOW}}}"#),
+        Err(VapidRefusal::Token),
+    );
 }
 
 #[test]
@@ -223,11 +230,11 @@ fn the_audience_is_compared_letter_by_letter() {
         "[\"https://push.example.org\"]",
         "{}",
     ] {
-        check_claims(&format!(r#"{{"aud":{aud},"exp":{NOW}}}"#), Err(Refusal::Audience));
+        check_claims(&format!(r#"{{"aud":{aud},"exp":{NOW}}}"#), Err(VapidRefusal::Audience));
     }
-    check_claims(&format!(r#"{{"exp":{NOW}}}"#), Err(Refusal::Audience));
-    check_claims("[]", Err(Refusal::Token));
-    check_claims("", Err(Refusal::Token));
+    check_claims(&format!(r#"{{"exp":{NOW}}}"#), Err(VapidRefusal::Audience));
+    check_claims("[]", Err(VapidRefusal::Token));
+    check_claims("", Err(VapidRefusal::Token));
 }
 
 #[test]
@@ -259,10 +266,10 @@ fn an_endpoint_belongs_to_one_key_however_it_is_spelled() {
         let header = sender.authorization(ORIGIN, NOW + 60, None);
         let vapid = verify(&header, None, ORIGIN, NOW).expect("verifies");
         assert_eq!(check_key(Some(&vapid), &hash), Ok(()));
-        assert_eq!(check_key(None, &hash), Err(Refusal::Missing));
+        assert_eq!(check_key(None, &hash), Err(VapidRefusal::Missing));
         let header = other.authorization(ORIGIN, NOW + 60, None);
         let vapid = verify(&header, None, ORIGIN, NOW).expect("verifies");
-        assert_eq!(check_key(Some(&vapid), &hash), Err(Refusal::OtherKey));
+        assert_eq!(check_key(Some(&vapid), &hash), Err(VapidRefusal::OtherKey));
     }
     assert_eq!(hash_key_text("AAAA"), Some(hash_key(&[0, 0, 0])));
     for bad in ["", "=", "A", "!!!!", "AA AA", &"A".repeat(2_000)] {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::Encoding;
 use posthorn_sealing::jwk::{Jwk, JwkSet};
-use posthorn_sealing::jwt::{self, JwtError, Refusal, Terms, ZgwClaims};
+use posthorn_sealing::jwt::{self, JwtError, JwtRefusal, Terms, ZgwClaims};
 use posthorn_sealing::otp;
 use posthorn_sealing::standard_webhooks::{
     PublicKey, SigningSecret, TOLERANCE_SECONDS, VerifyError, signature_header,
@@ -274,12 +274,12 @@ fn clients_are_let_in_with_tokens_of_another_library_for_an_hour() {
         };
         assert_eq!(ask("token", 0, 0, Some(secret)), Ok(()));
         assert_eq!(ask("token", 3_599, 0, Some(secret)), Ok(()));
-        assert_eq!(ask("token", 3_600, 0, Some(secret)), Err(Refusal::Expired));
+        assert_eq!(ask("token", 3_600, 0, Some(secret)), Err(JwtRefusal::Expired));
         assert_eq!(ask("token", 3_600, 5, Some(secret)), Ok(()));
-        assert_eq!(ask("token", 0, 0, Some(b"another secret")), Err(Refusal::Signature));
-        assert_eq!(ask("token", 0, 0, None), Err(Refusal::UnknownClient));
-        assert_eq!(ask("token_hs512", 0, 0, Some(secret)), Err(Refusal::Algorithm));
-        assert_eq!(ask("token_none", 0, 0, Some(secret)), Err(Refusal::Algorithm));
+        assert_eq!(ask("token", 0, 0, Some(b"another secret")), Err(JwtRefusal::Signature));
+        assert_eq!(ask("token", 0, 0, None), Err(JwtRefusal::UnknownClient));
+        assert_eq!(ask("token_hs512", 0, 0, Some(secret)), Err(JwtRefusal::Algorithm));
+        assert_eq!(ask("token_none", 0, 0, Some(secret)), Err(JwtRefusal::Algorithm));
     }
 }
 

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use posthorn_domain::PushEncoding;
 use posthorn_sealing::push_headers::{self, Given};
-use posthorn_sealing::vapid::{self, Form, Refusal, SenderKey};
+use posthorn_sealing::vapid::{self, Form, SenderKey, VapidRefusal};
 use posthorn_sealing::web_push::{OldMessage, ReceiverKeys};
 use serde_json::{Value, json};
 
@@ -82,10 +82,10 @@ fn messages_are_believed_and_read(language: Language, form: fn(usize, PushEncodi
         assert_eq!((found.form, &found.key), (*form, sender.public_key()));
         assert_eq!(found.subject.as_deref(), Some(SUBJECT));
         let elsewhere = vapid::verify(authorization, crypto_key, "https://push.example.org", now);
-        assert_eq!(elsewhere, Err(Refusal::Audience));
+        assert_eq!(elsewhere, Err(VapidRefusal::Audience));
         if *form == Form::Draft01 {
             let alone = vapid::verify(authorization, None, ORIGIN, now);
-            assert_eq!(alone, Err(Refusal::NoCryptoKey));
+            assert_eq!(alone, Err(VapidRefusal::NoCryptoKey));
         }
         let given = Given {
             content_encoding: header("content-encoding"),

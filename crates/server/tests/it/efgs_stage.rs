@@ -221,7 +221,7 @@ impl rustls::server::danger::ClientCertVerifier for Anybody {
     }
 }
 
-/// The surroundings: names, an authority for the backends.
+/// The own_addresses: names, an authority for the backends.
 pub(crate) struct Stage {
     pub(crate) names: NameServer,
     pub(crate) authority: Authority,

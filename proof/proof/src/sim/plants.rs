@@ -53,7 +53,7 @@ pub const PLANTS: [Plant; 31] = [
     common("no-history", "A failed attempt leaves no trace in the history."),
     common("same-epoch", "A shard that changed hands keeps its epoch."),
     Plant {
-        name: "bays-ignore-lapse",
+        name: "slots-ignore-lapse",
         what: "Those who wait for a slot of the sick or slow are started although the lease may have run out.",
         rare: true,
     },

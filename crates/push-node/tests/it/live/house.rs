@@ -14,7 +14,7 @@ use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_push::endpoint::{Limits, NodeAnswer};
 use posthorn_push::session::{self, Broadcasts, Pushed};
-use posthorn_push_node::{Direct, Node, Options, Parts, Reach, Roles};
+use posthorn_push_node::{Direct, Node, Options, Parts, Remote, Roles};
 use posthorn_sealing::endpoint_token::{EndpointKey, EndpointTokens};
 use posthorn_store::push::PushStore;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -70,7 +70,7 @@ impl Wires {
 }
 
 #[async_trait]
-impl Reach for Wires {
+impl Remote for Wires {
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
         let make = |node: Node| node.local().push(message.clone());
         match self.call(node, Call::Push, make).await {
@@ -136,7 +136,7 @@ impl House {
         let mut parts = Parts {
             store,
             tokens,
-            reach: Some(Arc::new(wires.clone())),
+            remote: Some(Arc::new(wires.clone())),
             clock: Arc::new(Wall),
             broadcasts: Arc::new(ArcSwap::from_pointee(Broadcasts::default())),
             accepting: Arc::new(|| true),

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::config;
 use crate::exit::{Code, Failure};
+use crate::own_addresses::OwnAddresses;
 use crate::serve::ConfigArgs;
 use crate::storage::chain;
-use crate::surroundings::Surroundings;
 use crate::terminal::{self, Paint};
 
 /// Say whether URLs may be receivers, without connecting or resolving
@@ -74,7 +74,7 @@ fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
     let config = config::load(&config.inputs())?.config;
     let internal = config.push.and_then(|push| push.internal);
     let listeners = std::iter::once(config.server.listen).chain(internal.map(|own| own.listen));
-    let surroundings = Surroundings::new(
+    let own_addresses = OwnAddresses::new(
         listeners.collect(),
         &config.server.public_names,
         &config.store,
@@ -84,6 +84,6 @@ fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
         Failure::new(Code::Config, format!("egress cannot be set up: failed to {}", chain(&e)))
     })?;
     let guard = egress.guard().clone();
-    guard.set_own(surroundings.written());
+    guard.set_own(own_addresses.written());
     Ok(guard)
 }

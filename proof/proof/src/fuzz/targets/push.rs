@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use posthorn_sealing::endpoint_token::{EndpointKey, EndpointTokens, Version};
-use posthorn_sealing::push_headers::{Given, Parameters, Refusal, cleaned, encryption};
+use posthorn_sealing::push_headers::{Given, HeaderRefusal, Parameters, cleaned, encryption};
 use posthorn_sealing::vapid::{self, Form, SenderKey};
 use posthorn_sealing::vault::VaultKey;
 
@@ -90,12 +90,12 @@ pub(super) fn sender(input: &[u8]) -> bool {
         Some("webpush" | "bearer") => {
             assert_eq!(found.form, Form::Draft01);
             let alone = vapid::verify(&authorization, None, ORIGIN, NOW);
-            assert_eq!(alone.map_err(vapid::Refusal::errno), Err(110), "{authorization}");
+            assert_eq!(alone.map_err(vapid::VapidRefusal::errno), Err(110), "{authorization}");
         }
         other => panic!("{other:?} was believed"),
     }
     let elsewhere = vapid::verify(&authorization, Some(&crypto_key), "https://example.org", NOW);
-    assert_eq!(elsewhere, Err(vapid::Refusal::Audience));
+    assert_eq!(elsewhere, Err(vapid::VapidRefusal::Audience));
     let unsigned = authorization.replace(token.rsplit('.').next().unwrap_or_default(), "");
     assert!(vapid::verify(&unsigned, Some(&crypto_key), ORIGIN, NOW).is_err(), "{unsigned}");
     true
@@ -167,7 +167,7 @@ pub(super) fn parameters(input: &[u8]) -> bool {
         }
         let new = Given { encryption: in_encryption.then_some(header), ..given("aes128gcm") };
         let fine = of_clean.is_some() && first(name).is_none() && short;
-        let refused = encryption(new).err().map(Refusal::errno);
+        let refused = encryption(new).err().map(HeaderRefusal::errno);
         assert_eq!(refused, (!fine).then_some(110), "{header:?}");
     }
     read.is_ok()

@@ -20,7 +20,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Our listeners, the hosts of the database, and the proxies.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct OwnAddresses {
     listeners: Vec<SocketAddr>,
     database: Vec<(String, u16)>,
     /// Closed on their ports only: others may well receive beside them.
@@ -29,7 +29,7 @@ pub struct Surroundings {
     public: Vec<String>,
 }
 
-impl Surroundings {
+impl OwnAddresses {
     /// Of a server that listens there, has this store, and sends through these proxies.
     pub fn new<'a>(
         listeners: Vec<SocketAddr>,
@@ -164,10 +164,10 @@ mod tests {
         Egress::new(posthorn_egress::Options { proxies, ..Default::default() }).expect("set up")
     }
 
-    fn surroundings(url: &str) -> Surroundings {
+    fn own_addresses(url: &str) -> OwnAddresses {
         let kind = StoreKind::Postgres(Box::new(postgres::Options::new(url)));
         let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
-        Surroundings::new(
+        OwnAddresses::new(
             vec!["0.0.0.0:8080".parse().expect("address")],
             &["203.0.113.7".to_owned(), "hooks.example".to_owned()],
             &store,
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_database_is_ours_by_address_and_by_name() {
-        let own = surroundings("postgres://u:p@10.0.0.7:6543/d?sslmode=verify-full")
+        let own = own_addresses("postgres://u:p@10.0.0.7:6543/d?sslmode=verify-full")
             .own(&egress(&[]))
             .await;
         let expected: Vec<SocketAddr> =
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(own.addresses, addresses);
         assert_eq!(own.names, ["hooks.example"]);
 
-        let own = surroundings("postgres://u@localhost/d").own(&egress(&[])).await;
+        let own = own_addresses("postgres://u@localhost/d").own(&egress(&[])).await;
         assert_eq!(own.names, ["hooks.example", "localhost"]);
         assert!(
             own.listeners
@@ -196,7 +196,7 @@ mod tests {
                 .any(|listener| { listener.ip().is_loopback() && listener.port() == 5432 })
         );
         let two =
-            surroundings("postgres://u@10.0.0.7:6000,10.0.0.8:6001/d").own(&egress(&[])).await;
+            own_addresses("postgres://u@10.0.0.7:6000,10.0.0.8:6001/d").own(&egress(&[])).await;
         assert_eq!(two.listeners.len(), 3);
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
         let urls = ["http://10.0.0.9:3128", "http://[::1]:3129", "http://proxy.invalid:3130"];
         let proxies = urls.map(|url| Proxy::new(url, None, ProxyMode::Connect).expect("a proxy"));
-        let around = Surroundings::new(Vec::new(), &[], &store, &proxies);
+        let around = OwnAddresses::new(Vec::new(), &[], &store, &proxies);
         let own = around.written();
         let expected = ["10.0.0.9:3128", "[::1]:3129"].map(|text| text.parse().expect("address"));
         assert_eq!(own.listeners, expected);

@@ -1,6 +1,6 @@
 //! Carries the questions of sessions to the store, many at once, and the answers back.
 //!
-//! Questions of one kind are gathered over all sessions, since the store takes batches. A session has
+//! RequestQueries of one kind are gathered over all sessions, since the store takes batches. A session has
 //! one question here at a time, so those of one session keep their order.
 
 use std::future::Future;
@@ -29,7 +29,7 @@ const ABREAST: usize = 2;
 type Asker = Arc<Connection>;
 
 /// The questions, by kind.
-pub(crate) struct Clerk {
+pub(crate) struct SessionQueries {
     connects: Gather<(Asker, Connect, Kind)>,
     reads: Gather<(Asker, MessagesAsk)>,
     forgets: Gather<(Asker, AgentId, Vec<MessageSeq>)>,
@@ -45,7 +45,7 @@ enum Kind {
     Again,
 }
 
-impl Clerk {
+impl SessionQueries {
     /// Begins. The tasks end when the node is dropped.
     pub(crate) fn start(weak: &Weak<Shared>) -> Self {
         /// Calls a method of the node with each batch, for as long as there is a node.
@@ -151,7 +151,7 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
             let node = Arc::clone(&node);
             tokio::spawn(async move {
                 node.forgetting.settled(connect.agent).await;
-                node.clerk.connects.hand_in((asker, connect, kind));
+                node.session_queries.connects.hand_in((asker, connect, kind));
             });
             continue;
         }

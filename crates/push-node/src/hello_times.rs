@@ -10,9 +10,9 @@ const TIMES_MAX: usize = 1_024;
 
 /// The last times that the clock does not tell apart yet.
 #[derive(Default)]
-pub(crate) struct Hellos(HashMap<AgentId, i64>);
+pub(crate) struct HelloTimes(HashMap<AgentId, i64>);
 
-impl Hellos {
+impl HelloTimes {
     /// A time for a hello: now, or just after the last one of this agent.
     pub(crate) fn next(&mut self, agent: AgentId, now: Timestamp) -> Timestamp {
         let now = now.as_millis();
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn no_agent_gets_a_time_twice_and_others_do_not_matter() {
-        let mut hellos = Hellos::default();
+        let mut hellos = HelloTimes::default();
         let at = Timestamp::from_millis;
         let (one, other) = (AgentId::from_random(1), AgentId::from_random(2));
         let times: Vec<_> = (0..3).map(|_| hellos.next(one, at(1_000)).as_millis()).collect();
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn times_of_the_past_are_not_kept() {
-        let mut hellos = Hellos::default();
+        let mut hellos = HelloTimes::default();
         for n in 0..50_000_u32 {
             let agent = AgentId::from_random(u128::from(n) << 80);
             let now = Timestamp::from_millis(i64::from(n));

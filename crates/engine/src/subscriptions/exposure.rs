@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use posthorn_domain::policy::{Policy, ToldTo};
+use posthorn_domain::policy::{Policy, SentTo};
 use posthorn_domain::{Destination, SecretName};
 
 use crate::engine::Engine;
@@ -17,21 +17,21 @@ use crate::error::{Error, Result};
 
 /// Which secrets are sent to which origins.
 #[derive(Default)]
-pub(crate) struct Told(BTreeSet<Telling>);
+pub(crate) struct Exposure(BTreeSet<Exposed>);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Telling {
+struct Exposed {
     secret: SecretName,
     origin: String,
     /// Not the secret itself, but a token that was given for it: who had that has not had the secret.
     token: bool,
 }
 
-impl Told {
+impl Exposure {
     /// Refuses what is told to somebody who was not told `before`, and was not given anew.
     pub(crate) fn check(&self, before: &Self, given: &[&SecretName]) -> Result<()> {
-        let is_new = |told: &&Telling| !before.0.contains(*told) && !given.contains(&&told.secret);
-        let fresh: Vec<&Telling> = self.0.iter().filter(is_new).collect();
+        let is_new = |told: &&Exposed| !before.0.contains(*told) && !given.contains(&&told.secret);
+        let fresh: Vec<&Exposed> = self.0.iter().filter(is_new).collect();
         let Some(first) = fresh.first() else { return Ok(()) };
         let mut names: Vec<SecretName> = fresh.iter().map(|told| told.secret.clone()).collect();
         names.dedup();
@@ -42,22 +42,22 @@ impl Told {
 
 impl Engine {
     /// Which secrets a policy sends where.
-    pub(crate) fn told(&self, policy: &Policy, destination: &Destination) -> Told {
-        let Some(url) = destination.url() else { return Told::default() };
+    pub(crate) fn exposure(&self, policy: &Policy, destination: &Destination) -> Exposure {
+        let Some(url) = destination.url() else { return Exposure::default() };
         let mut all = BTreeSet::new();
-        for (secret, to) in policy.auth.iter().flat_map(|auth| auth.told()) {
+        for (secret, to) in policy.auth.iter().flat_map(|auth| auth.sends()) {
             let (origin, token) = match to {
-                ToldTo::Receiver => (origin(url).to_owned(), false),
-                ToldTo::Bearer => (origin(url).to_owned(), true),
+                SentTo::Receiver => (origin(url).to_owned(), false),
+                SentTo::Bearer => (origin(url).to_owned(), true),
                 // What the guard refuses is reached by nobody; as it is written, it is still one place.
-                ToldTo::TokenServer(url) => match self.check_url(url) {
+                SentTo::TokenServer(url) => match self.check_url(url) {
                     Ok(normal) => (origin(&normal).to_owned(), false),
                     Err(_) => (origin(url).to_owned(), false),
                 },
             };
-            all.insert(Telling { secret: secret.clone(), origin, token });
+            all.insert(Exposed { secret: secret.clone(), origin, token });
         }
-        Told(all)
+        Exposure(all)
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) enum Place {
 
 /// What the scheduler knows of one subscription.
 #[derive(Default)]
-pub(super) struct Lineup {
+pub(super) struct Queue {
     /// Waiting deliveries by (time they may start, place in commit order).
     queue: BTreeMap<(Timestamp, u64), Work>,
     /// Everything in the queue, under way, or being recorded. The store may return it again.
@@ -61,8 +61,8 @@ pub(super) struct Lineup {
     pub(super) in_ring: bool,
     /// When the attempts under way began, oldest first.
     pub(super) begun: VecDeque<Timestamp>,
-    /// Whether it waits for a slot of the sick or the slow.
-    pub(super) in_bay: bool,
+    /// Whether it waits for a slot of the failing or the slow.
+    pub(super) awaits_slot: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
     /// What is on disk was perhaps written by a clock that was ahead: up to where it was looked at.
@@ -73,7 +73,7 @@ pub(super) struct Lineup {
     trusted: Ids,
 }
 
-impl Lineup {
+impl Queue {
     /// Adds a delivery that may start at its due time; false when it is known already.
     pub(super) fn add(&mut self, work: Work) -> bool {
         if !self.known.insert(work.delivery.id) {
@@ -223,7 +223,7 @@ impl Lineup {
         if self.health.is_slow(now) || waits {
             Class::Slow
         } else if self.health.is_sick() {
-            Class::Sick
+            Class::Failing
         } else {
             Class::Quick
         }
@@ -418,7 +418,7 @@ impl Lineup {
             && self.on_disk.is_none()
             && self.refill.is_none()
             && !self.in_ring
-            && !self.in_bay
+            && !self.awaits_slot
             && self.health.is_plain(now)
             && self.spaced.is_empty();
         idle.then(|| self.health.slow_until().max(now))

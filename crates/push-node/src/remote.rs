@@ -8,7 +8,7 @@ use crate::nodes::Nodes;
 
 /// Calls to other nodes, by the address on the router record.
 #[async_trait]
-pub trait Reach: Send + Sync + 'static {
+pub trait Remote: Send + Sync + 'static {
     /// Gives a message to the node its agent is connected to.
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer;
 
@@ -17,7 +17,7 @@ pub trait Reach: Send + Sync + 'static {
 }
 
 #[async_trait]
-impl Reach for Nodes {
+impl Remote for Nodes {
     async fn push(&self, node: &str, message: &PushMessage) -> NodeAnswer {
         Nodes::push(self, node, message).await
     }

@@ -19,13 +19,13 @@ const ABREAST: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The questions, by kind.
-pub(crate) struct Questions {
+pub(crate) struct RequestQueries {
     routes: Gather<Waiting<RouteAsk, Result<Option<Route>, ()>>>,
     messages: Gather<Waiting<PushMessage, Result<Kept, ()>>>,
     clears: Gather<Waiting<ClearNode, Result<bool, ()>>>,
 }
 
-impl Questions {
+impl RequestQueries {
     /// Begins; ends with the last of the askers.
     pub(crate) fn start(store: &Arc<dyn PushStore>) -> Self {
         Self {

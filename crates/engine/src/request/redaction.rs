@@ -16,9 +16,9 @@ const BYTES_MIN: usize = 6;
 
 /// The secrets of one request, as they were sent.
 #[derive(Default)]
-pub(crate) struct Told(Vec<Secret>);
+pub(crate) struct Redaction(Vec<Secret>);
 
-impl Told {
+impl Redaction {
     /// Remembers a secret.
     pub(super) fn add(&mut self, secret: &[u8]) {
         if secret.len() >= BYTES_MIN {
@@ -27,7 +27,7 @@ impl Told {
     }
 
     /// Removes them from what the receiver answered.
-    pub(crate) fn remove_from(&self, outcome: &mut AttemptOutcome) {
+    pub(crate) fn apply(&self, outcome: &mut AttemptOutcome) {
         if let AttemptOutcome::Answered(answer) = outcome {
             for secret in &self.0 {
                 if let Some(clean) = without(&answer.body, secret.expose()) {
