@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{Rate, TenantId};
+use posthorn_domain::{Rate, TenantId, setting};
 use posthorn_engine::Refused;
 use posthorn_listener::{BodyError, Failures, Peer, Table};
+use serde::Deserialize;
 
 use crate::codes;
 use crate::problem::Problem;
@@ -15,13 +16,17 @@ use crate::problem::Problem;
 /// Tenants that are remembered at once; beyond, they share.
 const TENANTS_MAX: usize = 100_000;
 
-/// Knobs of the limits on who asks. Zero switches one off.
-#[derive(Clone, Copy, Debug, Default)]
+/// Knobs of the limits on who asks, a part of the section `admission` of the configuration. Zero switches
+/// one off.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct LimitOptions {
+    /// Requests a minute of one address that do not say who it is, for whoever makes [`Failures`].
+    pub auth_failures: u32,
     /// Redrives a minute that one tenant may begin.
     pub redrives: u32,
     /// How long the answer to a publish that is refused because of overload is held back when its
     /// client repeats at once, so that it does not take the time of those who are served.
+    #[serde(deserialize_with = "setting::time")]
     pub refusal_hold: Duration,
 }
 

@@ -31,30 +31,57 @@ use http::{Method, Request};
 use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::Engine;
 use posthorn_listener::Failures;
+use serde::{Deserialize, Deserializer, de::Error};
+use url::Url;
 
 use access::Caller;
 use failure::Failure;
 
-/// Knobs.
-#[derive(Clone, Debug)]
+/// Knobs: the section `dialects.cedros` of the configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The tenant of operators that name none.
-    pub tenant: TenantId,
+    /// Whether they are there at all.
+    pub enabled: bool,
+    /// The tenant of operators that name none, by name; it is made when it is not there.
+    #[serde(skip)]
+    pub tenant: String,
     /// The origins of pages that may call from a browser, such as `https://admin.example.com`.
+    #[serde(deserialize_with = "origins")]
     pub origins: Vec<String>,
+}
+
+/// What a browser sends, and nothing that only looks like it.
+fn origins<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let origins = Vec::<String>::deserialize(deserializer)?;
+    for origin in &origins {
+        let read = Url::parse(origin).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if read.is_none_or(|url| url.origin().ascii_serialization() != *origin) {
+            return Err(Error::custom(format_args!(
+                "`{origin}` is not an origin: write scheme, host and port as a browser does, such as \
+                 https://admin.example.com, with nothing behind them"
+            )));
+        }
+    }
+    Ok(origins)
 }
 
 /// What all requests share.
 struct Service {
     engine: Engine,
     failures: Arc<Failures>,
-    options: Options,
+    tenant: TenantId,
 }
 
-/// The endpoints as a router.
-pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum::Router {
-    let origins = Arc::new(options.origins.clone());
-    let service = Arc::new(Service { engine, failures, options });
+/// The endpoints as a router, once the tenant exists.
+pub async fn router(
+    engine: Engine,
+    options: Options,
+    failures: Arc<Failures>,
+) -> posthorn_engine::Result<axum::Router> {
+    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
+    let origins = Arc::new(options.origins);
+    let service = Arc::new(Service { engine, failures, tenant });
     let wrap = |scope: Scope, act: Act| {
         let service = Arc::clone(&service);
         move |request: Request<Body>| serve(service, scope, act, request)
@@ -62,7 +89,7 @@ pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum
     let (read, manage) = (Scope::Read, Scope::Subscriptions);
     let only = |router: MethodRouter| router.fallback(wrong_method);
     // The word `dlq` stands before ids: they all begin with `dlv_`.
-    axum::Router::new()
+    Ok(axum::Router::new()
         .route("/admin/webhooks", only(get(wrap(read, Act::List))))
         .route("/admin/webhooks/dlq", only(get(wrap(read, Act::ListDead))))
         .route("/admin/webhooks/dlq/{id}", only(delete(wrap(manage, Act::DeleteDead))))
@@ -74,7 +101,7 @@ pub fn router(engine: Engine, options: Options, failures: Arc<Failures>) -> axum
         .route("/admin/webhooks/{id}/retry", only(post(wrap(manage, Act::Retry))))
         .layer(axum::middleware::from_fn(move |request, next| {
             cors::answer(Arc::clone(&origins), request, next)
-        }))
+        })))
 }
 
 /// What is asked for.

@@ -35,10 +35,11 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
-    Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId, TopicName,
+    Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId, TopicName, setting,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionChange, SubscriptionView};
 use posthorn_listener::{Failures, ProxyIdentity};
+use serde::{Deserialize, Deserializer};
 use tracing::{info, warn};
 
 use answer::{Answer, Refusal, accepts_json};
@@ -55,7 +56,8 @@ const URL: &str = "url";
 const TRIES: usize = 5;
 
 /// In which scope ids are unique.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallbackIdScope {
     /// Among all countries: another country's id is refused.
     #[default]
@@ -64,25 +66,49 @@ pub enum CallbackIdScope {
     PerCountry,
 }
 
-/// Knobs of this dialect.
-#[derive(Clone, Debug)]
+/// How callbacks are authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The country's certificate is named to an outbound proxy.
+    ProxyHeader,
+    /// It is shown in the handshake.
+    NativeMtls,
+}
+
+/// Knobs of this dialect: the section `dialects.efgs` of the configuration.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Options {
+    /// Whether it is served at all.
+    pub enabled: bool,
     /// Whose subscriptions callbacks are.
+    #[serde(deserialize_with = "setting::some_text")]
     pub tenant: String,
     /// The policy they have.
     pub profile: ProfileName,
     /// Where batches are announced; made at the start when it is not there.
     pub topic: TopicName,
     /// What stands before all its paths.
+    #[serde(deserialize_with = "prefix")]
     pub prefix: String,
-    /// The proxy that ends the callers' TLS; without one, certificates are shown in the handshake.
-    pub identity: Option<ProxyIdentity>,
+    /// The proxy that ends the callers' TLS, of the same section; without one, certificates are shown in
+    /// the handshake.
+    #[serde(skip)]
+    pub identity: ProxyIdentity,
+    /// How callbacks are authenticated; for whoever makes the profile.
+    pub mode: Mode,
     /// In which scope ids are unique.
     pub callback_id_scope: CallbackIdScope,
-    /// The longest id, in characters.
+    /// The longest id, in characters. The store keeps no more of a name with its country before it.
+    #[serde(deserialize_with = "setting::within::<1, 60, _, _>")]
     pub callback_id_length: usize,
-    /// The longest URL, in bytes.
+    /// The longest URL, in bytes. Labels keep no more of it beside the rest.
+    #[serde(deserialize_with = "setting::within::<1, 2048, _, _>")]
     pub url_length: usize,
+}
+
+fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    crate::prefix(deserializer, &["v1"])
 }
 
 /// What all requests share.

@@ -38,14 +38,17 @@ pub mod settings;
 mod setup;
 mod uuid;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{Labels, ProfileName, Rate, TenantId};
+use posthorn_domain::{Labels, ProfileName, Rate, Span, TenantId, setting};
 use posthorn_engine::{Engine, FailureNames};
 use posthorn_listener::{Failures, Table};
 use posthorn_sealing::jwt::Terms;
+use serde::{Deserialize, Deserializer, de::Error};
 use tokio::sync::Mutex;
+use url::Url;
 
 pub use access::{Application, Credential, Scope};
 pub use authorizations::{Authorizations, Fetch, Fetching};
@@ -55,18 +58,28 @@ pub use setup::{Applied, Service as SetupService, Setup, resolve};
 use access::Clients;
 use authorizations::{Changes, Rights};
 
-/// Knobs.
-#[derive(Debug)]
+/// Beginnings of paths that are taken.
+const TAKEN: [&str; 7] = ["v1", "jwks", "healthz", "readyz", "metrics", "openapi.json", "admin"];
+
+/// Knobs: the section `dialects.notificaties` of the configuration, and what others know of.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
+    /// Whether it is served at all.
+    pub enabled: bool,
     /// What stands before all paths, such as `/api/v1`.
+    #[serde(deserialize_with = "prefix")]
     pub prefix: String,
     /// The tenant everything belongs to, by name; it is made when it is not there.
+    #[serde(deserialize_with = "setting::some_text")]
     pub tenant: String,
     /// The profile of all abonnementen.
     pub profile: ProfileName,
     /// Scheme and authority by which clients know this server; those of each request when absent.
+    #[serde(deserialize_with = "base_url")]
     pub base_url: Option<String>,
     /// Whether requests come over https when there is no `base_url` that says so.
+    #[serde(skip)]
     pub https: bool,
     /// Whether a callback must refuse a message without authentication when it is registered.
     pub test_callback_auth: bool,
@@ -74,20 +87,48 @@ pub struct Options {
     pub probe_callback: bool,
     /// Whether the documentation of a kanaal must be there when it is registered.
     pub check_documentation: bool,
-    /// How long a token counts after it was made, in seconds.
-    pub jwt_expiry: i64,
-    /// By how much clocks may differ, in seconds.
-    pub leeway: i64,
+    /// How long a token counts after it was made.
+    #[serde(deserialize_with = "setting::some_time")]
+    pub jwt_expiry: Span,
+    /// By how much clocks may differ.
+    pub leeway: Span,
     /// Clients with their secrets.
     pub credentials: Vec<Credential>,
     /// What clients may do.
     pub applications: Vec<Application>,
     /// Where rights are asked for that are not said here.
-    pub authorizations: Option<Authorizations>,
+    pub authorizations: Authorizations,
+    /// The file that `setup` is read from.
+    pub setup_configuration: Option<PathBuf>,
     /// The largest body.
+    #[serde(skip)]
     pub body_bytes: usize,
     /// What is to be there from the start.
+    #[serde(skip)]
     pub setup: Setup,
+}
+
+fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    crate::prefix(deserializer, &TAKEN)
+}
+
+fn base_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let fine = |text: &str| site(text).is_some_and(|url| url.path() == "/");
+    if text.as_deref().is_some_and(|text| !fine(text)) {
+        return Err(Error::custom(
+            "must be scheme and host such as https://notificaties.example.nl, without a path: that is \
+             the prefix",
+        ));
+    }
+    Ok(text)
+}
+
+/// A URL that paths can be put behind.
+fn site(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    let web = matches!(url.scheme(), "http" | "https") && url.has_host();
+    (web && url.query().is_none()).then_some(url)
 }
 
 /// Why the API cannot be served.
@@ -144,15 +185,17 @@ pub async fn router(
     }
     setup.apply(&engine, tenant, &options.profile).await?;
     let changes = Changes::default();
-    engine.check_publishes(tenant, incoming::check(tenant, options.leeway, changes.clone()));
+    let (expiry, leeway) = (seconds(options.jwt_expiry), seconds(options.leeway));
+    engine.check_publishes(tenant, incoming::check(tenant, leeway, changes.clone()));
     engine.name_failures(tenant, FAILURES);
-    let terms = Terms { expiry: options.jwt_expiry, leeway: options.leeway };
+    let terms = Terms { expiry, leeway };
     let credentials = std::mem::take(&mut options.credentials);
     let clients = Clients::new(credentials, &options.applications, terms);
     let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
     let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
     let changing = Mutex::new(());
-    let rights = options.authorizations.take().map(|api| Rights::new(api, fetch, changes.clone()));
+    let api = options.authorizations.clone();
+    let rights = api.is_asked().then(|| Rights::new(api, fetch, changes.clone()));
     let management =
         Management { engine: engine.clone(), tenant, profile: options.profile.clone() };
     let service = Arc::new(Service {
@@ -167,6 +210,11 @@ pub async fn router(
         changing,
     });
     Ok((dispatch::router(service), management))
+}
+
+/// As the times in tokens and messages are.
+fn seconds(span: Span) -> i64 {
+    i64::try_from(span.as_millis() / 1_000).unwrap_or(i64::MAX)
 }
 
 /// Makes the topic of CloudEvents that are published as such, when it is not there.

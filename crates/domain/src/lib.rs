@@ -32,6 +32,7 @@ pub mod policy;
 pub mod push;
 mod rate;
 mod redrive;
+pub mod setting;
 mod shard;
 mod span;
 mod stops;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::Full;
-use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName, TenantId, policy};
+use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName, TenantId, policy, setting};
+use serde::{Deserialize, Deserializer, de};
 use tokio::time::Instant;
 
 use crate::certificate::{CertificateError, Identity};
@@ -26,20 +28,26 @@ use crate::guard::{AddressRule, Guard, NameRule, Rules};
 use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::proxy::{self, Proxy, ProxyMode};
-use crate::resolve::{Names, ResolverChoice};
+use crate::resolve::Names;
 use crate::target::{Scheme, Target};
 use crate::tls::{ClientTls, Tls};
 
-/// What the operator decides.
-#[derive(Clone, Debug)]
+const USER_AGENT_DEFAULT: &str = concat!("Posthorn/", env!("CARGO_PKG_VERSION"));
+
+/// What the operator decides: the section `egress` of the configuration.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Options {
     /// Networks opened in spite of the address policy.
+    #[serde(deserialize_with = "setting::texts")]
     pub allow: Vec<AddressRule>,
     /// Networks closed in spite of the address policy; these win over `allow`.
+    #[serde(deserialize_with = "setting::texts")]
     pub deny: Vec<AddressRule>,
     /// Host names opened although they have no domain, or one that is not public.
+    #[serde(deserialize_with = "setting::texts")]
     pub names: Vec<NameRule>,
     /// The only ports open to receivers; when empty, those where receivers are expected.
+    #[serde(deserialize_with = "ports")]
     pub ports: Vec<u16>,
     /// Refuse plain http.
     pub https_only: bool,
@@ -50,20 +58,26 @@ pub struct Options {
     /// Let `allow` open even link-local addresses and cloud metadata services.
     pub dangerously_allow_metadata: bool,
     /// Idle connections kept per subscription and origin.
-    pub idle_per_key: usize,
+    pub idle_per_subscription: usize,
     /// How long a connection is kept idle.
+    #[serde(deserialize_with = "setting::some_time")]
     pub idle_timeout: Duration,
     /// How long a connection is used at all, so that a receiver that moved is found.
-    pub connection_age_max: Duration,
+    #[serde(deserialize_with = "setting::some_time")]
+    pub connection_age: Duration,
     /// Open connections in all, busy and idle.
-    pub connections_max: usize,
-    /// Proxies that requests may name.
+    #[serde(deserialize_with = "setting::at_least_one")]
+    pub connections: usize,
+    /// Proxies that requests may name. Whoever knows whom they are open to reads them.
+    #[serde(skip)]
     pub proxies: BTreeMap<ProxyName, Proxy>,
-    /// Who resolves names.
-    pub resolver: ResolverChoice,
-    /// Certificates trusted besides the public roots.
-    pub extra_roots_pem: Option<Vec<u8>>,
+    /// Name servers that are asked; those of `/etc/resolv.conf` when empty.
+    #[serde(deserialize_with = "name_servers")]
+    pub resolvers: Vec<SocketAddr>,
+    /// Certificates trusted besides the public roots, as PEM.
+    pub extra_roots: Option<String>,
     /// Sent unless a request brings its own.
+    #[serde(deserialize_with = "user_agent")]
     pub user_agent: String,
 }
 
@@ -78,16 +92,50 @@ impl Default for Options {
             allow_idn: false,
             nat64: false,
             dangerously_allow_metadata: false,
-            idle_per_key: 64,
+            idle_per_subscription: 64,
             idle_timeout: Duration::from_secs(30),
-            connection_age_max: Duration::from_secs(300),
-            connections_max: 2_000,
+            connection_age: Duration::from_secs(300),
+            connections: 2_000,
             proxies: BTreeMap::new(),
-            resolver: ResolverChoice::System,
-            extra_roots_pem: None,
-            user_agent: concat!("Posthorn/", env!("CARGO_PKG_VERSION")).to_owned(),
+            resolvers: Vec::new(),
+            extra_roots: None,
+            user_agent: USER_AGENT_DEFAULT.to_owned(),
         }
     }
+}
+
+fn user_agent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let named = Option::deserialize(deserializer)?;
+    Ok(named.unwrap_or_else(|| USER_AGENT_DEFAULT.to_owned()))
+}
+
+fn name_servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let read = |text: String| {
+        text.parse().map_err(|_| {
+            de::Error::custom(format_args!(
+                "`{text}` is not a name server: write 192.0.2.53:53 or [2001:db8::53]:53"
+            ))
+        })
+    };
+    Vec::<String>::deserialize(deserializer)?.into_iter().map(read).collect()
+}
+
+/// Ports, as numbers or, from an environment, as their texts.
+fn ports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a port is a number from 1 to 65535")]
+    enum Port {
+        Number(NonZeroU16),
+        Text(String),
+    }
+    let read = |port: Port| match port {
+        Port::Number(port) => Ok(port.get()),
+        Port::Text(text) => text
+            .parse()
+            .map(NonZeroU16::get)
+            .map_err(|_| de::Error::custom("a port is a number from 1 to 65535")),
+    };
+    Vec::<Port>::deserialize(deserializer)?.into_iter().map(read).collect()
 }
 
 /// Why egress cannot be set up.
@@ -256,13 +304,13 @@ struct Inner {
 impl Egress {
     /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let tls = Tls::new(options.extra_roots_pem.as_deref())?;
+        let tls = Tls::new(options.extra_roots.as_deref().map(str::as_bytes))?;
         let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
         let pool = Pool::new(Limits {
-            idle_per_key: options.idle_per_key,
+            idle_per_key: options.idle_per_subscription,
             idle_timeout: options.idle_timeout,
-            age_max: options.connection_age_max,
-            open_max: options.connections_max,
+            age_max: options.connection_age,
+            open_max: options.connections,
         });
         let guard = Guard::new(Rules {
             allow: options.allow,
@@ -275,7 +323,7 @@ impl Egress {
             dangerously_allow_metadata: options.dangerously_allow_metadata,
         });
         guard.refresh(Instant::now());
-        let dialer = Dialer::new(guard, Names::new(options.resolver), tls, Arc::clone(&pool));
+        let dialer = Dialer::new(guard, Names::new(options.resolvers), tls, Arc::clone(&pool));
         let (proxies, counters) = (options.proxies, Counters::new());
         Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, proxies, counters }) })
     }

@@ -42,6 +42,5 @@ pub use guard::{
 };
 pub use pool::PoolKey;
 pub use proxy::{Proxy, ProxyError, ProxyMode};
-pub use resolve::ResolverChoice;
 pub use target::{Host, Scheme, Target};
 pub use tls::ClientTls;

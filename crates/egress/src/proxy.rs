@@ -27,9 +27,11 @@ use crate::target::Host;
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// How a proxy is asked to lead on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProxyMode {
     /// For a tunnel to an address that was vetted here; TLS goes through it from end to end.
+    #[default]
     Connect,
     /// With the whole request: the proxy resolves the name and makes the TLS.
     Forward,

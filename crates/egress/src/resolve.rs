@@ -38,16 +38,6 @@ const CACHE_ENTRIES: u64 = 16_384;
 /// Queries under way to one server; above it hickory says busy, which would fail attempts.
 const ACTIVE_QUERIES_MAX: usize = 1_024;
 
-/// Who is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ResolverChoice {
-    /// The servers of `/etc/resolv.conf`.
-    #[default]
-    System,
-    /// These servers, over UDP and TCP.
-    Servers(Vec<SocketAddr>),
-}
-
 /// Why a name has no addresses.
 #[derive(Clone, Debug)]
 pub(crate) enum ResolveFailure {
@@ -56,7 +46,8 @@ pub(crate) enum ResolveFailure {
 }
 
 pub(crate) struct Names {
-    choice: ResolverChoice,
+    /// Who is asked, over UDP and TCP; the servers of `/etc/resolv.conf` when empty.
+    servers: Vec<SocketAddr>,
     /// Made at first use: many installations only ever talk to literal addresses, and not every
     /// machine has a resolver configuration.
     resolver: Mutex<Option<TokioResolver>>,
@@ -64,8 +55,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(choice: ResolverChoice) -> Self {
-        Self { choice, resolver: Mutex::new(None), flights: Flights::default() }
+    pub(crate) fn new(servers: Vec<SocketAddr>) -> Self {
+        Self { servers, resolver: Mutex::new(None), flights: Flights::default() }
     }
 
     /// All addresses of a name; never an empty list. The caller sets the deadline.
@@ -104,23 +95,21 @@ impl Names {
         if let Some(resolver) = &*made {
             return Ok(resolver.clone());
         }
-        let resolver = build(&self.choice)?;
+        let resolver = build(&self.servers)?;
         *made = Some(resolver.clone());
         Ok(resolver)
     }
 }
 
-fn build(choice: &ResolverChoice) -> Result<TokioResolver, NetError> {
-    match choice {
-        ResolverChoice::System => tuned(TokioResolver::builder_tokio()?),
-        ResolverChoice::Servers(servers) => {
-            let servers = servers.iter().map(|server| name_server(*server)).collect();
-            tuned(TokioResolver::builder_with_config(
-                ResolverConfig::from_parts(None, vec![], servers),
-                TokioRuntimeProvider::default(),
-            ))
-        }
+fn build(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
+    if servers.is_empty() {
+        return tuned(TokioResolver::builder_tokio()?);
     }
+    let servers = servers.iter().map(|server| name_server(*server)).collect();
+    tuned(TokioResolver::builder_with_config(
+        ResolverConfig::from_parts(None, vec![], servers),
+        TokioRuntimeProvider::default(),
+    ))
 }
 
 /// What holds whoever is asked.
@@ -185,7 +174,7 @@ mod tests {
         let search = vec![Name::from_ascii("svc.cluster.local.").expect("name")];
         let domain = Name::from_ascii("corp.example.").expect("name");
         let config = ResolverConfig::from_parts(Some(domain), search, vec![name_server(address)]);
-        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let names = Names::new(vec![address]);
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         *names.resolver.lock() = Some(tuned(builder).expect("resolver"));
         for name in ["kubernetes.default", "kubernetes", "hooks.example.com"] {
@@ -200,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn the_hosts_file_is_not_consulted() {
         let (address, asked) = knows_nobody().await;
-        let names = Names::new(ResolverChoice::Servers(vec![address]));
+        let names = Names::new(vec![address]);
         let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
         let lines = hosts.lines().filter_map(|line| line.split('#').next());
         let own = lines.flat_map(|line| line.split_whitespace().skip(1));

@@ -31,7 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use posthorn_domain::{SHARD_COUNT, Shard, TenantId};
+use posthorn_domain::{SHARD_COUNT, Shard, TenantId, setting};
+use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -45,16 +46,19 @@ pub(crate) use gauge::{Gauge, Ticket};
 /// Counts of the store that may fail in a row before their last result is too old to refuse anybody.
 const COUNT_FAILURES_MAX: u32 = 3;
 
-/// Knobs of admission. Zero switches a limit off.
-#[derive(Clone, Debug)]
+/// Knobs of admission, a part of the section `admission` of the configuration. Zero switches a limit off.
+#[derive(Clone, Debug, Deserialize)]
 pub struct AdmissionOptions {
     /// How long a publish may wait for its commit.
+    #[serde(deserialize_with = "setting::time")]
     pub commit_delay: Duration,
     /// For how long waits must be longer before anybody is refused.
+    #[serde(deserialize_with = "setting::some_time")]
     pub commit_interval: Duration,
     /// Unfinished deliveries of one tenant.
     pub pending_quota: u64,
     /// How often the count of them is put right, at most.
+    #[serde(deserialize_with = "setting::some_time")]
     pub pending_refresh: Duration,
     /// Requests per second of a key that has no limit of its own; zero means no limit.
     pub key_rate: u32,

@@ -109,7 +109,7 @@ impl Courier {
             term: LeaseTerm::default(),
             tokens: Tokens::default(),
             // Its policy is the embedding program's own.
-            log: Arc::new(PolicyLog::new(PolicyLogOptions { enabled: true, lines: 0 })),
+            log: Arc::new(PolicyLog::new(PolicyLogOptions { policy: true, policy_lines: 0 })),
         });
         Ok(Self { around, view, policy, clock, chance })
     }

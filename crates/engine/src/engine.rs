@@ -153,7 +153,7 @@ impl Engine {
             publishes,
             Arc::clone(&clock),
             Arc::clone(&chance),
-            options.payload_bytes,
+            options.payload,
             Arc::clone(&admission),
             Arc::clone(&matcher),
         );
@@ -300,7 +300,7 @@ impl Engine {
 
     /// The largest payload of an event.
     pub fn payload_bytes(&self) -> usize {
-        self.inner.options.payload_bytes
+        self.inner.options.payload
     }
 
     /// One uniform number, for those who make up ids of their own.
@@ -446,7 +446,7 @@ impl Engine {
         if crate::plant::active("no-settle") {
             return Ok(());
         }
-        let ttl = inner.options.lease_ttl;
+        let ttl = inner.options.lease;
         membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version).await?;
         Ok(())
     }
@@ -460,7 +460,7 @@ impl Engine {
         if crate::plant::active("no-recall") {
             return;
         }
-        let deadline = Instant::now() + inner.options.lease_ttl;
+        let deadline = Instant::now() + inner.options.lease;
         let mut told = false;
         while Instant::now() < deadline {
             let settled = async {
@@ -469,7 +469,7 @@ impl Engine {
                     inner.store.notify(&[]).await?;
                     told = true;
                 }
-                let ttl = inner.options.lease_ttl;
+                let ttl = inner.options.lease;
                 membership::settle_catalog(&*inner.store, inner.node, &inner.catalog, ttl, version)
                     .await?;
                 Ok::<(), Error>(())

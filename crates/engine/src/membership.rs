@@ -85,7 +85,7 @@ impl Membership {
 
     async fn beat(&self, mind: &mut Mind) {
         let sent = Instant::now();
-        let ttl = self.options.lease_ttl;
+        let ttl = self.options.lease;
         let heartbeat = Heartbeat { node: self.node, ttl, catalog: self.catalog.version() };
         let result = match self.store.heartbeat(heartbeat).await {
             Ok(members) => self.follow(mind, &members, sent).await,
@@ -115,7 +115,7 @@ impl Membership {
             .collect();
         self.give_back(mind, members).await?;
         self.take_what_is_ours(mind, members, orphans).await?;
-        let usable = self.options.lease_ttl - self.options.lease_ttl / MARGIN;
+        let usable = self.options.lease - self.options.lease / MARGIN;
         self.term.set(sent + usable);
         drop(self.scheduler.send(Input::Renewed).await);
         Ok(())
@@ -194,7 +194,7 @@ impl Membership {
         if wanted.is_empty() {
             return Ok(());
         }
-        let grants = self.store.acquire_shards(self.node, &wanted, self.options.lease_ttl).await?;
+        let grants = self.store.acquire_shards(self.node, &wanted, self.options.lease).await?;
         if grants.is_empty() {
             return Ok(());
         }

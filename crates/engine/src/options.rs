@@ -6,45 +6,63 @@ use std::time::Duration;
 use crate::admission::AdmissionOptions;
 use crate::policy_log::PolicyLogOptions;
 use crate::quotas::Quotas;
-use posthorn_domain::{Policy, ProfileName, ProxyName, Span, limits, policy::profiles};
+use posthorn_domain::{Policy, ProfileName, ProxyName, Span, limits, policy::profiles, setting};
+use serde::Deserialize;
 
-/// Knobs of the engine. The defaults suit one machine.
-#[derive(Clone, Debug)]
+/// Knobs of the engine: the section `engine` of the configuration, and what others know of. The defaults
+/// suit one machine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
     /// The policies subscriptions may name.
+    #[serde(skip, default = "profiles::shipped")]
     pub profiles: BTreeMap<ProfileName, Policy>,
     /// Proxies that profiles of the configuration may name, each with the names of the tenants it is open
     /// to; `None`: to all.
+    #[serde(skip)]
     pub proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     /// The largest payload of an event.
-    pub payload_bytes: usize,
+    #[serde(deserialize_with = "setting::some_bytes")]
+    pub payload: usize,
     /// Accept transactions under way at once. More than one lets the next group form and be planned
     /// while one syncs.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub accept_pipeline: usize,
     /// Record transactions under way at once.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub record_pipeline: usize,
     /// Events in one accept transaction at most.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub accept_batch: usize,
     /// Deliveries in one accept transaction at most, unless one event alone has more: bounds how long
     /// others wait for it.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub accept_deliveries: usize,
     /// Attempts under way at once, over all subscriptions.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub slots: usize,
     /// Deliveries held in memory at once; the rest waits in the store.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub window: usize,
     /// Deliveries of one subscription held in memory at once.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub window_per_subscription: usize,
     /// Payload bytes held in memory for deliveries at once.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub window_bytes: usize,
     /// How far ahead a delivery may be due and still be held in memory.
     pub horizon: Span,
     /// How long a shard is leased.
-    pub lease_ttl: Duration,
+    #[serde(deserialize_with = "setting::some_time")]
+    pub lease: Duration,
     /// How often leases are renewed and the catalog is compared.
+    #[serde(deserialize_with = "setting::some_time")]
     pub heartbeat: Duration,
     /// How often the store is asked for work nobody told us about.
+    #[serde(deserialize_with = "setting::some_time")]
     pub poll: Duration,
     /// How often history is pruned and deleted subscriptions are swept.
+    #[serde(deserialize_with = "setting::some_time")]
     pub maintenance: Duration,
     /// How long ended events are kept.
     pub retention: Span,
@@ -53,16 +71,20 @@ pub struct Options {
     /// How long idempotency keys are kept.
     pub key_retention: Span,
     /// How long a stop waits for attempts under way.
+    #[serde(deserialize_with = "setting::time")]
     pub drain: Duration,
     /// How long a replaced secret goes on signing when nobody says.
     pub rotation_overlap: Span,
     /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
     pub rotation_overlap_max: Span,
     /// Who may publish when there is too much of everything.
+    #[serde(skip)]
     pub admission: AdmissionOptions,
     /// How much policies may write into the log.
+    #[serde(skip)]
     pub policy_log: PolicyLogOptions,
     /// How much one tenant may have.
+    #[serde(skip)]
     pub quotas: Quotas,
 }
 
@@ -71,7 +93,7 @@ impl Default for Options {
         Self {
             profiles: profiles::shipped(),
             proxies: BTreeMap::new(),
-            payload_bytes: limits::PAYLOAD_BYTES_DEFAULT,
+            payload: limits::PAYLOAD_BYTES_DEFAULT,
             accept_pipeline: 2,
             record_pipeline: 2,
             accept_batch: 1_000,
@@ -81,7 +103,7 @@ impl Default for Options {
             window_per_subscription: 4_096,
             window_bytes: 64 << 20,
             horizon: Span::from_secs(60),
-            lease_ttl: Duration::from_secs(10),
+            lease: Duration::from_secs(10),
             heartbeat: Duration::from_secs(1),
             poll: Duration::from_secs(5),
             maintenance: Duration::from_secs(10),

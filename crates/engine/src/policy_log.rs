@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use posthorn_domain::limits::LOG_TEXT_BYTES_MAX;
 use posthorn_domain::{AttemptOutcome, Lookup, SubscriptionId, Template};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -32,18 +33,19 @@ const FIELDS_BYTES_MAX: usize = LOG_TEXT_BYTES_MAX;
 /// What lines are counted over.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How much policies may write into the log. They are written by tenants, the log is the operator's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How much policies may write into the log, a part of the section `log` of the configuration. They are
+/// written by tenants, the log is the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PolicyLogOptions {
     /// Whether they may at all.
-    pub enabled: bool,
+    pub policy: bool,
     /// Lines of one subscription in a second; zero means no limit.
-    pub lines: u32,
+    pub policy_lines: u32,
 }
 
 impl Default for PolicyLogOptions {
     fn default() -> Self {
-        Self { enabled: true, lines: 100 }
+        Self { policy: true, policy_lines: 100 }
     }
 }
 
@@ -98,10 +100,10 @@ impl PolicyLog {
 
     /// Whether a subscription may write one more line now.
     fn may(&self, subscription: SubscriptionId) -> bool {
-        if !self.options.enabled {
+        if !self.options.policy {
             return false;
         }
-        if self.options.lines == 0 {
+        if self.options.policy_lines == 0 {
             return true;
         }
         let now = Instant::now();
@@ -112,7 +114,7 @@ impl PolicyLog {
             window.tell(subscription);
             *window = Window { began: now, written: 0, left_out: 0 };
         }
-        let may = window.written < self.options.lines;
+        let may = window.written < self.options.policy_lines;
         if may {
             window.written += 1;
         } else {

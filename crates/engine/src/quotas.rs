@@ -11,13 +11,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use posthorn_domain::TenantId;
 use posthorn_domain::limits::DESCRIPTION_BYTES_MAX;
+use posthorn_domain::setting;
+use serde::Deserialize;
 use tracing::warn;
 
 use crate::catalog::{Catalog, Holdings};
 use crate::error::{Error, Result};
 
-/// How much one tenant may have. Zero switches a quota off.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How much one tenant may have: the section `quotas` of the configuration. Zero switches a quota off.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Quotas {
     /// Subscriptions.
     pub subscriptions: usize,
@@ -26,12 +29,15 @@ pub struct Quotas {
     /// Profiles of its own.
     pub profiles: usize,
     /// Bytes of all of these, as they are in memory.
-    pub catalog_bytes: usize,
+    #[serde(deserialize_with = "setting::bytes")]
+    pub catalog: usize,
     /// Deliveries of one event.
     pub fan_out: usize,
     /// What matching one event with all filters may cost: bytes looked at, nearly.
+    #[serde(deserialize_with = "setting::bytes")]
     pub match_event: u64,
     /// What matching may cost in a second, where it is worth counting.
+    #[serde(deserialize_with = "setting::bytes")]
     pub match_second: u64,
 }
 
@@ -41,7 +47,7 @@ impl Default for Quotas {
             subscriptions: 10_000,
             topics: 1_000,
             profiles: 100,
-            catalog_bytes: 64 << 20,
+            catalog: 64 << 20,
             fan_out: 10_000,
             match_event: 64 << 20,
             match_second: 256 << 20,
@@ -70,7 +76,7 @@ impl Quotas {
             ),
             ("topics", "quotas.topics", self.topics, has.topics, more.topics),
             ("profiles of its own", "quotas.profiles", self.profiles, has.profiles, more.profiles),
-            ("bytes in its catalog", "quotas.catalog", self.catalog_bytes, has.bytes, more.bytes),
+            ("bytes in its catalog", "quotas.catalog", self.catalog, has.bytes, more.bytes),
         ];
         for (what, key, limit, has, more) in of {
             if limit > 0 && more > 0 && has.saturating_add(more) > limit {

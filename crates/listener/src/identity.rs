@@ -9,18 +9,45 @@ use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use posthorn_domain::Thumbprint;
 use posthorn_sealing::proxy_identity;
+use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::peer::Peer;
 
-/// Which proxy is believed, and how it speaks.
-#[derive(Clone, Debug)]
+/// Which proxy is believed, and how it speaks; as the configuration says it, in several sections.
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct ProxyIdentity {
-    /// The header with the SHA-256 of the certificate.
-    pub thumbprint_header: HeaderName,
+    /// The header with the SHA-256 of the certificate; without it nobody is told from others.
+    #[serde(deserialize_with = "header_name")]
+    pub thumbprint_header: Option<HeaderName>,
     /// The header with the certificate's subject, whose country must be that of the caller.
+    #[serde(deserialize_with = "header_name")]
     pub subject_header: Option<HeaderName>,
-    /// Where the proxy connects from.
+    /// Where the proxy connects from; from nowhere when empty.
+    #[serde(deserialize_with = "networks")]
     pub proxies: Vec<IpNet>,
+}
+
+fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HeaderName>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let name = HeaderName::try_from(&text);
+    name.map(Some).map_err(|_| Error::custom(format_args!("`{text}` is not a header name")))
+}
+
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    let read = |text: &String| {
+        let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        let net =
+            net.map_err(|_| format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24"))?;
+        match net.prefix_len() {
+            0 => Err("must not be everybody: anybody can write headers".to_owned()),
+            _ => Ok(net),
+        }
+    };
+    Vec::deserialize(deserializer)?
+        .iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(Error::custom)
 }
 
 /// A certificate that a caller has shown. Whose it is, the registry knows.
@@ -41,7 +68,8 @@ impl ProxyIdentity {
 
     /// What the headers say; to be asked only about connections of the proxy.
     fn told(&self, headers: &HeaderMap) -> Option<Shown> {
-        let thumbprint = proxy_identity::thumbprint(only(headers, &self.thumbprint_header)?)?;
+        let thumbprint =
+            proxy_identity::thumbprint(only(headers, self.thumbprint_header.as_ref()?)?)?;
         let country = match &self.subject_header {
             None => None,
             Some(name) => proxy_identity::subject_part(only(headers, name)?, "C"),
@@ -80,7 +108,7 @@ mod tests {
     #[test]
     fn headers_count_only_from_the_proxy_and_the_handshake_only_elsewhere() {
         let proxy = ProxyIdentity {
-            thumbprint_header: HeaderName::from_static("x-thumbprint"),
+            thumbprint_header: Some(HeaderName::from_static("x-thumbprint")),
             subject_header: Some(HeaderName::from_static("x-subject")),
             proxies: vec!["10.0.0.0/8".parse().unwrap()],
         };

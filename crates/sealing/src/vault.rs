@@ -14,6 +14,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::TenantId;
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -26,7 +27,8 @@ const HEADER_BYTES: usize = 1 + KEY_ID_BYTES;
 const KEY_PREFIX: &str = "phvk_";
 
 /// Bytes that must not be shown. Wiped when dropped.
-#[derive(Clone)]
+#[derive(Clone, Default, Deserialize)]
+#[serde(from = "String")]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {

@@ -1,17 +1,20 @@
-//! Configuration: four layers, one merge, two stages.
+//! Configuration: four layers, one merge, and from there into the options of every crate.
 //!
 //! # Theory of operation
 //! [`load`] lays the operator's file, the environment and the flags over the built-in defaults
-//! ([`layers`]), deserialises the result once into the raw shape, and turns that into [`Config`]:
-//! values that are checked and ready to use. Every problem is found before anything is started, and
-//! names its key and the layer that said it.
+//! ([`layers`]). Each section is then read into the options of the crate it is for ([`reading`]), or of
+//! several that share it; the fields of these carry the rules for one value, and [`whole`] has those that
+//! hold between keys. Every problem is found before anything is started, and names its key and the layer
+//! that said it.
+//!
+//! So a new key is a line of the default file with its documentation, a field of somebody's options, and
+//! the place that uses it.
 //!
 //! # What it leaves to others
 //! Nothing is opened, listened to or generated here, except that files named by the configuration
 //! are read. What a policy may say is the domain's business.
 
-pub mod cedros;
-mod check;
+mod cedros;
 mod efgs;
 pub mod layers;
 pub mod listeners;
@@ -19,11 +22,12 @@ mod notificaties;
 mod profiles;
 mod proxies;
 pub mod push;
-mod raw;
+mod reading;
 #[cfg(test)]
 mod tests;
 pub mod tls;
 pub mod values;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,20 +35,22 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posthorn_domain::plain;
+use posthorn_dialects as dialects;
+use posthorn_domain::setting;
 use posthorn_egress as egress;
 use posthorn_engine as engine;
 use posthorn_listener::ProxyIdentity;
 use posthorn_notifier::Callbacks;
 use posthorn_sealing::vault::{Secret, VaultKey};
 use posthorn_store_postgres as postgres;
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
+use tracing_subscriber::EnvFilter;
 
-use check::Check;
 use layers::{ENV_PREFIX, Layers, Problem, Source};
-use listeners::{Admin, Surface};
+use listeners::Surface;
 use push::Push;
-use raw::RawConfig;
+use reading::Reading;
 
 /// The file that is read when none is named.
 pub const FILE_DEFAULT: &str = "posthorn.yaml";
@@ -62,8 +68,6 @@ pub struct Config {
     pub engine: engine::Options,
     /// Limits on who asks.
     pub limits: posthorn_api::LimitOptions,
-    /// Failures a minute of one address to say who it is; 0: no limit.
-    pub auth_failures: u32,
     /// How full the disk may be.
     pub disk: Disk,
     /// The first operator key, when the operator gives it.
@@ -97,78 +101,104 @@ pub struct SecretFile {
 #[derive(Debug)]
 pub struct Dialects {
     /// The callbacks of the European Federation Gateway Service.
-    pub efgs: Option<posthorn_dialects::efgs::Options>,
+    pub efgs: Option<dialects::efgs::Options>,
     /// The admin endpoints of Cedros webhooks.
-    pub cedros: Option<cedros::Cedros>,
+    pub cedros: Option<dialects::cedros::Options>,
     /// The Notificaties API.
-    pub notificaties: Option<posthorn_dialects::notificaties::Options>,
+    pub notificaties: Option<dialects::notificaties::Options>,
 }
 
 /// The listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Server {
     /// Where it listens.
+    #[serde(deserialize_with = "values::address")]
     pub listen: SocketAddr,
     /// What it serves there.
+    #[serde(deserialize_with = "setting::each_once")]
     pub surfaces: Vec<Surface>,
-    /// The listener for those who operate the server, when it is apart.
-    pub admin: Option<Admin>,
+    /// Where the listener for those who operate the server is, when it is apart.
+    #[serde(deserialize_with = "values::address_if_any")]
+    pub admin_listen: Option<SocketAddr>,
+    /// What that one serves.
+    #[serde(deserialize_with = "setting::each_once")]
+    pub admin_surfaces: Vec<Surface>,
+    /// Whether it uses the certificate of the public one.
+    pub admin_tls: bool,
     /// Names and addresses by which the world knows it, which cannot be receivers.
     pub public_names: Vec<String>,
     /// Connections at once.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub connections: usize,
     /// Connections at once from one address; 0: no limit.
     pub connections_per_address: usize,
     /// The largest body.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub body: usize,
     /// The largest body of a batch.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub batch_body: usize,
     /// Bytes of all large bodies under way.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub bodies: usize,
     /// The same of one tenant.
+    #[serde(deserialize_with = "setting::bytes")]
     pub bodies_per_tenant: usize,
     /// How long a client may take nothing of its answer.
+    #[serde(deserialize_with = "setting::some_time")]
     pub write_timeout: Duration,
     /// How many bytes of it a second it must take beyond that.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub write_rate: usize,
     /// The largest head.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub head: usize,
     /// For a request's head to arrive.
+    #[serde(deserialize_with = "setting::some_time")]
     pub head_timeout: Duration,
     /// For requests under way to end.
+    #[serde(deserialize_with = "setting::time")]
     pub stop_timeout: Duration,
     /// The proxy that vouches for callers without a key.
-    pub identity: Option<ProxyIdentity>,
+    pub identity: ProxyIdentity,
     /// Its certificate; without one it speaks plain HTTP.
+    #[serde(skip)]
     pub tls: Option<tls::ServerTls>,
 }
 
 /// How full the disk of the data directory may be, in percent; 100 means not to look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Disk {
     /// When it is warned of.
+    #[serde(rename = "disk_warn", deserialize_with = "setting::within::<1, 100, _, _>")]
     pub warn: u8,
     /// When publishes are refused, until the disk is two percent below it.
+    #[serde(rename = "disk_refuse", deserialize_with = "setting::within::<1, 100, _, _>")]
     pub refuse: u8,
     /// How often it is looked at.
+    #[serde(rename = "disk_refresh", deserialize_with = "setting::some_time")]
     pub refresh: Duration,
 }
 
 /// Where everything is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Store {
     /// The data directory.
+    #[serde(deserialize_with = "setting::some_text")]
     pub path: PathBuf,
     /// Which database.
+    #[serde(skip)]
     pub kind: StoreKind,
     /// How long a start waits for it.
+    #[serde(deserialize_with = "setting::time")]
     pub wait: Duration,
 }
 
 /// Which database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum StoreKind {
     /// Files in the data directory.
+    #[default]
     Sqlite,
     /// A server.
     Postgres(Box<postgres::Options>),
@@ -186,16 +216,26 @@ pub struct Seal {
 }
 
 /// Logs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Log {
     /// A filter that parses.
+    #[serde(deserialize_with = "level")]
     pub level: String,
     /// In which form.
     pub format: LogFormat,
 }
 
+fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let problem = "is not a level: write error, warn, info, debug or trace";
+    let filter = EnvFilter::try_new(&text);
+    filter.map_err(|_| Error::custom(format_args!("`{text}` {problem}")))?;
+    Ok(text)
+}
+
 /// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// Human on a terminal, JSON otherwise.
     Auto,
@@ -206,11 +246,13 @@ pub enum LogFormat {
 }
 
 /// Metrics.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Telemetry {
     /// Whether they are served.
     pub metrics: bool,
     /// How often they are tidied up.
+    #[serde(deserialize_with = "setting::some_time")]
     pub upkeep: Duration,
 }
 
@@ -284,20 +326,10 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     if !problems.is_empty() {
         return Err(ConfigError(problems));
     }
-    let raw: RawConfig = match plain::read(layers.merged()) {
-        Ok(raw) => raw,
-        Err(plain::Fault { path: key, problem: text }) => {
-            let source = layers.source_of(&steps(&key)).clone();
-            return Err(ConfigError(vec![Problem { key, source, text }]));
-        }
-    };
-    let secret_files = Vec::new();
-    let mut check = Check { layers: &layers, env: &inputs.env, problems, secret_files };
-    let config = check.config(raw);
-    match config {
-        Some(config) if check.problems.is_empty() => Ok(Loaded { config, layers, file }),
-        _ => Err(ConfigError(check.problems)),
-    }
+    let mut reading = Reading::new(&layers, &inputs.env);
+    let config = whole::read(&mut reading);
+    let secret_files = reading.end()?;
+    Ok(Loaded { config: Config { secret_files, ..config }, layers, file })
 }
 
 /// The steps of a place. An item of a list comes from where its list comes from.

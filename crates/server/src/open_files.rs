@@ -25,7 +25,7 @@ pub fn fit(config: &mut Config) {
             limit,
             server.connections = config.server.connections,
             push.connections = config.push.as_ref().map(|push| push.connections),
-            egress.connections = config.egress.connections_max,
+            egress.connections = config.egress.connections,
             "connections are limited to the open files the system allows; raise that with \
              `ulimit -n` or LimitNOFILE="
         );
@@ -55,28 +55,27 @@ pub fn in_effect(config: &mut Config) -> InEffect {
 }
 
 fn connections(config: &Config) -> Vec<(&'static str, usize)> {
-    let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
     let own = [
         ("server.connections", config.server.connections),
-        ("egress.connections", config.egress.connections_max),
+        ("egress.connections", config.egress.connections),
     ];
     let agents = config.push.as_ref().map(|push| ("push.connections", push.connections));
-    let nodes = internal.map(|internal| ("push.internal", internal.connections));
+    let nodes = config.push.as_ref().filter(|push| push.internal.listen.is_some());
+    let nodes = nodes.map(|push| ("push.internal", push.internal.connections));
     own.into_iter().chain(agents).chain(nodes).collect()
 }
 
 fn needed(config: &Config) -> usize {
-    let internal = config.push.as_ref().and_then(|push| push.internal.as_ref());
     // Other nodes call, and are called.
-    let nodes = internal.map_or(0, |internal| 2 * internal.connections);
+    let nodes = config.push.as_ref().map_or(0, |push| 2 * push.internal.connections);
     let sockets = config.push.as_ref().map_or(0, |push| push.connections);
     let other = admin(config) + OTHER_FILES;
-    config.server.connections + sockets + config.egress.connections_max + nodes + other
+    config.server.connections + sockets + config.egress.connections + nodes + other
 }
 
 /// Connections of the admin listener, with its reserve.
 fn admin(config: &Config) -> usize {
-    config.server.admin.as_ref().map_or(0, |_| ADMIN_CONNECTIONS + RESERVE)
+    config.server.admin_listen.map_or(0, |_| ADMIN_CONNECTIONS + RESERVE)
 }
 
 /// Raises the limit that holds, which is often low, towards the one that this process may choose.
@@ -102,8 +101,8 @@ fn fit_to(config: &mut Config, limit: usize) -> bool {
         return false;
     }
     let mut room = limit.saturating_sub(OTHER_FILES + admin(config)).max(16);
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections_max);
-    if let Some(internal) = config.push.as_mut().and_then(|push| push.internal.as_mut()) {
+    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections);
+    if let Some(internal) = config.push.as_mut().map(|push| &mut push.internal) {
         internal.connections = internal.connections.min(room / 16);
         room -= 2 * internal.connections;
     }
@@ -134,8 +133,8 @@ mod tests {
         let mut config = load(&inputs).expect("valid").config;
         fit_to(&mut config, limit);
         let agents = config.push.as_ref().map_or(0, |push| push.connections);
-        let nodes = config.push.and_then(|push| push.internal).map(|own| own.connections);
-        (config.server.connections, agents, config.egress.connections_max, nodes)
+        let nodes = config.push.map(|push| push.internal.connections).filter(|nodes| *nodes > 0);
+        (config.server.connections, agents, config.egress.connections, nodes)
     }
 
     #[test]

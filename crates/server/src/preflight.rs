@@ -21,9 +21,9 @@ pub fn way_out(config: &Config) -> anyhow::Result<Egress> {
         Failure::new(Code::Config, message)
     })?;
     if let Some(options) = &config.dialects.notificaties
-        && let Some(api) = &options.authorizations
+        && options.authorizations.is_asked()
     {
-        egress.guard().check_url(&api.url).map_err(|e| {
+        egress.guard().check_url(&options.authorizations.url).map_err(|e| {
             let key = "dialects.notificaties.authorizations.url";
             Failure::new(Code::Config, format!("{key} cannot be asked: {e}")).hint(OPEN_IT)
         })?;
@@ -31,7 +31,7 @@ pub fn way_out(config: &Config) -> anyhow::Result<Egress> {
     if let Some(push) = &config.push {
         let table = broadcasts::table(&push.broadcasts.values)?;
         push::poller(push, Arc::clone(&table), egress.clone())?;
-        push::check_internal(push, config.egress.extra_roots_pem.clone())?;
+        push::check_internal(push, config.egress.extra_roots.clone())?;
     }
     Ok(egress)
 }

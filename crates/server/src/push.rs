@@ -52,7 +52,7 @@ pub struct OwnAddresses {
     /// The way out, for broadcasts.
     pub egress: Egress,
     /// Certificates trusted besides the public roots.
-    pub extra_roots_pem: Option<Vec<u8>>,
+    pub extra_roots: Option<String>,
     /// The URL of this server.
     pub own_url: String,
     /// Whether more may be stored.
@@ -72,7 +72,7 @@ pub struct Ports {
 impl Ports {
     /// Takes the port without listening on it.
     pub fn take(push: Push) -> anyhow::Result<Self> {
-        let listen = push.internal.as_ref().map(|internal| internal.listen);
+        let listen = push.internal.listen;
         let socket = listen.map(|listen| take_port(listen, INTERNAL)).transpose()?;
         Ok(Self { push, socket })
     }
@@ -109,7 +109,7 @@ impl Ports {
             None => None,
             Some(called) => {
                 let keys = Arc::clone(&node_keys);
-                Some(remote_nodes(keys, Arc::clone(&clock), parts.extra_roots_pem, &called.url)?)
+                Some(remote_nodes(keys, Arc::clone(&clock), parts.extra_roots, &called.url)?)
             }
         };
         let name = called.as_ref().map_or_else(|| ALONE.to_owned(), |called| called.url.clone());
@@ -191,10 +191,8 @@ impl Called {
     fn new(push: &Push, socket: TcpSocket) -> anyhow::Result<Self> {
         let listen = socket.local_addr()?;
         let listener = ports::open(socket, INTERNAL)?;
-        let internal = push.internal.as_ref();
-        let url = internal.and_then(|internal| internal.url.clone());
-        let url = url.unwrap_or_else(|| format!("http://{listen}"));
-        Ok(Self { listener, url, connections: internal.map_or(1, |internal| internal.connections) })
+        let url = push.internal.url.clone().unwrap_or_else(|| format!("http://{listen}"));
+        Ok(Self { listener, url, connections: push.internal.connections })
     }
 
     fn serve(self, router: Router, drain: Duration, stop: CancellationToken) -> JoinHandle<()> {
@@ -207,7 +205,7 @@ impl Called {
 }
 
 fn node_keys(push: &Push, vault_keys: &[VaultKey]) -> anyhow::Result<NodeKeys> {
-    let given = push.node_keys.clone();
+    let given = push.internal.keys.clone();
     let keys = match given.is_empty() {
         true => vault_keys.iter().map(NodeKey::derived_from).collect(),
         false => given,
@@ -218,10 +216,10 @@ fn node_keys(push: &Push, vault_keys: &[VaultKey]) -> anyhow::Result<NodeKeys> {
 fn remote_nodes(
     keys: Arc<NodeKeys>,
     clock: Arc<dyn Clock>,
-    extra_roots_pem: Option<Vec<u8>>,
+    extra_roots: Option<String>,
     own: &str,
 ) -> anyhow::Result<Arc<dyn Remote>> {
-    let nodes = Nodes::new(keys, clock, extra_roots_pem).map_err(|e| {
+    let nodes = Nodes::new(keys, clock, extra_roots).map_err(|e| {
         let message = format!("calls to other nodes cannot be set up: failed to {}", chain(&e));
         Failure::new(Code::Config, message)
     })?;
@@ -247,16 +245,17 @@ pub fn poller(
 }
 
 /// Whether others could call this node as the configuration has it.
-pub fn check_internal(push: &Push, extra_roots_pem: Option<Vec<u8>>) -> anyhow::Result<()> {
-    let Some(internal) = &push.internal else { return Ok(()) };
+pub fn check_internal(push: &Push, extra_roots: Option<String>) -> anyhow::Result<()> {
+    let Some(listen) = push.internal.listen else { return Ok(()) };
+    let url = &push.internal.url;
     // A port that is chosen at the start is fine by then.
-    if internal.url.is_none() && internal.listen.port() == 0 {
+    if url.is_none() && listen.port() == 0 {
         return Ok(());
     }
-    let own = internal.url.clone().unwrap_or_else(|| format!("http://{}", internal.listen));
+    let own = url.clone().unwrap_or_else(|| format!("http://{listen}"));
     // Which key signs does not matter here.
     let keys = Arc::new(node_keys(push, &[VaultKey::generate()])?);
-    remote_nodes(keys, Arc::new(WallClock), extra_roots_pem, &own)?;
+    remote_nodes(keys, Arc::new(WallClock), extra_roots, &own)?;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use crate::private_file;
 use crate::push;
 use crate::seal;
 use crate::storage::{self, Opened, chain};
-use crate::surfaces::{self, AdminPort, Listeners, Served};
+use crate::surfaces::{self, Listeners, Served};
 use crate::telemetry::{self, Recorder};
 use crate::terminal::{self, Paint};
 use crate::tls;
@@ -131,22 +131,22 @@ async fn start(
     // it is opened last: until everything runs, clients are refused rather than left waiting.
     let listen = config.server.listen;
     let socket = take_port(listen, LISTEN)?;
-    let admin = AdminPort::take(config.server.admin.as_ref())?;
+    let admin = surfaces::admin_port(config.server.admin_listen)?;
     let sockets = config.push.as_ref().map(surfaces::sockets);
     let push = config.push.take().map(push::Ports::take).transpose()?;
     let mut patience = config.server.stop_timeout + config.engine.drain;
     let mut listeners = vec![socket.local_addr()?];
     if let Some(admin) = &admin {
-        listeners.push(admin.address()?);
+        listeners.push(admin.local_addr()?);
     }
     if let Some(push) = &push {
         patience += push.patience();
         listeners.extend(push.internal()?);
     }
-    let failures = Arc::new(Failures::new(config.auth_failures));
+    let failures = Arc::new(Failures::new(config.limits.auth_failures));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
-    let extra_roots_pem = config.egress.extra_roots_pem.clone();
+    let extra_roots = config.egress.extra_roots.clone();
     let Config { server, store, engine: options, disk, seal, telemetry, dialects, .. } = config;
     let (callbacks, given_key) = (config.callbacks, config.first_key);
 
@@ -171,10 +171,9 @@ async fn start(
         let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
         router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
     }
-    if let Some(config::cedros::Cedros { tenant, origins }) = dialects.cedros {
-        let tenant = engine.ensure_tenant(&tenant).await.map_err(|e| explain_engine(&e))?.id;
-        let options = cedros::Options { tenant, origins };
-        router = router.merge(cedros::router(engine.clone(), options, Arc::clone(&failures)));
+    if let Some(options) = dialects.cedros {
+        let cedros = cedros::router(engine.clone(), options, Arc::clone(&failures)).await;
+        router = router.merge(cedros.map_err(|e| explain_engine(&e))?);
     }
     if let Some(options) = dialects.notificaties {
         let fetch = fetch::through(egress.clone());
@@ -196,7 +195,7 @@ async fn start(
         batch_bytes: server.batch_body,
         limits,
         failures: Arc::clone(&failures),
-        identity: server.identity.clone(),
+        identity: Some(server.identity.clone()),
         setup,
     };
     let api = posthorn_api::surfaces(engine.clone(), options);
@@ -212,7 +211,7 @@ async fn start(
                 vault_keys,
                 kept_keys,
                 egress,
-                extra_roots_pem,
+                extra_roots,
                 own_url: url.clone(),
                 accepting: Arc::new(move || !brake.is_on()),
                 stop_timeout: server.stop_timeout,

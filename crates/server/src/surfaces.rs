@@ -1,6 +1,6 @@
 //! What is served, in parts, and the listeners that serve it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::config;
-use crate::config::listeners::{Admin, Surface};
+use crate::config::listeners::Surface;
 use crate::config::push::Push;
 use crate::open_files::{ADMIN_CONNECTIONS, RESERVE};
 use crate::ports::{self, take_port};
@@ -60,24 +60,9 @@ impl Served {
     }
 }
 
-/// The port of the admin listener, on which nobody is let in yet.
-pub struct AdminPort {
-    admin: Admin,
-    socket: TcpSocket,
-}
-
-impl AdminPort {
-    /// Takes it, when there is one.
-    pub fn take(admin: Option<&Admin>) -> anyhow::Result<Option<Self>> {
-        let Some(admin) = admin.cloned() else { return Ok(None) };
-        let socket = take_port(admin.listen, ADMIN)?;
-        Ok(Some(Self { admin, socket }))
-    }
-
-    /// Where it is.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.socket.local_addr()
-    }
+/// Takes the port of the admin listener, when there is one.
+pub fn admin_port(listen: Option<SocketAddr>) -> anyhow::Result<Option<TcpSocket>> {
+    listen.map(|listen| take_port(listen, ADMIN)).transpose()
 }
 
 /// All listeners at work.
@@ -123,20 +108,19 @@ impl Listeners {
     pub fn admin(
         &self,
         server: &config::Server,
-        port: AdminPort,
+        socket: TcpSocket,
     ) -> anyhow::Result<(String, JoinHandle<()>)> {
-        let AdminPort { admin, socket } = port;
         let listener = ports::open(socket, ADMIN)?;
         let address = listener.local_addr()?;
-        let tls = server.tls.as_ref().filter(|_| admin.tls).map(|tls| Arc::clone(&tls.tls));
-        warn_of_plain(&admin, address.ip());
+        let tls = server.tls.as_ref().filter(|_| server.admin_tls).map(|tls| Arc::clone(&tls.tls));
+        warn_of_plain(server, address);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let limits = ServeLimits {
             connections: ADMIN_CONNECTIONS,
             connections_per_address: 0,
             ..self.limits
         };
-        let serving = self.serve(listener, &admin.surfaces, limits, tls);
+        let serving = self.serve(listener, &server.admin_surfaces, limits, tls);
         Ok((format!("{scheme}://{address}"), serving))
     }
 
@@ -159,10 +143,11 @@ pub fn sockets(push: &Push) -> (usize, usize) {
 }
 
 /// Keys on their way can be read by whoever is on the same network.
-fn warn_of_plain(admin: &Admin, ip: IpAddr) {
-    if admin.surfaces.contains(&Surface::V1) && !admin.tls && !ip.is_loopback() {
+fn warn_of_plain(server: &config::Server, listen: SocketAddr) {
+    let serves = server.admin_surfaces.contains(&Surface::V1);
+    if serves && !server.admin_tls && !listen.ip().is_loopback() {
         warn!(
-            listen = %admin.listen,
+            %listen,
             "server.admin_listen serves the API without TLS beyond this machine: keys are in the \
              clear; set server.admin_tls, or put TLS in front"
         );

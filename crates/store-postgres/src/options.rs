@@ -5,10 +5,12 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthorn_domain::setting;
 use posthorn_store::{Error, Result};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -21,7 +23,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 
 /// How to reach the database. `Debug` does not show the URL, which may hold a password.
-#[derive(Clone)]
+/// They are a part of the section `store` of the configuration.
+#[derive(Clone, Deserialize)]
 pub struct Options {
     /// `postgres://user:password@host:port/database`. With `sslmode=require`, `verify-ca` or
     /// `verify-full` the connection is encrypted and the server's certificate and name are checked,
@@ -30,12 +33,16 @@ pub struct Options {
     /// The schema that holds the tables; it is made when it is missing. `None`: the role's default.
     pub schema: Option<String>,
     /// Connections for work. One more is kept for hints between nodes.
-    pub pool_size: usize,
+    #[serde(deserialize_with = "setting::at_least_one")]
+    pub pool: usize,
     /// For one new connection, and for a free one.
+    #[serde(deserialize_with = "setting::some_time")]
     pub connect_timeout: Duration,
     /// For one statement, waiting for locks included.
+    #[serde(deserialize_with = "setting::some_time")]
     pub statement_timeout: Duration,
     /// What the database shows about who is connected.
+    #[serde(skip, default = "application_name")]
     pub application_name: String,
 }
 
@@ -45,10 +52,10 @@ impl Options {
         Self {
             url: url.into(),
             schema: None,
-            pool_size: 8,
+            pool: 8,
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(15),
-            application_name: "posthorn".to_owned(),
+            application_name: application_name(),
         }
     }
 
@@ -100,7 +107,7 @@ impl Options {
     }
 
     pub(crate) fn parse(&self) -> Result<(Config, MakeRustlsConnect)> {
-        if self.pool_size == 0 {
+        if self.pool == 0 {
             return Err(Error::fatal("configure the database", "the pool needs a connection"));
         }
         let (url, tls) = split_tls(&self.url);
@@ -122,11 +129,15 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("schema", &self.schema)
-            .field("pool_size", &self.pool_size)
+            .field("pool", &self.pool)
             .field("connect_timeout", &self.connect_timeout)
             .field("statement_timeout", &self.statement_timeout)
             .finish_non_exhaustive()
     }
+}
+
+fn application_name() -> String {
+    "posthorn".to_owned()
 }
 
 /// A name as SQL wants it.

@@ -19,7 +19,7 @@ use super::wire::put_digits;
 fn way_out(sink: SocketAddr) -> anyhow::Result<(Egress, Arc<Target>)> {
     let options = Options {
         allow: vec!["127.0.0.0/8".parse().context("a valid network")?],
-        idle_per_key: 512,
+        idle_per_subscription: 512,
         ..Options::default()
     };
     let egress = Egress::new(options)?;

@@ -151,7 +151,7 @@ async fn only_operators_register_callers() {
 /// A server behind a proxy that connects from `net`.
 async fn behind(net: &str) -> Server {
     let identity = ProxyIdentity {
-        thumbprint_header: "x-ssl-client-sha256".try_into().unwrap(),
+        thumbprint_header: Some("x-ssl-client-sha256".try_into().unwrap()),
         subject_header: Some("x-ssl-client-dn".try_into().unwrap()),
         proxies: vec![net.parse().unwrap()],
     };

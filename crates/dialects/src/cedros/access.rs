@@ -75,7 +75,7 @@ fn tenant_of(
     let Some(wanted) = values.next() else {
         return match own {
             Some(own) => Ok(own),
-            None if principal.is_operator() => Ok(service.options.tenant),
+            None if principal.is_operator() => Ok(service.tenant),
             None => Err(Failure::Forbidden("the key belongs to no tenant")),
         };
     };

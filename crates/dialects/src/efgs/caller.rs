@@ -13,8 +13,7 @@ impl Dialect {
     /// The country of whoever calls, as its certificate and the registry say, in capitals.
     pub(super) fn country(&self, parts: &Parts) -> Result<String, Refusal> {
         let peer = parts.extensions.get::<Peer>();
-        let identity = self.options.identity.as_ref();
-        let Some(shown) = shown(identity, peer, &parts.headers) else {
+        let Some(shown) = shown(Some(&self.options.identity), peer, &parts.headers) else {
             return Err(self.unknown(peer, "no client certificate was shown"));
         };
         let country = shown.country.filter(|country| {

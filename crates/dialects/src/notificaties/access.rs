@@ -2,20 +2,21 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
-use posthorn_domain::{ClientName, Timestamp};
+use posthorn_domain::{ClientName, Timestamp, setting};
 use posthorn_engine::ClientView;
 use posthorn_listener::only;
 use posthorn_sealing::jwt::{self, JwtRefusal, Terms};
 use posthorn_sealing::vault::Secret;
+use serde::Deserialize;
 
 use super::problem::Problem;
 
 /// What an application may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub enum Scope {
     /// `notificaties.consumeren`: have subscriptions.
     Consume,
@@ -38,28 +39,39 @@ impl Scope {
     }
 }
 
-/// A client with its secret.
-pub struct Credential {
-    /// The `client_id` of its tokens.
-    pub identifier: String,
-    /// What its tokens are signed with.
-    pub secret: Secret,
-}
+impl TryFrom<String> for Scope {
+    type Error = String;
 
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credential").field("identifier", &self.identifier).finish_non_exhaustive()
+    fn try_from(text: String) -> Result<Self, String> {
+        let [consume, publish] = [Self::Consume, Self::Publish].map(Self::as_str);
+        let bad = || format!("`{text}` is not a scope: write {consume} or {publish}");
+        Self::parse(&text).ok_or_else(bad)
     }
 }
 
+/// A client with its secret.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// The `client_id` of its tokens.
+    #[serde(deserialize_with = "setting::some_text")]
+    pub identifier: String,
+    /// What its tokens are signed with.
+    #[serde(deserialize_with = "setting::some_text")]
+    pub secret: Secret,
+}
+
 /// An application: some clients, and what they may do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Application {
     /// Its clients.
     pub client_ids: Vec<String>,
     /// Whether they may do everything.
+    #[serde(default)]
     pub all: bool,
     /// What they may do otherwise.
+    #[serde(default)]
     pub scopes: Vec<Scope>,
 }
 

@@ -10,7 +10,6 @@
 //! ends when somebody says that rights changed.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use posthorn_domain::{Span, Timestamp};
+use posthorn_domain::{Span, Timestamp, setting};
 use posthorn_sealing::jwt::{ZgwClaims, sign};
 use posthorn_sealing::vault::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -53,24 +52,42 @@ pub type Fetch = Arc<dyn Fn(String, String) -> Fetching + Send + Sync>;
 pub type Fetching = Pin<Box<dyn Future<Output = Result<(u16, Bytes), String>> + Send>>;
 
 /// The Autorisaties API that is asked.
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Authorizations {
     /// Where it begins, without a slash at the end: `https://openzaak.example.nl/autorisaties/api/v1`.
+    /// Empty: nobody is asked.
+    #[serde(deserialize_with = "beginning")]
     pub url: String,
     /// Who we are there.
+    #[serde(deserialize_with = "setting::or_default")]
     pub client_id: String,
     /// What our tokens are signed with.
+    #[serde(deserialize_with = "setting::or_default")]
     pub secret: Secret,
     /// How long an answer counts without asking again.
+    #[serde(deserialize_with = "setting::some_time")]
     pub cache: Span,
     /// How long it counts while the API does not answer.
     pub stale: Span,
 }
 
-impl fmt::Debug for Authorizations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorizations").field("url", &self.url).finish_non_exhaustive()
+impl Authorizations {
+    /// Whether anybody is.
+    pub fn is_asked(&self) -> bool {
+        !self.url.is_empty()
     }
+}
+
+fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text: String = setting::or_default(deserializer)?;
+    let url = text.trim_end_matches('/');
+    if !text.is_empty() && super::site(url).is_none() {
+        let problem = "must be where the API begins, such as \
+                       https://openzaak.example.nl/autorisaties/api/v1";
+        return Err(Error::custom(problem));
+    }
+    Ok(url.to_owned())
 }
 
 /// How often somebody said that rights changed. What was asked before the last time is asked anew.

@@ -10,7 +10,6 @@ use posthorn_engine::{Engine, Error, Publish, Published, SubscriptionChange, Sub
 use serde_json::Value;
 use tracing::info;
 
-use super::Service;
 use super::abonnement::{Abonnement, filtered_names, subscription_name};
 use super::access::Client;
 use super::authentication::ways_of;
@@ -23,6 +22,7 @@ use super::notificatie::{CLOUDEVENT, JSON, Notificatie, unknown_kanaal};
 use super::probe::{Callback, check_documentation};
 use super::problem::{Problem, bare, plain};
 use super::uuid::Uuid;
+use super::{Service, seconds};
 
 /// How often a change is merged anew when others change the same thing at the same time.
 const TRIES: usize = 5;
@@ -275,7 +275,7 @@ pub(super) async fn publish(mut call: Call) -> Answer {
     if body.len() > limit {
         return Err(Problem::too_large(limit));
     }
-    let message = match Notificatie::read(&document, now, service.options.leeway) {
+    let message = match Notificatie::read(&document, now, seconds(service.options.leeway)) {
         Ok(message) => message,
         Err(faults) => return refuse(&faults),
     };
@@ -350,7 +350,7 @@ pub(super) async fn publish_cloudevent(mut call: Call) -> Answer {
 pub(super) async fn receive(mut call: Call) -> Answer {
     let (_, document) = call.document(JSON).await?;
     let now = call.service.engine.now();
-    if let Err(faults) = Notificatie::read(&document, now, call.service.options.leeway) {
+    if let Err(faults) = Notificatie::read(&document, now, seconds(call.service.options.leeway)) {
         return Err(Problem::invalid(faults));
     }
     call.service.changes.note();

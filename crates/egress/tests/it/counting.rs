@@ -65,8 +65,8 @@ async fn connections_lookups_handshakes_and_refusals_are_counted() {
     .await;
     let pair = self_signed("127.0.0.1");
     let (secure, _) = Setup { closing: true, ..Setup::of(&pair) }.start().await;
-    let extra_roots_pem = Some(pair.pem().into_bytes());
-    let egress = server.egress(Options { extra_roots_pem, ..options() });
+    let extra_roots = Some(pair.pem());
+    let egress = server.egress(Options { extra_roots, ..options() });
 
     for _ in 0..3 {
         answer(&send(&egress, &format!("http://good.example:{port}/")).await);

@@ -77,7 +77,7 @@ async fn waiting_for_a_free_connection_counts_too() {
         std::future::pending::<()>().await;
     })
     .await;
-    let egress = Egress::new(Options { connections_max: 1, ..options() }).expect("egress");
+    let egress = Egress::new(Options { connections: 1, ..options() }).expect("egress");
     let mut wanted = request(&egress, &receiver.url());
     let holder = tokio::spawn({
         let (egress, wanted) = (egress.clone(), wanted.clone());

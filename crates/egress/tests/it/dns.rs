@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use posthorn_egress::{Egress, Options, ResolverChoice};
+use posthorn_egress::{Egress, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 
@@ -149,8 +149,8 @@ impl NameServer {
     }
 
     pub(crate) fn egress(&self, options: Options) -> Egress {
-        let resolver = ResolverChoice::Servers(vec![self.address]);
-        Egress::new(Options { resolver, ..options }).expect("egress")
+        let resolvers = vec![self.address];
+        Egress::new(Options { resolvers, ..options }).expect("egress")
     }
 }
 

@@ -123,8 +123,8 @@ async fn tenants_never_share_a_session_and_each_resumes_its_own() {
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         let (receiver, seen) =
             Setup { closing: true, versions, ..Setup::of(&server) }.start().await;
-        let extra_roots_pem = Some(authority.pem().into_bytes());
-        let egress = Egress::new(Options { extra_roots_pem, ..options() }).expect("egress");
+        let extra_roots = Some(authority.pem());
+        let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
         let shared = client(&egress, None, &[&authority]);
         for tls in [None, Some(&shared)] {
             let before = seen.handshakes();
@@ -149,8 +149,8 @@ async fn a_private_authority_is_trusted_only_where_it_was_given() {
     let (first, _) = Setup::of(&behind_private).start().await;
     let (second, _) = Setup::of(&behind_public).start().await;
     // What stands for the public roots here are the operator's extra ones.
-    let extra_roots_pem = Some(public.pem().into_bytes());
-    let egress = Egress::new(Options { extra_roots_pem, ..options() }).expect("egress");
+    let extra_roots = Some(public.pem());
+    let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pinned = client(&egress, None, &[&private]);
     let both = client(&egress, None, &[&private, &public]);
     let usual = client(&egress, Some(&private.sign("me.example").identity()), &[]);

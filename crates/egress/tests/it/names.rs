@@ -20,7 +20,7 @@ const INSIDE: &str = "127.0.0.3";
 /// Only the public address is open, and every request needs a new connection.
 fn options() -> Options {
     let allow = vec!["127.0.0.2".parse().expect("rule")];
-    Options { allow, idle_per_key: 0, ..Options::default() }
+    Options { allow, idle_per_subscription: 0, ..Options::default() }
 }
 
 /// The two receivers.
@@ -274,9 +274,8 @@ async fn garbage_and_forgeries_are_no_answers() {
 #[tokio::test]
 async fn a_silent_name_server_is_a_dns_timeout() {
     let silent = silent().await;
-    let resolver =
-        posthorn_egress::ResolverChoice::Servers(vec![silent.local_addr().expect("address")]);
-    let egress = Egress::new(Options { resolver, ..options() }).expect("egress");
+    let resolvers = vec![silent.local_addr().expect("address")];
+    let egress = Egress::new(Options { resolvers, ..options() }).expect("egress");
     let mut wanted = request(&egress, "http://hooks.example.com/");
     wanted.deadlines.connect = Duration::from_millis(300);
     let sent = egress.send(wanted).await;

@@ -84,8 +84,8 @@ async fn idle_and_old_connections_are_closed() {
     let receiver = Receiver::always(OK).await;
     for changed in [
         Options { idle_timeout: Duration::from_millis(50), ..options() },
-        Options { connection_age_max: Duration::from_millis(50), ..options() },
-        Options { idle_per_key: 0, ..options() },
+        Options { connection_age: Duration::from_millis(50), ..options() },
+        Options { idle_per_subscription: 0, ..options() },
     ] {
         let egress = Egress::new(changed).expect("egress");
         answer(&send(&egress, &receiver.url()).await);
@@ -120,7 +120,7 @@ async fn idle_connections_are_closed_without_further_traffic() {
 async fn idle_connections_make_room_for_busy_ones() {
     let first = Receiver::always(OK).await;
     let second = Receiver::always(OK).await;
-    let egress = Egress::new(Options { connections_max: 1, ..options() }).expect("egress");
+    let egress = Egress::new(Options { connections: 1, ..options() }).expect("egress");
     for _ in 0..3 {
         answer(&send(&egress, &first.url()).await);
         answer(&send(&egress, &second.url()).await);
@@ -140,7 +140,7 @@ async fn many_at_once_all_get_their_own_answer() {
         }
     })
     .await;
-    let egress = Egress::new(Options { connections_max: 40, ..options() }).expect("egress");
+    let egress = Egress::new(Options { connections: 40, ..options() }).expect("egress");
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..64_u8 {
         let egress = egress.clone();
@@ -194,7 +194,7 @@ async fn dropped_attempts_leave_nothing_behind() {
         }
     })
     .await;
-    let egress = Egress::new(Options { connections_max: 3, ..options() }).expect("egress");
+    let egress = Egress::new(Options { connections: 3, ..options() }).expect("egress");
     for round in 0..300_u64 {
         let wanted = request(&egress, &receiver.url());
         let patience = Duration::from_micros(round * 13 % 1500);

@@ -13,8 +13,8 @@ use crate::receiver::{Receiver, answer, egress, failure, options, request, send}
 const HOST: &str = "127.0.0.1";
 
 fn trusting(certificate: &Pair) -> Egress {
-    let extra_roots_pem = Some(certificate.pem().into_bytes());
-    Egress::new(Options { extra_roots_pem, ..options() }).expect("egress")
+    let extra_roots = Some(certificate.pem());
+    Egress::new(Options { extra_roots, ..options() }).expect("egress")
 }
 
 #[tokio::test]
@@ -66,8 +66,8 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
             true,
         ),
     ];
-    let extra_roots_pem = Some(authority.pem().into_bytes());
-    let egress = Egress::new(Options { extra_roots_pem, ..options() }).expect("egress");
+    let extra_roots = Some(authority.pem());
+    let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     for (what, pair, good) in &pairs {
         let (receiver, seen) = Setup::of(pair).start().await;
         let sent = send(&egress, &https(&receiver)).await;
@@ -83,8 +83,8 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
 #[tokio::test]
 async fn a_certificate_with_thousands_of_names_is_neither_believed_nor_quoted() {
     let authority = Authority::new("trusted");
-    let extra_roots_pem = Some(authority.pem().into_bytes());
-    let egress = Egress::new(Options { extra_roots_pem, ..options() }).expect("egress");
+    let extra_roots = Some(authority.pem());
+    let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pair = authority.sign_with("other.example.com", |it| {
         it.subject_alt_names.extend((0..1_000).map(|number| {
             let name = format!("host-{number}.example.com");
@@ -200,8 +200,8 @@ async fn a_handshake_without_end_is_cut() {
 fn unusable_roots_are_errors() {
     for pem in ["", "nothing here", "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n"]
     {
-        let extra_roots_pem = Some(pem.as_bytes().to_vec());
-        let made = Egress::new(Options { extra_roots_pem, ..options() });
+        let extra_roots = Some(pem.to_owned());
+        let made = Egress::new(Options { extra_roots, ..options() });
         assert!(matches!(made.err(), Some(Error::RootsPem(_) | Error::RootsEmpty)), "{pem:?}");
     }
 }

@@ -36,7 +36,7 @@ fn calm() -> Options {
     let minutes = |count: u64| Duration::from_secs(60 * count);
     Options {
         heartbeat: minutes(5),
-        lease_ttl: minutes(20),
+        lease: minutes(20),
         poll: minutes(10),
         maintenance: minutes(60),
         ..Options::default()

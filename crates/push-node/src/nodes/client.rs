@@ -56,21 +56,21 @@ enum Silence {
 impl Nodes {
     /// Ready to call, over connections of its own: nodes live at private addresses and have inner
     /// names, and their URLs come from our own records, so what is closed to receivers is open here,
-    /// except for metadata services. `extra_roots_pem` are trusted besides the public roots where
+    /// except for metadata services. `extra_roots` are trusted besides the public roots where
     /// nodes listen with TLS.
     pub fn new(
         keys: Arc<NodeKeys>,
         clock: Arc<dyn Clock>,
-        extra_roots_pem: Option<Vec<u8>>,
+        extra_roots: Option<String>,
     ) -> Result<Self, Error> {
         let network = |text: &str| text.parse::<AddressRule>().expect("a network");
         let egress = Egress::new(Options {
             allow: vec![network("0.0.0.0/0"), network("[::]/0")],
             names: vec![NameRule::every()],
             idle_timeout: IDLE,
-            idle_per_key: IDLE_PER_NODE,
-            connections_max: CONNECTIONS_MAX,
-            extra_roots_pem,
+            idle_per_subscription: IDLE_PER_NODE,
+            connections: CONNECTIONS_MAX,
+            extra_roots,
             ..Options::default()
         })?;
         Ok(Self { egress, keys, clock, complaints: Seldom::default() })

@@ -3,28 +3,55 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use posthorn_domain::{AgentId, ChannelId, MessageId, PushMessage, Timestamp};
+use posthorn_domain::setting::{self, ByteSize};
+use posthorn_domain::{AgentId, ChannelId, MessageId, PushMessage, Span, Timestamp};
 use posthorn_sealing::endpoint_token::{Endpoint, EndpointTokens, Version};
 use posthorn_sealing::push_headers::{self, Given};
 use posthorn_sealing::vapid::{self, Proven, Vapid};
+use serde::{Deserialize, Deserializer, de::Error};
 
 use super::Refusal;
 
 /// What is taken if nobody says otherwise.
 pub use posthorn_domain::{PUSH_BODY_BYTES_MAX as BODY_BYTES_MAX, PUSH_TTL_SECONDS_MAX as TTL_MAX};
 
-/// How much a sender may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// With less, senders could not send what RFC 8030 lets them.
+const BODY_MIN: ByteSize = ByteSize(4 * 1024);
+/// More is no notification, and every one of them is kept in memory while it is under way.
+const BODY_MAX: ByteSize = ByteSize(64 * 1024);
+
+/// How much a sender may ask for, a part of the section `push` of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Limits {
-    /// The largest body in bytes. Below 4096 it would break RFC 8030.
-    pub body_bytes_max: usize,
+    /// The largest body in bytes.
+    #[serde(deserialize_with = "body")]
+    pub body: usize,
     /// The longest TTL in seconds; what is longer is cut down, and the sender told so.
+    #[serde(deserialize_with = "ttl_max")]
     pub ttl_max: u32,
+}
+
+fn body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let bytes = setting::bytes(deserializer)?;
+    if !(BODY_MIN.0..=BODY_MAX.0).contains(&bytes) {
+        let problem =
+            format_args!("must be {BODY_MIN} to {BODY_MAX}: RFC 8030 promises the former");
+        return Err(Error::custom(problem));
+    }
+    Ok(bytes)
+}
+
+fn ttl_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::try_from(Span::deserialize(deserializer)?.as_millis() / 1_000) {
+        Ok(0) => Err(Error::custom("must be at least 1s: nothing would ever be stored")),
+        Ok(seconds) => Ok(seconds),
+        Err(_) => Err(Error::custom("must be less than 100 years")),
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body_bytes_max: BODY_BYTES_MAX, ttl_max: TTL_MAX }
+        Self { body: BODY_BYTES_MAX, ttl_max: TTL_MAX }
     }
 }
 
@@ -177,8 +204,8 @@ impl Addressed {
 
     /// Whether a body of this size is taken, for whoever knows the size before the body.
     pub fn body_size(&self, bytes: u64, limits: &Limits) -> Result<(), Refusal> {
-        if bytes > limits.body_bytes_max as u64 {
-            return Err(Refusal::too_large(bytes, limits.body_bytes_max));
+        if bytes > limits.body as u64 {
+            return Err(Refusal::too_large(bytes, limits.body));
         }
         Ok(())
     }

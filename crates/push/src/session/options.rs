@@ -1,15 +1,18 @@
 //! The knobs of sessions. All sessions of a node share them.
 
-use posthorn_domain::Span;
+use posthorn_domain::{Span, setting};
 use serde::{Deserialize, Serialize};
 
-/// How sessions behave. The defaults are what browsers are used to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How sessions behave, a part of the section `push` of the configuration. The defaults are what browsers
+/// are used to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Options {
     /// How many notifications may be sent and not acknowledged. Whoever pushes more is told that
     /// the window is full, and stores. With one, nothing is sent before the last is acknowledged.
+    #[serde(deserialize_with = "setting::within::<1, 4096, _, _>")]
     pub unacked_window: u16,
     /// How many stored messages are read at once.
+    #[serde(deserialize_with = "setting::within::<1, 128, _, _>")]
     pub batch: u16,
     /// When acknowledged messages leave the store.
     pub ack: AckMode,
@@ -18,13 +21,17 @@ pub struct Options {
     /// What happens to an agent with more of them.
     pub on_overflow: Overflow,
     /// How long an agent may take until its first message.
+    #[serde(deserialize_with = "setting::some_time")]
     pub handshake_timeout: Span,
     /// How often an agent is pinged.
+    #[serde(deserialize_with = "setting::some_time")]
     pub ping_interval: Span,
     /// How long it may take to answer.
+    #[serde(deserialize_with = "setting::some_time")]
     pub pong_timeout: Span,
     /// How often, at least, the store is told that the agent is still there; looked at when a ping
     /// is due.
+    #[serde(deserialize_with = "setting::some_time")]
     pub renew_interval: Span,
     /// The least time between two pings of the agent itself.
     pub ping_gap: Span,

@@ -85,9 +85,9 @@ fn show_listeners(server: &config::Server) {
     };
     let served = names(&server.surfaces);
     terminal::note(format_args!("{} (server.listen) serves {served}", server.listen));
-    if let Some(admin) = &server.admin {
-        let served = names(&admin.surfaces);
-        terminal::note(format_args!("{} (server.admin_listen) serves {served}", admin.listen));
+    if let Some(listen) = server.admin_listen {
+        let served = names(&server.admin_surfaces);
+        terminal::note(format_args!("{listen} (server.admin_listen) serves {served}"));
     }
 }
 

@@ -1,44 +1,34 @@
-//! `dialects.cedros`: the admin endpoints of Cedros webhooks; and what of `callbacks` a server has no use for.
+//! `callbacks`, and the admin endpoints of `dialects.cedros` that come with it.
 
-use posthorn_notifier::{Backend, Callbacks};
-use url::Url;
+use posthorn_dialects::cedros::Options;
+use posthorn_notifier::{Backend, Callbacks, CallbacksConfig};
 
-use super::raw::RawCedros;
-use super::{Check, Store, StoreKind};
+use super::reading::Reading;
+use super::{Store, StoreKind};
 
-/// The admin endpoints.
-#[derive(Clone, Debug)]
-pub struct Cedros {
-    /// The tenant of operators that name none.
-    pub tenant: String,
-    /// The origins of pages that may call from a browser.
-    pub origins: Vec<String>,
-}
-
-/// The endpoints; `None` when they are off.
-pub(super) fn build(
-    check: &mut Check<'_>,
-    raw: RawCedros,
-    tenant: String,
-    on: bool,
-) -> Option<Cedros> {
-    for origin in &raw.origins {
-        // What a browser sends, and nothing that only looks like it.
-        let read = Url::parse(origin).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        if read.is_none_or(|url| url.origin().ascii_serialization() != *origin) {
-            let problem = format!(
-                "`{origin}` is not an origin: write scheme, host and port as a browser does, such as \
-                 https://admin.example.com, with nothing behind them"
-            );
-            check.refuse("dialects.cedros.origins", problem);
-        }
+/// The block `callbacks` with what `CALLBACK_…` in the environment says over it, when it has a URL; and the
+/// endpoints, when they are on or there is something to see.
+pub(super) fn build(read: &mut Reading<'_>, store: &Store) -> (Option<Callbacks>, Option<Options>) {
+    let block: CallbacksConfig = read.at("callbacks");
+    let mut options: Options = read.at("dialects.cedros");
+    options.tenant = block.tenant.clone().unwrap_or_else(|| "default".to_owned());
+    let env = read.env;
+    let lookup = |name: &str| env.get(name).cloned();
+    let checked = block.with_env(env.clone()).and_then(|block| block.check_with(&lookup));
+    let mut callbacks = checked.unwrap_or_else(|error| {
+        read.refuse(&error.key, error.problem);
+        None
+    });
+    if let Some(callbacks) = &mut callbacks {
+        warn_of_backend(callbacks, store);
     }
-    on.then_some(Cedros { tenant, origins: raw.origins })
+    let admin = (options.enabled || callbacks.is_some()).then_some(options);
+    (callbacks, admin)
 }
 
 /// Events are kept in the store of the server, whatever the block says. Who wrote something else there
 /// expects something else to happen.
-pub(super) fn warn_of_backend(callbacks: &mut Callbacks, store: &Store) {
+fn warn_of_backend(callbacks: &mut Callbacks, store: &Store) {
     let used = match store.kind {
         StoreKind::Sqlite => Backend::Sqlite,
         StoreKind::Postgres(_) => Backend::Postgres,

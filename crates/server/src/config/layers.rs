@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
+use strsim::levenshtein;
 
 /// The lowest layer, and the documentation of every key.
 pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yaml");
@@ -116,6 +117,11 @@ impl Layers {
                 .collect()),
             _ => parse_yaml(text),
         }
+    }
+
+    /// The defaults, which are all keys there are.
+    pub fn known(&self) -> &Value {
+        &self.defaults
     }
 
     /// Everything merged.
@@ -280,25 +286,9 @@ fn nearest(key: &str) -> Option<String> {
     let close = known.map(|candidate| {
         let candidate_last = candidate.rsplit('.').next().unwrap_or(&candidate);
         // The right key in the wrong section is more likely than two slips of the pen.
-        let elsewhere = edits(last, candidate_last) + 1;
-        (edits(key, &candidate).min(elsewhere), candidate)
+        let elsewhere = levenshtein(last, candidate_last) + 1;
+        (levenshtein(key, &candidate).min(elsewhere), candidate)
     });
     let (distance, candidate) = close.min_by_key(|(distance, _)| *distance)?;
     (distance <= (last.len() / 3).max(2)).then_some(candidate)
-}
-
-/// Insertions, deletions and replacements between two words.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -101,7 +101,7 @@ fn wrong_values_are_named_with_their_source() {
     bad("egress: {ports: [443, 0]}\n", &[], &["egress.ports", "1 to 65535"]);
     bad("egress: {ports: [70000]}\n", &[], &["egress.ports", "1 to 65535"]);
     bad("", &[("POSTHORN__EGRESS__PORTS", "https")], &["egress.ports", "1 to 65535"]);
-    bad("log: {format: xml}\n", &[], &["log.format", "auto, human or json"]);
+    bad("log: {format: xml}\n", &[], &["log.format", "`xml` is not one of auto, human, json"]);
     bad("store: {url: 'mysql://u:pw@h'}\n", &[], &["store.url: must be sqlite"]);
     bad("engine: {lease: 2s}\n", &[], &["engine.lease", "three times"]);
     bad("server: {body: 1KiB}\n", &[], &["engine.payload", "server.body"]);
@@ -179,16 +179,52 @@ fn a_missing_file_is_an_error_only_when_it_was_named() {
 }
 
 #[test]
-fn sizes_read_as_written() {
-    for (text, bytes) in [("512B", 512), ("256KiB", 262_144), ("8MiB", 8 << 20), ("1GiB", 1 << 30)]
-    {
-        let size: values::ByteSize = text.parse().expect(text);
-        assert_eq!(size.0, bytes);
-        assert_eq!(size.to_string(), text);
+fn every_key_is_read_by_somebody() {
+    for (path, _, _) in Layers::defaults().entries() {
+        // Below these, names are chosen.
+        let key = path.join(".");
+        if ["profiles", "callbacks.headers", "push.broadcasts.values", "egress.proxies"]
+            .contains(&key.as_str())
+        {
+            continue;
+        }
+        let wrong = serde_json::json!({"of another": "kind"});
+        let file = path.iter().rev().fold(wrong, |inner, name| serde_json::json!({name: inner}));
+        bad(&file.to_string(), &[], &[&format!("\n  {key}: ")]);
     }
-    for text in ["", "5", "KiB", "1.5MiB", "12KB", "-1B"] {
-        assert!(text.parse::<values::ByteSize>().is_err(), "{text}");
-    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let yaml = "
+server: {listen: here, connections: 0, body: much}
+engine: {slots: many, lease: 1s, heartbeat: 1s}
+egress: {allow: [nowhere], proxies: {a: {url: 1}, b.c: {url: 'http://b:3128', mode: both}}}
+seal: {key: env:GONE, former: [plain, file:/no/such]}
+profiles: {a: {polcy: {}}, b: {base: a b}}
+dialects: {notificaties: {credentials: [{identifier: x, secret: env:GONE}]}}
+";
+    let expected = [
+        "server.listen: `here`",
+        "server.connections: must be at least 1",
+        "server.body: `much` is not a size",
+        "engine.slots: must be a whole number",
+        "engine.lease: must be at least three times",
+        "egress.allow.0: ",
+        "egress.proxies.a.url: must be a text",
+        "egress.proxies.b.c.mode: `both`",
+        "seal.key: the environment variable GONE is not set",
+        "seal.former: must be env:NAME or file:PATH",
+        "seal.former: the file /no/such cannot be read",
+        "profiles.a.polcy: there is no such field",
+        "profiles.b.base: ",
+        "dialects.notificaties.credentials.0.secret: the environment variable GONE",
+    ];
+    bad(yaml, &[], &expected);
+    // One line each, and nothing that only follows from them.
+    let (_dir, inputs) = inputs(yaml, &[], &[]);
+    let ConfigError(problems) = load(&inputs).expect_err("not valid");
+    assert_eq!(problems.len(), expected.len(), "{problems:?}");
 }
 
 #[test]

@@ -6,25 +6,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use posthorn_listener::{ClientCertificates, Tls, TlsError};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::Value;
 
-use super::Check;
+use super::reading::Reading;
 use super::values::SecretRef;
 
-#[derive(Debug, Deserialize)]
+/// The section as it is written.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawTls {
-    pub(super) certificate: Option<String>,
-    pub(super) key: Option<String>,
-    pub(super) client_certificates: RawClients,
+struct Written {
+    certificate: Option<PathBuf>,
+    key: Option<String>,
+    #[serde(deserialize_with = "client_certificates")]
+    client_certificates: ClientCertificates,
 }
 
-/// The word; `off` without quotes is a boolean in YAML.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum RawClients {
-    Word(String),
-    Switch(bool),
+/// One of three words; `off` without quotes is a boolean in YAML.
+fn client_certificates<'de, D>(deserializer: D) -> Result<ClientCertificates, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    match Value::deserialize(deserializer)? {
+        Value::Bool(false) => Ok(ClientCertificates::Off),
+        Value::String(word) if word == "off" => Ok(ClientCertificates::Off),
+        Value::String(word) if word == "ask" => Ok(ClientCertificates::Ask),
+        Value::String(word) if word == "require" => Ok(ClientCertificates::Require),
+        other => Err(Error::custom(format_args!("{other} is none of off, ask and require"))),
+    }
 }
 
 /// TLS that is ready to use, and where it was read from.
@@ -82,62 +91,41 @@ pub fn at_fault(error: &TlsError) -> &'static str {
     }
 }
 
-/// `Some(None)` when the listener speaks plain HTTP.
-pub(super) fn build(check: &mut Check<'_>, raw: &RawTls) -> Option<Option<ServerTls>> {
-    let word = match &raw.client_certificates {
-        RawClients::Word(word) => word.as_str(),
-        RawClients::Switch(false) => "off",
-        RawClients::Switch(true) => "on",
-    };
-    let clients = match word {
-        "off" => Ok(ClientCertificates::Off),
-        "ask" => Ok(ClientCertificates::Ask),
-        "require" => Ok(ClientCertificates::Require),
-        other => Err(format!("`{other}` is none of off, ask and require")),
-    };
-    let clients = check.accept("server.tls.client_certificates", clients)?;
-    let (certificate, key) = match (&raw.certificate, &raw.key) {
+/// `None` when the listener speaks plain HTTP.
+pub(super) fn build(read: &mut Reading<'_>) -> Option<ServerTls> {
+    let written: Written = read.at("server.tls");
+    let clients = written.client_certificates;
+    let (certificate, key) = match (written.certificate, written.key) {
         (Some(certificate), Some(key)) => (certificate, key),
         (None, None) => {
-            if clients != ClientCertificates::Off {
-                let problem = "needs server.tls.certificate and server.tls.key: certificates are \
-                               shown in TLS handshakes only";
-                check.refuse("server.tls.client_certificates", problem);
-            }
-            return Some(None);
-        }
-        (None, _) => {
-            check.refuse(
-                "server.tls.certificate",
-                "must be given too: the key alone proves nothing",
-            );
+            let problem = "needs server.tls.certificate and server.tls.key: certificates are \
+                           shown in TLS handshakes only";
+            let off = clients == ClientCertificates::Off;
+            read.require(off, "server.tls.client_certificates", problem);
             return None;
         }
-        (_, None) => {
-            check.refuse("server.tls.key", "must be given too: env:NAME, file:PATH or a path");
+        (certificate, key) => {
+            let problem = "must be given too: the key alone proves nothing";
+            read.require(certificate.is_some(), "server.tls.certificate", problem);
+            let problem = "must be given too: env:NAME, file:PATH or a path";
+            read.require(key.is_some(), "server.tls.key", problem);
             return None;
         }
     };
-    let key = SecretRef::parse(key).unwrap_or_else(|| SecretRef::File(PathBuf::from(key)));
-    let env = match &key {
-        SecretRef::Env(name) => {
-            check.env.get_key_value(name).map(|(name, text)| (name.clone(), text.clone()))
-        }
-        SecretRef::File(_) => None,
-    };
-    let files =
-        TlsFiles { certificate: PathBuf::from(certificate), key, env: env.into_iter().collect() };
-    let texts = match files.read() {
-        Ok(texts) => texts,
+    let key = SecretRef::parse(&key).unwrap_or_else(|| SecretRef::File(PathBuf::from(key)));
+    let mut env = BTreeMap::new();
+    if let SecretRef::Env(name) = &key {
+        env.extend(read.env.get(name).map(|text| (name.clone(), text.clone())));
+    }
+    let files = TlsFiles { certificate, key, env };
+    let made = files.read().and_then(|texts| {
+        let made = Tls::new(&texts.certificate, texts.key.as_bytes(), clients);
+        made.map(|tls| (texts, Arc::new(tls))).map_err(|e| (at_fault(&e), e.to_string()))
+    });
+    match made {
+        Ok((texts, tls)) => Some(ServerTls { files, texts, tls }),
         Err((key, problem)) => {
-            check.refuse(key, problem);
-            return None;
-        }
-    };
-    match Tls::new(&texts.certificate, texts.key.as_bytes(), clients) {
-        Ok(tls) => Some(Some(ServerTls { files, texts, tls: Arc::new(tls) })),
-        Err(error) => {
-            check.refuse(at_fault(&error), error.to_string());
+            read.refuse(key, problem);
             None
         }
     }

@@ -1,69 +1,36 @@
-//! Values as people write them: sizes with units, and secrets that are kept elsewhere.
+//! Values as people write them here: places to listen at, and secrets that are kept elsewhere.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use posthorn_domain::setting;
+use serde::Deserializer;
 
-/// A number of bytes, such as `256KiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteSize(pub usize);
+/// Where to listen.
+struct Address(SocketAddr);
 
-/// Units from large to small. Powers of two only: nobody means 256,000 by 256K.
-const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-
-impl fmt::Display for ByteSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, size) =
-            UNITS.iter().find(|(_, size)| self.0.is_multiple_of(*size)).unwrap_or(&("B", 1));
-        write!(f, "{}{unit}", self.0 / size)
-    }
-}
-
-impl FromStr for ByteSize {
+impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a size: write 512B, 256KiB, 8MiB or 1GiB");
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let number: usize = text[..digits].parse().map_err(|_| bad())?;
-        let unit = text[digits..].trim();
-        let (_, size) =
-            UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(bad)?;
-        number.checked_mul(*size).map(Self).ok_or_else(bad)
+        let problem =
+            || format!("`{text}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80");
+        text.parse().map(Self).map_err(|_| problem())
     }
 }
 
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
+pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    setting::text(deserializer).map(|Address(address)| address)
 }
 
-/// A port, as a number or, from the environment, as its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Port(pub u16);
-
-impl<'de> Deserialize<'de> for Port {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(i64),
-            Text(String),
-        }
-        let port = match Written::deserialize(deserializer) {
-            Ok(Written::Number(number)) => u16::try_from(number).ok(),
-            Ok(Written::Text(text)) => text.parse().ok(),
-            Err(_) => None,
-        };
-        port.filter(|port| *port != 0)
-            .map(Self)
-            .ok_or_else(|| de::Error::custom("a port is a number from 1 to 65535"))
-    }
+pub(super) fn address_if_any<'de, D>(deserializer: D) -> Result<Option<SocketAddr>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let address = setting::text_if_any(deserializer)?;
+    Ok(address.map(|Address(address)| address))
 }
 
 /// Where a secret is kept.

@@ -22,7 +22,7 @@ pub(crate) const SETTINGS: Settings = Settings { pace: Duration::from_millis(50)
 pub(crate) fn egress(authority_pem: &str) -> Egress {
     Egress::new(Options {
         allow: vec!["127.0.0.0/8".parse().expect("rule")],
-        extra_roots_pem: Some(authority_pem.as_bytes().to_vec()),
+        extra_roots: Some(authority_pem.to_owned()),
         ..Options::default()
     })
     .expect("egress")

@@ -41,8 +41,8 @@ pub(crate) async fn drive(seed: u64, verbose: bool) -> Outcome {
     let plan = Plan::draw(seed);
     let vault = Arc::new(Vault::new(vec![VaultKey::generate()]).expect("a vault with a key"));
     let clock = SimClock::begin();
-    let Options { lease_ttl, slots, profiles, .. } = &plan.options;
-    let oracle = Oracle::new(seed, *lease_ttl, *slots, profiles, Arc::clone(&vault));
+    let Options { lease, slots, profiles, .. } = &plan.options;
+    let oracle = Oracle::new(seed, *lease, *slots, profiles, Arc::clone(&vault));
     let world = Arc::new(World {
         clock: clock.clone(),
         oracle: Mutex::new(oracle),
@@ -274,7 +274,7 @@ async fn chaos(cluster: &Arc<Cluster>, dice: &mut Dice, until: i64) {
             break;
         }
         let index = dice.below(world.plan.nodes as u64) as usize;
-        let ttl = world.plan.options.lease_ttl.as_millis() as u64;
+        let ttl = world.plan.options.lease.as_millis() as u64;
         match dice.weighted(&[6, 3, 5, 3, 1]) {
             0 => {
                 cluster.kill(index);

@@ -147,7 +147,7 @@ fn options(dice: &mut Dice, profiles: BTreeMap<ProfileName, Policy>) -> Options 
         window: if tiny { 16 } else { 1_024 },
         window_per_subscription: if tiny { 8 } else { 256 },
         horizon: Span::from_secs(dice.between(5, 60)),
-        lease_ttl: Duration::from_millis(ttl),
+        lease: Duration::from_millis(ttl),
         heartbeat: Duration::from_millis(ttl / dice.between(4, 6)),
         poll: Duration::from_secs(dice.between(3, 8)),
         maintenance: Duration::from_secs(dice.between(10, 40)),

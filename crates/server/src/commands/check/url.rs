@@ -72,8 +72,8 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
 /// The guard as `serve` would have it, except that no name is looked up.
 fn guard(config: &ConfigArgs) -> anyhow::Result<Guard> {
     let config = config::load(&config.inputs())?.config;
-    let internal = config.push.and_then(|push| push.internal);
-    let listeners = std::iter::once(config.server.listen).chain(internal.map(|own| own.listen));
+    let internal = config.push.and_then(|push| push.internal.listen);
+    let listeners = std::iter::once(config.server.listen).chain(internal);
     let own_addresses = OwnAddresses::new(
         listeners.collect(),
         &config.server.public_names,

@@ -30,8 +30,8 @@ fn it_is_off_until_somebody_turns_it_on() {
     assert!(good("", &[], &[("push.enabled", "true")]).config.push.is_some());
     let push = push("");
     assert_eq!(push.options.roles, Roles { connection: true, endpoint: true });
-    assert!(push.endpoint_url.is_none() && push.internal.is_none());
-    assert!(push.endpoint_keys.is_empty() && push.node_keys.is_empty());
+    assert!(push.endpoint_url.is_none() && push.internal.listen.is_none());
+    assert!(push.endpoint_keys.is_empty() && push.internal.keys.is_empty());
     let session = Session { stored_limit: 10_000, ..Session::default() };
     assert_eq!(push.options.session, session);
     assert_eq!(push.options.limits, posthorn_push::endpoint::Limits::default());
@@ -65,8 +65,8 @@ fn everything_can_be_said() {
     let push = good(&yaml, &[], &[]).config.push.expect("it is on");
     assert_eq!(push.options.roles, Roles { connection: false, endpoint: true });
     assert_eq!(push.endpoint_url.as_deref(), Some("https://push.example/behind"));
-    let internal = push.internal.expect("given");
-    assert_eq!(internal.listen.to_string(), "10.0.0.5:8081");
+    let internal = push.internal;
+    assert_eq!(internal.listen.expect("given").to_string(), "10.0.0.5:8081");
     assert_eq!(internal.url.as_deref(), Some("http://node-1:8081"));
     assert_eq!((push.options.session.unacked_window, push.options.session.batch), (1, 128));
     assert_eq!((push.options.session.ack, push.options.session.stored_limit), (AckMode::Batch, 0));
@@ -74,7 +74,7 @@ fn everything_can_be_said() {
         (push.options.session.on_overflow, push.options.direct),
         (Overflow::DropOldest, Direct::Stored)
     );
-    assert_eq!((push.options.limits.ttl_max, push.options.limits.body_bytes_max), (3_600, 4_096));
+    assert_eq!((push.options.limits.ttl_max, push.options.limits.body), (3_600, 4_096));
     assert_eq!(push.broadcasts.values["a/b"], "v1");
     assert_eq!(push.broadcasts.values["c"], "7");
 }
@@ -147,7 +147,7 @@ fn keys_come_from_elsewhere_and_may_be_several() {
     let push = good(yaml, &env, &[]).config.push.expect("on");
     let names: Vec<String> = push.endpoint_keys.iter().map(EndpointKey::name).collect();
     assert_eq!(names, [one.name(), two.name()]);
-    assert_eq!(push.node_keys[0].to_text(), node);
+    assert_eq!(push.internal.keys[0].to_text(), node);
     assert!(!format!("{push:?}").contains(&node[5..]));
     let plain = format!("push: {{endpoint_keys: [{}]}}\n", one.to_text());
     bad(&plain, &[], &["push.endpoint_keys", "env:NAME or file:PATH"]);

@@ -1,0 +1,164 @@
+//! The whole configuration, section by section, and what must hold between keys.
+//!
+//! Sections that need more than a few lines have modules of their own beside this one.
+
+use posthorn_engine as engine;
+use posthorn_sealing::vault::VaultKey;
+use posthorn_store_postgres as postgres;
+
+use super::reading::Reading;
+use super::values::SecretRef;
+use super::{
+    Config, Dialects, Disk, Seal, Server, Store, StoreKind, cedros, efgs, listeners, notificaties,
+    profiles, proxies, push, tls,
+};
+
+/// Everything; to be used only when no problem was found.
+pub(super) fn read(read: &mut Reading<'_>) -> Config {
+    let (server, store) = (server(read), store(read));
+    let proxies = proxies::build(read);
+    let mut engine = engine::Options {
+        profiles: profiles::build(read),
+        proxies: proxies.tenants,
+        admission: read.at("admission"),
+        policy_log: read.at("log"),
+        quotas: read.at("quotas"),
+        ..read.at("engine")
+    };
+    let (callbacks, admin) = cedros::build(read, &store);
+    let config = Config {
+        push: push::build(read, &server, &store),
+        egress: posthorn_egress::Options { proxies: proxies.all, ..read.at("egress") },
+        limits: read.at("admission"),
+        disk: read.at("admission"),
+        first_key: read
+            .at::<Option<String>>("keys.bootstrap")
+            .and_then(|text| read.accept("keys.bootstrap", crate::first_key::parse(&text))),
+        secret_files: Vec::new(),
+        seal: seal(read),
+        log: read.at("log"),
+        telemetry: read.at("telemetry"),
+        dialects: Dialects {
+            efgs: efgs::build(read, &server, &mut engine.profiles),
+            cedros: admin,
+            notificaties: notificaties::build(read, &server),
+        },
+        server,
+        store,
+        engine,
+        callbacks,
+    };
+    check_sizes(read, &config);
+    check_times(read, &config.engine);
+    check_disk(read, config.disk);
+    check_systems(read, &config);
+    proxies::check_profiles(read, &config.egress.proxies, &config.engine.profiles);
+    config
+}
+
+fn server(read: &mut Reading<'_>) -> Server {
+    let mut server = Server { tls: tls::build(read), ..read.at("server") };
+    listeners::settle(read, &mut server);
+    let identity = &server.identity;
+    if identity.thumbprint_header.is_some() {
+        let problem = "must name where the proxy connects from: anybody can write headers";
+        read.require(!identity.proxies.is_empty(), "server.identity.proxies", problem);
+    } else {
+        let unused = identity.subject_header.is_none() && identity.proxies.is_empty();
+        let problem = "must be given too: callers are told by it";
+        read.require(unused, "server.identity.thumbprint_header", problem);
+    }
+    server
+}
+
+fn store(read: &mut Reading<'_>) -> Store {
+    let (mut store, options): (Store, postgres::Options) = (read.at("store"), read.at("store"));
+    let is_postgres =
+        ["postgres://", "postgresql://"].iter().any(|scheme| options.url.starts_with(scheme));
+    if is_postgres {
+        store.kind = StoreKind::Postgres(Box::new(options));
+    } else {
+        // The text is not repeated: it may hold a password.
+        let problem = "must be sqlite, postgres://…, env:NAME or file:PATH";
+        read.require(options.url == "sqlite", "store.url", problem);
+    }
+    store
+}
+
+/// The first key of `seal.key` seals; more of them are there while keys are changed.
+fn seal(read: &mut Reading<'_>) -> Seal {
+    let (named, old): (Option<String>, Vec<String>) = (read.at("seal.key"), read.at("seal.former"));
+    let mut keys = vault_keys(read, "seal.key", named).into_iter();
+    let key = keys.next();
+    let former = keys.chain(vault_keys(read, "seal.former", old)).collect();
+    let place = read.layers.merged()["seal"]["key"].as_str().and_then(SecretRef::parse);
+    let file = match place {
+        Some(SecretRef::File(file)) => Some(file),
+        _ => None,
+    };
+    Seal { key, former, file }
+}
+
+fn vault_keys(
+    read: &mut Reading<'_>,
+    key: &str,
+    texts: impl IntoIterator<Item = String>,
+) -> Vec<VaultKey> {
+    let parse = |text: String| read.accept(key, crate::seal::parse(&text)).unwrap_or_default();
+    texts.into_iter().flat_map(parse).collect()
+}
+
+/// Bodies must find room at all.
+fn check_sizes(read: &mut Reading<'_>, config: &Config) {
+    let server = &config.server;
+    let room = server.bodies_per_tenant >= server.body.max(server.batch_body);
+    let problem = "must be at least the larger of server.body and server.batch_body";
+    read.require(room, "server.bodies_per_tenant", problem);
+    let room = server.bodies >= server.bodies_per_tenant;
+    read.require(room, "server.bodies", "must be at least server.bodies_per_tenant");
+    let room = server.body >= config.engine.payload;
+    read.require(room, "engine.payload", "must fit into server.body");
+}
+
+fn check_times(read: &mut Reading<'_>, engine: &engine::Options) {
+    let often = engine.lease >= 3 * engine.heartbeat;
+    read.require(often, "engine.lease", "must be at least three times engine.heartbeat");
+    let within = engine.rotation_overlap <= engine.rotation_overlap_max;
+    let problem = "must be at most engine.rotation_overlap_max";
+    read.require(within, "engine.rotation_overlap", problem);
+}
+
+fn check_disk(read: &mut Reading<'_>, disk: Disk) {
+    let before = disk.warn <= disk.refuse || disk.warn == 100;
+    let problem =
+        "must not be above admission.disk_refuse: a warning comes before; 100 switches it off";
+    read.require(before, "admission.disk_warn", problem);
+}
+
+/// What other systems have must be there, and theirs alone: each takes the topics and subscriptions of its
+/// tenant for its own.
+fn check_systems(read: &mut Reading<'_>, config: &Config) {
+    let Dialects { efgs, cedros, notificaties } = &config.dialects;
+    if let Some(options) = notificaties {
+        let problem = format!("there is no profile `{}`", options.profile);
+        let there = config.engine.profiles.contains_key(&options.profile);
+        read.require(there, "dialects.notificaties.profile", problem);
+    }
+    let called = config.callbacks.as_ref().and(cedros.as_ref());
+    let systems = [
+        efgs.as_ref().map(|o| ("dialects.efgs.tenant", &o.tenant, o.profile.as_str())),
+        notificaties
+            .as_ref()
+            .map(|o| ("dialects.notificaties.tenant", &o.tenant, o.profile.as_str())),
+        called.map(|o| ("callbacks.tenant", &o.tenant, posthorn_notifier::PROFILE)),
+    ];
+    let mut taken: Vec<&str> = Vec::new();
+    for (key, tenant, profile) in systems.into_iter().flatten() {
+        let problem = format!("the tenant `{tenant}` is another system's already");
+        read.require(!taken.contains(&tenant.as_str()), key, problem);
+        taken.push(tenant);
+        let profiles = &config.engine.profiles;
+        let policy = profiles.iter().find(|(name, _)| name.as_str() == profile).map(|(_, it)| it);
+        proxies::check_tenant(read, &config.engine.proxies, policy, tenant);
+    }
+}
