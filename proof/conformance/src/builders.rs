@@ -284,7 +284,12 @@ impl Setting {
         let tenant = tenant();
         let id = tenant.id;
         store.change_catalog(CatalogChange::CreateTenant(tenant)).await.expect("a new tenant");
-        let mut setting = Self { store, tenant: id, node: node(), grants: HashMap::new() };
+        Self::on(store, id, node()).await
+    }
+
+    /// On a store that has the tenant already, and whose shards nobody else holds.
+    pub async fn on(store: Arc<dyn Store>, tenant: TenantId, node: NodeId) -> Self {
+        let mut setting = Self { store, tenant, node, grants: HashMap::new() };
         setting.hold().await;
         setting
     }

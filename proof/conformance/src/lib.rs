@@ -43,6 +43,7 @@ pub mod redrive;
 pub mod revival;
 #[cfg(test)]
 mod tests;
+pub mod upgrade;
 pub mod work;
 
 use std::sync::Arc;

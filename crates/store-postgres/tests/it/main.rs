@@ -8,6 +8,7 @@ mod plans;
 mod retention;
 mod revival;
 mod tls;
+mod upgrade;
 
 mod conformance {
     use super::fixture::Databases;

@@ -5,3 +5,4 @@ mod kill;
 mod kill_push;
 mod opening;
 mod suite;
+mod upgrade;
