@@ -1,5 +1,8 @@
 //! The catalog: everything that changes rarely and is read for every event. Tenants, topics,
 //! subscriptions and API keys. Each node keeps a copy in memory.
+//!
+//! Their JSON forms are what stores keep, and later versions read what earlier ones have written: a field
+//! that is added has a default, and none is renamed.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,11 +14,13 @@ use crate::{
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
 /// that was planned on an older one is refused, so fan-out always belongs to the commit's snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 pub struct CatalogVersion(pub u64);
 
 /// The isolation boundary.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Its id.
     pub id: TenantId,
@@ -26,7 +31,7 @@ pub struct Tenant {
 }
 
 /// A named stream of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topic {
     /// Whose.
     pub tenant: TenantId,
@@ -88,11 +93,12 @@ impl SubscriptionStatus {
 }
 
 /// A secret as it lies on disk. Only the sealing room can open it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedSecret {
     /// What policies call it.
     pub name: SecretName,
     /// Ciphertext.
+    #[serde(with = "crate::base64_text")]
     pub sealed: Bytes,
     /// When it was made; the newest of a name is the current one.
     pub created_at: Timestamp,
@@ -107,7 +113,7 @@ impl std::fmt::Debug for SealedSecret {
 }
 
 /// Who wants which events, where and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscription {
     /// Its id.
     pub id: SubscriptionId,
@@ -155,7 +161,7 @@ impl Subscription {
 
 /// A profile that was made or changed at run time, for one tenant. It stands before a profile of the
 /// configuration with the same name, for all subscriptions of the tenant that name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantProfile {
     /// Whose.
     pub tenant: TenantId,
@@ -171,13 +177,14 @@ pub struct TenantProfile {
 
 /// Somebody who signs requests of a dialect with a secret that both sides know, as far as that was said
 /// at run time: a secret, what it may do, or both. What is absent is as the configuration has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     /// Whose.
     pub tenant: TenantId,
     /// Unique in the tenant.
     pub name: ClientName,
     /// What its requests are signed with, sealed.
+    #[serde(with = "crate::base64_text::maybe")]
     pub sealed_secret: Option<Bytes>,
     /// What it may do, in the dialect's words.
     pub scopes: Option<Vec<String>>,
@@ -202,7 +209,7 @@ pub enum Scope {
 }
 
 /// The public half of an API key, and the hash of the secret half.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
     /// Part of the key's text.
     pub id: KeyId,
@@ -213,6 +220,7 @@ pub struct ApiKey {
     /// What it may do.
     pub scopes: Vec<Scope>,
     /// SHA-256 of the secret half.
+    #[serde(with = "crate::base64_text")]
     pub hash: [u8; 32],
     /// When it was made.
     pub created_at: Timestamp,

@@ -90,8 +90,15 @@ impl Serialize for Thumbprint {
     }
 }
 
+impl<'de> Deserialize<'de> for Thumbprint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// One certificate of the registry.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// Its id. A rotation keeps it.
     pub id: CertificateId,
@@ -114,6 +121,7 @@ pub struct Certificate {
     /// The chain, the certificate itself first.
     pub pem: String,
     /// `client`: the private key, sealed; none when a proxy holds it.
+    #[serde(with = "crate::base64_text::maybe")]
     pub sealed_key: Option<Bytes>,
     /// From when it is valid.
     pub not_before: Timestamp,

@@ -17,6 +17,7 @@
 
 pub mod alternatives;
 mod attempt;
+mod base64_text;
 mod catalog;
 mod certificate;
 pub mod delivery;

@@ -2,24 +2,26 @@
 //!
 //! A change holds its tenant's lock, which accepts share: it waits for those under way, and those
 //! that come later read the new version. The one row of `catalog` stays locked to the commit, so
-//! versions appear in the order of commits and a reader that saw one has seen all before it.
+//! versions appear in the order of commits and a reader that saw one has seen all before it. For the
+//! same reason nothing that a change has looked at, after it took its version, is changed by others.
+//!
+//! What a change comes to is decided by [`posthorn_store::entry`]; here it is written down, with what
+//! other tables refer to: tenants with their versions, and which subscriptions there are.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use deadpool_postgres::Object;
-use posthorn_domain::{
-    ApiKey, CatalogVersion, KeyId, ProfileName, SealedSecret, SecretName, Shard, Subscription,
-    SubscriptionName, Tenant, TenantId, Timestamp, Topic, TopicName,
-};
-use posthorn_store::{CatalogChange, CatalogDelta, Recall, Refusal, Result, TenantEntry};
-use serde::{Deserialize, Serialize};
+use posthorn_domain::{CatalogVersion, KeyId, Shard, TenantId, Timestamp};
+use posthorn_store::entry::{Decision, Entry, Kind, Lookup, decide};
+use posthorn_store::{CatalogChange, CatalogDelta, Recall, Result};
 use tokio_postgres::Row;
 
-use crate::codec::{Reader, Uid, json, text};
+use crate::codec::{Reader, Uid, text};
 use crate::failure::{Corrupt, Failure, Outcome};
-use crate::session::{Operation, Session, begin, begin_snapshot, commit, execute, query};
-use crate::{certificates, clients, lock, profiles, sql};
+use crate::session::{
+    Operation, Param, Session, batch, begin, begin_snapshot, commit, execute, query,
+};
+use crate::{lock, sql};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -27,69 +29,44 @@ const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
 const TOUCH: Operation = Operation::write("touch_keys", "write down the use of keys");
 const USED: Operation = Operation::read("keys_used", "read the use of keys");
 
-/// A sealed secret as JSON.
-#[derive(Serialize, Deserialize)]
-struct StoredSecret {
-    name: SecretName,
-    sealed: Bytes,
-    created_at: i64,
-    expires_at: Option<i64>,
-}
-
-fn secrets_json(secrets: &[SealedSecret]) -> String {
-    let stored: Vec<StoredSecret> = secrets
-        .iter()
-        .map(|secret| StoredSecret {
-            name: secret.name.clone(),
-            sealed: secret.sealed.clone(),
-            created_at: secret.created_at.as_millis(),
-            expires_at: secret.expires_at.map(Timestamp::as_millis),
-        })
-        .collect();
-    json(&stored)
-}
-
-fn secrets_of(reader: &Reader<'_>) -> Result<Vec<SealedSecret>, Corrupt> {
-    let stored: Vec<StoredSecret> = reader.json("secrets")?;
-    let secret = |secret: StoredSecret| SealedSecret {
-        name: secret.name,
-        sealed: secret.sealed,
-        created_at: Timestamp::from_millis(secret.created_at),
-        expires_at: secret.expires_at.map(Timestamp::from_millis),
-    };
-    Ok(stored.into_iter().map(secret).collect())
-}
-
 pub(crate) async fn change(session: &Session, change: CatalogChange) -> Result<CatalogVersion> {
     let change = Arc::new(change);
     session
         .run(CHANGE, move |client| {
             let change = Arc::clone(&change);
-            Box::pin(async move {
-                begin(client).await?;
-                let version = apply(client, &change).await?;
-                commit(client).await?;
-                Ok(version)
-            })
+            Box::pin(async move { apply(client, &change).await })
         })
         .await
 }
 
-pub(crate) fn raw(version: CatalogVersion) -> i64 {
-    i64::try_from(version.0).unwrap_or(i64::MAX)
-}
-
-/// Takes the lock of the tenant a change belongs to, and makes sure that there is one.
-pub(crate) async fn enter(client: &Object, tenant: TenantId) -> Outcome<()> {
-    lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-    Ok(())
-}
-
-pub(crate) async fn known(client: &Object, tenant: TenantId) -> Outcome<()> {
-    match query(client, sql::TENANT_EXISTS, &[&Uid::from(tenant)]).await?.is_empty() {
-        true => Err(Refusal::NotFound.into()),
-        false => Ok(()),
+async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersion> {
+    begin(client).await?;
+    if let Some(tenant) = tenant_of(client, change).await? {
+        lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
     }
+    let version = next_version(client).await?;
+    let next = CatalogVersion(version.unsigned_abs());
+    let found = find(client, &change.lookups()).await?;
+    let Some(Decision { entry, resumed }) = decide(change, &found, next)? else {
+        // Without a change there is no version.
+        batch(client, "rollback").await?;
+        return Ok(CatalogVersion(next.0 - 1));
+    };
+    follow(client, change, resumed).await?;
+    put(client, &entry).await?;
+    if let Some(tenant) = entry.tenant {
+        let params: [Param<'_>; 3] = [&Uid::from(tenant), &version, &tenant.to_string()];
+        execute(client, sql::TENANT_VERSION, &params).await?;
+    }
+    commit(client).await?;
+    Ok(next)
+}
+
+/// The tenant a change belongs to. Whose a key is never changes, so it may be read before the lock is held.
+async fn tenant_of(client: &Object, change: &CatalogChange) -> Outcome<Option<TenantId>> {
+    let CatalogChange::RevokeKey { id, .. } = change else { return Ok(change.tenant()) };
+    let found = find(client, &[Lookup::Key(Kind::Key, id.to_string())]).await?;
+    Ok(found.first().and_then(|key| key.tenant))
 }
 
 /// The version of this change. From here to the commit no other change gets one.
@@ -106,266 +83,81 @@ fn missing_catalog() -> Failure {
         .into()
 }
 
-pub(crate) fn refuse_unless(changed: u64, refusal: Refusal) -> Outcome<()> {
-    if changed == 0 { Err(refusal.into()) } else { Ok(()) }
-}
-
-async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersion> {
-    let (tenant, version) = match change {
-        CatalogChange::CreateTenant(tenant) => {
-            (Some(tenant.id), create_tenant(client, tenant).await?)
+/// What other tables have to know of a change.
+async fn follow(client: &Object, change: &CatalogChange, resumed: bool) -> Outcome<()> {
+    match change {
+        CatalogChange::CreateTenant(new) => {
+            execute(client, sql::TENANT_CREATE, &[&Uid::from(new.id)]).await?;
         }
-        CatalogChange::CreateTopic(topic) => {
-            (Some(topic.tenant), write_topic(client, topic, sql::TOPIC_CREATE).await?)
+        CatalogChange::CreateSubscription(new) => {
+            let params: [Param<'_>; 2] = [&Uid::from(new.id), &Uid::from(new.tenant)];
+            execute(client, sql::SUBSCRIPTION_CREATE, &params).await?;
         }
-        CatalogChange::PutTopic(topic) => {
-            (Some(topic.tenant), write_topic(client, topic, sql::TOPIC_PUT).await?)
+        // Whoever goes on begins anew.
+        CatalogChange::UpdateSubscription { subscription, .. } if resumed => {
+            execute(client, sql::FAILING_FORGET, &[&Uid::from(subscription.id)]).await?;
         }
-        CatalogChange::DeleteTopic { tenant, name } => {
-            enter(client, *tenant).await?;
-            let version = next_version(client).await?;
-            let key: (Uid, &str) = (Uid::from(*tenant), name.as_str());
-            let changed = execute(client, sql::TOPIC_REMOVE, &[&key.0, &key.1, &version]).await?;
-            refuse_unless(changed, Refusal::NotFound)?;
-            (Some(*tenant), version)
-        }
-        CatalogChange::CreateSubscription(subscription) => {
-            (Some(subscription.tenant), create_subscription(client, subscription).await?)
-        }
-        CatalogChange::UpdateSubscription { subscription, expected } => {
-            (Some(subscription.tenant), update_subscription(client, subscription, *expected).await?)
-        }
-        CatalogChange::DeleteSubscription { tenant, id, at } => {
-            enter(client, *tenant).await?;
-            let version = next_version(client).await?;
+        CatalogChange::DeleteSubscription { id, at, .. } => {
             let shard = i16::try_from(Shard::of(*id).number()).unwrap_or(i16::MAX);
-            let (owner, uid) = (Uid::from(*tenant), Uid::from(*id));
-            let changed = execute(
-                client,
-                sql::SUBSCRIPTION_DELETE,
-                &[&owner, &uid, &at.as_millis(), &version, &shard],
-            )
-            .await?;
-            refuse_unless(changed, Refusal::NotFound)?;
-            (Some(*tenant), version)
+            let params: [Param<'_>; 3] = [&Uid::from(*id), &at.as_millis(), &shard];
+            execute(client, sql::SUBSCRIPTION_DELETE, &params).await?;
         }
-        CatalogChange::PutProfile(profile) => {
-            (Some(profile.tenant), profiles::put(client, profile).await?)
-        }
-        CatalogChange::DeleteProfile { tenant, name } => {
-            (Some(*tenant), profiles::remove(client, *tenant, name).await?)
-        }
-        CatalogChange::PutClient { client: new, expected } => {
-            (Some(new.tenant), clients::put(client, new, *expected).await?)
-        }
-        CatalogChange::DeleteClient { tenant, name } => {
-            (Some(*tenant), clients::remove(client, *tenant, name).await?)
-        }
-        CatalogChange::CreateKey(key) => (key.tenant, create_key(client, key).await?),
-        CatalogChange::CreateFirstKey(key) => (None, create_first_key(client, key).await?),
-        CatalogChange::RevokeKey { id, at } => {
-            let rows = query(client, sql::KEY_FIND, &[&Uid::from(*id)]).await?;
-            let row = rows.first().ok_or(Refusal::NotFound)?;
-            if row.try_get::<_, Option<i64>>("revoked_at")?.is_some() {
-                return current(client).await;
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The entries a change has to look at, as far as they are there.
+async fn find(client: &Object, lookups: &[Lookup]) -> Outcome<Vec<Entry>> {
+    let mut found = Vec::new();
+    for lookup in lookups {
+        let rows = match lookup {
+            Lookup::Key(kind, key) => {
+                query(client, sql::ENTRY_BY_KEY, &[&kind.as_str(), key]).await
             }
-            let tenant = row.try_get::<_, Option<Uid>>("tenant")?.map(TenantId::from);
-            if let Some(tenant) = tenant {
-                enter(client, tenant).await?;
+            Lookup::Unique(kind, unique) => {
+                query(client, sql::ENTRY_BY_UNIQUE, &[&kind.as_str(), &text(unique)]).await
             }
-            let version = next_version(client).await?;
-            let uid = Uid::from(*id);
-            let end = row.try_get::<_, Option<i64>>("expires_at")?;
-            let works = end.is_none_or(|end| end > at.as_millis());
-            // The version is taken, so that no other change can revoke the other one meanwhile.
-            if tenant.is_none()
-                && works
-                && query(client, sql::KEY_OUTLASTING, &[&uid, &end]).await?.is_empty()
-            {
-                return Err(Refusal::LastOperatorKey.into());
-            }
-            execute(client, sql::KEY_REVOKE, &[&uid, &at.as_millis(), &version]).await?;
-            (tenant, version)
+            Lookup::OperatorKeys => query(client, sql::OPERATOR_KEYS, &[]).await,
+        };
+        for row in &rows? {
+            found.push(entry_of(row)?);
         }
-        CatalogChange::CreateCertificate(new) => {
-            (Some(new.tenant), certificates::create(client, new).await?)
-        }
-        CatalogChange::UpdateCertificate { certificate: new, expected } => {
-            (Some(new.tenant), certificates::update(client, new, *expected).await?)
-        }
-        CatalogChange::RevokeCertificate { tenant, id, at } => {
-            match certificates::revoke(client, *tenant, *id, *at).await? {
-                Some(version) => (Some(*tenant), version),
-                None => return current(client).await,
-            }
-        }
-        CatalogChange::DeleteCertificate { tenant, id } => {
-            (Some(*tenant), certificates::remove(client, *tenant, *id).await?)
-        }
-    };
-    if let Some(tenant) = tenant {
-        execute(client, sql::TENANT_VERSION, &[&Uid::from(tenant), &version]).await?;
     }
-    Ok(CatalogVersion(u64::try_from(version).unwrap_or(0)))
+    Ok(found)
 }
 
-async fn create_tenant(client: &Object, tenant: &Tenant) -> Outcome<i64> {
-    enter(client, tenant.id).await?;
-    let version = next_version(client).await?;
-    let (id, name) = (Uid::from(tenant.id), text(&tenant.name));
-    let created = tenant.created_at.as_millis();
-    let changed = execute(client, sql::TENANT_CREATE, &[&id, &name, &created, &version]).await?;
-    refuse_unless(changed, Refusal::AlreadyExists)?;
-    Ok(version)
+async fn put(client: &Object, entry: &Entry) -> Outcome<()> {
+    let params: [Param<'_>; 7] = [
+        &entry.kind.as_str(),
+        &entry.key,
+        &entry.tenant.map(Uid::from),
+        &raw(entry.version),
+        &entry.unique.as_deref().map(text),
+        &entry.removed,
+        &entry.document,
+    ];
+    execute(client, sql::ENTRY_PUT, &params).await?;
+    Ok(())
 }
 
-async fn write_topic(client: &Object, topic: &Topic, statement: &'static str) -> Outcome<i64> {
-    enter(client, topic.tenant).await?;
-    known(client, topic.tenant).await?;
-    let version = next_version(client).await?;
-    let changed = execute(
-        client,
-        statement,
-        &[
-            &Uid::from(topic.tenant),
-            &topic.name.as_str(),
-            &text(&topic.description),
-            &json(&topic.attributes),
-            &topic.created_at.as_millis(),
-            &version,
-            &json(&topic.labels),
-        ],
-    )
-    .await?;
-    if changed == 0 {
-        return Err(Refusal::AlreadyExists.into());
-    }
-    Ok(version)
+fn entry_of(row: &Row) -> Result<Entry, Corrupt> {
+    let reader = Reader::new(row, "entry", "key");
+    let owned = |name| reader.get::<Option<&str>>(name).map(|text| text.map(str::to_owned));
+    Ok(Entry {
+        kind: Kind::parse(reader.get("kind")?)
+            .ok_or_else(|| reader.corrupt("kind", "is not known"))?,
+        key: owned("key")?.unwrap_or_default(),
+        tenant: reader.get::<Option<Uid>>("tenant")?.map(TenantId::from),
+        version: CatalogVersion(reader.number("version")?),
+        unique: owned("unique_key")?,
+        removed: reader.get("removed")?,
+        document: owned("document")?.unwrap_or_default(),
+    })
 }
 
-async fn create_subscription(client: &Object, new: &Subscription) -> Outcome<i64> {
-    enter(client, new.tenant).await?;
-    known(client, new.tenant).await?;
-    let version = next_version(client).await?;
-    free_name(client, new).await?;
-    let changed = execute(
-        client,
-        sql::SUBSCRIPTION_CREATE,
-        &[
-            &Uid::from(new.id),
-            &Uid::from(new.tenant),
-            &text(&new.description),
-            &json(&new.destination),
-            &json(&new.filter),
-            &new.profile.as_str(),
-            &json(&new.overrides),
-            &secrets_json(&new.secrets),
-            &json(&new.status),
-            &new.created_at.as_millis(),
-            &new.updated_at.as_millis(),
-            &version,
-            &new.name.as_ref().map(SubscriptionName::as_str),
-            &json(&new.labels),
-            &json(&new.stops),
-        ],
-    )
-    .await?;
-    refuse_unless(changed, Refusal::AlreadyExists)?;
-    Ok(version)
-}
-
-async fn update_subscription(
-    client: &Object,
-    new: &Subscription,
-    expected: Option<CatalogVersion>,
-) -> Outcome<i64> {
-    enter(client, new.tenant).await?;
-    let (tenant, id) = (Uid::from(new.tenant), Uid::from(new.id));
-    let rows = query(client, sql::SUBSCRIPTION_VERSION, &[&tenant, &id]).await?;
-    let row = rows.first().ok_or(Refusal::NotFound)?;
-    let current = CatalogVersion(Reader::new(row, "subscription", "id").number("version")?);
-    if expected.is_some_and(|expected| expected != current) {
-        return Err(Refusal::VersionMismatch { current }.into());
-    }
-    let version = next_version(client).await?;
-    free_name(client, new).await?;
-    if new.status.is_active() {
-        execute(client, sql::FAILING_FORGET, &[&id]).await?;
-    }
-    execute(
-        client,
-        sql::SUBSCRIPTION_UPDATE,
-        &[
-            &tenant,
-            &id,
-            &text(&new.description),
-            &json(&new.destination),
-            &json(&new.filter),
-            &new.profile.as_str(),
-            &json(&new.overrides),
-            &secrets_json(&new.secrets),
-            &json(&new.status),
-            &new.updated_at.as_millis(),
-            &version,
-            &new.name.as_ref().map(SubscriptionName::as_str),
-            &json(&new.labels),
-            &json(&new.stops),
-        ],
-    )
-    .await?;
-    Ok(version)
-}
-
-/// Whether no other subscription of the tenant has the name. The version is taken, so no other
-/// change can give the name away before the commit.
-async fn free_name(client: &Object, new: &Subscription) -> Outcome<()> {
-    let Some(name) = &new.name else { return Ok(()) };
-    let (tenant, id) = (Uid::from(new.tenant), Uid::from(new.id));
-    let same = query(client, sql::SUBSCRIPTION_NAME_TAKEN, &[&tenant, &name.as_str(), &id]).await?;
-    if same.is_empty() { Ok(()) } else { Err(Refusal::AlreadyExists.into()) }
-}
-
-async fn create_first_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
-    // The version is taken first: nodes that start together look one after the other.
-    next_version(client).await?;
-    let works = query(client, sql::KEY_WORKING, &[&key.created_at.as_millis()]).await?;
-    if !works.is_empty() {
-        return Err(Refusal::AlreadyExists.into());
-    }
-    create_key(client, key).await
-}
-
-async fn create_key(client: &Object, key: &ApiKey) -> Outcome<i64> {
-    if let Some(tenant) = key.tenant {
-        enter(client, tenant).await?;
-        known(client, tenant).await?;
-    }
-    let version = next_version(client).await?;
-    let changed = execute(
-        client,
-        sql::KEY_CREATE,
-        &[
-            &Uid::from(key.id),
-            &key.tenant.map(Uid::from),
-            &text(&key.description),
-            &json(&key.scopes),
-            &&key.hash[..],
-            &key.created_at.as_millis(),
-            &key.expires_at.map(Timestamp::as_millis),
-            &key.revoked_at.map(Timestamp::as_millis),
-            &version,
-            &key.rate_limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)),
-        ],
-    )
-    .await?;
-    refuse_unless(changed, Refusal::AlreadyExists)?;
-    Ok(version)
-}
-
-async fn current(client: &Object) -> Outcome<CatalogVersion> {
-    let rows = query(client, sql::CATALOG_VERSION, &[]).await?;
-    let row = rows.first().ok_or_else(missing_catalog)?;
-    Ok(CatalogVersion(Reader::new(row, "catalog", "one").number("version")?))
+fn raw(version: CatalogVersion) -> i64 {
+    i64::try_from(version.0).unwrap_or(i64::MAX)
 }
 
 pub(crate) async fn since(session: &Session, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -382,40 +174,13 @@ pub(crate) async fn since(session: &Session, since: CatalogVersion) -> Result<Ca
 }
 
 async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
-    let mut delta = CatalogDelta { version: current(client).await?, ..CatalogDelta::default() };
-    for row in &query(client, sql::SINCE_TENANTS, &[&since]).await? {
-        delta.tenants.push(tenant_of(row)?);
+    let rows = query(client, sql::CATALOG_VERSION, &[]).await?;
+    let row = rows.first().ok_or_else(missing_catalog)?;
+    let version = CatalogVersion(Reader::new(row, "catalog", "one").number("version")?);
+    let mut delta = CatalogDelta { version, ..CatalogDelta::default() };
+    for row in &query(client, sql::ENTRIES_SINCE, &[&since]).await? {
+        delta.add(&entry_of(row)?)?;
     }
-    for row in &query(client, sql::SINCE_TOPICS, &[&since]).await? {
-        let reader = Reader::new(row, "topic", "tenant");
-        let name = reader.name("name", TopicName::new)?;
-        if reader.get("removed")? {
-            delta.removed_topics.push((reader.id("tenant")?, name));
-        } else {
-            delta.topics.push(Topic {
-                tenant: reader.id("tenant")?,
-                name,
-                description: reader.get::<&str>("description")?.to_owned(),
-                attributes: reader.json("attributes")?,
-                labels: reader.json("labels")?,
-                created_at: reader.time("created_at")?,
-            });
-        }
-    }
-    for row in &query(client, sql::SINCE_SUBSCRIPTIONS, &[&since]).await? {
-        let reader = Reader::new(row, "subscription", "id");
-        if reader.time_maybe("deleted_at")?.is_some() {
-            delta.removed_subscriptions.push((reader.id("tenant")?, reader.id("id")?));
-        } else {
-            delta.subscriptions.push(subscription_of(&reader)?);
-        }
-    }
-    for row in &query(client, sql::SINCE_KEYS, &[&since]).await? {
-        delta.keys.push(key_of(row)?);
-    }
-    profiles::read(client, since, &mut delta).await?;
-    clients::read(client, since, &mut delta).await?;
-    certificates::read(client, since, &mut delta).await?;
     if since > 0 {
         for row in &query(client, sql::SINCE_RECALLS, &[&since]).await? {
             let reader = Reader::new(row, "recall", "delivery");
@@ -430,13 +195,15 @@ async fn read(client: &Object, since: i64) -> Outcome<CatalogDelta> {
 }
 
 pub(crate) async fn touch_keys(session: &Session, uses: Vec<(KeyId, Timestamp)>) -> Result<()> {
-    let keys: Arc<Vec<Uid>> = Arc::new(uses.iter().map(|(id, _)| Uid::from(*id)).collect());
-    let times: Arc<Vec<i64>> = Arc::new(uses.iter().map(|(_, at)| at.as_millis()).collect());
+    let uses = Arc::new(uses);
     session
         .run(TOUCH, move |client| {
-            let (keys, times) = (Arc::clone(&keys), Arc::clone(&times));
+            let uses = Arc::clone(&uses);
             Box::pin(async move {
-                execute(client, sql::KEYS_TOUCH, &[&*keys, &*times]).await?;
+                let ids: Vec<Uid> = uses.iter().map(|(id, _)| Uid::from(*id)).collect();
+                let times: Vec<i64> = uses.iter().map(|(_, at)| at.as_millis()).collect();
+                let keys: Vec<String> = uses.iter().map(|(id, _)| id.to_string()).collect();
+                execute(client, sql::KEYS_TOUCH, &[&ids, &times, &keys]).await?;
                 Ok(())
             })
         })
@@ -456,56 +223,4 @@ pub(crate) async fn keys_used(session: &Session) -> Result<Vec<(KeyId, Timestamp
             })
         })
         .await
-}
-
-fn tenant_of(row: &Row) -> Result<TenantEntry, Corrupt> {
-    let reader = Reader::new(row, "tenant", "id");
-    let tenant = Tenant {
-        id: reader.id("id")?,
-        name: reader.get::<&str>("name")?.to_owned(),
-        created_at: reader.time("created_at")?,
-    };
-    Ok(TenantEntry { tenant, version: CatalogVersion(reader.number("version")?) })
-}
-
-fn subscription_of(reader: &Reader<'_>) -> Result<Subscription, Corrupt> {
-    Ok(Subscription {
-        id: reader.id("id")?,
-        tenant: reader.id("tenant")?,
-        name: reader
-            .get::<Option<&str>>("name")?
-            .map(|text| SubscriptionName::new(text).map_err(|error| reader.corrupt("name", error)))
-            .transpose()?,
-        description: reader.get::<&str>("description")?.to_owned(),
-        labels: reader.json("labels")?,
-        destination: reader.json("destination")?,
-        filter: reader.json("filter")?,
-        profile: reader.name("profile", ProfileName::new)?,
-        overrides: reader.json("overrides")?,
-        secrets: secrets_of(reader)?,
-        status: reader.json("status")?,
-        stops: reader.json("stops")?,
-        created_at: reader.time("created_at")?,
-        updated_at: reader.time("updated_at")?,
-        version: CatalogVersion(reader.number("version")?),
-    })
-}
-
-fn key_of(row: &Row) -> Result<ApiKey, Corrupt> {
-    let reader = Reader::new(row, "api_key", "id");
-    let hash: &[u8] = reader.get("hash")?;
-    Ok(ApiKey {
-        id: reader.id("id")?,
-        tenant: reader.get::<Option<Uid>>("tenant")?.map(TenantId::from),
-        description: reader.get::<&str>("description")?.to_owned(),
-        scopes: reader.json("scopes")?,
-        hash: hash.try_into().map_err(|error| reader.corrupt("hash", error))?,
-        created_at: reader.time("created_at")?,
-        expires_at: reader.time_maybe("expires_at")?,
-        revoked_at: reader.time_maybe("revoked_at")?,
-        rate_limit: reader
-            .get::<Option<i32>>("rate_limit")?
-            .map(|limit| u32::try_from(limit).map_err(|error| reader.corrupt("rate_limit", error)))
-            .transpose()?,
-    })
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
-    AgentId, Attempt, CancelReason, CertificateId, ChannelId, DeadReason, Delivery, DeliveryId,
-    DeliveryState, Event, EventId, EventType, FailureCode, KeyId, Lane, LaneKey, MessageId, NodeId,
-    RedriveId, Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
+    AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
+    Event, EventId, EventType, FailureCode, KeyId, Lane, LaneKey, MessageId, NodeId, RedriveId,
+    Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
 };
 use posthorn_store::StateKind;
 use serde::Serialize;
@@ -86,7 +86,6 @@ macro_rules! uid {
 
 uid!(
     AgentId,
-    CertificateId,
     ChannelId,
     DeliveryId,
     EventId,
@@ -233,6 +232,7 @@ impl<'r> Reader<'r> {
 
     pub(crate) fn corrupt(&self, column: &str, problem: impl fmt::Display) -> Corrupt {
         let id = self.row.try_get::<_, Uid>(self.key).map(|uid| uid.to_string());
+        let id = id.or_else(|_| self.row.try_get(self.key));
         Corrupt {
             table: self.table,
             id: id.unwrap_or_else(|_| "without an id".to_owned()),

@@ -28,8 +28,6 @@
 //! `migrations/0001_base.sql`, then `sql/accept.sql` and `sql/record.sql`.
 
 mod catalog;
-mod certificates;
-mod clients;
 mod codec;
 mod failure;
 mod intake;
@@ -41,7 +39,6 @@ mod migrate;
 mod moves;
 mod options;
 mod partition;
-mod profiles;
 mod prune;
 mod push;
 mod query;

@@ -24,7 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007_failing.sql"),
     include_str!("../migrations/0008_revival.sql"),
     include_str!("../migrations/0009_clients.sql"),
-    include_str!("../migrations/0010_timings.sql"),
+    include_str!("../migrations/0010_entries.sql"),
+    include_str!("../migrations/0011_timings.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -42,7 +42,10 @@ impl Cache {
         let version: i64 =
             conn.query_row("select catalog_version from store", [], |row| row.get(0))?;
         cache.version = CatalogVersion(version.unsigned_abs());
-        let mut statement = conn.prepare("select no, id, version from tenant")?;
+        let mut statement = conn.prepare(
+            "select t.no, t.id, e.version from tenant t \
+             join entry e on e.tenant = t.id and e.kind = 'tenant'",
+        )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let columns = Columns::of(row, "tenant", 0);

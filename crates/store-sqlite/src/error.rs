@@ -135,6 +135,20 @@ impl From<Corrupt> for Failure {
     }
 }
 
+impl From<Error> for Failure {
+    /// What the rules of the catalog have to say: they refuse, or cannot read a document.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Refused(refusal) => Self::Refused(refusal),
+            other => {
+                let cause = std::error::Error::source(&other).map(ToString::to_string);
+                let problem = cause.unwrap_or_else(|| other.to_string());
+                Self::Corrupt(Corrupt { table: "entry", row: "a document".to_owned(), problem })
+            }
+        }
+    }
+}
+
 /// What a failure means for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {

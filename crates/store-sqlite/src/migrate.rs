@@ -4,6 +4,11 @@
 //! later ones; the next start goes on. Each applied migration leaves its checksum, so a database
 //! that was migrated by a different program is noticed before anything is read from it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use posthorn_domain::{CertificateId, KeyId, SubscriptionId, TenantId, Timestamp};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
@@ -20,12 +25,42 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_failing.sql"),
     include_str!("migrations/0008_revival.sql"),
     include_str!("migrations/0009_clients.sql"),
-    include_str!("migrations/0010_timings.sql"),
+    include_str!("migrations/0010_entries.sql"),
+    include_str!("migrations/0011_timings.sql"),
 ];
 
 /// Brings the database to the newest version.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
-    apply(conn, MIGRATIONS)
+    let configuring = |source| OpenError::Sqlite { doing: "configuring the connection", source };
+    add_functions(conn).map_err(configuring)?;
+    // A table that others refer to is made anew, which is only possible while nobody checks.
+    conn.pragma_update(None, "foreign_keys", false).map_err(configuring)?;
+    apply(conn, MIGRATIONS)?;
+    conn.pragma_update(None, "foreign_keys", true).map_err(configuring)
+}
+
+/// How the domain writes values in documents, for statements that make some of columns.
+fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    conn.create_scalar_function("typed", 2, flags, |context| {
+        let (prefix, id): (String, Option<[u8; 16]>) = (context.get(0)?, context.get(1)?);
+        let Some(id) = id else { return Ok(None) };
+        Ok(Some(match prefix.as_str() {
+            TenantId::PREFIX => TenantId::from_bytes(id).to_string(),
+            SubscriptionId::PREFIX => SubscriptionId::from_bytes(id).to_string(),
+            KeyId::PREFIX => KeyId::from_bytes(id).to_string(),
+            CertificateId::PREFIX => CertificateId::from_bytes(id).to_string(),
+            _ => return Err(rusqlite::Error::InvalidFunctionParameterType(0, Type::Text)),
+        }))
+    })?;
+    conn.create_scalar_function("moment", 1, flags, |context| {
+        let millis: Option<i64> = context.get(0)?;
+        Ok(millis.map(|millis| Timestamp::from_millis(millis).to_string()))
+    })?;
+    conn.create_scalar_function("base64", 1, flags, |context| {
+        let bytes: Option<Vec<u8>> = context.get(0)?;
+        Ok(bytes.map(|bytes| STANDARD.encode(bytes)))
+    })
 }
 
 fn apply(conn: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {

@@ -34,6 +34,33 @@ macro_rules! page_of_deliveries {
     };
 }
 
+// ---- catalog ---------------------------------------------------------------------------------
+
+/// What [`crate::read::catalog`] decodes.
+macro_rules! entries {
+    () => {
+        "select kind, key, tenant, version, unique_key, removed, document from entry "
+    };
+}
+
+/// Search by primary key.
+pub(crate) const ENTRY_BY_KEY: &str = concat!(entries!(), "where kind = ?1 and key = ?2");
+
+/// Search by `entry_unique`.
+pub(crate) const ENTRY_BY_UNIQUE: &str = concat!(entries!(), "where kind = ?1 and unique_key = ?2");
+
+/// The whole of `entry_of_operators`.
+pub(crate) const OPERATOR_KEYS: &str =
+    concat!(entries!(), "indexed by entry_of_operators where tenant is null");
+
+/// A range of `entry_by_version`.
+pub(crate) const ENTRIES_SINCE: &str = concat!(entries!(), "where version > ?1");
+
+pub(crate) const ENTRY_PUT: &str = "insert into entry (kind, key, tenant, version, unique_key, \
+    removed, document) values (?1, ?2, ?3, ?4, ?5, ?6, ?7) on conflict (kind, key) do update set \
+    version = excluded.version, unique_key = excluded.unique_key, removed = excluded.removed, \
+    document = excluded.document";
+
 // ---- accept ----------------------------------------------------------------------------------
 
 /// Search by primary key.
@@ -95,10 +122,6 @@ pub(crate) const FAILING_BEGIN: &str = "insert into failing (subscription, since
     exhausted = max(exhausted, excluded.exhausted)";
 
 pub(crate) const FAILING_END: &str = "delete from failing where subscription = ?1";
-
-/// Before the status of a subscription changes: whoever goes on begins anew.
-pub(crate) const FAILING_FORGET: &str = "delete from failing where subscription = ?1 and \
-    (select status <> '{\"status\":\"active\"}' from subscription where no = ?1)";
 
 /// Search by `delivery_by_id`.
 pub(crate) const FIND_BY_ID: &str = "select seq, subscription from delivery where id = ?1";

@@ -5,12 +5,9 @@
 
 pub(crate) mod accept;
 pub(crate) mod catalog;
-mod certificates;
-mod clients;
 pub(crate) mod lanes;
 pub(crate) mod maintenance;
 pub(crate) mod membership;
-mod profiles;
 pub(crate) mod record;
 pub(crate) mod redrive;
 

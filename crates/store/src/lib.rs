@@ -24,6 +24,7 @@
 //! Which databases exist, what HTTP is, and when anything should be retried.
 
 mod catalog;
+pub mod entry;
 mod error;
 mod intake;
 mod lease;

@@ -240,7 +240,7 @@ impl State {
 #[async_trait]
 impl Store for ModelStore {
     async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
-        Ok(self.shared.state.lock().catalog.change(change)?)
+        self.shared.state.lock().catalog.change(&change)
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {

@@ -1,11 +1,8 @@
 with gone as (
-    update subscription set deleted_at = $3, version = $4, secrets = '[]'
-    where tenant = $1 and id = $2 and deleted_at is null
-    returning id
+    update subscription set deleted_at = $2 where id = $1
 ),
 -- A subscription that is gone is not failing.
 forgotten as (
-    delete from failing where subscription in (select id from gone)
+    delete from failing where subscription = $1
 )
-insert into subscription_gone (id, shard, deleted_at)
-select id, $5::int2, $3 from gone
+insert into subscription_gone (id, shard, deleted_at) values ($1, $3::int2, $2)

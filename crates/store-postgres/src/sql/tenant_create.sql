@@ -1,1 +1,2 @@
-insert into tenant (id, name, created_at, version) values ($1, $2, $3, $4) on conflict do nothing
+-- Its version comes with the change that makes it.
+insert into tenant (id, version) values ($1, 0)

@@ -45,6 +45,15 @@ fn hot_statements_search_by_id() {
 }
 
 #[test]
+fn entries_are_found_by_their_indexes() {
+    let conn = database();
+    check(&conn, ENTRY_BY_KEY, &["INDEX sqlite_autoindex_entry_1 (kind=? AND key=?)"]);
+    check(&conn, ENTRY_BY_UNIQUE, &["INDEX entry_unique (kind=? AND unique_key=?)"]);
+    check(&conn, OPERATOR_KEYS, &["INDEX entry_of_operators"]);
+    check(&conn, ENTRIES_SINCE, &["INDEX entry_by_version (version>?)"]);
+}
+
+#[test]
 fn work_is_found_by_the_due_index() {
     let conn = database();
     check(

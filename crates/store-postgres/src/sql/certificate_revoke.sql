@@ -1,1 +1,0 @@
-update certificate set revoked_at = $3, version = $4 where tenant = $1 and id = $2

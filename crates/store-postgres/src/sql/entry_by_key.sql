@@ -1,0 +1,2 @@
+select kind, key, tenant, version, unique_key, removed, document from entry
+where kind = $1 and key = $2

@@ -1,1 +1,0 @@
-select tenant, revoked_at, expires_at from api_key where id = $1 for update

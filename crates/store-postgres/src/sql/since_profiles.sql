@@ -1,2 +1,0 @@
-select tenant, name, base, policy, updated_at, removed
-from profile where version > $1 order by tenant, name

@@ -1,2 +1,0 @@
-select tenant, name, description, attributes, created_at, removed, labels
-from topic where version > $1 order by tenant, name

@@ -1,1 +1,0 @@
-select 1 from tenant where id = $1

@@ -1,1 +1,0 @@
-update topic set removed = true, version = $3 where tenant = $1 and name = $2 and not removed
