@@ -1,7 +1,7 @@
 //! The accept loop: HTTP/1.1 with a bound on connections, heads and time.
 //!
 //! `axum::serve` has neither a timer nor a cap, so a client that sends its head byte by byte would
-//! hold a connection for ever. Here a head must arrive within [`ServeLimits::head_time`], which also
+//! hold a connection for ever. Here a head must arrive within [`ServeLimits::head_timeout`], which also
 //! ends connections that stay idle, and answers must be taken at a least pace. At the cap new
 //! connections come into the reserve, where a few requests are answered and all others are told that
 //! there is no place; a listener without a reserve leaves them in the kernel's queue. A TLS handshake may take as long, and is made by the connection's own task, so that a client that
@@ -26,6 +26,8 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use posthorn_domain::setting;
+use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -45,30 +47,44 @@ use crate::tls::Tls;
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// Bounds of a listener.
-#[derive(Clone, Copy, Debug)]
+/// Bounds of a listener, a part of the section `server` of the configuration.
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub struct ServeLimits {
     /// Connections open at once.
+    #[serde(deserialize_with = "setting::at_least_one")]
     pub connections: usize,
     /// Connections open at once from one address (IPv6: one /64); zero means no limit.
     pub connections_per_address: usize,
     /// Places of sockets, which are connections that were upgraded; zero: they stay among the
     /// connections.
+    #[serde(skip)]
     pub sockets: usize,
     /// The same of one address; zero means no limit.
+    #[serde(skip)]
     pub sockets_per_address: usize,
     /// Places of the reserve, where there is one.
+    #[serde(skip, default = "reserve_places")]
     pub reserve: usize,
     /// How long a client may take nothing of its answer while more of it waits.
-    pub write_time: Duration,
+    #[serde(deserialize_with = "setting::some_time")]
+    pub write_timeout: Duration,
     /// How many bytes a second it must take beyond that.
+    #[serde(deserialize_with = "setting::some_bytes")]
     pub write_rate: usize,
     /// How long a request's head may take, a TLS handshake may take, and a connection may be idle.
-    pub head_time: Duration,
+    #[serde(deserialize_with = "setting::some_time")]
+    pub head_timeout: Duration,
     /// The largest head.
-    pub head_bytes: usize,
+    #[serde(deserialize_with = "setting::some_bytes")]
+    pub head: usize,
     /// How long requests under way may take to end after the shutdown began.
-    pub drain: Duration,
+    #[serde(deserialize_with = "setting::time")]
+    pub stop_timeout: Duration,
+}
+
+/// A few requests of operators.
+const fn reserve_places() -> usize {
+    64
 }
 
 impl Default for ServeLimits {
@@ -78,12 +94,12 @@ impl Default for ServeLimits {
             connections_per_address: 0,
             sockets: 0,
             sockets_per_address: 0,
-            reserve: 64,
-            write_time: Duration::from_secs(10),
+            reserve: reserve_places(),
+            write_timeout: Duration::from_secs(10),
             write_rate: 4 * 1024,
-            head_time: Duration::from_secs(10),
-            head_bytes: 32 * 1024,
-            drain: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(10),
+            head: 32 * 1024,
+            stop_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -161,7 +177,7 @@ pub async fn serve(
     drop(stop);
     let mut connections = hall.connections;
     let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.drain, drained).await.is_err() {
+    if tokio::time::timeout(limits.stop_timeout, drained).await.is_err() {
         tracing::warn!(open = connections.len(), "some requests did not end in time; cutting them");
         connections.shutdown().await;
     }
@@ -201,7 +217,7 @@ impl Hall {
         };
         reserve.make_room(peer);
         let mut limits = self.limits;
-        limits.head_time = limits.head_time.min(reserve::HEAD_TIME);
+        limits.head_timeout = limits.head_timeout.min(reserve::HEAD_TIME);
         let (open, served) = (Arc::new(Open::in_reserve()), served.clone());
         let one = Connection { address: peer, open, served, bodies: None, limits, stopping };
         let task = self.connections.spawn(async move {
@@ -287,7 +303,7 @@ impl Connection {
             return self.requests(stream, peer).await;
         };
         let shaken = tokio::select! {
-            shaken = tls.accept(stream, self.limits.head_time) => shaken,
+            shaken = tls.accept(stream, self.limits.head_timeout) => shaken,
             // Nobody has asked for anything yet.
             _ = self.stopping.changed() => return,
         };
@@ -305,11 +321,11 @@ impl Connection {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head_time)
-            .max_buf_size(limits.head_bytes.max(8 * 1024))
+            .header_read_timeout(limits.head_timeout)
+            .max_buf_size(limits.head.max(8 * 1024))
             .keep_alive(self.served.keep_alive);
         let verdict = Verdict::default();
-        let pace = Pace { silence: limits.write_time, rate: limits.write_rate };
+        let pace = Pace { silence: limits.write_timeout, rate: limits.write_rate };
         let stream = Paced::new(stream, pace, verdict.clone());
         let service = FromPeer {
             inner: TowerToHyperService::new(self.served.router),

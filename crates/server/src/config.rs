@@ -39,7 +39,7 @@ use posthorn_dialects as dialects;
 use posthorn_domain::setting;
 use posthorn_egress as egress;
 use posthorn_engine as engine;
-use posthorn_listener::ProxyIdentity;
+use posthorn_listener::{ProxyIdentity, ServeLimits};
 use posthorn_notifier::Callbacks;
 use posthorn_sealing::vault::{Secret, VaultKey};
 use posthorn_store_postgres as postgres;
@@ -127,11 +127,9 @@ pub struct Server {
     pub admin_tls: bool,
     /// Names and addresses by which the world knows it, which cannot be receivers.
     pub public_names: Vec<String>,
-    /// Connections at once.
-    #[serde(deserialize_with = "setting::at_least_one")]
-    pub connections: usize,
-    /// Connections at once from one address; 0: no limit.
-    pub connections_per_address: usize,
+    /// How many connections there may be, and how long they may take.
+    #[serde(skip)]
+    pub limits: ServeLimits,
     /// The largest body.
     #[serde(deserialize_with = "setting::some_bytes")]
     pub body: usize,
@@ -144,21 +142,6 @@ pub struct Server {
     /// The same of one tenant.
     #[serde(deserialize_with = "setting::bytes")]
     pub bodies_per_tenant: usize,
-    /// How long a client may take nothing of its answer.
-    #[serde(deserialize_with = "setting::some_time")]
-    pub write_timeout: Duration,
-    /// How many bytes of it a second it must take beyond that.
-    #[serde(deserialize_with = "setting::some_bytes")]
-    pub write_rate: usize,
-    /// The largest head.
-    #[serde(deserialize_with = "setting::some_bytes")]
-    pub head: usize,
-    /// For a request's head to arrive.
-    #[serde(deserialize_with = "setting::some_time")]
-    pub head_timeout: Duration,
-    /// For requests under way to end.
-    #[serde(deserialize_with = "setting::time")]
-    pub stop_timeout: Duration,
     /// The proxy that vouches for callers without a key.
     pub identity: ProxyIdentity,
     /// Its certificate; without one it speaks plain HTTP.

@@ -23,7 +23,7 @@ pub fn fit(config: &mut Config) {
     if fit_to(config, limit) {
         info!(
             limit,
-            server.connections = config.server.connections,
+            server.connections = config.server.limits.connections,
             push.connections = config.push.as_ref().map(|push| push.connections),
             egress.connections = config.egress.connections,
             "connections are limited to the open files the system allows; raise that with \
@@ -56,7 +56,7 @@ pub fn in_effect(config: &mut Config) -> InEffect {
 
 fn connections(config: &Config) -> Vec<(&'static str, usize)> {
     let own = [
-        ("server.connections", config.server.connections),
+        ("server.connections", config.server.limits.connections),
         ("egress.connections", config.egress.connections),
     ];
     let agents = config.push.as_ref().map(|push| ("push.connections", push.connections));
@@ -70,7 +70,7 @@ fn needed(config: &Config) -> usize {
     let nodes = config.push.as_ref().map_or(0, |push| 2 * push.internal.connections);
     let sockets = config.push.as_ref().map_or(0, |push| push.connections);
     let other = admin(config) + OTHER_FILES;
-    config.server.connections + sockets + config.egress.connections + nodes + other
+    config.server.limits.connections + sockets + config.egress.connections + nodes + other
 }
 
 /// Connections of the admin listener, with its reserve.
@@ -101,7 +101,7 @@ fn fit_to(config: &mut Config, limit: usize) -> bool {
         return false;
     }
     let mut room = limit.saturating_sub(OTHER_FILES + admin(config)).max(16);
-    let (server, egress) = (&mut config.server.connections, &mut config.egress.connections);
+    let (server, egress) = (&mut config.server.limits.connections, &mut config.egress.connections);
     if let Some(internal) = config.push.as_mut().map(|push| &mut push.internal) {
         internal.connections = internal.connections.min(room / 16);
         room -= 2 * internal.connections;
@@ -134,7 +134,7 @@ mod tests {
         fit_to(&mut config, limit);
         let agents = config.push.as_ref().map_or(0, |push| push.connections);
         let nodes = config.push.map(|push| push.internal.connections).filter(|nodes| *nodes > 0);
-        (config.server.connections, agents, config.egress.connections, nodes)
+        (config.server.limits.connections, agents, config.egress.connections, nodes)
     }
 
     #[test]

@@ -195,8 +195,14 @@ impl Called {
         Ok(Self { listener, url, connections: push.internal.connections })
     }
 
-    fn serve(self, router: Router, drain: Duration, stop: CancellationToken) -> JoinHandle<()> {
-        let limits = ServeLimits { connections: self.connections, drain, ..ServeLimits::default() };
+    fn serve(
+        self,
+        router: Router,
+        stop_timeout: Duration,
+        stop: CancellationToken,
+    ) -> JoinHandle<()> {
+        let limits =
+            ServeLimits { connections: self.connections, stop_timeout, ..ServeLimits::default() };
         let listener = self.listener;
         tokio::spawn(async move {
             posthorn_listener::serve(listener, router, limits, None, stop.cancelled_owned()).await;

@@ -134,7 +134,7 @@ async fn start(
     let admin = surfaces::admin_port(config.server.admin_listen)?;
     let sockets = config.push.as_ref().map(surfaces::sockets);
     let push = config.push.take().map(push::Ports::take).transpose()?;
-    let mut patience = config.server.stop_timeout + config.engine.drain;
+    let mut patience = config.server.limits.stop_timeout + config.engine.drain;
     let mut listeners = vec![socket.local_addr()?];
     if let Some(admin) = &admin {
         listeners.push(admin.local_addr()?);
@@ -214,7 +214,7 @@ async fn start(
                 extra_roots,
                 own_url: url.clone(),
                 accepting: Arc::new(move || !brake.is_on()),
-                stop_timeout: server.stop_timeout,
+                stop_timeout: server.limits.stop_timeout,
                 mailboxes,
             };
             let push = push.start(parts, &stop)?;

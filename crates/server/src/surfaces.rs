@@ -82,18 +82,8 @@ impl Listeners {
         stop: CancellationToken,
     ) -> Self {
         let (sockets, sockets_per_address) = push.unwrap_or_default();
-        let limits = ServeLimits {
-            connections: server.connections,
-            connections_per_address: server.connections_per_address,
-            sockets,
-            sockets_per_address,
-            reserve: RESERVE,
-            write_time: server.write_timeout,
-            write_rate: server.write_rate,
-            head_time: server.head_timeout,
-            head_bytes: server.head,
-            drain: server.stop_timeout,
-        };
+        let limits =
+            ServeLimits { sockets, sockets_per_address, reserve: RESERVE, ..server.limits };
         let bodies = Bodies::new(server.bodies, server.bodies_per_tenant);
         Self { served, limits, bodies, stop }
     }

@@ -35,7 +35,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[tokio::test]
 async fn a_client_that_sends_its_head_too_slowly_is_cut() {
-    let limits = ServeLimits { head_time: Duration::from_millis(300), ..ServeLimits::default() };
+    let limits = ServeLimits { head_timeout: Duration::from_millis(300), ..ServeLimits::default() };
     let server = Server::start_with(limits).await;
     let began = Instant::now();
     let mut slow = connect(server.address).await;
@@ -247,7 +247,7 @@ async fn stopping_finishes_what_is_under_way_and_refuses_what_is_new() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_ever() {
-    let limits = ServeLimits { drain: Duration::from_millis(200), ..ServeLimits::default() };
+    let limits = ServeLimits { stop_timeout: Duration::from_millis(200), ..ServeLimits::default() };
     let mut server = Server::start_with(limits).await;
     let mut stuck = connect(server.address).await;
     stuck.write_all(b"POST /v1/events HTTP/1.1\r\n").await.unwrap();

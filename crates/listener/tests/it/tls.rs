@@ -235,8 +235,8 @@ async fn garbage_instead_of_a_handshake_ends_the_connection() {
 
 #[tokio::test]
 async fn slow_handshakes_keep_nobody_waiting_and_are_cut() {
-    let head_time = Duration::from_millis(500);
-    let limits = ServeLimits { head_time, ..ServeLimits::default() };
+    let head_timeout = Duration::from_millis(500);
+    let limits = ServeLimits { head_timeout, ..ServeLimits::default() };
     let server = Server::start_with(ClientCertificates::Ask, limits).await;
     let began = Instant::now();
     let mut slow = Vec::new();
@@ -252,7 +252,7 @@ async fn slow_handshakes_keep_nobody_waiting_and_are_cut() {
     for stream in &mut slow {
         assert!(is_closed(stream).await);
     }
-    assert!(began.elapsed() >= head_time, "nobody is cut early");
+    assert!(began.elapsed() >= head_timeout, "nobody is cut early");
 }
 
 #[tokio::test]

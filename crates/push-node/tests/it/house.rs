@@ -79,7 +79,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
-        let limits = ServeLimits { drain: Duration::from_secs(1), ..ServeLimits::default() };
+        let limits = ServeLimits { stop_timeout: Duration::from_secs(1), ..ServeLimits::default() };
         let task = tokio::spawn(posthorn_listener::serve(listener, router, limits, None, async {
             let _ = stopped.await;
         }));

@@ -57,7 +57,8 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
 }
 
 fn server(read: &mut Reading<'_>) -> Server {
-    let mut server = Server { tls: tls::build(read), ..read.at("server") };
+    let (limits, tls) = (read.at("server"), tls::build(read));
+    let mut server = Server { limits, tls, ..read.at("server") };
     listeners::settle(read, &mut server);
     let identity = &server.identity;
     if identity.thumbprint_header.is_some() {

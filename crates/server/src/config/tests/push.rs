@@ -174,7 +174,8 @@ fn what_the_rest_of_the_configuration_asks_for_is_said() {
 #[test]
 fn sockets_have_places_of_their_own() {
     let config = good("push: {enabled: true}\n", &[], &[]).config;
-    assert_eq!((config.server.connections, config.server.connections_per_address), (10_000, 5_000));
+    let limits = config.server.limits;
+    assert_eq!((limits.connections, limits.connections_per_address), (10_000, 5_000));
     let push = config.push.expect("on");
     assert_eq!((push.connections, push.connections_per_address), (15_000, 12_000));
     bad("push: {enabled: true, connections: 0}\n", &[], &["push.connections"]);
