@@ -2,7 +2,6 @@
 
 mod admission;
 mod authority;
-mod bench_push;
 mod by_hand;
 mod caller;
 mod canary;

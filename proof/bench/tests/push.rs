@@ -1,14 +1,37 @@
 //! The benchmarks of Web Push run, and what they count is right. Speeds are not looked at.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
 use serde_json::{Value, json};
 
-use crate::harness::{assert_exit, assert_says, out, run};
+/// The server beside the benchmark; built when it is not there yet.
+fn server() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_posthorn-bench")).with_file_name("posthorn");
+    if !beside.exists() {
+        let built = Command::new(env!("CARGO")).args(["build", "-p", "posthorn-server"]).status();
+        assert!(built.is_ok_and(|status| status.success()), "the server could not be built");
+    }
+    beside
+}
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthorn-bench"));
+    command.args(args).arg("--binary").arg(server()).output().expect("the benchmark runs")
+}
 
 fn bench(args: &[&str]) -> Value {
-    let dir = tempfile::tempdir().expect("a folder");
-    let output = run(dir.path(), &[&["bench"], args, &["--json", "--seconds", "1"]].concat());
-    assert_exit(&output, 0);
-    serde_json::from_str(&out(&output)).expect("JSON")
+    let output = run(&[args, &["--json", "--seconds", "1"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Runs one that must fail; what it says on stdout and stderr.
+fn fails(args: &[&str]) -> (String, String) {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(1));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
 }
 
 #[test]
@@ -50,20 +73,23 @@ fn what_is_stored_first_is_not_called_direct() {
 /// The server drops what is over the limit of an agent: that is a loss, and it is told.
 #[test]
 fn a_loss_is_seen_and_ends_in_an_error() {
-    let dir = tempfile::tempdir().expect("a folder");
     let few = ["--set", "push.stored_limit=5", "--set", "push.on_overflow=drop_oldest"];
-    let args = ["bench", "push", "--agents", "2", "--publishers", "2", "--seconds", "1"];
-    let output = run(dir.path(), &[&args[..], &few].concat());
-    assert_exit(&output, 1);
-    assert_says(&output, &["accepted messages were lost"]);
-    let text = out(&output);
-    assert!(text.contains("(floor 6000, goal 12000)"), "{text}");
+    let args = ["push", "--agents", "2", "--publishers", "2", "--seconds", "1"];
+    let (shown, said) = fails(&[&args[..], &few].concat());
+    assert!(said.contains("accepted messages were lost"), "{said}");
+    assert!(shown.contains("(floor 6000, goal 12000)"), "{shown}");
 }
 
 #[test]
 fn more_connections_than_descriptors_are_refused_at_once() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let output = run(dir.path(), &["bench", "sockets", "--connections", "100000000"]);
-    assert_exit(&output, 1);
-    assert_says(&output, &["ulimit -n"]);
+    let (_, said) = fails(&["sockets", "--connections", "100000000"]);
+    assert!(said.contains("ulimit -n"), "{said}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_posthorn-bench"));
+    let output = command.args(["throughput", "--binary", "/nowhere/posthorn"]).output();
+    let said = String::from_utf8_lossy(&output.expect("it runs").stderr).into_owned();
+    assert!(said.contains("there is no server at /nowhere/posthorn"), "{said}");
 }
