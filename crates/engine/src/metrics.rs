@@ -112,7 +112,16 @@ pub fn describe() {
 /// Every counter is there from the start: a rate over one that appears with its first event misses
 /// that event, and an alert on one that is not there never fires.
 fn at_zero() {
-    for name in [ACCEPTED, FANNED_OUT, ATTEMPT_PANICS, FENCED, BREAKER_OPENED, OUTCOMES_MISSED] {
+    let plain = [
+        ACCEPTED,
+        FANNED_OUT,
+        ATTEMPT_PANICS,
+        FENCED,
+        BREAKER_OPENED,
+        OUTCOMES_MISSED,
+        LOG_LINES_LEFT_OUT,
+    ];
+    for name in plain {
         counter!(name).increment(0);
     }
     let answers =
