@@ -134,17 +134,19 @@ impl CatalogChange {
         match self {
             Self::CreateTenant(new) => itself(new),
             Self::CreateTopic(new) | Self::PutTopic(new) => itself(new),
-            Self::DeleteTopic { tenant, name } => one(*tenant, Kind::Topic, named(*tenant, name)),
+            Self::DeleteTopic { tenant, name } => one(*tenant, Kind::Topic, &named(*tenant, name)),
             Self::CreateSubscription(new) | Self::UpdateSubscription { subscription: new, .. } => {
                 itself(&**new)
             }
             Self::DeleteSubscription { tenant, id, .. } => one(*tenant, Kind::Subscription, id),
             Self::PutProfile(new) => itself(new),
             Self::DeleteProfile { tenant, name } => {
-                one(*tenant, Kind::Profile, named(*tenant, name))
+                one(*tenant, Kind::Profile, &named(*tenant, name))
             }
             Self::PutClient { client, .. } => itself(&**client),
-            Self::DeleteClient { tenant, name } => one(*tenant, Kind::Client, named(*tenant, name)),
+            Self::DeleteClient { tenant, name } => {
+                one(*tenant, Kind::Client, &named(*tenant, name))
+            }
             Self::CreateKey(new) => itself(new),
             Self::CreateFirstKey(new) => {
                 (new.tenant, [itself(new).1, vec![Lookup::OperatorKeys]].concat())
@@ -169,7 +171,7 @@ fn itself<T: Document>(new: &T) -> (Option<TenantId>, Vec<Lookup>) {
     (new.tenant(), [Lookup::Key(T::KIND, new.key())].into_iter().chain(twin).collect())
 }
 
-fn one(tenant: TenantId, kind: Kind, key: impl ToString) -> (Option<TenantId>, Vec<Lookup>) {
+fn one(tenant: TenantId, kind: Kind, key: &impl ToString) -> (Option<TenantId>, Vec<Lookup>) {
     (Some(tenant), vec![Lookup::Key(kind, key.to_string())])
 }
 
