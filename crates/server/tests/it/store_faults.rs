@@ -236,7 +236,7 @@ fn damaged_pages_of_postgresql_are_found_as_well() {
     assert_exit(&sound, 0);
     assert_says(&sound, &["is sound", "rows", "tables"]);
     server.stop();
-    let find = "select pg_relation_filepath('topic'), current_setting('data_directory')";
+    let find = "select pg_relation_filepath('entry'), current_setting('data_directory')";
     let found = database.sql(find).expect("answers");
     let (relation, folder) = found.trim().split_once('|').expect("two columns");
     database.sql("checkpoint").expect("written back");
