@@ -180,7 +180,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         number,
         started_at: at(i64::from(number)),
         took: Span::from_millis(12),
-        timings: Timings { connect: Some(Span::from_millis(3)), ..Timings::default() },
+        timings: Timings::default(),
         status: Some(status),
         failure: None,
         detail: String::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use posthorn_domain::{
     Attempt, DeadReason, DeliveryId, DeliveryState, Epoch, FailureCode, Fence, NodeId, Shard, Span,
-    SubscriptionId, Timestamp,
+    SubscriptionId, Timestamp, Timings,
 };
 
 use super::Fixture;
@@ -73,6 +73,12 @@ pub async fn attempts_read_back_as_they_were(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let (_, id) = one(&setting).await;
     let rich = Attempt {
+        timings: Timings {
+            dns: Some(Span::ZERO),
+            connect: Some(Span::from_millis(3)),
+            tls: None,
+            first_byte: Some(Span::from_secs(20)),
+        },
         took: Span::from_millis(86_400_000),
         status: Some(503),
         detail: "é \"quoted\"".to_owned(),
