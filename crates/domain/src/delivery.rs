@@ -6,12 +6,15 @@
 //!      └──── failed ─────┘   └──▶ cancelled(unsubscribed | operator | dropped)
 //! ```
 //! Terminal is final: only a retry by hand or a redrive brings a delivery back, with a fresh budget
-//! and its whole history.
+//! and its whole history. What attempts lead to is decided by [`step`], what people want by [`by_hand()`].
 
+mod by_hand;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
+
+pub use by_hand::{Head, Moved, Others, Stored, Wish, by_hand};
 
 use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
@@ -181,10 +184,6 @@ pub enum Input<'a> {
         /// Until when.
         until: Timestamp,
     },
-    /// Somebody cancelled it.
-    Cancel(CancelReason),
-    /// Somebody wants it tried again, from the beginning.
-    Retry,
 }
 
 /// What must be written down, in one transaction.
@@ -196,8 +195,6 @@ pub struct Step {
     pub due_at: Timestamp,
     /// Whether an attempt is added to the count.
     pub charge: bool,
-    /// Whether a fresh budget begins.
-    pub fresh_budget: bool,
     /// Whether the next delivery of the lane may go on.
     pub release_lane: bool,
     /// What happens to the subscription.
@@ -229,9 +226,12 @@ pub enum StepRefusal {
     /// It has ended already.
     #[error("the delivery has ended already; only a retry can bring it back")]
     Terminal,
-    /// It has not ended yet.
-    #[error("the delivery has not ended; there is nothing to bring back")]
-    NotTerminal,
+    /// A written lease says that an attempt is under way.
+    #[error("an attempt of the delivery is under way")]
+    UnderWay,
+    /// Its subscription is gone.
+    #[error("the delivery belongs to nobody any more")]
+    Unsubscribed,
 }
 
 /// The state machine: what becomes of a delivery when `input` happens at `now`.
@@ -244,13 +244,6 @@ pub fn step(
     now: Timestamp,
     dice: u64,
 ) -> Result<Step, StepRefusal> {
-    if let Input::Retry = input {
-        return if delivery.state.is_terminal() {
-            Ok(Step { fresh_budget: true, ..stay_pending(now) })
-        } else {
-            Err(StepRefusal::NotTerminal)
-        };
-    }
     if delivery.state.is_terminal() {
         return Err(StepRefusal::Terminal);
     }
@@ -271,8 +264,6 @@ pub fn step(
                 false => stay_pending(*until),
             }
         }
-        Input::Cancel(reason) => end(DeliveryState::Cancelled(*reason), false, true),
-        Input::Retry => return Err(StepRefusal::NotTerminal),
     })
 }
 
@@ -363,7 +354,6 @@ fn end(state: DeliveryState, charge: bool, release_lane: bool) -> Step {
         state,
         due_at: Timestamp::MAX,
         charge,
-        fresh_budget: false,
         release_lane,
         subscription: SubscriptionEffect::None,
     }
@@ -374,7 +364,6 @@ fn stay_pending(due_at: Timestamp) -> Step {
         state: DeliveryState::Pending,
         due_at,
         charge: false,
-        fresh_budget: false,
         release_lane: false,
         subscription: SubscriptionEffect::None,
     }

@@ -179,7 +179,6 @@ mod tests {
                 state: DeliveryState::Delivered,
                 due_at: NOW,
                 charge: true,
-                fresh_budget: false,
                 release_lane: true,
                 subscription: posthorn_domain::delivery::SubscriptionEffect::None,
             },

@@ -176,7 +176,6 @@ impl Bench {
             state: DeliveryState::Delivered,
             due_at: Timestamp::MAX,
             charge: true,
-            fresh_budget: false,
             release_lane: true,
             subscription: SubscriptionEffect::None,
         };

@@ -55,6 +55,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
     RedriveId, Shard, TenantId, Timestamp,
@@ -182,7 +183,7 @@ impl Store for PostgresStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        moves::cancel(&self.session, tenant, delivery, at).await
+        moves::by_hand(&self.session, Wish::Cancel, tenant, delivery, at).await
     }
 
     async fn retry_delivery(
@@ -191,7 +192,7 @@ impl Store for PostgresStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        moves::retry(&self.session, tenant, delivery, at).await
+        moves::by_hand(&self.session, Wish::Retry, tenant, delivery, at).await
     }
 
     async fn forget_delivery(
@@ -200,7 +201,7 @@ impl Store for PostgresStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        moves::forget(&self.session, tenant, delivery, at).await
+        moves::by_hand(&self.session, Wish::Forget, tenant, delivery, at).await
     }
 
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {

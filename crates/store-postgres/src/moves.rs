@@ -1,13 +1,17 @@
 //! What operators do by hand, and what a deleted subscription leaves to be done.
 //!
-//! None of this is frequent, so it is written for clarity: a few statements one after the other.
+//! None of this is frequent, so it is written for clarity: a few statements one after the other. What they
+//! write is decided by [`delivery::by_hand`]; where one changes many rows, it says the same of all of them.
 //! The lane's lock is taken before anything about the lane is read; since that needs the lane's
 //! name, a delivery is looked up twice, and only the second look counts.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use deadpool_postgres::Object;
+use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
 use posthorn_domain::{
-    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, TenantId,
-    Timestamp,
+    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, Lane, Shard, SubscriptionId,
+    TenantId, Timestamp,
 };
 use posthorn_store::{Moved, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
@@ -31,17 +35,16 @@ const NOT_BY_HAND: i32 = 0;
 const LOOKS_MAX: usize = 8;
 
 /// A delivery wherever it is.
-enum Found {
-    Live { delivery: Delivery, gone: bool },
-    Done { delivery: Delivery, blocks: bool, gone: bool },
+struct Found {
+    stored: Stored,
+    /// Whether it is among those that have not ended.
+    live: bool,
 }
 
-impl Found {
-    fn delivery(&self) -> &Delivery {
-        match self {
-            Self::Live { delivery, .. } | Self::Done { delivery, .. } => delivery,
-        }
-    }
+/// A delivery of `delivery_live` or `delivery_done`, and what goes with it.
+pub(crate) fn stored(row: &Row) -> Outcome<Stored> {
+    let left = row.try_get::<_, Option<i64>>("left")?.map(Timestamp::from_millis);
+    Ok(Stored { delivery: codec::delivery(row)?, blocks: row.try_get("blocks")?, left })
 }
 
 /// Finds a delivery and holds its row. Who waits for a row that somebody removes and writes anew, as
@@ -53,15 +56,10 @@ async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Foun
     let ids = vec![id];
     loop {
         if let Some(row) = query(client, sql::LIVE_FIND, &[&id, &tenant]).await?.first() {
-            let gone = row.try_get("gone")?;
-            return Ok(Found::Live { delivery: codec::delivery(row)?, gone });
+            return Ok(Found { stored: stored(row)?, live: true });
         }
         if let Some(row) = query(client, sql::DONE_FIND, &[&tenant, &ids]).await?.first() {
-            return Ok(Found::Done {
-                delivery: codec::delivery(row)?,
-                blocks: row.try_get("blocks")?,
-                gone: row.try_get("gone")?,
-            });
+            return Ok(Found { stored: stored(row)?, live: false });
         }
         let rows = query(client, sql::DELIVERY_EXISTS, &[&id, &tenant]).await?;
         let exists = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
@@ -75,27 +73,37 @@ async fn find(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Foun
 /// since locks come before rows everywhere else.
 async fn enter_lane(client: &Object, tenant: TenantId, id: DeliveryId) -> Outcome<Found> {
     let first = find(client, tenant, id).await?;
-    let Some(lane) = first.delivery().lane.as_ref() else { return Ok(first) };
-    let slot = lock::lane_slot(first.delivery().subscription, lane);
+    let Some(slot) = slot_of(&first.stored.delivery) else { return Ok(first) };
     client.batch_execute("rollback; begin").await?;
     lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
     lock::hold(client, lock::LANES, &[i32::from(slot)]).await?;
     find(client, tenant, id).await
 }
 
-pub(crate) async fn cancel(
+/// Does what somebody wants of a delivery, as far as it is possible.
+pub(crate) async fn by_hand(
     session: &Session,
+    wish: Wish,
     tenant: TenantId,
     id: DeliveryId,
     at: Timestamp,
 ) -> Result<Moved> {
+    let operation = match wish {
+        Wish::Cancel => CANCEL,
+        Wish::Retry => RETRY,
+        Wish::Forget => FORGET,
+    };
     session
-        .run(CANCEL, move |client| {
+        .run(operation, move |client| {
             Box::pin(async move {
                 begin(client).await?;
+                // So that the subscription cannot be deleted meanwhile.
                 lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
                 let found = enter_lane(client, tenant, id).await?;
-                let moved = cancel_found(client, found, at).await?;
+                let moved = match (wish, found.live) {
+                    (Wish::Retry, false) => bring_back(client, found.stored, at).await?,
+                    _ => move_one(client, wish, found, at).await?,
+                };
                 commit(client).await?;
                 Ok(moved)
             })
@@ -103,31 +111,51 @@ pub(crate) async fn cancel(
         .await
 }
 
-async fn cancel_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
-    let free_at = found.delivery().leased_until(at).unwrap_or(at);
-    let waited = !found.delivery().state.is_terminal();
-    let state = DeliveryState::Cancelled(CancelReason::Operator);
-    let mut delivery = match found {
-        Found::Live { delivery, gone: false } => {
-            let ids = vec![Uid::from(delivery.id)];
-            let params: [Param<'_>; 4] = [&ids, &state_code(state), &at.as_millis(), &BY_HAND];
+/// Everything that concerns one delivery and lets at most one other go on.
+async fn move_one(client: &Object, wish: Wish, found: Found, at: Timestamp) -> Outcome<Moved> {
+    let Found { stored, live } = found;
+    let old = &stored.delivery;
+    let lanes = lanes_of(client, std::slice::from_ref(&stored), at, true).await?;
+    let others = lanes.values().next().map(|lane| lane.besides(old.id)).unwrap_or_default();
+    let moved = delivery::by_hand(wish, &stored, &others, at).map_err(Refusal::from)?;
+    let delivery = moved.delivery;
+    let (tenant, id) = (Uid::from(old.tenant), Uid::from(old.id));
+    let state = state_code(delivery.state);
+    match (wish, live) {
+        (Wish::Cancel, true) => {
+            let params: [Param<'_>; 4] = [&vec![id], &state, &at.as_millis(), &BY_HAND];
             execute(client, sql::LIVE_END, &params).await?;
-            delivery
         }
-        Found::Done { delivery, blocks: true, .. } => {
-            let (tenant, id) = (Uid::from(delivery.tenant), Uid::from(delivery.id));
-            let params: [Param<'_>; 4] = [&tenant, &id, &state_code(state), &at.as_millis()];
+        (Wish::Cancel, false) => {
+            let params: [Param<'_>; 4] = [&tenant, &id, &state, &at.as_millis()];
             execute(client, sql::DONE_CANCEL, &params).await?;
-            delivery
         }
-        Found::Live { gone: true, .. } | Found::Done { .. } => return Err(Refusal::Ended.into()),
+        (Wish::Retry, _) => {
+            execute(client, sql::LIVE_HASTEN, &[&id, &due(at)]).await?;
+        }
+        (Wish::Forget, _) => {
+            execute(client, sql::FORGET, &[&tenant, &id, &Uid::from(old.event)]).await?;
+        }
+    }
+    let itself = !delivery.state.is_terminal() && !delivery.is_parked();
+    let ready = match moved.promotes {
+        Some(from) => promote(client, &delivery, from).await?,
+        None if itself => work_of(client, &delivery).await?,
+        None => None,
     };
-    delivery.state = state;
-    delivery.ended_at = Some(at);
-    delivery.due_at = Timestamp::MAX;
-    delivery.revival += 1;
-    let ready = promote(client, &delivery, free_at).await?;
-    let recalls: Vec<Recall> = waited.then(|| recall_of(&delivery)).into_iter().collect();
+    let recalls: Vec<Recall> = moved.recalled.then(|| recall_of(&delivery)).into_iter().collect();
+    let recall = recall(client, &recalls, at).await?;
+    Ok(Moved { delivery, ready, recall })
+}
+
+/// One that has ended comes back.
+async fn bring_back(client: &Object, ended: Stored, at: Timestamp) -> Outcome<Moved> {
+    let Revived { back, promoted, recalls } = revive(client, vec![ended], at).await?;
+    let delivery = back.into_iter().next().ok_or(Refusal::NotFound)?;
+    let ready = match delivery.is_parked() {
+        true => promoted.into_iter().next(),
+        false => work_of(client, &delivery).await?,
+    };
     let recall = recall(client, &recalls, at).await?;
     Ok(Moved { delivery, ready, recall })
 }
@@ -143,111 +171,11 @@ async fn promote(client: &Object, ended: &Delivery, at: Timestamp) -> Outcome<Op
     }
 }
 
-pub(crate) async fn retry(
-    session: &Session,
-    tenant: TenantId,
-    id: DeliveryId,
-    at: Timestamp,
-) -> Result<Moved> {
-    session
-        .run(RETRY, move |client| {
-            Box::pin(async move {
-                begin(client).await?;
-                // So that the subscription cannot be deleted meanwhile.
-                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-                let found = enter_lane(client, tenant, id).await?;
-                let moved = retry_found(client, found, at).await?;
-                commit(client).await?;
-                Ok(moved)
-            })
-        })
-        .await
-}
-
-async fn retry_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
-    let mut delivery = match found {
-        Found::Live { gone: true, .. } | Found::Done { gone: true, .. } => {
-            return Err(Refusal::NotFound.into());
-        }
-        Found::Live { delivery, .. } => {
-            if delivery.leased_until(at).is_some() {
-                return Err(Refusal::NotEnded.into());
-            }
-            execute(client, sql::LIVE_HASTEN, &[&Uid::from(delivery.id), &due(at)]).await?;
-            delivery
-        }
-        Found::Done { delivery, .. } => delivery,
-    };
-    delivery.revival += 1;
-    let revived = if delivery.state.is_terminal() {
-        revive(client, std::slice::from_ref(&delivery), at).await?
-    } else {
-        Revived {
-            parked: vec![delivery.is_parked()],
-            promoted: Vec::new(),
-            recalls: vec![recall_of(&delivery)],
-        }
-    };
-    let parked = revived.parked.first().copied().unwrap_or(false);
-    delivery.state = DeliveryState::Pending;
-    delivery.due_at = if parked { Timestamp::MAX } else { Timestamp::from_millis(due(at)) };
-    delivery.budget_base = delivery.attempts;
-    delivery.budget_began = Timestamp::from_millis(due(at));
-    delivery.ended_at = None;
-    let ready = match parked {
-        true => revived.promoted.into_iter().next(),
-        false => work_of(client, &delivery).await?,
-    };
-    let recall = recall(client, &revived.recalls, at).await?;
-    Ok(Moved { delivery, ready, recall })
-}
-
-pub(crate) async fn forget(
-    session: &Session,
-    tenant: TenantId,
-    id: DeliveryId,
-    at: Timestamp,
-) -> Result<Moved> {
-    session
-        .run(FORGET, move |client| {
-            Box::pin(async move {
-                begin(client).await?;
-                lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-                let found = enter_lane(client, tenant, id).await?;
-                let moved = forget_found(client, found, at).await?;
-                commit(client).await?;
-                Ok(moved)
-            })
-        })
-        .await
-}
-
-async fn forget_found(client: &Object, found: Found, at: Timestamp) -> Outcome<Moved> {
-    let free_at = found.delivery().leased_until(at).unwrap_or(at);
-    let (mut delivery, gone) = match found {
-        Found::Live { delivery, gone } | Found::Done { delivery, gone, .. } => (delivery, gone),
-    };
-    let (tenant, id) = (Uid::from(delivery.tenant), Uid::from(delivery.id));
-    execute(client, sql::FORGET, &[&tenant, &id, &Uid::from(delivery.event)]).await?;
-    let mut recalls = Vec::new();
-    if !delivery.state.is_terminal() {
-        delivery.revival += 1;
-        recalls.push(recall_of(&delivery));
-        let left = if gone { CancelReason::Unsubscribed } else { CancelReason::Operator };
-        delivery.state = DeliveryState::Cancelled(left);
-        delivery.ended_at = Some(at);
-        delivery.due_at = Timestamp::MAX;
-    }
-    let ready = if gone { None } else { promote(client, &delivery, free_at).await? };
-    let recall = recall(client, &recalls, at).await?;
-    Ok(Moved { delivery, ready, recall })
-}
-
 /// What became of those that were brought back.
 #[derive(Default)]
 pub(crate) struct Revived {
-    /// Which of them are parked, in the order given.
-    parked: Vec<bool>,
+    /// Those themselves, by their places in commit order.
+    pub(crate) back: Vec<Delivery>,
     /// Others that go on because of it: they come before those that came back into their lanes.
     promoted: Vec<Work>,
     /// Who has to wait now.
@@ -255,17 +183,24 @@ pub(crate) struct Revived {
 }
 
 /// Brings ended deliveries of one tenant back, each to its place. The caller holds the locks of their
-/// lanes and the rows themselves.
+/// lanes and the rows themselves. However many they are, it takes a statement for each step, and one for
+/// each lane in which somebody else goes on.
 ///
 /// The lock of a lane keeps its head from ending, not from being leased or put off: both write its row
 /// anew. So a head may slip away between the look and the change, and then the lanes are looked at again.
-pub(crate) async fn revive(client: &Object, ended: &[Delivery], at: Timestamp) -> Outcome<Revived> {
+pub(crate) async fn revive(
+    client: &Object,
+    mut ended: Vec<Stored>,
+    at: Timestamp,
+) -> Outcome<Revived> {
+    ended.sort_unstable_by_key(|stored| stored.delivery.seq);
     let Some(first) = ended.first() else { return Ok(Revived::default()) };
-    debug_assert!(ended.iter().all(|d| d.tenant == first.tenant && d.state.is_terminal()));
+    let tenant = Uid::from(first.delivery.tenant);
     let mut recalls = Vec::new();
     let mut looks = 1;
     let places = loop {
-        let places = find_places(client, ended, at, looks < LOOKS_MAX).await?;
+        let lanes = lanes_of(client, &ended, at, looks < LOOKS_MAX).await?;
+        let places = find_places(lanes, &ended, at)?;
         if places.displaced.is_empty() {
             break places;
         }
@@ -284,20 +219,21 @@ pub(crate) async fn revive(client: &Object, ended: &[Delivery], at: Timestamp) -
         }
         looks += 1;
     };
-    let ids: Vec<Uid> = ended.iter().map(|d| d.id.into()).collect();
-    let shards: Vec<i16> = ended
+    let Places { back, freed, .. } = places;
+    let ids: Vec<Uid> = back.iter().map(|d| d.id.into()).collect();
+    let shards: Vec<i16> = back
         .iter()
         .map(|d| i16::try_from(Shard::of(d.subscription).number()).unwrap_or(i16::MAX))
         .collect();
-    let slots: Vec<Option<i16>> = ended.iter().map(slot_of).collect();
-    let tenant = Uid::from(first.tenant);
-    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &places.parked, &due(at)];
+    let slots: Vec<Option<i16>> = back.iter().map(slot_of).collect();
+    let parked: Vec<bool> = back.iter().map(Delivery::is_parked).collect();
+    let params: [Param<'_>; 6] = [&tenant, &ids, &shards, &slots, &parked, &due(at)];
     execute(client, sql::DONE_REVIVE, &params).await?;
     let mut promoted = Vec::new();
-    for delivery in places.freed.iter().filter_map(|place| ended.get(*place)) {
+    for delivery in freed.iter().filter_map(|place| back.get(*place)) {
         promoted.extend(promote(client, delivery, at).await?);
     }
-    Ok(Revived { parked: places.parked, promoted, recalls })
+    Ok(Revived { back, promoted, recalls })
 }
 
 /// What nodes must hear of a delivery that has just changed.
@@ -331,50 +267,56 @@ pub(crate) fn slot_of(delivery: &Delivery) -> Option<i16> {
     delivery.lane.as_ref().map(|lane| lock::lane_slot(delivery.subscription, lane))
 }
 
-/// A lane as it stands while deliveries are brought back into it one by one.
+/// A lane as it stands.
+#[derive(Default)]
 struct LaneState {
-    /// Who is at its head in the store, and whether it may be made to wait.
-    head: Option<(Uid, u64, bool)>,
+    head: Option<(DeliveryId, Head)>,
     blocker: Option<DeliveryId>,
     /// The first that is parked there.
     parked: Option<u64>,
-    /// The first of those that come back, by its place in the list.
-    first: Option<(u64, usize)>,
 }
 
-/// Where those belong that come back.
-struct Places {
-    /// Which of them are parked.
-    parked: Vec<bool>,
-    /// Heads that have to wait.
-    displaced: Vec<Uid>,
-    /// One of those that come back into each lane that is free for somebody who is parked there.
-    freed: Vec<usize>,
+impl LaneState {
+    /// The others, as one of the lane sees them.
+    fn besides(&self, id: DeliveryId) -> Others {
+        Others {
+            blocked: self.blocker.is_some_and(|blocker| blocker != id),
+            head: self.head.filter(|(head, _)| *head != id).map(|(_, head)| head),
+            parked: self.parked,
+        }
+    }
+
+    /// After one came back that goes before all that come back later.
+    fn take_in(&mut self, back: &Delivery, promotes: bool) {
+        self.blocker = self.blocker.filter(|blocker| *blocker != back.id);
+        let first = self.parked.filter(|_| promotes).unwrap_or(back.seq);
+        if promotes || !back.is_parked() {
+            self.head = Some((back.id, Head { seq: first, leased: false }));
+        } else {
+            self.parked = Some(self.parked.map_or(back.seq, |parked| parked.min(back.seq)));
+        }
+    }
 }
 
-/// Finds the places of those that come back. Unless `displacing`, every head is as good as under way.
-async fn find_places(
+type Lanes = BTreeMap<(SubscriptionId, Lane), LaneState>;
+
+/// How the lanes of deliveries stand. Unless `displacing`, every head is as good as under way.
+async fn lanes_of(
     client: &Object,
-    ended: &[Delivery],
+    members: &[Stored],
     at: Timestamp,
     displacing: bool,
-) -> Outcome<Places> {
-    type Key<'d> = (posthorn_domain::SubscriptionId, &'d Lane);
-    let mut lanes: Vec<Key<'_>> =
-        ended.iter().filter_map(|d| Some((d.subscription, d.lane.as_ref()?))).collect();
-    lanes.sort();
-    lanes.dedup();
-    let mut places = Places {
-        parked: ended.iter().map(|delivery| delivery.lane.is_some()).collect(),
-        displaced: Vec::new(),
-        freed: Vec::new(),
-    };
+) -> Outcome<Lanes> {
+    let name =
+        |stored: &Stored| Some((stored.delivery.subscription, stored.delivery.lane.clone()?));
+    let lanes: Vec<(SubscriptionId, Lane)> =
+        members.iter().filter_map(name).collect::<BTreeSet<_>>().into_iter().collect();
     if lanes.is_empty() {
-        return Ok(places);
+        return Ok(Lanes::new());
     }
     let subscriptions: Vec<Uid> = lanes.iter().map(|(s, _)| Uid::from(*s)).collect();
     let names: Vec<&str> = lanes.iter().map(|(_, lane)| lane.as_str()).collect();
-    let mut states = std::collections::BTreeMap::new();
+    let mut states = Lanes::new();
     for row in &query(client, sql::LANES_TAKEN, &[&subscriptions, &names]).await? {
         let reader = Reader::new(row, "delivery_live", "head");
         let item: usize = reader.small("item")?;
@@ -384,42 +326,49 @@ async fn find_places(
             Some(id) => {
                 let leased = reader.get::<i16>("state")? == state_code(DeliveryState::InFlight)
                     && reader.time("due_at")? > at;
-                Some((id, reader.number("seq")?, displacing && !leased))
+                let head = Head { seq: reader.number("seq")?, leased: leased || !displacing };
+                Some((id.into(), head))
             }
         };
         let blocker = row.try_get::<_, Option<Uid>>("blocker")?.map(DeliveryId::from);
-        let parked = match row.try_get::<_, Option<i64>>("parked")? {
-            None => None,
-            Some(_) => Some(reader.number("parked")?),
-        };
-        states.insert(*lane, LaneState { head, blocker, parked, first: None });
+        let parked = row.try_get::<_, Option<i64>>("parked")?.map(i64::unsigned_abs);
+        states.insert(lane.clone(), LaneState { head, blocker, parked });
     }
-    for (place, delivery) in ended.iter().enumerate() {
-        let Some(lane) = &delivery.lane else { continue };
-        let Some(state) = states.get_mut(&(delivery.subscription, lane)) else { continue };
-        if state.blocker == Some(delivery.id) {
-            state.blocker = None;
+    Ok(states)
+}
+
+/// Where those belong that come back.
+#[derive(Default)]
+struct Places {
+    back: Vec<Delivery>,
+    /// Heads that have to wait.
+    displaced: Vec<Uid>,
+    /// One of those that come back into each lane in which somebody who was parked there goes on.
+    freed: Vec<usize>,
+}
+
+/// Finds the places of those that come back, who are in commit order.
+fn find_places(mut lanes: Lanes, ended: &[Stored], at: Timestamp) -> Result<Places, Refusal> {
+    let mut places = Places::default();
+    for (place, stored) in ended.iter().enumerate() {
+        let old = &stored.delivery;
+        let name = old.lane.clone().map(|lane| (old.subscription, lane));
+        let mut lane = name.as_ref().and_then(|name| lanes.get_mut(name));
+        let others = lane.as_ref().map(|lane| lane.besides(old.id)).unwrap_or_default();
+        let moved = delivery::by_hand(Wish::Retry, stored, &others, at)?;
+        if let Some(lane) = &mut lane {
+            let head = lane.head.filter(|_| moved.displaces);
+            places.displaced.extend(head.map(|(id, _)| Uid::from(id)));
+            lane.take_in(&moved.delivery, moved.promotes.is_some());
         }
-        if state.first.is_none_or(|(seq, _)| delivery.seq < seq) {
-            state.first = Some((delivery.seq, place));
-        }
-    }
-    for LaneState { head, blocker, parked, first } in states.into_values() {
-        let Some((seq, place)) = first.filter(|_| blocker.is_none()) else { continue };
-        match head {
-            None => {}
-            Some((id, other, true)) if seq < other => places.displaced.push(id),
-            Some(_) => continue,
-        }
-        // The lane is free for the first of all that wait in it.
-        match parked.is_some_and(|parked| parked < seq) {
-            true => places.freed.push(place),
-            false => places.parked[place] = false,
-        }
+        places.freed.extend(moved.promotes.map(|_| place));
+        places.back.push(moved.delivery);
     }
     Ok(places)
 }
 
+/// Many at once, so the statement says for all of them what `Delivery::cancelled` says of one; nobody goes
+/// on in the lanes of somebody who left.
 pub(crate) async fn sweep(session: &Session, bite: usize, at: Timestamp) -> Result<Swept> {
     session
         .run(SWEEP, move |client| {

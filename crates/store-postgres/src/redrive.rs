@@ -7,17 +7,16 @@
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
+use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    Delivery, Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
+    Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Advanced, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
 
-use crate::codec::{
-    self, FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit, state_of,
-};
+use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit};
 use crate::failure::{Corrupt, Outcome};
-use crate::moves::{recall, revive};
+use crate::moves::{Revived, recall, revive, stored};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
 use crate::{lock, sql};
 
@@ -241,33 +240,32 @@ async fn bite_off(
     }
     lock::hold(client, lock::LANES, &lock::sorted(slots)).await?;
     let dead = still_dead(client, redrive, &ids).await?;
-    let recalls = revive(client, &dead, at).await?.recalls;
+    let Revived { back, recalls, .. } = revive(client, dead, at).await?;
 
     let state = if ids.len() < bite { RedriveState::Done } else { RedriveState::Running };
     let finished = (state == RedriveState::Done).then(|| at.as_millis());
-    let moved = limit(dead.len());
+    let moved = limit(back.len());
     let id = Uid::from(redrive.id);
     let params: [Param<'_>; 5] = [&id, &moved, &ids.last(), &state_number(state), &finished];
     execute(client, sql::REDRIVE_PROGRESS, &params).await?;
-    let mut subscriptions: Vec<SubscriptionId> = dead.iter().map(|d| d.subscription).collect();
+    let mut subscriptions: Vec<SubscriptionId> = back.iter().map(|d| d.subscription).collect();
     subscriptions.sort_unstable();
     subscriptions.dedup();
     let recall = recall(client, &recalls, at).await?;
-    Ok(Advanced { moved: dead.len(), subscriptions, state, recall })
+    Ok(Advanced { moved: back.len(), subscriptions, state, recall })
 }
 
 /// Those that nobody brought back or cancelled while we waited for the lanes; they stay so now.
-async fn still_dead(client: &Object, redrive: &Redrive, ids: &[Uid]) -> Outcome<Vec<Delivery>> {
+async fn still_dead(client: &Object, redrive: &Redrive, ids: &[Uid]) -> Outcome<Vec<Stored>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let params: [Param<'_>; 2] = [&Uid::from(redrive.tenant), &ids];
     let mut dead = Vec::with_capacity(ids.len());
     for row in &query(client, sql::DONE_FIND, &params).await? {
-        let delivery = codec::delivery(row)?;
-        debug_assert!(state_of(codec::state_code(delivery.state)).is_some());
-        if matches!(delivery.state, posthorn_domain::DeliveryState::Dead(_)) {
-            dead.push(delivery);
+        let stored = stored(row)?;
+        if matches!(stored.delivery.state, posthorn_domain::DeliveryState::Dead(_)) {
+            dead.push(stored);
         }
     }
     Ok(dead)

@@ -5,7 +5,8 @@
 macro_rules! delivery_columns {
     () => {
         "d.seq, d.id, e.id, s.id, t.id, d.lane, d.state, d.due_at, d.attempts, d.budget_base, \
-         d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival"
+         d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival, d.holds_lane, \
+         d.subscription"
     };
 }
 
@@ -146,26 +147,15 @@ pub(crate) const PROMOTE: &str = "update delivery set due_at = max(?2, ifnull(he
 pub(crate) const DISPLACE: &str = "update delivery set state = 0, held_until = due_at, \
     due_at = 9223372036854775807, revival = revival + 1 where seq = ?1";
 
-/// Search by `delivery_by_id`.
-pub(crate) const FIND_TO_MOVE: &str = "select seq, subscription, state, due_at, lane, holds_lane \
-    from delivery where id = ?1 and tenant = ?2";
+/// The first that is parked in a lane, besides `?3`: a range of `delivery_lane`, behind a head at most.
+pub(crate) const FIRST_PARKED: &str = "select seq from delivery indexed by delivery_lane \
+    where subscription = ?1 and lane = ?2 and holds_lane = 1 and seq <> ?3 and state = 0 \
+    and due_at = 9223372036854775807 order by seq limit 1";
 
-/// A search by the primary key.
-pub(crate) const REVIVE: &str = "update delivery set state = 0, ended_at = null, \
-    budget_base = attempts, budget_began = ?2, holds_lane = iif(lane is null, null, 1), \
-    revival = revival + 1, held_until = null, due_at = ?3 where seq = ?1";
-
-/// The lane of a delivery, by primary key.
-pub(crate) const LANE_OF: &str = "select subscription, lane from delivery where seq = ?1";
-
-/// A search by the primary key.
-pub(crate) const HASTEN: &str = "update delivery set state = 0, budget_base = attempts, \
-    budget_began = ?2, due_at = iif(due_at = 9223372036854775807, due_at, ?3), held_until = null, \
-    revival = revival + 1 where seq = ?1";
-
-pub(crate) const CANCEL: &str = "update delivery set state = ?2, ended_at = ?3, \
-    due_at = 9223372036854775807, holds_lane = null, held_until = null, \
-    revival = revival + 1 where seq = ?1";
+/// By hand. A search by the primary key.
+pub(crate) const MOVE: &str = "update delivery set state = ?2, due_at = ?3, ended_at = ?4, \
+    budget_base = ?5, budget_began = ?6, revival = ?7, held_until = null, \
+    holds_lane = iif(?2 < 2 and lane is not null, 1, null) where seq = ?1";
 
 // ---- work ------------------------------------------------------------------------------------
 
@@ -319,7 +309,8 @@ pub(crate) const PRUNE_CHECK: &str =
 pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key) in ( \
     select tenant, key from idempotency where accepted_at < ?1 order by accepted_at limit ?2)";
 
-/// A range of `delivery_due`.
+/// A range of `delivery_due`. All of a subscription at once, so it is said here what
+/// `Delivery::cancelled` says of one.
 pub(crate) const SWEEP: &str = "update delivery set state = ?3, ended_at = ?2, \
     due_at = 9223372036854775807, holds_lane = null where seq in ( \
     select seq from delivery indexed by delivery_due where subscription = ?1 and state < 2 \

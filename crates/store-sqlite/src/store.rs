@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
     RedriveId, Shard, TenantId, Timestamp,
@@ -166,6 +167,17 @@ impl SqliteStore {
         answer.await.map_err(|_| self.shared.silence())?
     }
 
+    async fn by_hand(
+        &self,
+        wish: Wish,
+        tenant: TenantId,
+        id: DeliveryId,
+        at: Timestamp,
+    ) -> Result<Moved> {
+        let act = move |writer: &mut Writer| write::lanes::by_hand(writer, wish, tenant, id, at);
+        self.write(LIGHT, act).await
+    }
+
     /// Has a reader answer a question on one snapshot.
     pub(crate) async fn read<T, F>(&self, question: F) -> Result<T>
     where
@@ -273,7 +285,7 @@ impl Store for SqliteStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        self.write(LIGHT, move |writer| write::lanes::cancel(writer, tenant, delivery, at)).await
+        self.by_hand(Wish::Cancel, tenant, delivery, at).await
     }
 
     async fn retry_delivery(
@@ -282,7 +294,7 @@ impl Store for SqliteStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        self.write(LIGHT, move |writer| write::lanes::retry(writer, tenant, delivery, at)).await
+        self.by_hand(Wish::Retry, tenant, delivery, at).await
     }
 
     async fn forget_delivery(
@@ -291,7 +303,7 @@ impl Store for SqliteStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        self.write(LIGHT, move |writer| write::lanes::forget(writer, tenant, delivery, at)).await
+        self.by_hand(Wish::Forget, tenant, delivery, at).await
     }
 
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {

@@ -1,6 +1,7 @@
 //! What can go wrong with a store, by what the caller should do about it.
 
 use posthorn_domain::CatalogVersion;
+use posthorn_domain::delivery::StepRefusal;
 
 /// The result of every store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,4 +111,14 @@ pub enum Refusal {
     /// Nobody could manage the server afterwards.
     #[error("no other operator key works as long as this one")]
     LastOperatorKey,
+}
+
+impl From<StepRefusal> for Refusal {
+    fn from(refusal: StepRefusal) -> Self {
+        match refusal {
+            StepRefusal::Terminal => Self::Ended,
+            StepRefusal::UnderWay => Self::NotEnded,
+            StepRefusal::Unsubscribed => Self::NotFound,
+        }
+    }
 }

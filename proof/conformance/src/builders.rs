@@ -205,14 +205,7 @@ pub fn redrive(tenant: TenantId, until: Timestamp) -> Redrive {
 }
 
 fn step(state: DeliveryState, due_at: Timestamp, charge: bool, release_lane: bool) -> Step {
-    Step {
-        state,
-        due_at,
-        charge,
-        fresh_budget: false,
-        release_lane,
-        subscription: SubscriptionEffect::None,
-    }
+    Step { state, due_at, charge, release_lane, subscription: SubscriptionEffect::None }
 }
 
 /// The receiver has it.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
     RedriveId, RedriveState, Shard, SubscriptionId, TenantId, Timestamp,
@@ -118,17 +119,7 @@ impl ModelStore {
 impl State {
     /// A delivery as readers see it: that of a deleted subscription is cancelled already.
     fn seen(&self, row: &Row) -> Delivery {
-        let mut delivery = row.delivery.clone();
-        if !delivery.state.is_terminal()
-            && let Some(at) = self.catalog.deleted_at(delivery.subscription)
-        {
-            delivery.state = posthorn_domain::DeliveryState::Cancelled(
-                posthorn_domain::CancelReason::Unsubscribed,
-            );
-            delivery.ended_at = Some(at);
-            delivery.due_at = Timestamp::MAX;
-        }
-        delivery
+        self.stored(row).seen()
     }
 
     fn work(&self, id: DeliveryId) -> Option<Work> {
@@ -336,7 +327,7 @@ impl Store for ModelStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        Ok(self.shared.state.lock().cancel(tenant, delivery, at)?)
+        Ok(self.shared.state.lock().by_hand(Wish::Cancel, tenant, delivery, at)?)
     }
 
     async fn retry_delivery(
@@ -345,7 +336,7 @@ impl Store for ModelStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        Ok(self.shared.state.lock().retry(tenant, delivery, at)?)
+        Ok(self.shared.state.lock().by_hand(Wish::Retry, tenant, delivery, at)?)
     }
 
     async fn forget_delivery(
@@ -354,7 +345,7 @@ impl Store for ModelStore {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved> {
-        Ok(self.shared.state.lock().forget(tenant, delivery, at)?)
+        Ok(self.shared.state.lock().by_hand(Wish::Forget, tenant, delivery, at)?)
     }
 
     async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {

@@ -2,8 +2,8 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::{
-    CancelReason, DeadReason, Delivery, DeliveryState, Input, Step, StepRefusal,
-    SubscriptionEffect, step,
+    CancelReason, DeadReason, Delivery, DeliveryState, Head, Input, Lane, Others, Step,
+    StepRefusal, Stored, SubscriptionEffect, Wish, by_hand, step,
 };
 use crate::policy::{Policy, profiles};
 use crate::{
@@ -220,20 +220,74 @@ fn terminal_is_final_but_for_a_retry() {
     for state in ended {
         let done = delivery(state, 3);
         let ok = answer(200);
-        for input in [
-            Input::Attempted(&ok),
-            Input::GateClosed,
-            Input::Postponed { until: NOW },
-            Input::Cancel(CancelReason::Operator),
-        ] {
+        for input in [Input::Attempted(&ok), Input::GateClosed, Input::Postponed { until: NOW }] {
             assert_eq!(run(&policy, &done, &input), Err(StepRefusal::Terminal), "{state:?}");
         }
-        let next = run(&policy, &done, &Input::Retry).expect("allowed");
-        assert_eq!(next.state, DeliveryState::Pending);
-        assert!(next.fresh_budget && !next.charge);
+        let found = Stored { delivery: done, blocks: false, left: None };
+        let refused = by_hand(Wish::Cancel, &found, &Others::default(), NOW);
+        assert_eq!(refused, Err(StepRefusal::Terminal), "{state:?}");
+        let moved = by_hand(Wish::Retry, &found, &Others::default(), NOW).expect("allowed");
+        let now = moved.delivery;
+        assert_eq!((now.state, now.ended_at, now.due_at), (DeliveryState::Pending, None, NOW));
+        assert_eq!((now.attempts, now.budget_base, now.budget_began), (3, 3, NOW));
+        assert!(!moved.recalled && !moved.displaces && moved.promotes.is_none());
     }
-    for state in [DeliveryState::Pending, DeliveryState::InFlight] {
-        let refused = run(&policy, &delivery(state, 0), &Input::Retry);
-        assert_eq!(refused, Err(StepRefusal::NotTerminal));
+}
+
+/// Where one that comes back stands in its lane: now, after one that was parked before it, or later.
+#[test]
+fn who_comes_back_goes_to_its_place() {
+    let head = |seq, leased| Some(Head { seq, leased });
+    let lane = |blocked, head, parked| Others { blocked, head, parked };
+    // (the others, parked itself, a head has to wait, another one goes on)
+    for (others, parked, displaces, promotes) in [
+        (lane(false, None, None), false, false, false),
+        (lane(false, None, Some(9)), false, false, false),
+        (lane(false, None, Some(3)), true, false, true),
+        (lane(false, head(9, false), Some(10)), false, true, false),
+        (lane(false, head(9, false), Some(3)), true, true, true),
+        (lane(false, head(9, true), None), true, false, false),
+        (lane(false, head(3, false), None), true, false, false),
+        (lane(true, None, Some(3)), true, false, false),
+    ] {
+        let mut delivery = delivery(DeliveryState::Dead(DeadReason::Exhausted), 1);
+        (delivery.lane, delivery.seq) = (Some(Lane::Subscription), 5);
+        let found = Stored { delivery, blocks: false, left: None };
+        let moved = by_hand(Wish::Retry, &found, &others, NOW).expect("allowed");
+        assert_eq!(moved.delivery.is_parked(), parked, "{others:?}");
+        assert_eq!(
+            (moved.displaces, moved.promotes.is_some()),
+            (displaces, promotes),
+            "{others:?}"
+        );
+    }
+}
+
+/// Who leads a lane lets the next go on when it goes, once no attempt of it can arrive any more.
+#[test]
+fn who_goes_lets_the_next_go_on() {
+    let later = NOW.plus(crate::Span::from_secs(9));
+    let blocker = DeliveryState::Dead(DeadReason::Exhausted);
+    // (state, due, whether it blocks, when the next goes on)
+    for (state, due_at, blocks, promotes) in [
+        (DeliveryState::Pending, later, false, Some(NOW)),
+        (DeliveryState::Pending, Timestamp::MAX, false, None),
+        (DeliveryState::InFlight, later, false, Some(later)),
+        (DeliveryState::InFlight, NOW, false, Some(NOW)),
+        (blocker, Timestamp::MAX, true, Some(NOW)),
+    ] {
+        let delivery = Delivery { lane: Some(Lane::Subscription), due_at, ..delivery(state, 1) };
+        let mut found = Stored { delivery, blocks, left: None };
+        let others = Others { parked: Some(7), ..Others::default() };
+        for wish in [Wish::Cancel, Wish::Forget] {
+            let moved = by_hand(wish, &found, &others, NOW).expect("allowed");
+            assert_eq!(moved.promotes, promotes, "{state:?} {wish:?}");
+            assert_eq!(moved.recalled, !state.is_terminal());
+        }
+        found.left = Some(NOW);
+        let moved = by_hand(Wish::Forget, &found, &others, NOW).expect("allowed");
+        assert_eq!((moved.promotes, moved.recalled), (None, false), "nobody is left to go on");
+        let refused = by_hand(Wish::Retry, &found, &others, NOW);
+        assert_eq!(refused, Err(StepRefusal::Unsubscribed));
     }
 }

@@ -149,7 +149,6 @@ fn postponed(due_at: Timestamp) -> Step {
         state: DeliveryState::Pending,
         due_at,
         charge: false,
-        fresh_budget: false,
         release_lane: false,
         subscription: SubscriptionEffect::None,
     }

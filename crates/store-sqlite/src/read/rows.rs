@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    Attempt, CancelReason, Delivery, DeliveryId, DeliveryState, Event, EventId, FailureCode,
-    LaneKey, Span, SubscriptionId, TenantId, Timestamp, Timings,
+    Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Span, SubscriptionId,
+    TenantId, Timings,
 };
 use posthorn_store::Work;
 use rusqlite::{Connection, Row};
@@ -17,6 +18,11 @@ use crate::sql;
 /// Decodes the `delivery_columns` of [`sql`]. The delivery of a deleted subscription reads as
 /// cancelled, swept or not.
 pub(crate) fn delivery(row: &Row<'_>) -> Result<Delivery, Corrupt> {
+    Ok(stored(row)?.seen())
+}
+
+/// The same, as it is.
+pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
     let columns = Columns::of(row, "delivery", 0);
     let lane = match columns.maybe_text(5)? {
         None => None,
@@ -26,7 +32,7 @@ pub(crate) fn delivery(row: &Row<'_>) -> Result<Delivery, Corrupt> {
     let state = state_of(state)
         .ok_or_else(|| columns.corrupt(format_args!("there is no state {state}")))?;
     let created_at = columns.time(11)?;
-    let mut delivery = Delivery {
+    let delivery = Delivery {
         seq: columns.number(0)?,
         id: DeliveryId::from_bytes(columns.array(1)?),
         event: EventId::from_bytes(columns.array(2)?),
@@ -48,14 +54,8 @@ pub(crate) fn delivery(row: &Row<'_>) -> Result<Delivery, Corrupt> {
     if delivery.budget_base > delivery.attempts {
         return Err(columns.corrupt("more attempts before the budget than in all"));
     }
-    if let Some(deleted_at) = columns.maybe_time(13)?
-        && !delivery.state.is_terminal()
-    {
-        delivery.state = DeliveryState::Cancelled(CancelReason::Unsubscribed);
-        delivery.ended_at = Some(deleted_at);
-        delivery.due_at = Timestamp::MAX;
-    }
-    Ok(delivery)
+    let blocks = delivery.state.is_terminal() && columns.maybe_int(16)?.is_some();
+    Ok(Stored { delivery, blocks, left: columns.maybe_time(13)? })
 }
 
 /// Decodes the `event_columns` of [`sql`].

@@ -35,7 +35,7 @@ pub(crate) fn check(conn: &Connection, sql: &str, wanted: &[&str]) {
 #[test]
 fn hot_statements_search_by_id() {
     let conn = database();
-    for sql in [CLAIM, RECORD, FIND_OLDER, FIND_BY_ID, FIND_TO_MOVE, DELIVERY_BY_ID] {
+    for sql in [CLAIM, RECORD, FIND_OLDER, FIND_BY_ID, DELIVERY_BY_ID] {
         check(&conn, sql, &["INDEX delivery_by_id (id=?"]);
     }
     check(&conn, FIND_KEY, &["USING PRIMARY KEY (tenant=? AND key=?)"]);
@@ -109,10 +109,10 @@ fn counting_unfinished_work_reads_no_row() {
 fn lanes_are_found_by_the_lane_index() {
     let conn = database();
     check(&conn, FIRST_OF_LANE, &["USING INDEX delivery_lane (subscription=? AND lane=?)"]);
-    for sql in [INSERT_IN_LANE, HEAD_OF_LANE] {
+    for sql in [INSERT_IN_LANE, HEAD_OF_LANE, FIRST_PARKED] {
         check(&conn, sql, &["INDEX delivery_lane (subscription=? AND lane=?)"]);
     }
-    check(&conn, REVIVE, &["USING INTEGER PRIMARY KEY (rowid=?)"]);
+    check(&conn, MOVE, &["USING INTEGER PRIMARY KEY (rowid=?)"]);
     check(&conn, SWEEP_BLOCKERS, &["INDEX delivery_lane (subscription=?)"]);
 }
 

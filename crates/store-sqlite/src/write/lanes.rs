@@ -2,16 +2,15 @@
 //!
 //! A delivery *holds* its lane while it is unfinished, or dead and blocking. Of all holders of a
 //! lane at most one is not parked: its head. Who ends or cancels the head promotes the holder with
-//! the smallest seq.
+//! the smallest seq. What is done by hand is decided by [`delivery::by_hand`].
 
-use posthorn_domain::{
-    CancelReason, CatalogVersion, Delivery, DeliveryId, DeliveryState, TenantId, Timestamp,
-};
+use posthorn_domain::delivery::{self, Head, Others, Stored, Wish};
+use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, TenantId, Timestamp};
 use posthorn_store::{Moved, Recall, Refusal, Work};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 
-use crate::codec::{Columns, NEVER, due, int, state_code};
-use crate::error::{Corrupt, Failure};
+use crate::codec::{NEVER, due, int, state_code};
+use crate::error::Failure;
 use crate::read::rows;
 use crate::sql;
 use crate::writer::Writer;
@@ -23,183 +22,139 @@ pub(crate) fn promote(
     lane: &str,
     at: Timestamp,
 ) -> Result<Option<Work>, Failure> {
-    promote_first(conn, subscription, lane, at)?.map(|seq| rows::work(conn, seq)).transpose()
-}
-
-fn promote_first(
-    conn: &Connection,
-    subscription: i64,
-    lane: &str,
-    at: Timestamp,
-) -> Result<Option<i64>, Failure> {
     let first = conn
         .prepare_cached(sql::FIRST_OF_LANE)?
         .query_row(params![subscription, lane], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         })
         .optional()?;
-    match first {
-        Some((seq, 0, NEVER)) => {
-            conn.prepare_cached(sql::PROMOTE)?.execute(params![seq, due(at)])?;
-            Ok(Some(seq))
-        }
-        _ => Ok(None),
-    }
+    let Some((seq, 0, NEVER)) = first else { return Ok(None) };
+    conn.prepare_cached(sql::PROMOTE)?.execute(params![seq, due(at)])?;
+    rows::work(conn, seq).map(Some)
 }
 
-/// Cancels one delivery on behalf of an operator.
-pub(crate) fn cancel(
+/// Does what somebody wants of a delivery, as far as it is possible.
+pub(crate) fn by_hand(
     writer: &mut Writer,
+    wish: Wish,
     tenant: TenantId,
-    delivery: DeliveryId,
+    id: DeliveryId,
     at: Timestamp,
 ) -> Result<Moved, Failure> {
-    let found = find(writer, tenant, delivery)?;
-    let deleted = writer.cache.unswept.contains(&found.subscription);
-    let ended = found.state >= 2 || deleted;
-    // The one ended delivery that may still be cancelled is a dead letter that blocks its lane.
-    if ended && !(found.state >= 2 && found.holds_lane) {
-        return Err(Refusal::Ended.into());
+    let values = params![id.as_bytes().as_slice(), tenant.as_bytes().as_slice()];
+    let found = find(&writer.conn, sql::DELIVERY_BY_ID, values)?;
+    if wish == Wish::Forget {
+        super::keep_seqs(writer)?;
     }
     let conn = &writer.conn;
-    let state = state_code(DeliveryState::Cancelled(CancelReason::Operator));
-    conn.prepare_cached(sql::CANCEL)?.execute(params![found.seq, state, at.as_millis()])?;
-    let was_parked = found.state < 2 && found.due_at == NEVER;
-    let ready = match &found.lane {
-        Some(lane) if found.holds_lane && !was_parked && !deleted => {
-            promote(conn, found.subscription, lane, found.leased_until(at).unwrap_or(at))?
-        }
-        _ => None,
-    };
-    let delivery = rows::delivery_by_seq(conn, found.seq)?;
-    let recalls: Vec<Recall> =
-        (found.state < 2).then(|| recall_of(&delivery)).into_iter().collect();
-    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
-}
-
-/// Removes one delivery with its attempts.
-pub(crate) fn forget(
-    writer: &mut Writer,
-    tenant: TenantId,
-    delivery: DeliveryId,
-    at: Timestamp,
-) -> Result<Moved, Failure> {
-    let found = find(writer, tenant, delivery)?;
-    let deleted = writer.cache.unswept.contains(&found.subscription);
-    let conn = &writer.conn;
-    let mut delivery = rows::delivery_by_seq(conn, found.seq)?;
-    let mut recalls = Vec::new();
-    if !delivery.state.is_terminal() {
-        delivery.revival += 1;
-        recalls.push(recall_of(&delivery));
-        delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
-        delivery.ended_at = Some(at);
-        delivery.due_at = Timestamp::MAX;
-    }
-    super::keep_seqs(writer)?;
-    let conn = &writer.conn;
-    conn.prepare_cached("delete from attempt where delivery = ?1")?.execute([found.seq])?;
-    conn.prepare_cached("delete from delivery where seq = ?1")?.execute([found.seq])?;
-    let was_parked = found.state < 2 && found.due_at == NEVER;
-    let ready = match &found.lane {
-        Some(lane) if found.holds_lane && !was_parked && !deleted => {
-            promote(conn, found.subscription, lane, found.leased_until(at).unwrap_or(at))?
-        }
-        _ => None,
-    };
-    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
-}
-
-/// Has a delivery tried now: an ended one comes back, one that waits keeps its place.
-pub(crate) fn retry(
-    writer: &mut Writer,
-    tenant: TenantId,
-    delivery: DeliveryId,
-    at: Timestamp,
-) -> Result<Moved, Failure> {
-    let found = find(writer, tenant, delivery)?;
-    let conn = &writer.conn;
-    let gone = conn
-        .prepare_cached("select deleted_at is not null from subscription where no = ?1")?
-        .query_row([found.subscription], |row| row.get(0))?;
-    if gone {
-        return Err(Refusal::NotFound.into());
-    }
-    if found.leased_until(at).is_some() {
-        return Err(Refusal::NotEnded.into());
-    }
-    let Revived { recalled, ready } = if found.state < 2 {
-        conn.prepare_cached(sql::HASTEN)?.execute(params![found.seq, at.as_millis(), due(at)])?;
-        let hastened = rows::delivery_by_seq(conn, found.seq)?;
-        let ready = (!hastened.is_parked()).then_some(found.seq);
-        Revived { recalled: Some(recall_of(&hastened)), ready }
-    } else {
-        revive(conn, found.seq, at)?
-    };
-    let delivery = rows::delivery_by_seq(conn, found.seq)?;
+    let Done { delivery, ready, recalls } = carry_out(conn, wish, &found, at)?;
     let ready = ready.map(|seq| rows::work(conn, seq)).transpose()?;
-    Ok(Moved { delivery, ready, recall: recall(writer, recalled.as_slice(), at)? })
+    Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 
-/// What follows from bringing one back.
-pub(crate) struct Revived {
-    /// Whose copies are out of date.
-    pub(crate) recalled: Option<Recall>,
-    /// Who goes on, by its seq.
-    pub(crate) ready: Option<i64>,
+/// Brings a dead letter back; whose copies are out of date because of it.
+pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<Vec<Recall>, Failure> {
+    let found = find(conn, sql::DELIVERY_BY_SEQ, [seq])?;
+    Ok(carry_out(conn, Wish::Retry, &found, at)?.recalls)
 }
 
-/// Back to pending with a fresh budget, in its place: a head that comes later has to wait.
-pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<Revived, Failure> {
-    let (subscription, lane): (i64, Option<String>) = conn
-        .prepare_cached(sql::LANE_OF)?
-        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?
-        .ok_or_else(|| vanished(seq))?;
-    let head = match &lane {
-        None => None,
-        Some(lane) => conn
-            .prepare_cached(sql::HEAD_OF_LANE)?
-            .query_row(params![subscription, lane, seq], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-            })
-            .optional()?,
-    };
-    let (taken, waits) = match head {
-        None => (false, None),
-        Some((head, state, due_at)) => {
-            let leased = state == 1 && due_at > at.as_millis();
-            let first = state < 2 && seq < head && !leased;
-            (!first, first.then_some(head))
-        }
-    };
-    let mut recalled = None;
-    if let Some(head) = waits {
+struct Found {
+    stored: Stored,
+    seq: i64,
+    subscription: i64,
+}
+
+fn find(conn: &Connection, sql: &str, values: impl Params) -> Result<Found, Failure> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    let row = rows.next()?.ok_or(Refusal::NotFound)?;
+    Ok(Found { stored: rows::stored(row)?, seq: row.get(0)?, subscription: row.get(17)? })
+}
+
+/// What was done.
+struct Done {
+    delivery: Delivery,
+    /// Who is due now because of it, by its seq.
+    ready: Option<i64>,
+    recalls: Vec<Recall>,
+}
+
+fn carry_out(conn: &Connection, wish: Wish, found: &Found, at: Timestamp) -> Result<Done, Failure> {
+    let Lane { others, head, parked } = lane_of(conn, found, at)?;
+    let moved = delivery::by_hand(wish, &found.stored, &others, at).map_err(Refusal::from)?;
+    let mut recalls = Vec::new();
+    if let Some(head) = head.filter(|_| moved.displaces) {
         conn.prepare_cached(sql::DISPLACE)?.execute([head])?;
-        recalled = Some(recall_of(&rows::delivery_by_seq(conn, head)?));
+        recalls.push(recall_of(&rows::delivery_by_seq(conn, head)?));
     }
-    let due_at = if lane.is_some() { NEVER } else { due(at) };
-    let changed =
-        conn.prepare_cached(sql::REVIVE)?.execute(params![seq, at.as_millis(), due_at])?;
-    if changed != 1 {
-        return Err(vanished(seq).into());
+    let delivery = moved.delivery;
+    match wish {
+        Wish::Forget => {
+            conn.prepare_cached("delete from attempt where delivery = ?1")?.execute([found.seq])?;
+            conn.prepare_cached("delete from delivery where seq = ?1")?.execute([found.seq])?;
+        }
+        Wish::Cancel | Wish::Retry => {
+            conn.prepare_cached(sql::MOVE)?.execute(params![
+                found.seq,
+                state_code(delivery.state),
+                delivery.due_at.as_millis(),
+                delivery.ended_at.map(Timestamp::as_millis),
+                delivery.budget_base,
+                delivery.budget_began.as_millis(),
+                delivery.revival,
+            ])?;
+        }
     }
-    // In a lane it waits like the others; when the lane is free, the first of all goes on.
-    let ready = match &lane {
-        None => Some(seq),
-        Some(_) if taken => None,
-        Some(lane) => promote_first(conn, subscription, lane, at)?,
+    recalls.extend(moved.recalled.then(|| recall_of(&delivery)));
+    let itself = !delivery.state.is_terminal() && !delivery.is_parked();
+    let ready = match (moved.promotes, parked) {
+        (Some(from), Some(parked)) => {
+            conn.prepare_cached(sql::PROMOTE)?.execute(params![parked, due(from)])?;
+            Some(parked)
+        }
+        _ => itself.then_some(found.seq),
     };
-    Ok(Revived { recalled, ready })
+    Ok(Done { delivery, ready, recalls })
 }
 
-fn vanished(seq: i64) -> Corrupt {
-    let problem = "it was there a moment ago".to_owned();
-    Corrupt { table: "delivery", row: seq.to_string(), problem }
+/// The others in the lane of a delivery.
+#[derive(Default)]
+struct Lane {
+    others: Others,
+    head: Option<i64>,
+    parked: Option<i64>,
+}
+
+fn lane_of(conn: &Connection, found: &Found, at: Timestamp) -> Result<Lane, Failure> {
+    let Found { stored, seq, subscription } = found;
+    let Some(name) = stored.delivery.lane.as_ref().filter(|_| stored.left.is_none()) else {
+        return Ok(Lane::default());
+    };
+    let values = params![subscription, name.as_str(), seq];
+    let mut lane = Lane::default();
+    // Who leads a lane does so alone; looking for somebody else would pass over all that are parked.
+    if !stored.leads() {
+        let found: Option<(i64, i64, i64)> = conn
+            .prepare_cached(sql::HEAD_OF_LANE)?
+            .query_row(values, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()?;
+        match found {
+            Some((head, state @ 0..2, due_at)) => {
+                let leased = state == 1 && due_at > at.as_millis();
+                lane.others.head = Some(Head { seq: head.unsigned_abs(), leased });
+                lane.head = Some(head);
+            }
+            blocker => lane.others.blocked = blocker.is_some(),
+        }
+    }
+    let first = conn.prepare_cached(sql::FIRST_PARKED)?.query_row(values, |row| row.get(0));
+    lane.parked = first.optional()?;
+    lane.others.parked = lane.parked.map(i64::unsigned_abs);
+    Ok(lane)
 }
 
 /// What nodes must hear of a delivery that has just changed.
-pub(crate) fn recall_of(delivery: &Delivery) -> Recall {
+fn recall_of(delivery: &Delivery) -> Recall {
     Recall { subscription: delivery.subscription, delivery: delivery.id, revival: delivery.revival }
 }
 
@@ -228,37 +183,4 @@ pub(crate) fn recall(
     drop(insert);
     writer.cache.version = next;
     Ok(Some(next))
-}
-
-struct Found {
-    seq: i64,
-    subscription: i64,
-    state: i64,
-    due_at: i64,
-    lane: Option<String>,
-    holds_lane: bool,
-}
-
-impl Found {
-    /// Until when a written lease says that an attempt is under way.
-    fn leased_until(&self, at: Timestamp) -> Option<Timestamp> {
-        let until = Timestamp::from_millis(self.due_at);
-        (self.state == 1 && until > at).then_some(until)
-    }
-}
-
-fn find(writer: &Writer, tenant: TenantId, delivery: DeliveryId) -> Result<Found, Failure> {
-    let tenant = writer.cache.tenants.get(&tenant).ok_or(Refusal::NotFound)?;
-    let mut statement = writer.conn.prepare_cached(sql::FIND_TO_MOVE)?;
-    let mut rows = statement.query(params![delivery.as_bytes().as_slice(), tenant.no])?;
-    let row = rows.next()?.ok_or(Refusal::NotFound)?;
-    let columns = Columns::of(row, "delivery", 0);
-    Ok(Found {
-        seq: columns.int(0)?,
-        subscription: columns.int(1)?,
-        state: columns.int(2)?,
-        due_at: columns.int(3)?,
-        lane: columns.maybe_text(4)?.map(str::to_owned),
-        holds_lane: columns.maybe_int(5)?.is_some(),
-    })
 }

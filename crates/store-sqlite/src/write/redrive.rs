@@ -79,7 +79,7 @@ pub(crate) fn advance(
     let letters = next_letters(conn, &redrive, tenant.no, cursor, limit)?;
     let mut recalls = Vec::new();
     for (seq, _) in &letters {
-        recalls.extend(lanes::revive(conn, *seq, at)?.recalled);
+        recalls.extend(lanes::revive(conn, *seq, at)?);
     }
     let done = letters.len() < limit;
     let state = if done { RedriveState::Done } else { RedriveState::Running };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use posthorn_domain::delivery::{CancelReason, Step};
+use posthorn_domain::delivery::{self, CancelReason, Head, Others, Step, Stored, Wish};
 use posthorn_domain::{
     Delivery, DeliveryId, DeliveryState, Event, Lane, Redrive, RedriveId, RedriveState,
     SubscriptionId, TenantId, Timestamp,
@@ -10,7 +10,7 @@ use posthorn_domain::{
 
 use super::State;
 use posthorn_store::{
-    Advanced, Claim, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept,
+    Advanced, Claim, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept, Work,
 };
 
 pub(crate) struct Row {
@@ -21,20 +21,11 @@ pub(crate) struct Row {
     pub(super) held_until: Option<Timestamp>,
 }
 
-/// Whoever stands at the head of a lane.
-enum Head {
-    /// Unfinished; may be made to wait unless a written lease says that an attempt is under way.
-    Live(DeliveryId),
-    /// Dead, and blocks.
-    Blocker,
-}
-
 impl State {
     /// Whether a lane has somebody at its head: unfinished and not parked, or dead and blocking.
-    fn occupied(&self, subscription: SubscriptionId, lane: &Lane, but: Option<DeliveryId>) -> bool {
+    fn occupied(&self, subscription: SubscriptionId, lane: &Lane) -> bool {
         self.lane_members(subscription, lane).any(|row| {
-            Some(row.delivery.id) != but
-                && (row.blocks || (!row.delivery.state.is_terminal() && !row.delivery.is_parked()))
+            row.blocks || (!row.delivery.state.is_terminal() && !row.delivery.is_parked())
         })
     }
 
@@ -52,8 +43,7 @@ impl State {
     }
 
     pub(super) fn place(&mut self, event: &Event, new: NewDelivery) -> Placed {
-        let parked =
-            new.lane.as_ref().is_some_and(|lane| self.occupied(new.subscription, lane, None));
+        let parked = new.lane.as_ref().is_some_and(|lane| self.occupied(new.subscription, lane));
         self.seq += 1;
         let delivery = Delivery {
             id: new.id,
@@ -83,12 +73,12 @@ impl State {
         subscription: SubscriptionId,
         lane: Option<&Lane>,
         at: Timestamp,
-    ) -> Option<posthorn_store::Work> {
+    ) -> Option<Work> {
         let lane = lane?;
         if crate::model::plant::active("forget-parked") {
             return None;
         }
-        if self.occupied(subscription, lane, None) {
+        if self.occupied(subscription, lane) {
             return None;
         }
         let next = self
@@ -205,165 +195,87 @@ impl State {
         (delivery.subscription, delivery.lane.clone())
     }
 
-    pub(super) fn cancel(
+    /// Does what somebody wants of a delivery, as far as it is possible.
+    pub(super) fn by_hand(
         &mut self,
+        wish: Wish,
         tenant: TenantId,
         id: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved, Refusal> {
-        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
-        let row = row.ok_or(Refusal::NotFound)?;
-        if self.seen(row).state.is_terminal() && !row.blocks {
-            return Err(Refusal::Ended);
-        }
-        let row = self.rows.get_mut(&id).ok_or(Refusal::NotFound)?;
-        let free_at = row.delivery.leased_until(at).unwrap_or(at);
-        let waited = !row.delivery.state.is_terminal();
-        row.blocks = false;
-        row.held_until = None;
-        row.delivery.revival += 1;
-        row.delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
-        row.delivery.ended_at = Some(at);
-        row.delivery.due_at = Timestamp::MAX;
-        let delivery = row.delivery.clone();
-        let recalls = waited.then(|| recall(&delivery)).into_iter().collect();
-        let ready = self.promote(delivery.subscription, delivery.lane.as_ref(), free_at);
+        self.rows.get(&id).filter(|row| row.delivery.tenant == tenant).ok_or(Refusal::NotFound)?;
+        let (delivery, ready, recalls) = self.do_by_hand(wish, id, at)?;
         Ok(Moved { delivery, ready, recall: self.catalog.recall(at, recalls) })
     }
 
-    pub(super) fn retry(
+    /// The delivery, work that is due because of it, and whose copies are out of date.
+    fn do_by_hand(
         &mut self,
-        tenant: TenantId,
+        wish: Wish,
         id: DeliveryId,
         at: Timestamp,
-    ) -> Result<Moved, Refusal> {
-        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
-        let row = row.ok_or(Refusal::NotFound)?;
-        if self.catalog.deleted_at(row.delivery.subscription).is_some() {
-            return Err(Refusal::NotFound);
+    ) -> Result<(Delivery, Option<Work>, Vec<Recall>), Refusal> {
+        let row = self.rows.get(&id).ok_or(Refusal::NotFound)?;
+        let stored = self.stored(row);
+        let (head, others) = self.others(&stored.delivery, at);
+        let moved = delivery::by_hand(wish, &stored, &others, at)?;
+        let mut recalls = Vec::new();
+        if let Some(row) = head.filter(|_| moved.displaces).and_then(|id| self.rows.get_mut(&id)) {
+            row.held_until = Some(row.delivery.due_at);
+            row.delivery.state = DeliveryState::Pending;
+            row.delivery.due_at = Timestamp::MAX;
+            row.delivery.revival += 1;
+            recalls.push(recall(&row.delivery));
         }
-        if row.delivery.leased_until(at).is_some() {
-            return Err(Refusal::NotEnded);
-        }
-        let (recalled, ready) = if row.delivery.state.is_terminal() {
-            self.revive(id, at)
+        let delivery = moved.delivery;
+        if wish == Wish::Forget {
+            self.remove(&delivery);
         } else {
-            (self.hasten(id, at), self.work(id).filter(|work| !work.delivery.is_parked()))
+            let row = Row { delivery: delivery.clone(), blocks: false, held_until: None };
+            self.rows.insert(id, row);
+        }
+        recalls.extend(moved.recalled.then(|| recall(&delivery)));
+        let ready = match moved.promotes {
+            Some(from) => self.promote(delivery.subscription, delivery.lane.as_ref(), from),
+            None => self.work(id).filter(|work| !work.delivery.state.is_terminal()),
         };
-        let delivery = self.rows.get(&id).ok_or(Refusal::NotFound)?.delivery.clone();
-        let recall = self.catalog.recall(at, recalled.into_iter().collect());
-        Ok(Moved { delivery, ready, recall })
+        let ready = ready.filter(|work| !work.delivery.is_parked());
+        Ok((delivery, ready, recalls))
     }
 
-    pub(super) fn forget(
-        &mut self,
-        tenant: TenantId,
-        id: DeliveryId,
-        at: Timestamp,
-    ) -> Result<Moved, Refusal> {
-        let row = self.rows.get(&id).filter(|row| row.delivery.tenant == tenant);
-        let mut delivery = self.seen(row.ok_or(Refusal::NotFound)?);
-        let free_at = delivery.leased_until(at).unwrap_or(at);
-        self.rows.remove(&id);
-        self.attempts.remove(&id);
+    pub(super) fn stored(&self, row: &Row) -> Stored {
+        let left = self.catalog.deleted_at(row.delivery.subscription);
+        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left }
+    }
+
+    /// The others in the lane of a delivery, and who heads it.
+    fn others(&self, delivery: &Delivery, at: Timestamp) -> (Option<DeliveryId>, Others) {
+        let (mut head, mut others) = (None, Others::default());
+        let members = delivery.lane.iter();
+        let members = members.flat_map(|lane| self.lane_members(delivery.subscription, lane));
+        for row in members.filter(|row| row.delivery.id != delivery.id) {
+            let Delivery { id, seq, .. } = row.delivery;
+            others.blocked |= row.blocks;
+            if row.delivery.is_parked() {
+                others.parked = Some(others.parked.map_or(seq, |first: u64| first.min(seq)));
+            } else if !row.delivery.state.is_terminal() {
+                let leased = row.delivery.leased_until(at).is_some();
+                let leased = leased || crate::model::plant::active("revive-behind");
+                (head, others.head) = (Some(id), Some(Head { seq, leased }));
+            }
+        }
+        (head, others)
+    }
+
+    fn remove(&mut self, delivery: &Delivery) {
+        self.rows.remove(&delivery.id);
+        self.attempts.remove(&delivery.id);
         if let Some(ids) = self.by_subscription.get_mut(&delivery.subscription) {
-            ids.remove(&id);
+            ids.remove(&delivery.id);
         }
         if let Some(ids) = self.by_event.get_mut(&delivery.event) {
-            ids.retain(|other| *other != id);
+            ids.retain(|other| *other != delivery.id);
         }
-        let mut recalls = Vec::new();
-        if !delivery.state.is_terminal() {
-            delivery.revival += 1;
-            delivery.state = DeliveryState::Cancelled(CancelReason::Operator);
-            delivery.ended_at = Some(at);
-            delivery.due_at = Timestamp::MAX;
-            recalls.push(recall(&delivery));
-        }
-        let ready = match self.catalog.deleted_at(delivery.subscription) {
-            None => self.promote(delivery.subscription, delivery.lane.as_ref(), free_at),
-            Some(_) => None,
-        };
-        Ok(Moved { delivery, ready, recall: self.catalog.recall(at, recalls) })
-    }
-
-    /// Who stands at the head of a lane, besides `but`. A blocker counts more than whoever goes on.
-    fn head(&self, subscription: SubscriptionId, lane: &Lane, but: DeliveryId) -> Option<Head> {
-        let mut live = None;
-        for row in self.lane_members(subscription, lane).filter(|row| row.delivery.id != but) {
-            if row.blocks {
-                return Some(Head::Blocker);
-            }
-            if !row.delivery.state.is_terminal() && !row.delivery.is_parked() {
-                live = Some(Head::Live(row.delivery.id));
-            }
-        }
-        live
-    }
-
-    /// Back to pending with a fresh budget, in its place: a head that comes later has to wait. Returns
-    /// the head that does, and who goes on because of it.
-    fn revive(
-        &mut self,
-        id: DeliveryId,
-        at: Timestamp,
-    ) -> (Option<Recall>, Option<posthorn_store::Work>) {
-        let Some(row) = self.rows.get(&id) else { return (None, None) };
-        let (subscription, lane, seq) =
-            (row.delivery.subscription, row.delivery.lane.clone(), row.delivery.seq);
-        let head = lane.as_ref().and_then(|lane| self.head(subscription, lane, id));
-        let waits = match head {
-            Some(Head::Live(head)) => Some(head).filter(|head| {
-                let first = self.rows.get(head).is_none_or(|row| {
-                    row.delivery.seq < seq || row.delivery.leased_until(at).is_some()
-                });
-                let first = first || crate::model::plant::active("revive-behind");
-                !first
-            }),
-            None | Some(Head::Blocker) => None,
-        };
-        let recalled = waits.and_then(|head| self.displace(head));
-        let Some(row) = self.rows.get_mut(&id) else { return (None, None) };
-        row.blocks = false;
-        row.held_until = None;
-        let delivery = &mut row.delivery;
-        delivery.state = DeliveryState::Pending;
-        delivery.due_at = if lane.is_some() { Timestamp::MAX } else { at };
-        delivery.budget_base = delivery.attempts;
-        delivery.budget_began = at;
-        delivery.revival += 1;
-        delivery.ended_at = None;
-        // In a lane it waits like the others; when the lane is free, the first of all goes on.
-        let ready = match &lane {
-            Some(lane) => self.promote(subscription, Some(lane), at),
-            None => self.work(id),
-        };
-        (recalled, ready)
-    }
-
-    /// Has the head of a lane wait for one that comes before it.
-    fn displace(&mut self, head: DeliveryId) -> Option<Recall> {
-        let row = self.rows.get_mut(&head)?;
-        row.held_until = Some(row.delivery.due_at);
-        row.delivery.state = DeliveryState::Pending;
-        row.delivery.due_at = Timestamp::MAX;
-        row.delivery.revival += 1;
-        Some(recall(&row.delivery))
-    }
-
-    /// Due now with a fresh budget; a parked one keeps waiting for its turn.
-    fn hasten(&mut self, id: DeliveryId, at: Timestamp) -> Option<Recall> {
-        let row = self.rows.get_mut(&id)?;
-        row.held_until = None;
-        let delivery = &mut row.delivery;
-        delivery.state = DeliveryState::Pending;
-        if !delivery.is_parked() {
-            delivery.due_at = at;
-        }
-        delivery.budget_base = delivery.attempts;
-        delivery.budget_began = at;
-        delivery.revival += 1;
-        Some(recall(delivery))
     }
 
     pub(super) fn redrivable<'a>(
@@ -402,8 +314,9 @@ impl State {
         let mut subscriptions = BTreeSet::new();
         let mut recalls = Vec::new();
         for id in &ids {
-            recalls.extend(self.revive(*id, at).0);
-            subscriptions.extend(self.rows.get(id).map(|row| row.delivery.subscription));
+            let (delivery, _, recalled) = self.do_by_hand(Wish::Retry, *id, at)?;
+            recalls.extend(recalled);
+            subscriptions.insert(delivery.subscription);
         }
         let stored = self.redrives.get_mut(&id).ok_or(Refusal::NotFound)?;
         stored.redrive.moved += ids.len() as u64;
@@ -437,9 +350,7 @@ impl State {
         }
         for id in &doomed {
             if let Some(row) = self.rows.get_mut(id) {
-                row.delivery.state = DeliveryState::Cancelled(CancelReason::Unsubscribed);
-                row.delivery.ended_at = Some(at);
-                row.delivery.due_at = Timestamp::MAX;
+                row.delivery = row.delivery.clone().cancelled(CancelReason::Unsubscribed, at);
             }
         }
         Swept { cancelled: doomed.len(), more: doomed.len() == limit }

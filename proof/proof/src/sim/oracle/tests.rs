@@ -157,7 +157,6 @@ impl Scene {
                 state,
                 due_at: at(due),
                 charge: true,
-                fresh_budget: false,
                 release_lane: ended,
                 subscription: SubscriptionEffect::None,
             },
