@@ -245,7 +245,8 @@ pub async fn deliveries_of_deleted_subscriptions_can_be_forgotten(fixture: &dyn 
     let moved = forget(&setting, first, 9).await.expect("forgotten");
     assert_eq!(moved.ready, None, "nobody goes on for somebody who left");
     let unsubscribed = DeliveryState::Cancelled(CancelReason::Unsubscribed);
-    assert_eq!(moved.delivery.state, unsubscribed);
+    assert_eq!((moved.delivery.state, moved.delivery.ended_at), (unsubscribed, Some(at(5))));
+    assert_eq!(moved.recall, None, "it had ended, so nobody holds it");
     is_gone(&setting, first).await;
     setting.store.sweep_cancelled(100, at(10)).await.expect("swept");
     assert_eq!(setting.look(second).await.state, unsubscribed);
