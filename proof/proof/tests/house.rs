@@ -47,7 +47,7 @@ const PRODUCT: [(&str, &[&str]); 15] = [
 
 /// The same for what proves it. Nothing of the product is built on these.
 const PROOF: [(&str, &[&str]); 5] = [
-    ("testkit", &[]),
+    ("testkit", &["domain"]),
     ("hostile", &["domain"]),
     ("conformance", &["store", "domain"]),
     ("bench", &["hostile", "agent", "listener", "egress", "sealing", "domain"]),

@@ -14,10 +14,9 @@
 //! Posthorn: it sees bytes on a socket.
 
 mod checks;
-mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +26,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-pub use wire::Request;
+use crate::clock::since_1970;
+use crate::receiver::Answer;
+use crate::wait::PATIENCE;
+use crate::wire::{Request, read_body, read_head};
 
 /// Where the webhooks are.
 const ROOT: &str = "/g/private/api/v1/pcaidwebhooks";
@@ -215,22 +217,21 @@ impl Drop for FakeHub {
 
 impl State {
     fn serve(&self, mut stream: TcpStream) {
-        drop(stream.set_read_timeout(Some(Duration::from_secs(30))));
+        drop(stream.set_read_timeout(Some(PATIENCE)));
         drop(stream.set_nodelay(true));
-        let Some(head) = wire::read_head(&mut stream) else { return };
-        let path = head.target.split('?').next().unwrap_or_default().to_owned();
+        let Some(head) = read_head(&mut stream) else { return };
+        let path = head.path.split('?').next().unwrap_or_default().to_owned();
         if path == GATE {
-            let tenant = head.target.split("tenant=").nth(1).unwrap_or_default().to_owned();
-            self.asked.lock().push(tenant);
+            self.asked.lock().push(head.query("tenant").to_owned());
             let (status, body) = self.gate.lock().clone();
-            wire::answer(&mut stream, status, "application/json", &body);
+            answer(&mut stream, status, "application/json", &body);
             return;
         }
         match path.strip_prefix(ROOT).map(str::to_owned) {
-            Some(below) => self.webhook(stream, &head, &below),
+            Some(below) => self.webhook(stream, head, &below),
             None => {
                 self.complain(format!("there is nothing at {path}"));
-                wire::answer(&mut stream, 404, "application/json", &standard(404));
+                answer(&mut stream, 404, "application/json", &standard(404));
             }
         }
     }
@@ -239,9 +240,9 @@ impl State {
         self.complaints.lock().push(what);
     }
 
-    fn webhook(&self, mut stream: TcpStream, head: &Request, path: &str) {
-        let unix = checks::now();
-        let refusal = checks::head(&self.agreement, head, path, unix);
+    fn webhook(&self, mut stream: TcpStream, mut head: Request, path: &str) {
+        let unix = i64::try_from(since_1970().as_secs()).unwrap_or(i64::MAX);
+        let refusal = checks::head(&self.agreement, &head, path, unix);
         let reply = match &refusal {
             None => self.replies.lock().pop_front().unwrap_or(Reply::Empty(200)),
             Some((status, _)) => Reply::Standard(*status),
@@ -265,14 +266,15 @@ impl State {
             // What was not read when the socket is closed makes it a reset.
             return;
         }
-        let body = wire::read_body(&mut stream, head).unwrap_or_default();
-        let json: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let _ = read_body(&mut stream, &mut head);
+        let json: Value = serde_json::from_slice(&head.body).unwrap_or_default();
         let account = json["account_id"].as_str().map(str::to_owned);
         self.calls.lock()[index].body = json;
-        let key = account.map(|account| (head.header("x-pca-tenant").to_owned(), account));
+        let tenant = head.header("x-pca-tenant").unwrap_or_default();
+        let key = account.map(|account| (tenant.to_owned(), account));
         let too_soon = key.as_ref().is_some_and(|key| self.begin(key));
         let reply = if too_soon { Reply::Standard(409) } else { reply };
-        let status = respond(&mut stream, head, reply);
+        let status = respond(&mut stream, &head, reply);
         self.calls.lock()[index].status = status;
         if let Some(key) = key {
             self.end(&key);
@@ -324,6 +326,14 @@ fn respond(stream: &mut TcpStream, head: &Request, reply: Reply) -> u16 {
         }
         Reply::Reset => return 0,
     };
-    wire::answer(stream, status, media_type, &body);
+    answer(stream, status, media_type, &body);
     status
+}
+
+/// Answers and closes. A caller that has gone is no concern of ours.
+fn answer(stream: &mut TcpStream, status: u16, media_type: &str, body: &str) {
+    let answer = Answer::from(status).header("Content-Type", media_type).body(body);
+    drop(stream.write_all(&answer.bytes()));
+    drop(stream.flush());
+    drop(stream.shutdown(std::net::Shutdown::Write));
 }

@@ -1,7 +1,20 @@
 //! What tests stand on, never part of the product.
 //!
-//! [`postgres`] is a throw-away PostgreSQL server. [`fake_hub`] is the other side of one real system, on a
-//! loopback port.
+//! Time and chance: [`clock`], [`dice`], [`wait`]. The other ends of the product: [`receiver`] takes
+//! what it sends, [`caller`] asks it, [`fake_hub`] is one real system, [`postgres`] a throw-away
+//! database; [`authority`] signs certificates for all of them. [`program`] runs the real `posthorn`.
+//!
+//! It knows nothing of the product but the trait of its clock and how its program is used: what needs
+//! an engine or a store stays with the tests of that crate. Whatever a test could not go on without
+//! panics here.
 
+pub mod authority;
+pub mod caller;
+pub mod clock;
+pub mod dice;
 pub mod fake_hub;
 pub mod postgres;
+pub mod program;
+pub mod receiver;
+pub mod wait;
+mod wire;

@@ -1,11 +1,10 @@
 //! The Hub of the tests refuses what a real one would: a check that cannot fail proves nothing.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use posthorn_testkit::caller::call;
 use posthorn_testkit::fake_hub::{Agreement, FakeHub, Reply};
 
 /// The code of this moment by Python, which has never heard of our code.
@@ -30,21 +29,16 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    #[expect(clippy::disallowed_methods, reason = "a caller on loopback")]
     fn call(&self, path: &str, account: &str, changed: &[(&str, &str)]) -> Option<u16> {
         let root = self.hub.root();
-        let (address, base) = root.strip_prefix("http://").and_then(|r| r.split_once('/'))?;
-        let body = format!("{{\"account_id\":\"{account}\"}}");
-        let mut text = format!("POST /{base}{path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
-        for (name, value) in &self.headers {
+        let (_, base) = root.split_once("://").expect("a URL");
+        let (address, base) = base.split_once('/').expect("a path");
+        let to = call(&format!("http://{address}"), "POST", &format!("/{base}{path}"));
+        let to = self.headers.iter().fold(to, |to, (name, value)| {
             let value = changed.iter().find(|(n, _)| n == name).map_or(value.as_str(), |(_, v)| v);
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        let mut stream = TcpStream::connect(address).expect("connects");
-        stream.write_all(format!("{text}\r\n{body}").as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.split(' ').nth(1)?.parse().ok()
+            to.header(name, value)
+        });
+        to.raw(format!("{{\"account_id\":\"{account}\"}}")).try_send().map(|reply| reply.status)
     }
 }
 

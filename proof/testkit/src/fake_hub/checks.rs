@@ -2,17 +2,11 @@
 
 use aws_lc_rs::hmac;
 
-use super::{Agreement, Request};
+use super::Agreement;
+use crate::wire::Request;
 
 /// How long one code is valid, in seconds.
 const STEP: i64 = 30;
-
-/// Seconds since 1970, as callers have them too.
-#[expect(clippy::disallowed_methods, reason = "the Hub is another machine with a clock of its own")]
-pub(super) fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-}
 
 /// What is wrong with a call: the status it gets, and why.
 pub(super) fn head(
@@ -21,6 +15,7 @@ pub(super) fn head(
     path: &str,
     unix: i64,
 ) -> Option<(u16, String)> {
+    let header = |name: &str| head.header(name).unwrap_or_default();
     let family = match path {
         "/user-events" => "user",
         "/organization-events" => "organization",
@@ -29,18 +24,18 @@ pub(super) fn head(
     if head.method != "POST" {
         return Some((405, format!("the method is {}", head.method)));
     }
-    if !head.header("content-type").starts_with("application/json") {
-        return Some((415, format!("the body is `{}`", head.header("content-type"))));
+    if !header("content-type").starts_with("application/json") {
+        return Some((415, format!("the body is `{}`", header("content-type"))));
     }
     if let Some(problem) = identity(agreement, head, unix) {
         return Some((401, problem));
     }
     for name in ["x-pca-organization-id", "x-pca-service-partition", "x-pca-event-sender"] {
-        if head.header(name).is_empty() {
+        if header(name).is_empty() {
             return Some((400, format!("`{name}` is missing")));
         }
     }
-    let event_type = head.header("x-pca-event-type");
+    let event_type = header("x-pca-event-type");
     if event_type.split('.').next() != Some(family) {
         return Some((400, format!("`{event_type}` came to {path}")));
     }
@@ -49,18 +44,16 @@ pub(super) fn head(
 
 /// Who calls.
 fn identity(agreement: &Agreement, head: &Request, unix: i64) -> Option<String> {
-    let tenant = head.header("x-pca-tenant");
+    let header = |name: &str| head.header(name).unwrap_or_default();
+    let tenant = header("x-pca-tenant");
     if tenant.is_empty() || tenant.contains('.') {
         return Some(format!("`{tenant}` is not the name of a tenant"));
     }
-    if !agreement.api_keys.iter().any(|key| key == head.header("x-pca-event-apikey")) {
+    if !agreement.api_keys.iter().any(|key| key == header("x-pca-event-apikey")) {
         return Some("the key of the event is wrong".to_owned());
     }
-    let (code, shared, issuer) = (
-        head.header("authorization"),
-        head.header("x-pca-shared-internal-key"),
-        head.header("x-pca-issuer"),
-    );
+    let (code, shared) = (header("authorization"), header("x-pca-shared-internal-key"));
+    let issuer = header("x-pca-issuer");
     if agreement.interim {
         let silent = code.is_empty() && shared.is_empty() && issuer.is_empty();
         return (!silent).then(|| "nobody asked for a code, a shared key or an issuer".to_owned());
