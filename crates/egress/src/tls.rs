@@ -205,6 +205,7 @@ fn length(length: usize) -> [u8; 8] {
 #[cfg(test)]
 mod tests {
     use posthorn_domain::Timestamp;
+    use posthorn_testkit::authority::Pair;
 
     use super::*;
 
@@ -227,9 +228,8 @@ mod tests {
     fn what_is_in_a_configuration_tells_it_apart() {
         let tls = Tls::new(None).expect("TLS");
         let pem = |name: &str| {
-            let key = rcgen::KeyPair::generate().expect("key");
-            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("names");
-            (params.self_signed(&key).expect("certificate").pem(), key.serialize_pem())
+            let pair = Pair::self_signed(name);
+            (pair.certificate, pair.key)
         };
         let ((one, one_key), (other, _)) = (pem("one.example"), pem("other.example"));
         let identity = Identity::parse(one.as_bytes(), one_key.as_bytes()).expect("identity");

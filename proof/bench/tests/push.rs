@@ -1,8 +1,9 @@
 //! The benchmarks of Web Push run, and what they count is right. Speeds are not looked at.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use posthorn_testkit::program::Ran;
 use serde_json::{Value, json};
 
 /// The server beside the benchmark; built when it is not there yet.
@@ -15,23 +16,17 @@ fn server() -> PathBuf {
     beside
 }
 
-fn run(args: &[&str]) -> Output {
+fn run_on(server: &Path, args: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_posthorn-bench"));
-    command.args(args).arg("--binary").arg(server()).output().expect("the benchmark runs")
+    Ran::of(command.args(args).arg("--binary").arg(server))
+}
+
+fn run(args: &[&str]) -> Ran {
+    run_on(&server(), args)
 }
 
 fn bench(args: &[&str]) -> Value {
-    let output = run(&[args, &["--json", "--seconds", "1"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-/// Runs one that must fail; what it says on stdout and stderr.
-fn fails(args: &[&str]) -> (String, String) {
-    let output = run(args);
-    assert_eq!(output.status.code(), Some(1));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
+    run(&[args, &["--json", "--seconds", "1"]].concat()).exits(0).json()
 }
 
 #[test]
@@ -75,21 +70,18 @@ fn what_is_stored_first_is_not_called_direct() {
 fn a_loss_is_seen_and_ends_in_an_error() {
     let few = ["--set", "push.stored_limit=5", "--set", "push.on_overflow=drop_oldest"];
     let args = ["push", "--agents", "2", "--publishers", "2", "--seconds", "1"];
-    let (shown, said) = fails(&[&args[..], &few].concat());
-    assert!(said.contains("accepted messages were lost"), "{said}");
-    assert!(shown.contains("(floor 6000, goal 12000)"), "{shown}");
+    let output = run(&[&args[..], &few].concat()).exits(1).says(&["accepted messages were lost"]);
+    let text = output.out;
+    assert!(text.contains("(floor 6000, goal 12000)"), "{text}");
 }
 
 #[test]
 fn more_connections_than_descriptors_are_refused_at_once() {
-    let (_, said) = fails(&["sockets", "--connections", "100000000"]);
-    assert!(said.contains("ulimit -n"), "{said}");
+    run(&["sockets", "--connections", "100000000"]).exits(1).says(&["ulimit -n"]);
 }
 
 #[test]
 fn a_server_that_is_not_there_is_said() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_posthorn-bench"));
-    let output = command.args(["throughput", "--binary", "/nowhere/posthorn"]).output();
-    let said = String::from_utf8_lossy(&output.expect("it runs").stderr).into_owned();
-    assert!(said.contains("there is no server at /nowhere/posthorn"), "{said}");
+    let nowhere = Path::new("/nowhere/posthorn");
+    run_on(nowhere, &["throughput"]).exits(1).says(&["there is no server at /nowhere/posthorn"]);
 }

@@ -1,10 +1,9 @@
 //! The model passes its own suite.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
-use posthorn_domain::{Clock, Timestamp};
+use posthorn_testkit::clock::VirtualClock;
 
 use super::Fixture;
 use super::push::PushFixture;
@@ -13,19 +12,10 @@ use posthorn_store::{PushStore, Store};
 
 struct Model;
 
-struct Elapsed(Instant);
-
-impl Clock for Elapsed {
-    fn now(&self) -> Timestamp {
-        let millis = i64::try_from(self.0.elapsed().as_millis()).expect("a test is short");
-        Timestamp::from_millis(1 + millis)
-    }
-}
-
 #[async_trait]
 impl Fixture for Model {
     async fn store(&self) -> Arc<dyn Store> {
-        Arc::new(ModelStore::new(Arc::new(Elapsed(Instant::now()))))
+        Arc::new(ModelStore::new(VirtualClock::start()))
     }
 
     async fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
@@ -36,7 +26,7 @@ impl Fixture for Model {
 #[async_trait]
 impl PushFixture for Model {
     async fn push_store(&self) -> Arc<dyn PushStore> {
-        Arc::new(ModelStore::new(Arc::new(Elapsed(Instant::now()))))
+        Arc::new(ModelStore::new(VirtualClock::start()))
     }
 
     async fn peer(&self, store: &Arc<dyn PushStore>) -> Arc<dyn PushStore> {

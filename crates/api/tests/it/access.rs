@@ -2,10 +2,11 @@
 
 use posthorn_api::{Access, ROUTES, Route};
 use posthorn_domain::Scope;
+use posthorn_testkit::caller::Call;
 use serde_json::json;
 
 use crate::certificates::client_certificate;
-use crate::harness::{Ask, Server};
+use crate::harness::{Problem as _, Server};
 
 /// An id of the right kind that nobody has.
 fn unknown(path: &str) -> String {
@@ -22,7 +23,7 @@ fn unknown(path: &str) -> String {
     format!("{kind}_01hf7yat00000000000000000z")
 }
 
-fn ask<'a>(server: &'a Server, route: &Route, id: &str) -> Ask<'a> {
+fn ask(server: &Server, route: &Route, id: &str) -> Call {
     let path = route.path.replace("{id}", id).replace("{name}", id);
     let ask = server.ask(route.method.as_str(), &path);
     // A body that no route takes: it shows whether the request got past the gate at all.
@@ -53,9 +54,9 @@ async fn every_route_refuses_every_key_that_does_not_work_with_the_same_bytes() 
             ask(&server, route, &id).key(&server.keys.acme).key(&server.keys.acme),
         ];
         for ask in asks {
-            let reply = ask.send().await;
+            let reply = ask.await;
             reply.expect_problem(401, "unauthorized");
-            assert_eq!(reply.header("www-authenticate"), "Bearer");
+            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
             bodies.insert(reply.body);
         }
     }
@@ -69,8 +70,8 @@ async fn every_route_needs_its_scope_and_nothing_else() {
         let Access::Scope(needed) = route.access else { continue };
         let id = unknown(route.path);
         for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
-            let reply = ask(&server, route, &id).key(&server.keys.only[&scope]).send().await;
-            let status = reply.status.as_u16();
+            let reply = ask(&server, route, &id).key(&server.keys.only[&scope]).await;
+            let status = reply.status;
             if scope == needed {
                 assert!(!matches!(status, 401 | 403), "{} {status}", route.operation);
             } else {
@@ -79,8 +80,8 @@ async fn every_route_needs_its_scope_and_nothing_else() {
                 assert!(problem["detail"].as_str().unwrap().contains(name.as_str().unwrap()));
             }
         }
-        let reply = ask(&server, route, &id).key(&server.keys.operator).send().await;
-        let status = reply.status.as_u16();
+        let reply = ask(&server, route, &id).key(&server.keys.operator).await;
+        let status = reply.status;
         assert!(!matches!(status, 401 | 403), "{} {status}", route.operation);
         if route.body.is_some() && !route.path.contains('{') {
             reply.expect_problem(400, "invalid_json");
@@ -97,12 +98,12 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
     let subscription = server.subscribe("https://dead.example/", policy).await;
     let event = server.publish("1").await;
     let delivery = server.delivery_in(&event, "dead").await;
-    let redrive = server.as_acme("POST", "/v1/redrives").json(&json!({"reason": "gate"})).send();
+    let redrive = server.as_acme("POST", "/v1/redrives").json(json!({"reason": "gate"}));
     let redrive = redrive.await.expect(201);
     let certificate = server.as_acme("POST", "/v1/certificates");
-    let certificate = certificate.json(&client_certificate()).send().await.expect(201);
+    let certificate = certificate.json(client_certificate()).await.expect(201);
     let profile = json!({"base": "default", "policy": {}});
-    server.as_acme("PUT", "/v1/profiles/quick").json(&profile).send().await.expect(200);
+    server.as_acme("PUT", "/v1/profiles/quick").json(&profile).await.expect(200);
     for route in &ROUTES {
         let Access::Scope(scope) = route.access else { continue };
         // Anybody may make a topic or a profile of any name.
@@ -130,14 +131,14 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
             if route.body.is_some() {
                 ask = ask.text("{}");
             }
-            let reply = ask.send().await;
+            let reply = ask.await;
             reply.expect_problem(404, "not_found");
             answers.insert(reply.body);
         }
         assert_eq!(answers.len(), 1, "{}", route.operation);
     }
     // Lists and filters show nothing of the other tenant either, with a cursor of it or without.
-    let list = server.as_acme("GET", "/v1/events?limit=1").send().await.expect(200);
+    let list = server.as_acme("GET", "/v1/events?limit=1").await.expect(200);
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     for path in [
         "/v1/events".to_owned(),
@@ -148,10 +149,10 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
         "/v1/dead-letters".to_owned(),
         format!("/v1/deliveries?event={event}"),
     ] {
-        let list = server.ask("GET", &path).key(&server.keys.other).send().await.expect(200);
+        let list = server.ask("GET", &path).key(&server.keys.other).await.expect(200);
         assert_eq!(list, json!({"items": []}), "{path}");
     }
-    let stats = server.ask("GET", "/v1/stats").key(&server.keys.other).send().await.expect(200);
+    let stats = server.ask("GET", "/v1/stats").key(&server.keys.other).await.expect(200);
     assert_eq!(stats["events"], 0);
 }
 
@@ -159,7 +160,7 @@ async fn what_is_anothers_looks_exactly_like_what_does_not_exist() {
 async fn operators_name_a_tenant_and_others_cannot_leave_theirs() {
     let server = Server::start().await;
     server.subscribe("https://ok.example/", json!({})).await;
-    let topics = async |ask: Ask<'_>| ask.send().await.expect(200)["items"].clone();
+    let topics = async |ask: Call| ask.await.expect(200)["items"].clone();
     let list = || server.ask("GET", "/v1/topics");
     let operator = || list().key(&server.keys.operator);
     assert_eq!(topics(operator()).await, json!([]), "the default tenant has none");
@@ -168,12 +169,12 @@ async fn operators_name_a_tenant_and_others_cannot_leave_theirs() {
     let by_id = topics(operator().header("posthorn-tenant", &id)).await;
     assert_eq!(by_name[0]["name"], "orders");
     assert_eq!(by_name, by_id);
-    let unknown = operator().header("posthorn-tenant", "nobody").send().await;
+    let unknown = operator().header("posthorn-tenant", "nobody").await;
     assert_eq!(unknown.expect_problem(404, "not_found")["field"], "Posthorn-Tenant");
 
     let acme = || list().key(&server.keys.acme);
     assert_eq!(topics(acme().header("posthorn-tenant", "acme")).await, by_name);
-    let foreign = acme().header("posthorn-tenant", "other").send().await;
+    let foreign = acme().header("posthorn-tenant", "other").await;
     assert_eq!(foreign.body, unknown.body);
 }
 
@@ -192,8 +193,8 @@ async fn what_failed_on_the_network_is_told_to_operators_only() {
     let server = Server::start().await;
     let subscription = server.subscribe("https://unreachable.example/", json!({})).await;
     let path = format!("/v1/subscriptions/{}/test", subscription["id"].as_str().unwrap());
-    let own = server.as_acme("POST", &path).send().await.expect(200);
+    let own = server.as_acme("POST", &path).await.expect(200);
     assert_eq!(own, json!({"outcome": "failed", "failure": "connect_failed"}));
-    let operator = server.as_operator("POST", &path).header("posthorn-tenant", "acme").send().await;
+    let operator = server.as_operator("POST", &path).header("posthorn-tenant", "acme").await;
     assert!(operator.expect(200)["detail"].as_str().unwrap().contains("192.0.2.7"));
 }

@@ -7,10 +7,11 @@ use posthorn_api::{LimitOptions, Options};
 use posthorn_domain::{EventType, TopicName};
 use posthorn_engine::{AdmissionOptions, Publish};
 use posthorn_listener::{Failures, ServeLimits};
+use posthorn_testkit::caller::{Call, Reply};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::harness::{Ask, Reply, Server, connect};
+use crate::harness::{Problem as _, Server, connect};
 
 async fn limited(admission: AdmissionOptions, limits: LimitOptions) -> Server {
     started(admission, Options { limits, ..Options::default() }).await
@@ -24,14 +25,14 @@ async fn started(admission: AdmissionOptions, who: Options) -> Server {
 #[track_caller]
 fn expect_wait(reply: &Reply, status: u16, code: &str) -> u64 {
     reply.expect_problem(status, code);
-    let wait: u64 = reply.header("retry-after").parse().unwrap();
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
     assert!(wait >= 1);
     wait
 }
 
 const EVENT: &str = r#"{"topic":"orders","type":"order.created","payload":1}"#;
 
-fn publish(server: &Server) -> Ask<'_> {
+fn publish(server: &Server) -> Call {
     server.as_acme("POST", "/v1/events").text(EVENT)
 }
 
@@ -40,24 +41,24 @@ async fn a_key_with_a_rate_is_held_to_it_and_no_other_is() {
     let server = Server::start().await;
     server.subscribe("https://ok.example/", json!({})).await;
     let body = json!({"tenant": "acme", "scopes": ["publish", "read"], "rate_limit": 5});
-    let made = server.as_operator("POST", "/v1/keys").json(&body).send().await.expect(201);
+    let made = server.as_operator("POST", "/v1/keys").json(&body).await.expect(201);
     assert_eq!(made["rate_limit"], 5);
     let key = made["key"].as_str().unwrap();
     for _ in 0..5 {
-        server.ask("POST", "/v1/events").key(key).text(EVENT).send().await.expect(202);
+        server.ask("POST", "/v1/events").key(key).text(EVENT).await.expect(202);
     }
     let mut refused = 0;
     for _ in 0..3 {
-        let reply = server.ask("POST", "/v1/events").key(key).text(EVENT).send().await;
+        let reply = server.ask("POST", "/v1/events").key(key).text(EVENT).await;
         if reply.status == 429 {
             expect_wait(&reply, 429, "rate_limited");
             refused += 1;
         }
     }
     assert!(refused > 0, "five a second, and eight came");
-    publish(&server).send().await.expect(202);
+    publish(&server).await.expect(202);
     let zero = json!({"tenant": "acme", "scopes": ["read"], "rate_limit": 0});
-    let reply = server.as_operator("POST", "/v1/keys").json(&zero).send().await;
+    let reply = server.as_operator("POST", "/v1/keys").json(&zero).await;
     assert_eq!(reply.expect_problem(422, "invalid_request")["field"], "rate_limit");
 }
 
@@ -66,12 +67,12 @@ async fn the_events_of_a_batch_count_one_by_one() {
     let server = Server::start().await;
     server.subscribe("https://ok.example/", json!({})).await;
     let body = json!({"tenant": "acme", "scopes": ["publish"], "rate_limit": 10});
-    let made = server.as_operator("POST", "/v1/keys").json(&body).send().await.expect(201);
+    let made = server.as_operator("POST", "/v1/keys").json(&body).await.expect(201);
     let key = made["key"].as_str().unwrap();
     let event: serde_json::Value = serde_json::from_str(EVENT).unwrap();
     let batch = json!({"events": vec![event; 100]});
-    server.ask("POST", "/v1/events/batch").key(key).json(&batch).send().await.expect(200);
-    let reply = server.ask("POST", "/v1/events").key(key).text(EVENT).send().await;
+    server.ask("POST", "/v1/events/batch").key(key).json(&batch).await.expect(200);
+    let reply = server.ask("POST", "/v1/events").key(key).text(EVENT).await;
     let wait = expect_wait(&reply, 429, "rate_limited");
     assert!((5..=10).contains(&wait), "a hundred at ten a second, not {wait} s");
 }
@@ -87,20 +88,20 @@ async fn a_tenant_over_its_quota_waits_until_something_ends() {
     // Paused: nothing of it ends.
     let made = server.subscribe("https://ok.example/", json!({})).await;
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
-    server.as_acme("POST", &format!("{path}/pause")).send().await.expect(200);
+    server.as_acme("POST", &format!("{path}/pause")).await.expect(200);
     for _ in 0..3 {
-        publish(&server).send().await.expect(202);
+        publish(&server).await.expect(202);
     }
-    let reply = publish(&server).send().await;
+    let reply = publish(&server).await;
     expect_wait(&reply, 429, "quota_exceeded");
     // Others, and everything else of this one, go on.
-    server.as_acme("GET", "/v1/deliveries").send().await.expect(200);
+    server.as_acme("GET", "/v1/deliveries").await.expect(200);
     let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
-    other("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
-    other("POST", "/v1/events").text(EVENT).send().await.expect(202);
-    server.as_acme("POST", &format!("{path}/resume")).send().await.expect(200);
+    other("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    other("POST", "/v1/events").text(EVENT).await.expect(202);
+    server.as_acme("POST", &format!("{path}/resume")).await.expect(200);
     for _ in 0..500 {
-        if publish(&server).send().await.status == 202 {
+        if publish(&server).await.status == 202 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -118,19 +119,19 @@ async fn what_other_nodes_and_operators_did_is_counted_too() {
     let server = limited(admission, LimitOptions::default()).await;
     let made = server.subscribe("https://ok.example/", json!({})).await;
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
-    server.as_acme("POST", &format!("{path}/pause")).send().await.expect(200);
+    server.as_acme("POST", &format!("{path}/pause")).await.expect(200);
     for _ in 0..2 {
-        publish(&server).send().await.expect(202);
+        publish(&server).await.expect(202);
     }
-    expect_wait(&publish(&server).send().await, 429, "quota_exceeded");
+    expect_wait(&publish(&server).await, 429, "quota_exceeded");
     // No attempt ends them: the count of the store brings it in.
-    let list = server.as_acme("GET", "/v1/deliveries").send().await.expect(200);
+    let list = server.as_acme("GET", "/v1/deliveries").await.expect(200);
     for item in list["items"].as_array().unwrap() {
         let cancel = format!("/v1/deliveries/{}/cancel", item["id"].as_str().unwrap());
-        server.as_acme("POST", &cancel).send().await.expect(200);
+        server.as_acme("POST", &cancel).await.expect(200);
     }
     for _ in 0..500 {
-        if publish(&server).send().await.status == 202 {
+        if publish(&server).await.status == 202 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -142,18 +143,18 @@ async fn what_other_nodes_and_operators_did_is_counted_too() {
 async fn a_full_disk_stops_publishes_and_nothing_else() {
     let server = Server::start().await;
     server.subscribe("https://ok.example/", json!({})).await;
-    let ready = server.ask("GET", "/readyz").send().await.expect(200);
+    let ready = server.ask("GET", "/readyz").await.expect(200);
     assert_eq!(ready, json!({"status": "ready"}));
     server.engine.admission().set_disk_full(true);
-    expect_wait(&publish(&server).send().await, 503, "disk_full");
-    let batch = server.as_acme("POST", "/v1/events/batch").text(r#"{"events":[]}"#).send().await;
+    expect_wait(&publish(&server).await, 503, "disk_full");
+    let batch = server.as_acme("POST", "/v1/events/batch").text(r#"{"events":[]}"#).await;
     expect_wait(&batch, 503, "disk_full");
-    server.as_acme("GET", "/v1/events").send().await.expect(200);
-    server.ask("GET", "/healthz").send().await.expect(200);
-    let ready = server.ask("GET", "/readyz").send().await.expect(200);
+    server.as_acme("GET", "/v1/events").await.expect(200);
+    server.ask("GET", "/healthz").await.expect(200);
+    let ready = server.ask("GET", "/readyz").await.expect(200);
     assert_eq!(ready["refusing_publishes"], "disk_full");
     server.engine.admission().set_disk_full(false);
-    publish(&server).send().await.expect(202);
+    publish(&server).await.expect(202);
 }
 
 #[tokio::test]
@@ -161,18 +162,13 @@ async fn wrong_keys_are_told_to_stop_and_the_right_one_is_served_all_the_same() 
     let who = Options { failures: Arc::new(Failures::new(10)), ..Options::default() };
     let server = started(AdmissionOptions::default(), who).await;
     for _ in 0..10 {
-        server
-            .ask("GET", "/v1/topics")
-            .key("ph_wrong")
-            .send()
-            .await
-            .expect_problem(401, "unauthorized");
+        server.ask("GET", "/v1/topics").key("ph_wrong").await.expect_problem(401, "unauthorized");
     }
-    let reply = server.ask("GET", "/v1/topics").key("ph_wrong").send().await;
+    let reply = server.ask("GET", "/v1/topics").key("ph_wrong").await;
     expect_wait(&reply, 429, "too_many_failures");
-    expect_wait(&server.ask("GET", "/v1/topics").send().await, 429, "too_many_failures");
-    server.as_acme("GET", "/v1/topics").send().await.expect(200);
-    server.ask("GET", "/healthz").send().await.expect(200);
+    expect_wait(&server.ask("GET", "/v1/topics").await, 429, "too_many_failures");
+    server.as_acme("GET", "/v1/topics").await.expect(200);
+    server.ask("GET", "/healthz").await.expect(200);
 }
 
 #[tokio::test]
@@ -183,13 +179,13 @@ async fn tests_and_redrives_are_limited_by_tenant() {
     let made = server.subscribe("https://ok.example/", json!({})).await;
     let test = format!("/v1/subscriptions/{}/test", made["id"].as_str().unwrap());
     for _ in 0..2 {
-        server.as_acme("POST", &test).send().await.expect(200);
+        server.as_acme("POST", &test).await.expect(200);
     }
-    expect_wait(&server.as_acme("POST", &test).send().await, 429, "rate_limited");
+    expect_wait(&server.as_acme("POST", &test).await, 429, "rate_limited");
     // What is not there is said first, and costs nothing.
     let unknown = "/v1/subscriptions/sub_01hf7yat00000000000000000z/test";
-    server.as_acme("POST", unknown).send().await.expect_problem(404, "not_found");
-    let redrive = || server.as_acme("POST", "/v1/redrives").json(&json!({})).send();
+    server.as_acme("POST", unknown).await.expect_problem(404, "not_found");
+    let redrive = || server.as_acme("POST", "/v1/redrives").json(json!({}));
     redrive().await.expect(201);
     expect_wait(&redrive().await, 429, "rate_limited");
 }
@@ -226,16 +222,15 @@ async fn one_address_cannot_take_all_connections() {
 #[tokio::test]
 async fn uses_of_keys_are_shown_and_written_down_apart_from_the_catalog() {
     let server = Server::start().await;
-    let list =
-        async || server.as_operator("GET", "/v1/keys").send().await.expect(200)["items"].clone();
+    let list = async || server.as_operator("GET", "/v1/keys").await.expect(200)["items"].clone();
     let used = |items: &serde_json::Value| {
         let items = items.as_array().unwrap().iter();
         items.filter(|key| key.get("last_used_at").is_some()).count()
     };
     assert_eq!(used(&list().await), 1, "only the one that asks");
     let version = server.engine.catalog().version();
-    server.as_acme("GET", "/v1/topics").send().await.expect(200);
-    server.ask("GET", "/v1/topics").key(&server.keys.revoked).send().await.expect(401);
+    server.as_acme("GET", "/v1/topics").await.expect(200);
+    server.ask("GET", "/v1/topics").key(&server.keys.revoked).await.expect(401);
     assert_eq!(used(&list().await), 2);
     assert_eq!(server.engine.catalog().version(), version);
 }
@@ -250,7 +245,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
     };
     let who = LimitOptions { refusal_hold: Duration::from_millis(20), ..LimitOptions::default() };
     let server = limited(admission, who).await;
-    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let (engine, tenant) = (server.engine.clone(), server.acme);
     let flood = tokio::spawn(async move {
         let event = Publish {
@@ -269,7 +264,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
     });
     let mut refused = None;
     for _ in 0..2_000 {
-        let reply = publish(&server).send().await;
+        let reply = publish(&server).await;
         if reply.status != 202 {
             refused = Some(reply);
             break;
@@ -277,13 +272,13 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
     }
     let refused = refused.expect("somebody is refused");
     assert_eq!(expect_wait(&refused, 503, "overloaded"), 1);
-    server.ask("GET", "/healthz").send().await.expect(200);
-    server.ask("GET", "/readyz").send().await.expect(200);
-    server.ask("GET", "/metrics").send().await;
-    server.as_acme("GET", "/v1/topics").send().await.expect(200);
+    server.ask("GET", "/healthz").await.expect(200);
+    server.ask("GET", "/readyz").await.expect(200);
+    server.ask("GET", "/metrics").await;
+    server.as_acme("GET", "/v1/topics").await.expect(200);
     flood.abort();
     for _ in 0..3_000 {
-        if publish(&server).send().await.status == 202 {
+        if publish(&server).await.status == 202 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,8 +1,9 @@
 //! What must be refused, with which code, and which field is named.
 
+use posthorn_testkit::caller::Call;
 use serde_json::{Value, json};
 
-use crate::harness::{Ask, Server};
+use crate::harness::{Problem as _, Server};
 
 struct Case<'a> {
     method: &'a str,
@@ -34,9 +35,9 @@ const POLICY: (u16, &str) = (422, "invalid_policy");
 async fn check(server: &Server, cases: Vec<Case<'_>>) {
     for case in cases {
         let ask = server.as_operator(case.method, case.path).header("posthorn-tenant", "acme");
-        let reply = ask.text(&case.body).send().await;
+        let reply = ask.text(&case.body).await;
         let shown: String = case.body.chars().take(200).collect();
-        assert_eq!(reply.status.as_u16(), case.status, "{} {shown}: {:?}", case.path, reply.body);
+        assert_eq!(reply.status, case.status, "{} {shown}: {:?}", case.path, reply.body);
         let problem = reply.expect_problem(case.status, case.code);
         assert_eq!(problem["field"].as_str(), case.field, "{shown}: {problem}");
     }
@@ -117,8 +118,8 @@ async fn bad_events_are_refused() {
     )
     .await;
     let deep = raw(&format!(r#""payload":{}"#, nested(64)));
-    server.as_acme("POST", "/v1/events").text(&deep).send().await.expect(202);
-    let stats = server.as_acme("GET", "/v1/stats").send().await.expect(200);
+    server.as_acme("POST", "/v1/events").text(&deep).await.expect(202);
+    let stats = server.as_acme("GET", "/v1/stats").await.expect(200);
     assert_eq!(stats["events"], 1, "nothing of what was refused was stored");
 }
 
@@ -130,11 +131,11 @@ async fn bad_bodies_and_headers_are_refused() {
     let ask = || server.as_acme("POST", "/v1/events").raw(body);
     let json_ask = || ask().header("content-type", "application/json");
     for good in ["application/json", "Application/JSON; charset=UTF-8", "application/json;x=y"] {
-        ask().header("content-type", good).send().await.expect(202);
+        ask().header("content-type", good).await.expect(202);
     }
-    json_ask().header("content-encoding", "identity").send().await.expect(202);
-    let unsupported = async |ask: Ask<'_>| {
-        ask.send().await.expect_problem(415, "unsupported_media_type");
+    json_ask().header("content-encoding", "identity").await.expect(202);
+    let unsupported = async |ask: Call| {
+        ask.await.expect_problem(415, "unsupported_media_type");
     };
     unsupported(ask()).await;
     for bad in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "json"] {
@@ -145,18 +146,18 @@ async fn bad_bodies_and_headers_are_refused() {
         unsupported(json_ask().header("content-encoding", coding)).await;
     }
     let not_utf8 = json_ask().raw(b"{\"topic\":\"orders\",\"type\":\"a\",\"payload\":\"\xff\"}");
-    not_utf8.send().await.expect_problem(400, "invalid_json");
+    not_utf8.await.expect_problem(400, "invalid_json");
 
     let long = "k".repeat(256);
     for key in ["", long.as_str()] {
-        let reply = json_ask().header("idempotency-key", key).send().await;
+        let reply = json_ask().header("idempotency-key", key).await;
         let problem = reply.expect_problem(422, "invalid_request");
         assert_eq!(problem["field"], "Idempotency-Key");
     }
     let twice = json_ask().header("idempotency-key", "a").header("idempotency-key", "b");
-    twice.send().await.expect_problem(422, "invalid_request");
+    twice.await.expect_problem(422, "invalid_request");
     let batch = server.as_acme("POST", "/v1/events/batch").header("idempotency-key", "a");
-    let problem = batch.text(r#"{"events":[]}"#).send().await;
+    let problem = batch.text(r#"{"events":[]}"#).await;
     assert_eq!(problem.expect_problem(422, "invalid_request")["field"], "Idempotency-Key");
 }
 
@@ -316,7 +317,7 @@ async fn bad_subscriptions_are_refused() {
         ],
     )
     .await;
-    let now = server.as_acme("GET", &path).send().await.expect(200);
+    let now = server.as_acme("GET", &path).await.expect(200);
     assert_eq!(now["version"], made["version"], "nothing was changed");
 }
 
@@ -373,7 +374,7 @@ async fn bad_queries_are_refused() {
     for _ in 0..2 {
         server.publish("1").await;
     }
-    let page = server.as_acme("GET", "/v1/events?limit=1").send().await.expect(200);
+    let page = server.as_acme("GET", "/v1/events?limit=1").await.expect(200);
     let of_events = page["next"].as_str().unwrap();
     let foreign = format!("/v1/deliveries?cursor={of_events}");
     for (path, field) in [
@@ -396,18 +397,18 @@ async fn bad_queries_are_refused() {
         ("/v1/events/batch?x", "x"),
     ] {
         let method = if path.contains("batch") { "POST" } else { "GET" };
-        let reply = server.as_acme(method, path).send().await;
-        assert_eq!(reply.status.as_u16(), 422, "{path}");
+        let reply = server.as_acme(method, path).await;
+        assert_eq!(reply.status, 422, "{path}");
         assert_eq!(reply.expect_problem(422, "invalid_request")["field"], field, "{path}");
     }
-    server.as_acme("GET", "/v1/events?topic=&limit=&cursor=").send().await.expect(200);
+    server.as_acme("GET", "/v1/events?topic=&limit=&cursor=").await.expect(200);
 }
 
 #[tokio::test]
 async fn unknown_paths_and_methods_get_problem_documents() {
     let server = Server::start().await;
     for path in ["/", "/v1", "/v1/", "/v1/nothing", "/v1/events/", "/V1/events", "/v1//events"] {
-        server.as_acme("GET", path).send().await.expect_problem(404, "not_found");
+        server.as_acme("GET", path).await.expect_problem(404, "not_found");
     }
     for (method, path, allow) in [
         ("DELETE", "/v1/events", "POST,GET,HEAD"),
@@ -415,16 +416,16 @@ async fn unknown_paths_and_methods_get_problem_documents() {
         ("GET", "/v1/events/batch/", ""),
         ("POST", "/healthz", "GET,HEAD"),
     ] {
-        let reply = server.as_acme(method, path).send().await;
+        let reply = server.as_acme(method, path).await;
         if allow.is_empty() {
             reply.expect_problem(404, "not_found");
         } else {
             reply.expect_problem(405, "method_not_allowed");
-            assert_eq!(reply.header("allow"), allow);
+            assert_eq!(reply.header("allow"), Some(allow));
         }
     }
-    let head = server.as_acme("HEAD", "/v1/stats").send().await;
-    assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+    let head = server.as_acme("HEAD", "/v1/stats").await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
 }
 
 /// Whatever is thrown at it, it answers; and a long text in a request does not come back whole.
@@ -438,8 +439,8 @@ async fn details_are_bounded() {
         json!({ long.clone(): 1 }),
         json!({"url": "https://ok.example/", "secrets": {long.clone(): "x"}}),
     ] {
-        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await;
-        assert!(reply.status.is_client_error());
+        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
+        assert!((400..500).contains(&reply.status));
         assert!(reply.body.len() < 4_000, "{}", reply.body.len());
     }
 }

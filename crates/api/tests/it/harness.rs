@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use posthorn_api::{Options, router};
 use posthorn_conformance::model::ModelStore;
@@ -17,22 +15,14 @@ use posthorn_engine::transport::Sending;
 use posthorn_engine::{Engine, Outbound, Parts, PushDelivery, Transport, UrlProblem};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_sealing::vault::{Vault, VaultKey};
-use serde_json::Value;
+use posthorn_testkit::caller::{Call, Reply, call};
+use posthorn_testkit::clock::Wall;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::schema;
-
-pub(crate) struct WallClock;
-
-impl Clock for WallClock {
-    #[expect(clippy::disallowed_methods, reason = "the tests run in real time")]
-    fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
-    }
-}
 
 /// One request that left.
 #[derive(Clone, Debug)]
@@ -93,30 +83,14 @@ impl Transport for Recorder {
     }
 }
 
-/// What came back.
-#[derive(Clone, Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+/// What every problem document must have.
+pub(crate) trait Problem {
+    fn expect_problem(&self, status: u16, code: &str) -> Value;
 }
 
-impl Reply {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
-    }
-
+impl Problem for Reply {
     #[track_caller]
-    pub(crate) fn expect(&self, status: u16) -> Value {
-        let body = String::from_utf8_lossy(&self.body);
-        assert_eq!(self.status.as_u16(), status, "{body}");
-        if self.body.is_empty() { Value::Null } else { self.json() }
-    }
-
-    /// Checks everything a problem document must have.
-    #[track_caller]
-    pub(crate) fn expect_problem(&self, status: u16, code: &str) -> Value {
+    fn expect_problem(&self, status: u16, code: &str) -> Value {
         let problem = self.expect(status);
         assert_eq!(self.headers["content-type"], "application/problem+json");
         assert_eq!(self.headers["x-content-type-options"], "nosniff");
@@ -127,10 +101,6 @@ impl Reply {
         assert!(!problem["title"].as_str().unwrap().is_empty());
         assert!(!problem["detail"].as_str().unwrap().is_empty());
         problem
-    }
-
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers[name].to_str().unwrap()
     }
 }
 
@@ -190,7 +160,7 @@ impl Server {
         options: Options,
         push: Option<Arc<dyn PushDelivery>>,
     ) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(WallClock);
+        let clock: Arc<dyn Clock> = Arc::new(Wall);
         let transport = Arc::new(Recorder::default());
         let engine = Engine::start(Parts {
             store: Arc::new(ModelStore::new(Arc::clone(&clock))),
@@ -224,42 +194,33 @@ impl Server {
         self.task.take().unwrap()
     }
 
-    pub(crate) fn as_acme(&self, method: &str, path: &str) -> Ask<'_> {
+    pub(crate) fn as_acme(&self, method: &str, path: &str) -> Call {
         self.ask(method, path).key(&self.keys.acme)
     }
 
-    pub(crate) fn as_operator(&self, method: &str, path: &str) -> Ask<'_> {
+    pub(crate) fn as_operator(&self, method: &str, path: &str) -> Call {
         self.ask(method, path).key(&self.keys.operator)
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str) -> Ask<'_> {
-        Ask {
-            server: self,
-            method: method.parse().unwrap(),
-            path: path.to_owned(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-        }
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Call {
+        let url = format!("http://{}", self.address);
+        call(&url, method, path).header("host", "api.test").checked(schema::check_answer)
     }
 
     /// A topic `orders` and a subscription to everything, at this URL.
     pub(crate) async fn subscribe(&self, url: &str, more: Value) -> Value {
-        self.as_acme("PUT", "/v1/topics/orders")
-            .json(&serde_json::json!({}))
-            .send()
-            .await
-            .expect(200);
-        let mut body = serde_json::json!({"url": url});
+        self.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+        let mut body = json!({"url": url});
         for (name, value) in more.as_object().into_iter().flatten() {
             body[name] = value.clone();
         }
-        self.as_acme("POST", "/v1/subscriptions").json(&body).send().await.expect(201)
+        self.as_acme("POST", "/v1/subscriptions").json(&body).await.expect(201)
     }
 
     /// Publishes one event as tenant `acme` and returns its id.
     pub(crate) async fn publish(&self, payload: &str) -> String {
         let body = format!(r#"{{"topic":"orders","type":"order.created","payload":{payload}}}"#);
-        let reply = self.as_acme("POST", "/v1/events").text(&body).send().await.expect(202);
+        let reply = self.as_acme("POST", "/v1/events").text(&body).await.expect(202);
         reply["id"].as_str().unwrap().to_owned()
     }
 
@@ -267,7 +228,7 @@ impl Server {
     pub(crate) async fn delivery_in(&self, event: &str, state: &str) -> Value {
         let path = format!("/v1/deliveries?event={event}");
         for _ in 0..1_000 {
-            let list = self.as_acme("GET", &path).send().await.expect(200);
+            let list = self.as_acme("GET", &path).await.expect(200);
             if list["items"][0]["state"] == state {
                 return list["items"][0].clone();
             }
@@ -297,62 +258,6 @@ impl Keys {
             revoked: revoked.text,
             expired: key(Some(acme), &all, Some(Timestamp::from_millis(1))).await.text,
         }
-    }
-}
-
-/// A request being put together.
-pub(crate) struct Ask<'a> {
-    server: &'a Server,
-    method: Method,
-    path: String,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Ask<'_> {
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
-        self.headers.append(name, value.parse().unwrap());
-        self
-    }
-
-    pub(crate) fn key(self, key: &str) -> Self {
-        self.header("authorization", &format!("Bearer {key}"))
-    }
-
-    /// A JSON body from a value.
-    pub(crate) fn json(self, value: &Value) -> Self {
-        self.text(&value.to_string())
-    }
-
-    /// A body that says it is JSON.
-    pub(crate) fn text(self, body: &str) -> Self {
-        self.header("content-type", "application/json").raw(body.as_bytes())
-    }
-
-    pub(crate) fn raw(mut self, body: &[u8]) -> Self {
-        self.body = Bytes::copy_from_slice(body);
-        self
-    }
-
-    pub(crate) async fn send(self) -> Reply {
-        let stream = connect(self.server.address).await;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        let driver = tokio::spawn(connection);
-        let mut request = Request::new(Full::new(self.body));
-        let (method, path) = (self.method, self.path);
-        *request.method_mut() = method.clone();
-        *request.uri_mut() = path.parse().unwrap();
-        *request.headers_mut() = self.headers;
-        request.headers_mut().insert("host", "api.test".parse().unwrap());
-        let reply = sender.send_request(request).await.unwrap();
-        let (parts, body) = reply.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        driver.abort();
-        let kind = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default();
-        schema::check_answer(&method, &path, parts.status.as_u16(), kind, &body);
-        Reply { status: parts.status, headers: parts.headers, body }
     }
 }
 

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_api::openapi_document;
 use posthorn_domain::Scope;
+use posthorn_testkit::caller::{Call, Reply};
 use serde_json::{Value, json};
 
 use crate::certificates::client_certificate;
-use crate::harness::{Ask, Reply, Server};
+use crate::harness::{Problem as _, Server};
 
 /// What tenant `acme` has, by what ids of it begin with; topics and profiles have names.
 struct Belongings {
@@ -25,20 +26,20 @@ impl Belongings {
         let policy = json!({"name": "billing", "policy": {"schedule": {"max_attempts": 1}}});
         let gone = server.subscribe("https://gone.example/", json!({})).await;
         let deleted = gone["id"].as_str().unwrap().to_owned();
-        server.as_acme("DELETE", &format!("/v1/subscriptions/{deleted}")).send().await.expect(204);
+        server.as_acme("DELETE", &format!("/v1/subscriptions/{deleted}")).await.expect(204);
         let subscription = server.subscribe("https://dead.example/", policy).await;
         let event = server.publish("1").await;
         let delivery = server.delivery_in(&event, "dead").await;
-        let redrive = server.as_acme("POST", "/v1/redrives").json(&json!({"reason": "gate"}));
-        let redrive = redrive.send().await.expect(201);
+        let redrive = server.as_acme("POST", "/v1/redrives").json(json!({"reason": "gate"}));
+        let redrive = redrive.await.expect(201);
         let certificate = server.as_acme("POST", "/v1/certificates");
-        let certificate = certificate.json(&client_certificate()).send().await.expect(201);
+        let certificate = certificate.json(client_certificate()).await.expect(201);
         let profile = json!({"base": "default", "policy": {}});
         let put = server.as_acme("PUT", "/v1/profiles/secret-plan").json(&profile);
-        put.send().await.expect(200);
+        put.await.expect(200);
         let client = json!({"secret": "hush", "scopes": ["a"]});
         let put = server.ask("PUT", "/v1/clients/open-zaak").key(&server.keys.operator);
-        put.header("posthorn-tenant", "acme").json(&client).send().await.expect(200);
+        put.header("posthorn-tenant", "acme").json(&client).await.expect(200);
         let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
         let ids = BTreeMap::from([
             ("sub", text(&subscription)),
@@ -160,9 +161,9 @@ fn body_of(operation: &Operation) -> Value {
     }
 }
 
-fn ask<'a>(server: &'a Server, operation: &Operation, path: &str) -> Ask<'a> {
+fn ask(server: &Server, operation: &Operation, path: &str) -> Call {
     let ask = server.ask(&operation.method, path);
-    if operation.body.is_some() { ask.json(&body_of(operation)) } else { ask }
+    if operation.body.is_some() { ask.json(body_of(operation)) } else { ask }
 }
 
 /// Keys of the other tenant: one for each scope, and one with all.
@@ -203,8 +204,8 @@ async fn ids_in_paths_tell_nothing() {
         for (scope, key) in keys(&server).await {
             for (what, stranger, nobody) in belongings.strangers(kind) {
                 let what = format!("{} with scope {scope}: {what}", operation.name);
-                let theirs = ask(&server, operation, &place(&stranger)).key(&key).send().await;
-                let unknown = ask(&server, operation, &place(&nobody)).key(&key).send().await;
+                let theirs = ask(&server, operation, &place(&stranger)).key(&key).await;
+                let unknown = ask(&server, operation, &place(&nobody)).key(&key).await;
                 same(&theirs, &unknown, &what);
                 let wanted = if scope == "all" || scope == operation.scope { 404 } else { 403 };
                 assert_eq!(theirs.status, wanted, "{what}");
@@ -221,10 +222,10 @@ async fn ids_in_paths_tell_nothing() {
         ("crt", "certificates"),
     ] {
         let path = format!("/v1/{path}/{}", belongings.ids[kind]);
-        server.as_acme("GET", &path).send().await.expect(200);
+        server.as_acme("GET", &path).await.expect(200);
     }
     let redrive = format!("/v1/redrives/{}", belongings.ids["rdr"]);
-    let redrive = server.as_acme("GET", &redrive).send().await.expect(200);
+    let redrive = server.as_acme("GET", &redrive).await.expect(200);
     assert_ne!(redrive["state"], "cancelled");
 }
 
@@ -241,7 +242,7 @@ async fn what_is_for_operators_tells_tenants_nothing() {
         for id in ids {
             let path = operation.path.replace("{id}", id).replace("{name}", id);
             for (scope, key) in keys(&server).await {
-                let reply = ask(&server, operation, &path).key(&key).send().await;
+                let reply = ask(&server, operation, &path).key(&key).await;
                 assert_eq!(reply.status, 403, "{} with scope {scope}: {path}", operation.name);
                 bodies.insert(reply.body);
             }
@@ -251,7 +252,7 @@ async fn what_is_for_operators_tells_tenants_nothing() {
     assert!(names.contains("applyNotificatiesSetup") && names.contains("putClient"), "{names:?}");
     // An operator is told what is missing here.
     let setup = server.ask("PUT", "/v1/notificaties/setup").key(&server.keys.operator);
-    let told = setup.json(&json!({})).send().await.expect_problem(404, "not_found");
+    let told = setup.json(json!({})).await.expect_problem(404, "not_found");
     assert!(told["detail"].as_str().unwrap().contains("dialects.notificaties"), "{told}");
 }
 
@@ -276,8 +277,8 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
                 for (what, stranger, nobody) in belongings.strangers(kind) {
                     let what = format!("{} {name} with scope {scope}: {what}", operation.name);
                     let place = |id: &str| format!("{}?{name}={id}", operation.path);
-                    let theirs = server.ask("GET", &place(&stranger)).key(&key).send().await;
-                    let unknown = server.ask("GET", &place(&nobody)).key(&key).send().await;
+                    let theirs = server.ask("GET", &place(&stranger)).key(&key).await;
+                    let unknown = server.ask("GET", &place(&nobody)).key(&key).await;
                     let well_formed = theirs.status == 200 && unknown.status == 200;
                     if well_formed {
                         assert_eq!(theirs.json(), json!({"items": []}), "{what}");
@@ -312,22 +313,17 @@ async fn ids_in_bodies_tell_nothing() {
             for (scope, key) in keys(&server).await {
                 let send = async |value: Value| {
                     let body = json!({field: value});
-                    server
-                        .ask(&operation.method, &operation.path)
-                        .key(&key)
-                        .json(&body)
-                        .send()
-                        .await
+                    server.ask(&operation.method, &operation.path).key(&key).json(&body).await
                 };
                 let unknown = send(json!(format!("{kind}_01hf7yat00000000000000000z"))).await;
                 let what = format!("{}.{field} with scope {scope}", operation.name);
                 same(&send(json!(belongings.ids[kind])).await, &unknown, &what);
                 same(&send(json!(belongings.deleted)).await, &unknown, &what);
-                assert!(matches!(unknown.status.as_u16(), 403 | 422), "{what}: {}", unknown.status);
+                assert!(matches!(unknown.status, 403 | 422), "{what}: {}", unknown.status);
                 for odd in
                     [json!([belongings.ids[kind]]), json!({"id": belongings.ids[kind]}), json!(7)]
                 {
-                    let status = send(odd).await.status.as_u16();
+                    let status = send(odd).await.status;
                     assert!(matches!(status, 403 | 422), "{what}: {status}");
                 }
             }
@@ -342,16 +338,16 @@ async fn cursors_of_another_tenant_show_ones_own_only() {
     Belongings::make(&server).await;
     server.publish("2").await;
     server.publish("3").await;
-    server.as_acme("PUT", "/v1/topics/zebra").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/zebra").json(json!({})).await.expect(200);
     server.subscribe("https://two.example/", json!({})).await;
     // Something of the other's own, in the middle of it all.
     let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
-    other("PUT", "/v1/topics/own").json(&json!({})).send().await.expect(200);
+    other("PUT", "/v1/topics/own").json(json!({})).await.expect(200);
     let mut lists = 0;
     for path in ["/v1/events", "/v1/topics", "/v1/subscriptions", "/v1/deliveries"] {
-        let list = server.as_acme("GET", &format!("{path}?limit=1")).send().await.expect(200);
+        let list = server.as_acme("GET", &format!("{path}?limit=1")).await.expect(200);
         let Some(next) = list["next"].as_str() else { continue };
-        let foreign = other("GET", &format!("{path}?cursor={next}")).send().await.expect(200);
+        let foreign = other("GET", &format!("{path}?cursor={next}")).await.expect(200);
         for item in foreign["items"].as_array().unwrap() {
             assert_eq!(item["name"], "own", "{path}: {item}");
         }
@@ -365,11 +361,11 @@ async fn idempotency_keys_of_tenants_are_independent() {
     let server = Server::start().await;
     Belongings::make(&server).await;
     let other = |method: &str, path: &str| server.ask(method, path).key(&server.keys.other);
-    other("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    other("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let publish = async |key: &str, payload: u8| {
         let body = json!({"topic": "orders", "type": "a", "payload": payload});
         let ask = server.ask("POST", "/v1/events").key(key).header("idempotency-key", "the-same");
-        ask.json(&body).send().await.expect(202)
+        ask.json(&body).await.expect(202)
     };
     let ours = publish(&server.keys.acme, 1).await;
     let theirs = publish(&server.keys.other, 2).await;
@@ -384,7 +380,7 @@ async fn no_tenant_header_leads_out_of_ones_tenant() {
     Belongings::make(&server).await;
     let acme = server.acme.to_string();
     let unknown = server.ask("GET", "/v1/topics").key(&server.keys.other);
-    let unknown = unknown.header("posthorn-tenant", "nobody").send().await;
+    let unknown = unknown.header("posthorn-tenant", "nobody").await;
     unknown.expect_problem(404, "not_found");
     for value in [
         acme.as_str(),
@@ -402,7 +398,7 @@ async fn no_tenant_header_leads_out_of_ones_tenant() {
         "",
     ] {
         let reply = server.ask("GET", "/v1/topics").key(&server.keys.other);
-        let reply = reply.header("posthorn-tenant", value).send().await;
+        let reply = reply.header("posthorn-tenant", value).await;
         same(&reply, &unknown, value);
     }
     // Two of them are one too many, whichever comes first; also for operators.
@@ -410,7 +406,7 @@ async fn no_tenant_header_leads_out_of_ones_tenant() {
         for key in [&server.keys.other, &server.keys.operator] {
             let reply = server.ask("GET", "/v1/topics").key(key);
             let reply = reply.header("posthorn-tenant", first).header("posthorn-tenant", second);
-            same(&reply.send().await, &unknown, first);
+            same(&reply.await, &unknown, first);
         }
     }
 }

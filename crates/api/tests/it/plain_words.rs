@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::Server;
+use crate::harness::{Problem as _, Server};
 
 /// Whoever reads these has never heard of serde.
 #[track_caller]
@@ -130,7 +130,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
         ),
     ] {
         let body = json!({"url": "https://ok.example/", "policy": policy});
-        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await;
+        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
         let problem = reply.expect_problem(422, "invalid_policy");
         let detail = problem["detail"].as_str().unwrap();
         assert_eq!(problem["field"], format!("policy.{place}"), "{problem}");
@@ -140,7 +140,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
         );
         speaks_plainly(detail);
         let body = json!({"base": "default", "policy": policy});
-        let reply = server.as_acme("PUT", "/v1/profiles/own").json(&body).send().await;
+        let reply = server.as_acme("PUT", "/v1/profiles/own").json(&body).await;
         assert_eq!(reply.expect_problem(422, "invalid_policy")["field"], format!("policy.{place}"));
     }
 }
@@ -148,7 +148,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
 #[tokio::test]
 async fn errors_of_events_name_the_place_and_speak_plain_words() {
     let server = Server::start().await;
-    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let with = |name: &str, value: Value| {
         let mut event = json!({"topic": "orders", "type": "a", "payload": {"x": [1, {"y": 2}]}});
         event[name] = value;
@@ -182,10 +182,10 @@ async fn errors_of_events_name_the_place_and_speak_plain_words() {
             assert!(detail.contains(words), "{words}: {detail}");
             speaks_plainly(detail);
         };
-        let reply = server.as_acme("POST", "/v1/events").json(&event).send().await;
+        let reply = server.as_acme("POST", "/v1/events").json(&event).await;
         check(&reply.expect_problem(422, "invalid_request"));
         let body = json!({"events": [with("key", json!("k")), event]});
-        let reply = server.as_acme("POST", "/v1/events/batch").json(&body).send().await.expect(200);
+        let reply = server.as_acme("POST", "/v1/events/batch").json(&body).await.expect(200);
         assert_eq!(reply["items"][0]["status"], 202, "the other is published: {reply}");
         check(&reply["items"][1]["error"]);
     }
@@ -201,7 +201,7 @@ async fn errors_of_events_name_the_place_and_speak_plain_words() {
         (json!({"events": many}), "events", "must be a list of at most 1000 items, not 1001"),
         (json!([]), "", "must be an object, not a list"),
     ] {
-        let reply = server.as_acme("POST", "/v1/events/batch").json(&batch).send().await;
+        let reply = server.as_acme("POST", "/v1/events/batch").json(&batch).await;
         let problem = reply.expect_problem(422, "invalid_request");
         let detail = problem["detail"].as_str().unwrap();
         assert_eq!(problem["field"].as_str().unwrap_or_default(), place, "{problem}");
@@ -222,7 +222,7 @@ async fn errors_of_events_name_the_place_and_speak_plain_words() {
             "invalid_json",
         ),
     ] {
-        let reply = server.as_acme("POST", "/v1/events").text(text).send().await;
+        let reply = server.as_acme("POST", "/v1/events").text(text).await;
         let problem = reply.expect_problem(status, code);
         let words = if status == 422 { "must be a text" } else { "is repeated" };
         let detail = problem["detail"].as_str().unwrap();

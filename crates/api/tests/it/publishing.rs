@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::Server;
+use crate::harness::{Problem as _, Server};
 
 /// Payloads a careless server would change.
 const ODD_PAYLOADS: [&str; 12] = [
@@ -38,8 +38,8 @@ async fn payloads_reach_the_receiver_byte_for_byte() {
         assert_eq!(last.headers["webhook-id"], event.as_str());
         // And it is shown as it is kept.
         let path = format!("/v1/events/{event}");
-        let shown = server.as_acme("GET", &path).send().await;
-        let text = String::from_utf8(shown.body.to_vec()).unwrap();
+        let shown = server.as_acme("GET", &path).await;
+        let text = shown.body;
         assert!(text.contains(&format!("\"payload\":{payload}")), "{payload}: {text}");
     }
 }
@@ -54,15 +54,15 @@ async fn an_event_is_explained_from_end_to_end() {
         "topic": "orders", "type": "order.created", "payload": {"total": 12},
         "attributes": {"region": "eu"}, "key": "customer-7", "content_type": "application/json",
     });
-    let reply = server.as_acme("POST", "/v1/events").json(&body).send().await;
-    assert_eq!(reply.header("content-type"), "application/json");
+    let reply = server.as_acme("POST", "/v1/events").json(&body).await;
+    assert_eq!(reply.header("content-type"), Some("application/json"));
     let published = reply.expect(202);
     assert_eq!(published["deliveries"], 1);
     assert_eq!(published["duplicate"], false);
     let id = published["id"].as_str().unwrap();
     server.delivery_in(id, "delivered").await;
 
-    let explained = server.as_acme("GET", &format!("/v1/events/{id}")).send().await.expect(200);
+    let explained = server.as_acme("GET", &format!("/v1/events/{id}")).await.expect(200);
     assert_eq!(explained["accepted_at"], published["accepted_at"]);
     for field in ["topic", "type", "payload", "attributes", "key", "content_type"] {
         assert_eq!(explained[field], body[field], "{field}");
@@ -79,12 +79,12 @@ async fn an_event_is_explained_from_end_to_end() {
     assert_eq!(explained["not_delivered"][0]["subscription"], unwanted["id"]);
     assert!(!explained["not_delivered"][0]["reasons"][0].as_str().unwrap().is_empty());
 
-    let list = server.as_acme("GET", "/v1/events?topic=orders&type=order.created").send().await;
+    let list = server.as_acme("GET", "/v1/events?topic=orders&type=order.created").await;
     let list = list.expect(200);
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     assert_eq!(list["items"][0]["id"], published["id"]);
     assert!(list["items"][0].get("payload").is_none());
-    let none = server.as_acme("GET", "/v1/events?type=other").send().await.expect(200);
+    let none = server.as_acme("GET", "/v1/events?type=other").await.expect(200);
     assert_eq!(none, json!({"items": []}));
 }
 
@@ -94,7 +94,7 @@ async fn a_repeat_under_the_same_key_is_one_event() {
     server.subscribe("https://ok.example/", json!({})).await;
     let publish = async |key: &'static str, body: &Value| {
         let ask = server.as_acme("POST", "/v1/events").header("idempotency-key", key);
-        ask.json(body).send().await
+        ask.json(body).await
     };
     let body = json!({"topic": "orders", "type": "order.created", "payload": {"a": 1}});
     let first = publish("key 1", &body).await.expect(202);
@@ -118,11 +118,11 @@ async fn a_repeat_under_the_same_key_is_one_event() {
     }
     // Keys belong to a tenant.
     let other = || server.ask("PUT", "/v1/topics/orders").key(&server.keys.other);
-    other().json(&json!({})).send().await.expect(200);
+    other().json(json!({})).await.expect(200);
     let ask = server.ask("POST", "/v1/events").key(&server.keys.other);
-    let theirs = ask.header("idempotency-key", "key 1").json(&body).send().await.expect(202);
+    let theirs = ask.header("idempotency-key", "key 1").json(&body).await.expect(202);
     assert_eq!(theirs["duplicate"], false);
-    let stats = server.as_acme("GET", "/v1/stats").send().await.expect(200);
+    let stats = server.as_acme("GET", "/v1/stats").await.expect(200);
     assert_eq!(stats["events"], 2);
 }
 
@@ -147,7 +147,7 @@ async fn each_item_of_a_batch_stands_for_itself() {
         r#"{"topic":"orders","type":"b","payload":{ }}"#.to_owned(),
     ];
     let body = format!(r#"{{"events":[{}]}}"#, items.join(","));
-    let reply = server.as_acme("POST", "/v1/events/batch").text(&body).send().await.expect(200);
+    let reply = server.as_acme("POST", "/v1/events/batch").text(&body).await.expect(200);
     let answers = reply["items"].as_array().unwrap();
     let seen: Vec<(u64, &str)> = answers
         .iter()
@@ -196,7 +196,7 @@ async fn a_batch_of_well_formed_events_is_published_in_order() {
     let events: Vec<Value> =
         (0..1_000).map(|n| json!({"topic": "orders", "type": "n", "payload": n})).collect();
     let body = json!({"events": events});
-    let reply = server.as_acme("POST", "/v1/events/batch").json(&body).send().await.expect(200);
+    let reply = server.as_acme("POST", "/v1/events/batch").json(&body).await.expect(200);
     let answers = reply["items"].as_array().unwrap();
     assert_eq!(answers.len(), 1_000);
     assert!(answers.iter().all(|item| item["status"] == 202 && item["deliveries"] == 1));
@@ -207,27 +207,27 @@ async fn a_batch_of_well_formed_events_is_published_in_order() {
     let wanted: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     assert_eq!(bodies, wanted);
 
-    let none = server.as_acme("POST", "/v1/events/batch").text(r#"{"events":[]}"#).send().await;
+    let none = server.as_acme("POST", "/v1/events/batch").text(r#"{"events":[]}"#).await;
     assert_eq!(none.expect(200), json!({"items": []}));
 }
 
 #[tokio::test]
 async fn an_event_can_be_published_again_to_all_who_want_it_now() {
     let server = Server::start().await;
-    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let first = server.publish("{\"n\": 1}").await;
     server.subscribe("https://ok.example/", json!({})).await;
     let path = format!("/v1/events/{first}/republish");
-    let again = server.as_acme("POST", &path).send().await.expect(202);
+    let again = server.as_acme("POST", &path).await.expect(202);
     assert_eq!((&again["deliveries"], &again["duplicate"]), (&json!(1), &json!(false)));
     let again = again["id"].as_str().unwrap();
     assert_ne!(again, first);
     server.delivery_in(again, "delivered").await;
     let payload = async |id: &str| {
-        let event = server.as_acme("GET", &format!("/v1/events/{id}")).send().await.expect(200);
+        let event = server.as_acme("GET", &format!("/v1/events/{id}")).await.expect(200);
         (event["payload"].clone(), event["topic"].clone(), event["type"].clone())
     };
     assert_eq!(payload(again).await, payload(&first).await);
-    let other = server.ask("POST", &path).key(&server.keys.other).send().await;
+    let other = server.ask("POST", &path).key(&server.keys.other).await;
     other.expect_problem(404, "not_found");
 }

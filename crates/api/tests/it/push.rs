@@ -12,7 +12,7 @@ use posthorn_sealing::vapid::{SenderKey, hash_key, hash_key_text};
 use posthorn_sealing::web_push::ReceiverKeys;
 use serde_json::{Value, json};
 
-use crate::harness::Server;
+use crate::harness::{Problem as _, Server};
 
 /// Mailboxes behind endpoints `https://push.test/NAME`, some for one sender only.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl PushDelivery for Mailboxes {
 async fn start() -> (Server, Arc<Mailboxes>) {
     let mailboxes = Arc::new(Mailboxes::default());
     let server = Server::start_pushing(mailboxes.clone()).await;
-    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     (server, mailboxes)
 }
 
@@ -71,23 +71,23 @@ async fn every_key_of_a_tenant_may_read_its_application_server_key() {
     let mut keys = std::collections::BTreeSet::new();
     for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
         let ask = server.ask("GET", "/v1/push/key").key(&server.keys.only[&scope]);
-        let reply = ask.send().await.expect(200);
+        let reply = ask.await.expect(200);
         keys.insert(reply["public_key"].as_str().unwrap().to_owned());
     }
     let operator = server.as_operator("GET", "/v1/push/key").header("posthorn-tenant", "acme");
-    keys.insert(operator.send().await.expect(200)["public_key"].as_str().unwrap().to_owned());
+    keys.insert(operator.await.expect(200)["public_key"].as_str().unwrap().to_owned());
     assert_eq!(keys.len(), 1);
-    let other = server.ask("GET", "/v1/push/key").key(&server.keys.other).send().await;
+    let other = server.ask("GET", "/v1/push/key").key(&server.keys.other).await;
     assert!(!keys.contains(other.expect(200)["public_key"].as_str().unwrap()));
     let key = keys.first().unwrap();
     assert_eq!((key.len(), &key[..1]), (87, "B"));
-    server.ask("GET", "/v1/push/key").send().await.expect_problem(401, "unauthorized");
+    server.ask("GET", "/v1/push/key").await.expect_problem(401, "unauthorized");
 }
 
 #[tokio::test]
 async fn what_a_browser_says_of_itself_becomes_a_subscription_and_events_arrive() {
     let (server, mailboxes) = start().await;
-    let key = server.as_acme("GET", "/v1/push/key").send().await.expect(200);
+    let key = server.as_acme("GET", "/v1/push/key").await.expect(200);
     *mailboxes.bound_to.lock() = Some(key["public_key"].as_str().unwrap().to_owned());
     let browser = ReceiverKeys::generate();
     let auth = browser.receiver().auth_text();
@@ -97,20 +97,20 @@ async fn what_a_browser_says_of_itself_becomes_a_subscription_and_events_arrive(
         "type": "push", "endpoint": "https://push.test/bound", "expirationTime": null,
         "keys": {"p256dh": p256dh, "auth": auth}, "ttl": 3_600,
     }});
-    let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await;
+    let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
     let made = reply.expect(201);
     assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": 3_600}));
     assert_eq!((made.get("url"), made.get("signing_secret")), (None, None));
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
-    let shown = server.as_acme("GET", &path).send().await;
-    let text = String::from_utf8_lossy(&shown.body).into_owned();
+    let shown = server.as_acme("GET", &path).await;
+    let text = shown.body.clone();
     for secret in [auth, &p256dh, "push.test", &AgentId::from_random(1).to_string()] {
         assert!(!text.contains(secret), "{secret} is in {text}");
     }
     let event = server.publish(r#"{"total":12}"#).await;
     let delivery = server.delivery_in(&event, "delivered").await;
     let path = format!("/v1/deliveries/{}", delivery["id"].as_str().unwrap());
-    let whole = server.as_acme("GET", &path).send().await.expect(200);
+    let whole = server.as_acme("GET", &path).await.expect(200);
     assert_eq!(whole["attempts"][0]["status"], 201);
     let message = mailboxes.kept.lock().remove(0);
     let text = browser.decrypt(&message.headers.unwrap(), &message.body.unwrap()).unwrap();
@@ -161,19 +161,19 @@ async fn what_cannot_be_delivered_to_is_refused_with_a_code_and_a_field() {
         (json!({"destination": {"endpoint": "x"}}), request, "destination.type"),
     ];
     for (body, (status, code), field) in cases {
-        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await;
+        let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
         assert_eq!(reply.expect_problem(status, code)["field"], field, "{body}");
     }
-    let away = server.as_acme("POST", "/v1/subscriptions").json(&to("https://push.test/away"));
-    let problem = away.send().await.expect_problem(503, "unavailable");
+    let away = server.as_acme("POST", "/v1/subscriptions").json(to("https://push.test/away"));
+    let problem = away.await.expect_problem(503, "unavailable");
     assert!(!problem.to_string().contains("10.0.0.7"));
 
     let without = Server::start().await;
     for ask in [
         without.as_acme("GET", "/v1/push/key"),
-        without.as_acme("POST", "/v1/subscriptions").json(&to("https://push.test/open")),
+        without.as_acme("POST", "/v1/subscriptions").json(to("https://push.test/open")),
     ] {
-        ask.send().await.expect_problem(501, "push_not_enabled");
+        ask.await.expect_problem(501, "push_not_enabled");
     }
 }
 
@@ -181,20 +181,20 @@ async fn what_cannot_be_delivered_to_is_refused_with_a_code_and_a_field() {
 async fn a_patch_gives_a_new_endpoint_or_makes_it_a_webhook() {
     let (server, mailboxes) = start().await;
     let body = to("https://push.test/open");
-    let made = server.as_acme("POST", "/v1/subscriptions").json(&body).send().await.expect(201);
+    let made = server.as_acme("POST", "/v1/subscriptions").json(&body).await.expect(201);
     assert_eq!(made["destination"], json!({"type": "push", "encrypted": false, "ttl": 2_592_000}));
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
-    let patch = async |body: Value| server.as_acme("PATCH", &path).json(&body).send().await;
+    let patch = async |body: Value| server.as_acme("PATCH", &path).json(&body).await;
     let gone = patch(to("https://push.test/gone")).await;
     assert_eq!(gone.expect_problem(422, "push_endpoint_gone")["field"], "destination.endpoint");
     patch(json!({"destination": null})).await.expect_problem(422, "invalid_request");
     let mut shorter = to("https://push.test/open");
     shorter["destination"]["ttl"] = json!(5);
     assert_eq!(patch(shorter).await.expect(200)["destination"]["ttl"], 5);
-    let test = server.as_acme("POST", &format!("{path}/test")).send().await.expect(200);
+    let test = server.as_acme("POST", &format!("{path}/test")).await.expect(200);
     assert_eq!((&test["outcome"], &test["status"]), (&json!("answered"), &json!(201)));
     assert_eq!(mailboxes.kept.lock().len(), 1);
-    let rotate = server.as_acme("POST", &format!("{path}/rotate-secret")).send().await;
+    let rotate = server.as_acme("POST", &format!("{path}/rotate-secret")).await;
     rotate.expect_problem(422, "invalid_secret");
     let webhook = json!({"url": "https://ok.example/", "policy": {"auth": []}});
     let shown = patch(webhook).await.expect(200);

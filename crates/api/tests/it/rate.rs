@@ -50,7 +50,7 @@ async fn rate_of_publishes() {
         return;
     }
     let server = Server::start().await;
-    server.as_acme("PUT", "/v1/topics/orders").json(&json!({})).send().await.expect(200);
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let payload = "x".repeat(1_000);
     let body = json!({"topic": "orders", "type": "order.created", "payload": {"text": payload}});
     let body = Bytes::from(body.to_string());
@@ -69,7 +69,7 @@ async fn rate_of_publishes() {
     measure(&server, "publish, no subscription", || build("POST", "/v1/events", body.clone()))
         .await;
     let made = json!({"url": "https://void.example/"});
-    server.as_acme("POST", "/v1/subscriptions").json(&made).send().await.expect(201);
+    server.as_acme("POST", "/v1/subscriptions").json(&made).await.expect(201);
     measure(&server, "publish, one subscription", || build("POST", "/v1/events", body.clone()))
         .await;
 }

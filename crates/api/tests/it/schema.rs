@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use http::Method;
 use posthorn_api::{ROUTES, Route, openapi_document};
+use posthorn_testkit::caller::{Call, Reply};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -214,10 +215,13 @@ fn route(method: &Method, path: &str) -> Option<&'static Route> {
 
 /// Checks an answer against what the document says of its route.
 #[track_caller]
-pub(crate) fn check_answer(method: &Method, path: &str, status: u16, kind: &str, body: &[u8]) {
+pub(crate) fn check_answer(call: &Call, reply: &Reply) {
+    let method: Method = call.method.parse().expect("a method");
+    let kind = reply.header("content-type").unwrap_or_default();
+    let (path, status, body) = (&call.path, reply.status, reply.body.as_bytes());
     let at = format!("{method} {path} {status}");
     let problem = kind == "application/problem+json";
-    let schema = match route(method, path) {
+    let schema = match route(&method, path) {
         _ if problem => "Problem",
         Some(route) if route.status == status => match route.answer {
             Some(schema) => schema,

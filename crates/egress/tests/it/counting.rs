@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 use posthorn_egress::Options;
+use posthorn_testkit::authority::Pair;
 
-use crate::authority::{Setup, https, self_signed};
+use crate::authority::{Setup, https};
 use crate::dns::{NameServer, Reply};
 use crate::receiver::{Receiver, answer, options, send};
 
@@ -63,9 +64,9 @@ async fn connections_lookups_handshakes_and_refusals_are_counted() {
         _ => Reply::Code(3),
     })
     .await;
-    let pair = self_signed("127.0.0.1");
+    let pair = Pair::self_signed("127.0.0.1");
     let (secure, _) = Setup { closing: true, ..Setup::of(&pair) }.start().await;
-    let extra_roots = Some(pair.pem());
+    let extra_roots = Some(pair.certificate.clone().into_bytes());
     let egress = server.egress(Options { extra_roots, ..options() });
 
     for _ in 0..3 {

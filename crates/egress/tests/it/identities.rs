@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use posthorn_domain::{FailureCode, TenantId, Timestamp};
 use posthorn_egress::{CertificateError, ClientTls, Egress, Identity, Options, Sent};
+use posthorn_testkit::authority::{Authority, Clients, Pair};
 
-use crate::authority::{Authority, Pair, Seen, Setup, https};
+use crate::authority::{Seen, Setup, https, identity};
 use crate::receiver::{Receiver, answer, egress, failure, options, request};
 
 const HOST: &str = "127.0.0.1";
@@ -17,7 +18,7 @@ async fn send_as(egress: &Egress, url: &str, tls: Option<&Arc<ClientTls>>) -> Se
 }
 
 fn client(egress: &Egress, identity: Option<&Identity>, trusted: &[&Authority]) -> Arc<ClientTls> {
-    let pems: Vec<String> = trusted.iter().map(|authority| authority.pem()).collect();
+    let pems: Vec<String> = trusted.iter().map(|authority| authority.pem.clone()).collect();
     let pems: Vec<&[u8]> = pems.iter().map(String::as_bytes).collect();
     Arc::new(egress.client_tls(identity, &pems).expect("client"))
 }
@@ -36,7 +37,8 @@ impl Scene {
         let authority = Authority::new("all");
         let server = authority.sign(HOST);
         let mut setup = Setup::of(&server);
-        setup.clients = Some((&authority, required));
+        setup.clients =
+            if required { Clients::Of(&authority) } else { Clients::OfOrNone(&authority) };
         setup.closing = closing;
         let (receiver, seen) = setup.start().await;
         let (one, other) = (authority.sign("one.example"), authority.sign("other.example"));
@@ -55,10 +57,10 @@ async fn a_client_certificate_is_presented_when_asked_for() {
     let bare = client(&egress, None, &[&scene.authority]);
     let sent = send_as(&egress, &scene.url(), Some(&bare)).await;
     assert_eq!(failure(&sent), FailureCode::TlsFailed, "refused by the receiver, not by us");
-    let identity = client(&egress, Some(&scene.one.identity()), &[&scene.authority]);
+    let identity = client(&egress, Some(&identity(&scene.one)), &[&scene.authority]);
     let sent = send_as(&egress, &scene.url(), Some(&identity)).await;
     assert_eq!(answer(&sent).status, 200);
-    assert_eq!(scene.seen.requests(), [Some(scene.one.cert.der().to_vec())]);
+    assert_eq!(scene.seen.requests(), [Some(scene.one.der().to_vec())]);
 }
 
 #[tokio::test]
@@ -66,7 +68,7 @@ async fn a_client_certificate_of_a_stranger_is_refused_by_the_receiver() {
     let scene = Scene::asking(true, false).await;
     let egress = egress();
     let stranger = Authority::new("stranger").sign("one.example");
-    let tls = client(&egress, Some(&stranger.identity()), &[&scene.authority]);
+    let tls = client(&egress, Some(&identity(&stranger)), &[&scene.authority]);
     let sent = send_as(&egress, &scene.url(), Some(&tls)).await;
     assert_eq!(failure(&sent), FailureCode::TlsFailed);
     assert!(scene.seen.requests().is_empty());
@@ -76,8 +78,8 @@ async fn a_client_certificate_of_a_stranger_is_refused_by_the_receiver() {
 async fn identities_never_share_a_connection() {
     let scene = Scene::asking(false, false).await;
     let egress = egress();
-    let one = client(&egress, Some(&scene.one.identity()), &[&scene.authority]);
-    let other = client(&egress, Some(&scene.other.identity()), &[&scene.authority]);
+    let one = client(&egress, Some(&identity(&scene.one)), &[&scene.authority]);
+    let other = client(&egress, Some(&identity(&scene.other)), &[&scene.authority]);
     let bare = client(&egress, None, &[&scene.authority]);
     for round in 0..2 {
         for tls in [&one, &other, &bare] {
@@ -87,12 +89,12 @@ async fn identities_never_share_a_connection() {
         }
     }
     let ders = [Some(&scene.one), Some(&scene.other), None]
-        .map(|pair| pair.map(|pair| pair.cert.der().to_vec()));
+        .map(|pair| pair.map(|pair| pair.der().to_vec()));
     assert_eq!(scene.seen.requests(), [ders.clone(), ders].concat());
     assert_eq!(scene.receiver.accepted(), 3);
 
     // The same parts make the same identity, so what was open is used again.
-    let again = client(&egress, Some(&scene.one.identity()), &[&scene.authority]);
+    let again = client(&egress, Some(&identity(&scene.one)), &[&scene.authority]);
     assert!(send_as(&egress, &scene.url(), Some(&again)).await.reused);
 }
 
@@ -100,8 +102,8 @@ async fn identities_never_share_a_connection() {
 async fn identities_never_share_a_session_and_each_resumes_its_own() {
     let scene = Scene::asking(false, true).await;
     let egress = egress();
-    let one = client(&egress, Some(&scene.one.identity()), &[&scene.authority]);
-    let other = client(&egress, Some(&scene.other.identity()), &[&scene.authority]);
+    let one = client(&egress, Some(&identity(&scene.one)), &[&scene.authority]);
+    let other = client(&egress, Some(&identity(&scene.other)), &[&scene.authority]);
     let bare = client(&egress, None, &[&scene.authority]);
     for tls in [&one, &other, &bare] {
         answer(&send_as(&egress, &scene.url(), Some(tls)).await);
@@ -112,7 +114,7 @@ async fn identities_never_share_a_session_and_each_resumes_its_own() {
     }
     assert_eq!(scene.seen.handshakes(), (3, 3), "each resumed its own session");
     let ders = [Some(&scene.one), Some(&scene.other), None]
-        .map(|pair| pair.map(|pair| pair.cert.der().to_vec()));
+        .map(|pair| pair.map(|pair| pair.der().to_vec()));
     assert_eq!(scene.seen.requests(), [ders.clone(), ders].concat());
 }
 
@@ -123,7 +125,7 @@ async fn tenants_never_share_a_session_and_each_resumes_its_own() {
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         let (receiver, seen) =
             Setup { closing: true, versions, ..Setup::of(&server) }.start().await;
-        let extra_roots = Some(authority.pem());
+        let extra_roots = Some(authority.pem.clone().into_bytes());
         let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
         let shared = client(&egress, None, &[&authority]);
         for tls in [None, Some(&shared)] {
@@ -149,11 +151,11 @@ async fn a_private_authority_is_trusted_only_where_it_was_given() {
     let (first, _) = Setup::of(&behind_private).start().await;
     let (second, _) = Setup::of(&behind_public).start().await;
     // What stands for the public roots here are the operator's extra ones.
-    let extra_roots = Some(public.pem());
+    let extra_roots = Some(public.pem.clone().into_bytes());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pinned = client(&egress, None, &[&private]);
     let both = client(&egress, None, &[&private, &public]);
-    let usual = client(&egress, Some(&private.sign("me.example").identity()), &[]);
+    let usual = client(&egress, Some(&identity(&private.sign("me.example"))), &[]);
     for (tls, receiver, trusted) in [
         (Some(&pinned), &first, true),
         (Some(&pinned), &second, false),
@@ -178,7 +180,7 @@ async fn an_identity_is_never_left_out_for_plain_http() {
     let receiver = Receiver::always("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let authority = Authority::new("all");
     let egress = egress();
-    let identity = client(&egress, Some(&authority.sign("me.example").identity()), &[]);
+    let identity = client(&egress, Some(&identity(&authority.sign("me.example"))), &[]);
     let sent = send_as(&egress, &receiver.url(), Some(&identity)).await;
     assert_eq!(failure(&sent), FailureCode::UrlNotAllowed);
     assert_eq!(receiver.accepted(), 0);
@@ -197,7 +199,7 @@ fn unusable_authorities_are_errors() {
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let broken = made(&[garbage.as_bytes()]);
     assert!(matches!(broken, Err(CertificateError::AuthorityUnusable { number: 1, .. })));
-    let good = Authority::new("all").pem();
+    let good = Authority::new("all").pem;
     let ten = good.repeat(10);
     let many = vec![ten.as_bytes(); 7];
     assert!(matches!(made(&many), Err(CertificateError::TooMany { max: 64 })));

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use posthorn_domain::{AttemptOutcome, FailureCode, ProxyName};
 use posthorn_egress::{Egress, Options, Proxy, ProxyMode, Request, Sent};
+use posthorn_testkit::authority::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::authority::{Authority, Setup};
+use crate::authority::{Setup, identity};
 use crate::dns::NameServer;
 use crate::receiver::{Receiver, answer, failure, linger, read_request, request};
 
@@ -117,7 +118,7 @@ async fn tls_through_a_tunnel_is_with_the_receiver_by_its_name() {
         let (receiver, seen) = Setup::of(&pair).start().await;
         let mut options = options(proxy.address, ProxyMode::Connect);
         options.allow.push(format!("127.0.0.1:{}", receiver.address.port()).parse().expect("rule"));
-        options.extra_roots = Some(authority.pem());
+        options.extra_roots = Some(authority.pem.clone().into_bytes());
         let egress = Egress::new(options).expect("egress");
         let sent = send(&egress, &format!("https://{}/", receiver.address)).await;
         if good {
@@ -151,7 +152,7 @@ async fn the_whole_request_goes_to_a_proxy_that_makes_the_tls() {
     }
     // What the proxy cannot show must not be asked of it.
     let authority = Authority::new("clients");
-    let identity = authority.sign("client").identity();
+    let identity = identity(&authority.sign("client"));
     let tls = Arc::new(egress.client_tls(Some(&identity), &[]).expect("tls"));
     let url = "https://hooks.example.com:8443/";
     let with = Request { proxy: Some(name()), tls: Some(tls), ..request(&egress, url) };

@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use posthorn_domain::{AttemptOutcome, FailureCode};
 use posthorn_egress::{Egress, Error, Options};
+use posthorn_testkit::authority::{Authority, Pair};
 use rcgen::{ExtendedKeyUsagePurpose, SanType, date_time_ymd};
 use tokio::io::AsyncWriteExt;
 
-use crate::authority::{Authority, Pair, Setup, https, self_signed};
+use crate::authority::{Setup, https};
 use crate::receiver::{Receiver, answer, egress, failure, options, request, send};
 
 const HOST: &str = "127.0.0.1";
 
 fn trusting(certificate: &Pair) -> Egress {
-    let extra_roots = Some(certificate.pem());
+    let extra_roots = Some(certificate.certificate.clone().into_bytes());
     Egress::new(Options { extra_roots, ..options() }).expect("egress")
 }
 
 #[tokio::test]
 async fn unknown_certificates_are_refused_and_extra_roots_are_trusted() {
-    let certificate = self_signed("127.0.0.1");
+    let certificate = Pair::self_signed("127.0.0.1");
     let (receiver, _) = Setup::of(&certificate).start().await;
     let sent = send(&egress(), &https(&receiver)).await;
     assert_eq!(failure(&sent), FailureCode::TlsCertificateInvalid);
@@ -49,7 +50,7 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
             false,
         ),
         ("by an unknown authority", stranger.sign(HOST), false),
-        ("by itself", self_signed(HOST), false),
+        ("by itself", Pair::self_signed(HOST), false),
         (
             "for clients only",
             authority.sign_with(HOST, |it| {
@@ -66,7 +67,7 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
             true,
         ),
     ];
-    let extra_roots = Some(authority.pem());
+    let extra_roots = Some(authority.pem.clone().into_bytes());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     for (what, pair, good) in &pairs {
         let (receiver, seen) = Setup::of(pair).start().await;
@@ -83,7 +84,7 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
 #[tokio::test]
 async fn a_certificate_with_thousands_of_names_is_neither_believed_nor_quoted() {
     let authority = Authority::new("trusted");
-    let extra_roots = Some(authority.pem());
+    let extra_roots = Some(authority.pem.clone().into_bytes());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pair = authority.sign_with("other.example.com", |it| {
         it.subject_alt_names.extend((0..1_000).map(|number| {
@@ -103,7 +104,7 @@ async fn a_certificate_with_thousands_of_names_is_neither_believed_nor_quoted() 
 
 #[tokio::test]
 async fn only_new_versions_of_tls_are_spoken() {
-    let pair = self_signed(HOST);
+    let pair = Pair::self_signed(HOST);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let (receiver, _) = Setup { versions: &[version], ..Setup::of(&pair) }.start().await;
         let sent = send(&trusting(&pair), &https(&receiver)).await;

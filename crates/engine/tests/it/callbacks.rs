@@ -13,6 +13,7 @@ use posthorn_engine::{
     CertificateContents, CertificateView, Engine, Error, NewCertificate, NewSubscription, Publish,
 };
 use posthorn_store::Store;
+use posthorn_testkit::authority::Pair;
 use serde_json::{Value, json};
 
 use crate::house::{House, Seen, TENANT, answered, publish, refused, rest, topic};
@@ -23,9 +24,7 @@ const QUICK: Duration = Duration::from_millis(5);
 
 /// Registers a country's certificate for a host, without its key: a proxy holds that.
 async fn certificate(engine: &Engine, country: &str, host: &str) -> Arc<CertificateView> {
-    let key = rcgen::KeyPair::generate().expect("a key");
-    let params = rcgen::CertificateParams::new(vec![host.to_owned()]).expect("parameters");
-    let certificate = params.self_signed(&key).expect("signed").pem();
+    let certificate = Pair::self_signed(host).certificate;
     let new = NewCertificate {
         kind: CertificateKind::Client,
         description: String::new(),
@@ -84,9 +83,7 @@ fn seconds(house: &House, url: &str) -> Vec<i64> {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_announced_with_tag_and_date_and_the_countrys_thumbprint() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let other = certificate(&engine, "NL", "cb.de.example").await;
     subscribe(&engine, "DE", DE, json!({})).await;
     announce(&engine, "20231114-1").await;
@@ -119,9 +116,7 @@ async fn a_batch_is_announced_with_tag_and_date_and_the_countrys_thumbprint() {
 /// A time zone cannot shift the day: it changes at midnight UTC.
 #[tokio::test(start_paused = true)]
 async fn the_date_is_that_of_acceptance_also_when_it_is_sent_later() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let id = subscribe(&engine, "DE", DE, json!({})).await;
     engine.pause_subscription(TENANT, id).await.expect("paused");
     // The virtual day begins at 22:13:20 UTC.
@@ -180,9 +175,7 @@ async fn six_sends_five_minutes_apart_then_the_next_batch_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_passes_a_failing_head_and_other_countries_do_not_notice() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "DE", DE, json!({})).await;
     subscribe(&engine, "NL", NL, json!({})).await;
     // The first is taken, the second refused once, the rest taken.
@@ -201,9 +194,7 @@ async fn nothing_passes_a_failing_head_and_other_countries_do_not_notice() {
 
 #[tokio::test(start_paused = true)]
 async fn only_those_who_are_subscribed_are_told_and_each_once() {
-    let house = House::new();
-    let engine = house.engine(4).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     announce(&engine, "before").await;
     subscribe(&engine, "DE", DE, json!({})).await;
     announce(&engine, "between").await;
@@ -217,9 +208,7 @@ async fn only_those_who_are_subscribed_are_told_and_each_once() {
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_batches_for_one_country_come_in_order() {
-    let house = House::new();
-    let engine = house.engine(5).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "DE", DE, json!({})).await;
     house.receivers.script(DE, |_, _| {
         let AttemptOutcome::Answered(mut answer) = answered(200) else { unreachable!() };
@@ -237,9 +226,7 @@ async fn two_hundred_batches_for_one_country_come_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_tasks_of_fifty_countries_are_done() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     for n in 0..50 {
         subscribe(&engine, &format!("C{n}"), &format!("https://cb{n}.example/"), json!({})).await;
     }
@@ -254,9 +241,7 @@ async fn two_hundred_tasks_of_fifty_countries_are_done() {
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_is_down_for_an_hour_loses_what_ran_out_and_gets_the_rest_in_order() {
-    let house = House::new();
-    let engine = house.engine(7).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "DE", DE, json!({})).await;
     house.receivers.script(DE, |_, seen| {
         let down = seen.at.as_millis() < 1_700_000_000_000 + 3_600_000;
@@ -286,9 +271,7 @@ async fn a_receiver_that_is_down_for_an_hour_loses_what_ran_out_and_gets_the_res
 #[tokio::test(start_paused = true)]
 async fn what_happens_at_exhaustion_is_a_knob() {
     for on_exhausted in ["dead_letter", "delete_subscription", "disable_subscription"] {
-        let house = House::new();
-        let engine = house.engine(8).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         let overrides = json!({"on_exhausted": on_exhausted, "schedule": {"max_attempts": 2}});
         let id = subscribe(&engine, "DE", DE, overrides).await;
         house.receivers.script(DE, |nth, _| (QUICK, answered(if nth < 2 { 500 } else { 200 })));
@@ -316,9 +299,7 @@ async fn what_happens_at_exhaustion_is_a_knob() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_are_knobs() {
-    let house = House::new();
-    let engine = house.engine(9).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let overrides = json!({"schedule": {"backoff": {"fixed": {"wait": "60s"}}, "max_attempts": 3}});
     subscribe(&engine, "DE", DE, overrides).await;
     house.receivers.script(DE, |_, _| (Duration::ZERO, answered(500)));
@@ -335,9 +316,7 @@ async fn a_url_that_is_refused_when_it_is_sent_is_a_failed_attempt() {
         FailureCode::DnsTimeout,
         FailureCode::UrlNotAllowed,
     ] {
-        let house = House::new();
-        let engine = house.engine(10).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         let id = subscribe(&engine, "DE", DE, json!({})).await;
         house.receivers.script(DE, move |nth, _| {
             let failed = AttemptOutcome::Failed { code, detail: String::new() };
@@ -355,9 +334,7 @@ async fn a_url_that_is_refused_when_it_is_sent_is_a_failed_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_url_can_disable_or_delete_the_subscription() {
     for (on_refused, deleted) in [("disable_subscription", false), ("delete_subscription", true)] {
-        let house = House::new();
-        let engine = house.engine(11).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         let overrides = json!({"url": {"on_refused": on_refused}});
         let id = subscribe(&engine, "DE", DE, overrides).await;
         house.receivers.script(DE, |nth, _| {
@@ -387,9 +364,7 @@ async fn a_refused_url_can_disable_or_delete_the_subscription() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_certificate_there_is_no_subscription_and_no_send() {
-    let house = House::new();
-    let engine = house.engine(12).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let refused = |result: Result<_, Error>| {
         assert!(matches!(result.map(drop), Err(Error::Certificate { .. })));
     };
@@ -419,9 +394,7 @@ async fn without_a_certificate_there_is_no_subscription_and_no_send() {
 
 #[tokio::test(start_paused = true)]
 async fn unsubscribing_ends_all_pending_work_even_while_it_is_being_sent() {
-    let house = House::new();
-    let engine = house.engine(13).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let id = subscribe(&engine, "DE", DE, json!({})).await;
     subscribe(&engine, "NL", NL, json!({})).await;
     // Slow to answer, and then not well.
@@ -441,9 +414,7 @@ async fn unsubscribing_ends_all_pending_work_even_while_it_is_being_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_outlives_a_crash_and_then_the_batch_is_sent_again_without_being_charged() {
-    let house = House::new();
-    let engine = house.engine(14).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "DE", DE, json!({})).await;
     house.receivers.script(DE, |_, _| (Duration::from_secs(8), answered(200)));
     for tag in ["1", "2"] {

@@ -12,36 +12,26 @@ use posthorn_engine::{
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::{CatalogChange, DeliveryFilter, Store};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, date_time_ymd,
-};
+use posthorn_testkit::authority::Pair;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, date_time_ymd};
 use serde_json::json;
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
 
-/// A certificate of its own authority, with its key.
-struct Made {
-    certificate: String,
-    key: String,
+fn make(edit: impl FnOnce(&mut CertificateParams)) -> Pair {
+    Pair::self_signed_with("hooks.example", |params| {
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CountryName, "DE");
+        params.distinguished_name.push(DnType::CommonName, "hooks");
+        edit(params);
+    })
 }
 
-fn make(edit: impl FnOnce(&mut CertificateParams)) -> Made {
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(vec!["hooks.example".to_owned()]).expect("params");
-    let mut name = DistinguishedName::new();
-    name.push(DnType::CountryName, "DE");
-    name.push(DnType::CommonName, "hooks");
-    params.distinguished_name = name;
-    edit(&mut params);
-    let certificate = params.self_signed(&key).expect("signed");
-    Made { certificate: certificate.pem(), key: key.serialize_pem() }
-}
-
-fn plain() -> Made {
+fn plain() -> Pair {
     make(|_| {})
 }
 
-fn new(kind: CertificateKind, made: &Made) -> NewCertificate {
+fn new(kind: CertificateKind, made: &Pair) -> NewCertificate {
     let key = (kind == CertificateKind::Client).then(|| made.key.clone());
     NewCertificate {
         kind,
@@ -109,9 +99,7 @@ async fn what_can_never_work_is_refused_when_it_is_registered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thumbprint_goes_with_each_attempt_and_without_one_nothing_is_sent() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let made = plain();
     let policy = json!({
         "auth": [{"kind": "certificate_thumbprint", "header": "X-SSL-Client-SHA256",
@@ -172,9 +160,7 @@ async fn a_thumbprint_goes_with_each_attempt_and_without_one_nothing_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_certificate_is_found_checked_and_taken_back_before_a_send() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let bare = plain();
     let keyless = NewCertificate {
         contents: CertificateContents { certificate: bare.certificate.clone(), key: None },
@@ -240,9 +226,7 @@ async fn a_client_certificate_is_found_checked_and_taken_back_before_a_send() {
 
 #[tokio::test(start_paused = true)]
 async fn authorities_must_be_in_the_registry_and_of_the_tenant() {
-    let house = House::new();
-    let engine = house.engine(4).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let authority = make(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     let id = add(&engine, new(CertificateKind::Authority, &authority)).await.certificate.id;
     let other = engine.create_tenant("other".to_owned()).await.expect("made").id;
@@ -336,9 +320,7 @@ async fn one_tenants_certificate_is_nothing_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_profile_may_ask_more_of_a_url_than_the_guard_does() {
-    let house = House::new();
-    let engine = house.engine(9).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
     let strict = json!({"url": {"https_only": true, "query": false}});
     let create = |url: &str, overrides| {
@@ -389,9 +371,7 @@ async fn sealing_anew_covers_the_keys_of_certificates() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_can_only_be_named_does_not_displace_one_that_can_be_shown() {
-    let house = House::new();
-    let engine = house.engine(13).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let (made, bare) = (plain(), make(|params| params.not_after = date_time_ymd(4_100, 1, 1)));
     let for_host = |new| NewCertificate { host: "a".to_owned(), ..new };
     add(&engine, for_host(new(CertificateKind::Client, &made))).await;

@@ -1,40 +1,21 @@
 //! The wall clock is set while everything runs: nothing waits longer than its schedule says.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthorn_conformance::model::ModelStore;
-use posthorn_domain::{Clock, Timestamp, WaitReason};
+use posthorn_domain::WaitReason;
 use posthorn_engine::Engine;
+use posthorn_testkit::clock::VirtualClock;
 use serde_json::json;
 
-use crate::house::{
-    House, Receivers, TENANT, TokioClock, answered, publish, rest, subscribe, topic,
-};
-
-/// A clock that somebody sets, forwards and back.
-struct SetClock(Arc<TokioClock>, AtomicI64);
-
-impl SetClock {
-    fn set(&self, ahead: Duration) {
-        let millis = i64::try_from(ahead.as_millis()).expect("a few days");
-        self.1.store(millis, Ordering::Relaxed);
-    }
-}
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        let millis = self.0.now().as_millis() + self.1.load(Ordering::Relaxed);
-        Timestamp::from_millis(millis)
-    }
-}
+use crate::house::{House, Receivers, TENANT, answered, publish, rest, subscribe, topic};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn house() -> (House, Arc<SetClock>) {
+fn house() -> (House, Arc<VirtualClock>) {
     let mut house = House::new();
-    let clock = Arc::new(SetClock(house.clock.clone(), AtomicI64::new(0)));
+    let clock = VirtualClock::start();
     house.store = ModelStore::new(clock.clone());
     // What receivers see is timed by the clock that nobody sets.
     house.receivers = Receivers::new(house.clock.clone());
@@ -67,12 +48,12 @@ async fn a_day_forwards_and_back_keeps_nothing_waiting_beyond_its_schedule() {
     engine.publish(TENANT, publish("1", None)).await.expect("accepted");
     rest(5).await;
     // Forwards: what is due by it is attempted, and waits are counted from there.
-    clock.set(DAY);
+    clock.ahead(DAY);
     rest(10).await;
     assert_eq!(house.receivers.of("https://a/").len(), 2, "the retry was due by the clock");
     assert_eq!(house.receivers.of("https://long/").len(), 2);
     // Back: the next one is due in twenty seconds, not in a day and twenty seconds.
-    clock.set(Duration::ZERO);
+    clock.ahead(Duration::ZERO);
     rest(200).await;
     let waits = gaps(&house, "https://a/");
     assert_eq!(waits.len(), 4, "{waits:?}");
@@ -92,10 +73,10 @@ async fn what_got_another_time_when_the_clock_was_set_waits_for_its_schedule() {
     subscribe(&engine, "https://a/", overrides).await;
     engine.publish(TENANT, publish("1", None)).await.expect("accepted");
     rest(5).await;
-    clock.set(DAY);
+    clock.ahead(DAY);
     rest(10).await;
     let before = house.store.all_deliveries()[0].due_at;
-    clock.set(Duration::ZERO);
+    clock.ahead(Duration::ZERO);
     rest(10).await;
     let delivery = house.store.all_deliveries().remove(0);
     assert!(delivery.due_at < before, "it was given another time");
@@ -111,16 +92,16 @@ async fn what_was_accepted_by_a_clock_that_was_ahead_is_delivered_at_once_when_i
         topic(&engine).await;
         let view = subscribe(&engine, "https://a/", json!({})).await;
         engine.pause_subscription(TENANT, view.subscription.id).await.expect("paused");
-        clock.set(DAY);
+        clock.ahead(DAY);
         rest(3).await;
         engine.publish(TENANT, publish("1", None)).await.expect("accepted");
         rest(3).await;
         let engine = if restarted {
             engine.stop().await;
-            clock.set(Duration::ZERO);
+            clock.ahead(Duration::ZERO);
             house.engine_on(clock.clone(), 2).await
         } else {
-            clock.set(Duration::ZERO);
+            clock.ahead(Duration::ZERO);
             engine
         };
         engine.resume_subscription(TENANT, view.subscription.id).await.expect("resumed");
@@ -148,12 +129,12 @@ async fn a_backlog_of_many_pages_is_looked_at_to_its_end() {
     rest(100).await;
     assert_eq!(house.receivers.of("https://a/").len(), EVENTS, "all of them have failed once");
     engine.pause_subscription(TENANT, view.subscription.id).await.expect("paused");
-    clock.set(DAY);
+    clock.ahead(DAY);
     rest(3).await;
     for _ in 0..EVENTS {
         engine.publish(TENANT, publish("2", None)).await.expect("accepted");
     }
-    clock.set(Duration::ZERO);
+    clock.ahead(Duration::ZERO);
     rest(3).await;
     engine.resume_subscription(TENANT, view.subscription.id).await.expect("resumed");
     rest(300).await;
@@ -163,7 +144,7 @@ async fn a_backlog_of_many_pages_is_looked_at_to_its_end() {
 }
 
 /// An engine with a receiver that wants an hour before the second attempt, though its schedule says seconds.
-async fn asking_for_an_hour(house: &House, clock: &Arc<SetClock>) -> Engine {
+async fn asking_for_an_hour(house: &House, clock: &Arc<VirtualClock>) -> Engine {
     house.receivers.script("https://a/", |nth, _| {
         let mut outcome = answered(if nth == 0 { 503 } else { 200 });
         if let posthorn_domain::AttemptOutcome::Answered(answer) = &mut outcome {
@@ -184,11 +165,11 @@ async fn a_wait_that_a_receiver_asked_for_while_the_clock_was_ahead_is_kept() {
     for ahead in [DAY, Duration::from_secs(60)] {
         let (house, clock) = house();
         let engine = asking_for_an_hour(&house, &clock).await;
-        clock.set(ahead);
+        clock.ahead(ahead);
         rest(3).await;
         engine.publish(TENANT, publish("1", None)).await.expect("accepted");
         rest(3).await;
-        clock.set(Duration::ZERO);
+        clock.ahead(Duration::ZERO);
         rest(3_500).await;
         assert_eq!(house.receivers.of("https://a/").len(), 1, "it asked for an hour: {ahead:?}");
         rest(120).await;
@@ -202,9 +183,9 @@ async fn a_wait_that_a_receiver_asked_for_before_the_clock_was_set_stays() {
     let engine = asking_for_an_hour(&house, &clock).await;
     engine.publish(TENANT, publish("1", None)).await.expect("accepted");
     rest(1).await;
-    clock.set(Duration::from_secs(30));
+    clock.ahead(Duration::from_secs(30));
     rest(10).await;
-    clock.set(Duration::ZERO);
+    clock.ahead(Duration::ZERO);
     rest(3_000).await;
     assert_eq!(house.receivers.of("https://a/").len(), 1, "it asked for an hour");
     rest(1_000).await;

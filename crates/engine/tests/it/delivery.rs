@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, DeadReason, DeliveryState, Lane, LaneKey, Span,
+    Answer, AttemptOutcome, Clock as _, DeadReason, DeliveryState, Lane, LaneKey, Span,
     SubscriptionStatus,
 };
 use posthorn_engine::Options;
 use posthorn_store::{DeliveryFilter, StateKind, Store};
+use posthorn_testkit::clock::VirtualClock;
 use serde_json::json;
 
 use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe, topic};
 
 #[tokio::test(start_paused = true)]
 async fn an_event_reaches_every_matching_subscription_once_and_signed() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     for url in ["https://a/", "https://b/"] {
         subscribe(&engine, url, json!({})).await;
     }
@@ -34,9 +33,7 @@ async fn an_event_reaches_every_matching_subscription_once_and_signed() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_follow_the_schedule_to_the_millisecond_and_end_as_a_dead_letter() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
     let overrides = json!({"schedule": {"backoff": {"list": {"waits": ["1s", "7s", "90s"]}},
         "jitter": "none", "max_attempts": 4}});
@@ -62,9 +59,7 @@ async fn failures_follow_the_schedule_to_the_millisecond_and_end_as_a_dead_lette
 
 #[tokio::test(start_paused = true)]
 async fn an_ordered_subscription_keeps_the_order_behind_a_failing_head() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (Duration::from_millis(20), if nth < 2 { refused() } else { answered(200) })
     });
@@ -80,9 +75,7 @@ async fn an_ordered_subscription_keeps_the_order_behind_a_failing_head() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_ordered_and_spaced_by_themselves() {
-    let house = House::new();
-    let engine = house.engine(4).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let overrides = json!({"order": {"scope": "key"}, "spacing": "2s"});
     subscribe(&engine, "https://a/", overrides).await;
     rest(3).await;
@@ -159,9 +152,7 @@ async fn retries_that_wait_in_memory_keep_nothing_that_is_due_from_being_read() 
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_hangs_opens_the_breaker_and_charges_nothing_for_waiting() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::from_secs(2), refused()));
     subscribe(&engine, "https://a/", json!({})).await;
     for n in 0..200 {
@@ -179,9 +170,7 @@ async fn a_receiver_that_hangs_opens_the_breaker_and_charges_nothing_for_waiting
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_fails_quickly_keeps_its_schedule() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::from_millis(20), answered(500)));
     house.receivers.script("https://b/", |_, _| (Duration::from_millis(20), refused()));
     let waits = json!({"schedule": {"backoff": {"fixed": {"wait": "10s"}}, "jitter": "none",
@@ -201,9 +190,7 @@ async fn a_receiver_that_fails_quickly_keeps_its_schedule() {
 /// A queue of hanging calls stops nobody; only what the policy allows at once does.
 #[tokio::test(start_paused = true)]
 async fn calls_that_hang_count_towards_what_the_policy_allows_and_nothing_else() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, seen| match seen.body.starts_with(b"hang") {
         true => (Duration::from_secs(60), answered(200)),
         false => (Duration::from_millis(1), answered(503)),
@@ -236,9 +223,7 @@ async fn calls_that_hang_count_towards_what_the_policy_allows_and_nothing_else()
 
 #[tokio::test(start_paused = true)]
 async fn gone_disables_the_subscription_and_keeps_its_work() {
-    let house = House::new();
-    let engine = house.engine(7).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (Duration::ZERO, answered(if nth == 0 { 410 } else { 200 }))
     });
@@ -261,9 +246,7 @@ async fn gone_disables_the_subscription_and_keeps_its_work() {
 #[tokio::test(start_paused = true)]
 async fn an_overloaded_receiver_is_left_alone_as_long_as_it_asks_and_comes_back_by_itself() {
     for status in [429, 502, 503, 504] {
-        let house = House::new();
-        let engine = house.engine(9).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         let start = house.clock.now();
         house.receivers.script("https://a/", move |_, seen| {
             let busy = seen.at.since(start) < Span::from_secs(25);
@@ -294,9 +277,7 @@ async fn an_overloaded_receiver_is_left_alone_as_long_as_it_asks_and_comes_back_
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_does_not_listen_to_retry_after_keeps_its_schedule() {
     for (honour, gaps) in [(false, [4_000, 8_000]), (true, [60_000, 60_000])] {
-        let house = House::new();
-        let engine = house.engine(10).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         house.receivers.script("https://a/", |_, _| {
             let answer = Answer {
                 status: 503,
@@ -318,24 +299,12 @@ async fn a_policy_that_does_not_listen_to_retry_after_keeps_its_schedule() {
     }
 }
 
-/// A clock that also moves on by a millisecond with every look at it, as a real one may.
-struct RestlessClock(std::sync::atomic::AtomicI64, tokio::time::Instant);
-
-impl Clock for RestlessClock {
-    fn now(&self) -> posthorn_domain::Timestamp {
-        let looks = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let elapsed = self.1.elapsed().as_millis() as i64;
-        posthorn_domain::Timestamp::from_millis(1_700_000_000_000 + elapsed + looks)
-    }
-}
-
 /// Deciding by one reading of the clock and acting by another once sent a delivery that fell due in
 /// between round and round, and the scheduler never came back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_moves_while_the_scheduler_works_does_not_trap_it() {
     let mut house = House::new();
-    let looks = std::sync::atomic::AtomicI64::new(0);
-    let clock = std::sync::Arc::new(RestlessClock(looks, tokio::time::Instant::now()));
+    let clock = VirtualClock::restless();
     house.store = posthorn_conformance::model::ModelStore::new(clock.clone());
     house.receivers = crate::house::Receivers::new(clock.clone());
     house.receivers.script("https://a/", |nth, _| {
@@ -416,9 +385,7 @@ async fn slow_receivers_alone_get_their_share_of_the_slots() {
 
 #[tokio::test(start_paused = true)]
 async fn a_profile_that_became_stricter_holds_work_up_but_kills_none() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let id = subscribe(&engine, "http://a/?b=c", json!({})).await.subscription.id;
     engine.pause_subscription(TENANT, id).await.expect("paused");
     for n in 0..10 {
@@ -448,9 +415,7 @@ async fn a_profile_that_became_stricter_holds_work_up_but_kills_none() {
 /// Events that lack what makes the key of a lane wait for nobody, unless a later template of the key fits.
 #[tokio::test(start_paused = true)]
 async fn events_without_the_key_of_their_lane_wait_for_nobody() {
-    let house = House::new();
-    let engine = house.engine(31).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (Duration::from_secs(1), if nth == 0 { refused() } else { answered(200) })
     });

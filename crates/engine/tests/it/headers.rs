@@ -73,9 +73,7 @@ async fn a_secret_that_no_header_can_carry_is_refused_when_it_is_given() {
 
 #[tokio::test(start_paused = true)]
 async fn every_secret_that_is_taken_can_be_sent() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let longest = "x".repeat(4_096);
     for (n, auth) in [
         json!({"kind": "bearer", "secret": "token"}),
@@ -104,9 +102,7 @@ async fn every_secret_that_is_taken_can_be_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_content_type_that_is_no_header_value_is_refused_when_it_is_published() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (_house, engine) = House::open().await;
     let mut event = publish("{}", None);
     event.content_type = "text/plain\r\nX-B: c".to_owned();
     let refused = engine.publish(TENANT, event).await.expect_err("refused");

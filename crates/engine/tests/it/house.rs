@@ -17,22 +17,7 @@ use posthorn_engine::{
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
-use tokio::time::Instant;
-
-/// The virtual clock: a fixed day plus tokio's paused time.
-pub(crate) struct TokioClock(Instant);
-
-impl TokioClock {
-    pub(crate) fn start() -> Arc<Self> {
-        Arc::new(Self(Instant::now()))
-    }
-}
-
-impl Clock for TokioClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(1_700_000_000_000 + self.0.elapsed().as_millis() as i64)
-    }
-}
+use posthorn_testkit::clock::VirtualClock;
 
 /// One request as a receiver saw it.
 #[derive(Clone, Debug)]
@@ -126,7 +111,7 @@ impl Transport for Receivers {
 
 /// A store, receivers, and engines on them.
 pub(crate) struct House {
-    pub(crate) clock: Arc<TokioClock>,
+    pub(crate) clock: Arc<VirtualClock>,
     pub(crate) store: ModelStore,
     pub(crate) receivers: Arc<Receivers>,
     pub(crate) vault: Arc<Vault>,
@@ -136,13 +121,21 @@ pub(crate) const TENANT: TenantId = TenantId::DEFAULT;
 
 impl House {
     pub(crate) fn new() -> Self {
-        let clock = TokioClock::start();
+        let clock = VirtualClock::start();
         Self {
             store: ModelStore::new(clock.clone()),
             receivers: Receivers::new(clock.clone()),
             vault: Arc::new(Vault::new(vec![VaultKey::generate()]).expect("one key")),
             clock,
         }
+    }
+
+    /// One with an engine and the topic of the tests.
+    pub(crate) async fn open() -> (Self, Engine) {
+        let house = Self::new();
+        let engine = house.engine(1).await;
+        topic(&engine).await;
+        (house, engine)
     }
 
     pub(crate) async fn engine(&self, seed: u8) -> Engine {

@@ -15,9 +15,7 @@ use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
 
 #[tokio::test(start_paused = true)]
 async fn paused_waits_and_deleted_is_cancelled() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let view = subscribe(&engine, "https://a/", json!({})).await;
     let id = view.subscription.id;
     engine.pause_subscription(TENANT, id).await.expect("pauses");
@@ -41,9 +39,7 @@ async fn paused_waits_and_deleted_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_key_is_one_event_and_other_contents_are_refused() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "https://a/", json!({})).await;
     let with = |fingerprint: u8| {
         let mut p = publish("{}", None);
@@ -64,9 +60,7 @@ async fn the_same_key_is_one_event_and_other_contents_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn rotation_signs_with_both_until_the_overlap_ends() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let new = NewSubscription { destination: "https://a/".into(), ..NewSubscription::default() };
     let (view, old) = engine.create_subscription(TENANT, new).await.expect("made");
     let old = SigningSecret::parse(&old.expect("made up")).expect("valid");
@@ -99,9 +93,7 @@ async fn rotation_signs_with_both_until_the_overlap_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_redrive_moves_every_dead_letter_once_at_its_pace() {
-    let house = House::new();
-    let engine = house.engine(4).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
     subscribe(&engine, "https://a/", json!({"schedule": {"max_attempts": 1}})).await;
     for n in 0..50 {
@@ -151,9 +143,7 @@ async fn keys_open_until_they_are_revoked() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_explains_who_got_it_and_who_did_not() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (_house, engine) = House::open().await;
     subscribe(&engine, "https://a/", json!({})).await;
     let filter = serde_json::from_value(json!({"any_of": [{"types": ["other.*"]}]}));
     let new = NewSubscription {
@@ -205,7 +195,7 @@ async fn tests_and_rehearsals_share_one_limit() {
     topic(&engine).await;
     let view = subscribe(&engine, "https://a/", json!({})).await;
     let rehearsal = || Rehearsal {
-        url: "https://a/".to_owned(),
+        destination: "https://a/".into(),
         content_type: "application/json".to_owned(),
         overrides: json!({"auth": []}),
         ..Rehearsal::default()

@@ -78,9 +78,7 @@ async fn eight_sends_over_a_day_and_not_a_second_off() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_try_is_due_after_the_end_of_the_failed_one() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script(URL, |_, _| (Duration::from_secs(4), answered(500)));
     subscribe(&engine, URL, json!({})).await;
     engine.publish(TENANT, publish("{}", None)).await.expect("accepted");
@@ -161,9 +159,7 @@ fn two_forms() -> Publish {
 
 #[tokio::test(start_paused = true)]
 async fn each_subscription_gets_one_form_of_an_event() {
-    let house = House::new();
-    let engine = house.engine(5).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let cloudevents = json!({"request": {"alternative": "application/cloudevents+json"}});
     subscribe(&engine, "https://plain/", json!({})).await;
     subscribe(&engine, "https://other/", cloudevents.clone()).await;
@@ -201,9 +197,7 @@ async fn each_subscription_gets_one_form_of_an_event() {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_look_at_the_usual_form() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     for (url, path) in [("https://a/", "/source"), ("https://b/", "/id")] {
         let filter = json!({"any_of": [{"payload": {"test": {"path": path, "op": "exists"}}}]});
         let new = NewSubscription {
@@ -221,9 +215,7 @@ async fn conditions_look_at_the_usual_form() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rehearsal_shows_what_would_be_sent_and_leaves_nothing() {
-    let house = House::new();
-    let engine = house.engine(7).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let auth = json!({"auth": [{"kind": "secret_header", "header": "Authorization",
         "secret": "auth"}]});
     let secret = |value: &str| SecretInput {

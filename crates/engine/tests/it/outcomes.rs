@@ -9,13 +9,11 @@ use posthorn_engine::{Courier, CourierParts, Error, SecretInput};
 use posthorn_store::Store;
 use serde_json::json;
 
-use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe, topic};
+use crate::house::{House, TENANT, answered, publish, refused, rest, subscribe};
 
 #[tokio::test(start_paused = true)]
 async fn every_end_is_told_once_with_how_it_came_about() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let short = json!({"schedule": {"backoff": {"fixed": {"wait": "3s"}}, "jitter": "none",
         "max_attempts": 2}});
     let good = subscribe(&engine, "https://good/", json!({})).await;
@@ -43,9 +41,7 @@ async fn every_end_is_told_once_with_how_it_came_about() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_follower_misses_some_and_never_holds_anybody_up() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     subscribe(&engine, "https://a/", json!({})).await;
     let mut slow = engine.outcomes();
     for _ in 0..30 {
@@ -67,9 +63,7 @@ async fn a_slow_follower_misses_some_and_never_holds_anybody_up() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_forgotten_is_not_attempted_and_its_lane_goes_on() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (Duration::from_millis(5), if nth == 0 { refused() } else { answered(200) })
     });
@@ -98,9 +92,7 @@ async fn what_is_forgotten_is_not_attempted_and_its_lane_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_attempt_under_way_leaves_nothing_behind() {
-    let house = House::new();
-    let engine = house.engine(4).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(500)));
     subscribe(&engine, "https://a/", json!({})).await;
     engine.publish(TENANT, publish("1", None)).await.expect("accepted");
@@ -115,9 +107,7 @@ async fn a_forgotten_attempt_under_way_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_delivery_is_retried_at_once_and_once() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (Duration::from_millis(5), if nth < 2 { refused() } else { answered(200) })
     });
@@ -141,9 +131,7 @@ async fn a_waiting_delivery_is_retried_at_once_and_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_during_an_attempt_sends_nothing_twice() {
-    let house = House::new();
-    let engine = house.engine(7).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(200)));
     for (durable, body) in [(false, "1"), (true, "2")] {
         let url = format!("https://a/{body}");
@@ -172,9 +160,7 @@ async fn a_retry_during_an_attempt_sends_nothing_twice() {
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_away_under_way_still_holds_its_lane() {
     for (durable, forget) in [(false, false), (false, true), (true, false), (true, true)] {
-        let house = House::new();
-        let engine = house.engine(8).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         house.receivers.script("https://a/", |_, _| (Duration::from_secs(5), answered(200)));
         let overrides = json!({"order": {"scope": "key"}, "spacing": "3s",
             "lease": {"durable": durable}});

@@ -134,9 +134,7 @@ async fn a_name_stands_for_one_subscription_on_all_nodes() {
 
 #[tokio::test(start_paused = true)]
 async fn templates_may_use_names_and_labels() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let labels = BTreeMap::from([("country".to_owned(), "NL".to_owned())]);
     let new = NewSubscription {
         destination: "https://a/".into(),

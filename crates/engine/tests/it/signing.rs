@@ -43,9 +43,7 @@ async fn next(house: &House, engine: &Engine, url: &str) -> Seen {
 
 #[tokio::test(start_paused = true)]
 async fn a_made_up_ed25519_key_signs_and_only_its_public_half_is_known() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let wish = NewSubscription { secret_kind: Some(SecretKind::Ed25519), ..new("https://a/") };
     let (view, told) = engine.create_subscription(TENANT, wish).await.expect("made");
     assert_eq!(told, None, "the private key stays here");
@@ -75,9 +73,7 @@ async fn a_made_up_ed25519_key_signs_and_only_its_public_half_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rotation_may_change_the_kind_and_messages_carry_both_signatures() {
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let own = SigningSecret::generate_ed25519();
     let given = vec![SecretInput { name: signing(), value: own.to_text() }];
     let (view, told) = engine
@@ -106,9 +102,7 @@ async fn a_rotation_may_change_the_kind_and_messages_carry_both_signatures() {
 
 #[tokio::test(start_paused = true)]
 async fn each_attempt_has_its_own_timestamp_and_the_same_id() {
-    let house = House::new();
-    let engine = house.engine(3).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (std::time::Duration::ZERO, answered(if nth == 0 { 500 } else { 200 }))
     });
@@ -169,9 +163,7 @@ async fn an_overlap_has_a_default_and_a_bound_and_zero_ends_the_old_secret_at_on
 
 #[tokio::test(start_paused = true)]
 async fn wishes_for_a_kind_that_cannot_come_true_are_refused() {
-    let house = House::new();
-    let engine = house.engine(5).await;
-    topic(&engine).await;
+    let (_house, engine) = House::open().await;
     let given =
         |secret: SigningSecret| vec![SecretInput { name: signing(), value: secret.to_text() }];
     let unsigned = json!({"auth": []});
@@ -197,9 +189,7 @@ async fn wishes_for_a_kind_that_cannot_come_true_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_with_one_signature_is_signed_by_the_new_secret_from_the_rotation_on() {
-    let house = House::new();
-    let engine = house.engine(6).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let overrides = json!({"auth": [{"kind": "hmac_header", "secret": "shared",
         "header": "X-Cedros-Signature", "hash": "sha256", "encoding": "hex", "content": "body",
         "format": "sha256={signature}"}]});
@@ -234,9 +224,7 @@ async fn a_header_with_one_signature_is_signed_by_the_new_secret_from_the_rotati
 
 #[tokio::test(start_paused = true)]
 async fn a_one_time_code_is_of_the_step_in_which_the_attempt_is_made() {
-    let house = House::new();
-    let engine = house.engine(7).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (std::time::Duration::ZERO, answered(if nth == 0 { 500 } else { 200 }))
     });
@@ -305,9 +293,7 @@ async fn a_one_time_code_is_of_the_step_in_which_the_attempt_is_made() {
 
 #[tokio::test(start_paused = true)]
 async fn a_zgw_token_is_made_for_each_attempt() {
-    let house = House::new();
-    let engine = house.engine(8).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://a/", |nth, _| {
         (std::time::Duration::ZERO, answered(if nth == 0 { 403 } else { 204 }))
     });

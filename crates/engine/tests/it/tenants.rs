@@ -109,9 +109,7 @@ async fn a_tenant_that_was_held_back_gets_everything_delivered_in_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_keeps_us_waiting_is_remembered_for_a_while_and_then_forgotten() {
-    let house = House::new();
-    let engine = house.engine(9).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script("https://slow/", |_, _| (Duration::from_secs(15), answered(200)));
     subscribe(&engine, "https://slow/", json!({})).await;
     subscribe(&engine, "https://quick/", json!({})).await;

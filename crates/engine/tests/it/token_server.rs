@@ -1,6 +1,5 @@
 //! Tokens over real sockets: the way to a token server has the same walls as the way to a receiver.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,76 +10,33 @@ use posthorn_engine::{
     EgressTransport, Engine, NewSubscription, Options, Parts, SecretInput, SubscriptionChange,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
+use posthorn_testkit::clock::VirtualClock;
+use posthorn_testkit::receiver::{Answer, Receiver};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
-use crate::house::{TENANT, TokioClock};
+use crate::house::TENANT;
 
 /// How a token server on this machine behaves, by path.
-async fn serve(mut tcp: TcpStream) {
-    let Some(head) = read(&mut tcp).await else { return };
-    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+fn token_server() -> Receiver {
     let grant = r#"{"access_token":"real-token","token_type":"Bearer","expires_in":600}"#;
-    let plain = |status: &str, body: &str| {
-        let length = body.len();
-        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
-    };
-    let answer = match path.as_str() {
-        "/good" => plain("200 OK", grant),
-        "/error" => plain("500 Oops", grant),
-        "/junk" => "\u{0}\u{1}nonsense".to_owned(),
-        "/moved" => {
-            let head = "HTTP/1.1 307 Moved\r\nLocation: /good\r\nContent-Length: 0\r\n\r\n";
-            head.to_owned()
-        }
-        "/huge" => plain("200 OK", &format!("{grant}{}", " ".repeat(4 << 20))),
-        "/slow" => {
-            drop(tcp.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n").await);
-            while tcp.write_all(b" ").await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            return;
-        }
+    Receiver::scripted(move |seen| match seen.path.as_str() {
+        "/good" => Answer::from(200).body(grant),
+        "/error" => Answer::from(500).body(grant),
+        "/junk" => Answer::raw("\u{0}\u{1}nonsense"),
+        "/moved" => Answer::from(307).header("Location", "/good"),
+        "/huge" => Answer::from(200).body(format!("{grant}{}", " ".repeat(4 << 20))),
+        "/slow" => Answer::from(200).body(" ".repeat(1_000)).dripping(Duration::from_millis(50)),
         // The receiver: it wants the token.
-        _ => {
-            let authorized = head.contains("\r\nauthorization: Bearer real-token\r\n");
-            plain(if authorized { "200 OK" } else { "401 No" }, "")
-        }
-    };
-    drop(tcp.write_all(answer.as_bytes()).await);
+        _ if seen.header("authorization") == Some("Bearer real-token") => 200.into(),
+        _ => 401.into(),
+    })
 }
 
-async fn read(tcp: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4_096];
-    loop {
-        let count = tcp.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
-        bytes.extend_from_slice(&buffer[..count]);
-        let text = String::from_utf8_lossy(&bytes);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let head = format!("{}\r\n", head.replace("Authorization", "authorization"));
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
-        });
-        if body.len() >= length.unwrap_or(0) {
-            return Some(head);
-        }
-    }
-}
-
-async fn start() -> (SocketAddr, Engine, SubscriptionId) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-    let address = listener.local_addr().expect("an address");
-    tokio::spawn(async move {
-        while let Ok((tcp, _)) = listener.accept().await {
-            tokio::spawn(serve(tcp));
-        }
-    });
+async fn start() -> (Receiver, Engine, SubscriptionId) {
+    let receiver = token_server();
     let allow = vec!["127.0.0.1".parse().expect("a rule")];
     let egress = Egress::new(EgressOptions { allow, ..EgressOptions::default() }).expect("egress");
-    let clock: Arc<dyn Clock> = TokioClock::start();
+    let clock: Arc<dyn Clock> = VirtualClock::start();
     let engine = Engine::start(Parts {
         store: Arc::new(ModelStore::new(Arc::clone(&clock))),
         transport: Arc::new(EgressTransport::new(egress)),
@@ -95,23 +51,23 @@ async fn start() -> (SocketAddr, Engine, SubscriptionId) {
     let secret =
         SecretInput { name: SecretName::new("client").expect("a name"), value: "hush".to_owned() };
     let new = NewSubscription {
-        destination: format!("http://{address}/hook").into(),
-        overrides: overrides(address, "/good"),
+        destination: receiver.url("/hook").into(),
+        overrides: overrides(&receiver, "/good"),
         secrets: vec![secret],
         ..NewSubscription::default()
     };
     let (view, _) = engine.create_subscription(TENANT, new).await.expect("made");
-    (address, engine, view.subscription.id)
+    (receiver, engine, view.subscription.id)
 }
 
-fn overrides(address: SocketAddr, path: &str) -> Value {
-    json!({"auth": [{"kind": "oauth2", "token_url": format!("http://{address}{path}"),
+fn overrides(receiver: &Receiver, path: &str) -> Value {
+    json!({"auth": [{"kind": "oauth2", "token_url": receiver.url(path),
         "client_id": "me", "secret": "client"}], "limits": {"total": "4s"}})
 }
 
 #[tokio::test]
 async fn a_real_token_server_is_believed_when_it_is_right_and_survived_when_it_is_not() {
-    let (address, engine, id) = start().await;
+    let (receiver, engine, id) = start().await;
     for (path, expected) in [
         ("/good", None),
         ("/error", Some("answered 500")),
@@ -121,7 +77,7 @@ async fn a_real_token_server_is_believed_when_it_is_right_and_survived_when_it_i
         ("/slow", Some("token server")),
     ] {
         let change = SubscriptionChange {
-            overrides: Some(overrides(address, path)),
+            overrides: Some(overrides(&receiver, path)),
             ..SubscriptionChange::default()
         };
         engine.update_subscription(TENANT, id, change).await.expect("changed");

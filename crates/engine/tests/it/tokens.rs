@@ -7,14 +7,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use bytes::Bytes;
 use posthorn_domain::{
-    Answer, AttemptOutcome, Clock, FailureCode, Labels, SecretName, Span, TenantId, Timestamp,
-    TopicName,
+    Answer, AttemptOutcome, FailureCode, Labels, SecretName, Span, TenantId, TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput};
 use posthorn_store::{DeliveryFilter, Store};
+use posthorn_testkit::clock::VirtualClock;
 use serde_json::{Value, json};
 
-use crate::house::{House, TENANT, TokioClock, answered, publish, refused, rest, topic};
+use crate::house::{House, TENANT, answered, publish, refused, rest, topic};
 
 const TOKEN: &str = "https://id/token";
 const HOOK: &str = "https://a/";
@@ -85,9 +85,7 @@ async fn a_token_is_asked_for_as_the_standard_says_and_sent_as_a_bearer() {
             false,
         ),
     ] {
-        let house = House::new();
-        let engine = house.engine(1).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         numbered(&house, 600);
         let mut auth = client();
         auth["client_auth"] = json!(form);
@@ -110,9 +108,7 @@ async fn a_token_is_asked_for_as_the_standard_says_and_sent_as_a_bearer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_kept_until_shortly_before_its_end() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     numbered(&house, 600);
     subscribe_as(&engine, TENANT, HOOK, client(), "s").await;
     for wait in [1, 500, 30, 600, 1] {
@@ -121,9 +117,7 @@ async fn a_token_is_kept_until_shortly_before_its_end() {
     // Made at 0, 1, 501, 531, 1131 seconds; a token of ten minutes is replaced a minute early.
     assert_eq!(bearers(&house), ["Bearer t0", "Bearer t0", "Bearer t0", "Bearer t0", "Bearer t1"]);
 
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     numbered(&house, 600);
     let mut early = client();
     early["renew_before"] = json!("200s");
@@ -137,9 +131,7 @@ async fn a_token_is_kept_until_shortly_before_its_end() {
 #[tokio::test(start_paused = true)]
 async fn attempts_at_the_same_time_share_one_call_also_one_that_fails() {
     for life in [600, 0] {
-        let house = House::new();
-        let engine = house.engine(1).await;
-        topic(&engine).await;
+        let (house, engine) = House::open().await;
         house.receivers.script(TOKEN, move |nth, _| {
             (Duration::from_millis(300), granted(&format!("t{nth}"), life))
         });
@@ -150,9 +142,7 @@ async fn attempts_at_the_same_time_share_one_call_also_one_that_fails() {
         assert_eq!(house.receivers.of(TOKEN).len(), 1, "life {life}");
         assert_eq!(bearers(&house), ["Bearer t0"; 8]);
     }
-    let house = House::new();
-    let engine = house.engine(2).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house.receivers.script(TOKEN, |nth, _| match nth {
         0 => (Duration::from_millis(300), answered(500)),
         _ => (QUICK, granted("t", 600)),
@@ -169,9 +159,7 @@ async fn attempts_at_the_same_time_share_one_call_also_one_that_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_a_receiver_refuses_is_replaced_for_the_next_attempt() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     numbered(&house, 3_600);
     house.receivers.script(HOOK, |_, seen| {
         let old = seen.headers["authorization"] == "Bearer t0";
@@ -192,9 +180,7 @@ async fn a_token_that_a_receiver_refuses_is_replaced_for_the_next_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_are_shared_within_a_tenant_and_never_beyond() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     numbered(&house, 3_600);
     let other = engine.create_tenant("other".to_owned()).await.expect("made").id;
     let orders = TopicName::new("orders").expect("a name");
@@ -285,9 +271,7 @@ async fn a_token_server_in_trouble_fails_attempts_with_their_own_code_and_blames
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_still_good_is_used_while_its_replacement_cannot_be_had() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     house
         .receivers
         .script(TOKEN, |nth, _| (QUICK, if nth == 0 { granted("t0", 600) } else { answered(503) }));
@@ -329,24 +313,14 @@ async fn a_token_server_that_may_not_be_reached_is_refused_when_it_is_named() {
     assert!(matches!(refused.err().expect("refused"), Error::Policy(_)));
 }
 
-/// A clock that somebody sets while it runs.
-struct SetClock(Arc<TokioClock>, Arc<AtomicU64>);
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        self.0.now().plus(Span::from_secs(self.1.load(Ordering::Relaxed)))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_while_a_token_is_fetched_costs_the_attempt_no_time() {
     let house = House::new();
-    let ahead = Arc::new(AtomicU64::new(0));
-    let clock = Arc::new(SetClock(house.clock.clone(), Arc::clone(&ahead)));
-    let engine = house.engine_on(clock, 1).await;
+    let clock = VirtualClock::start();
+    let engine = house.engine_on(clock.clone(), 1).await;
     topic(&engine).await;
     house.receivers.script(TOKEN, move |_, _| {
-        ahead.store(3_600, Ordering::Relaxed);
+        clock.ahead(Duration::from_secs(3_600));
         (Duration::from_secs(2), granted("t", 86_400))
     });
     let id = subscribe_as(&engine, TENANT, HOOK, client(), "s").await;
@@ -361,9 +335,7 @@ async fn a_clock_that_is_set_while_a_token_is_fetched_costs_the_attempt_no_time(
 
 #[tokio::test(start_paused = true)]
 async fn a_client_secret_is_not_sent_in_the_clear() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let new = |url: &str, https_only: bool| {
         let mut auth = client();
         auth["token_url"] = json!(url);
@@ -415,9 +387,7 @@ async fn a_client_secret_is_not_sent_in_the_clear() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_allows_https_only_means_its_gate_too() {
-    let house = House::new();
-    let engine = house.engine(1).await;
-    topic(&engine).await;
+    let (house, engine) = House::open().await;
     let overrides = |gate: &str| {
         json!({"url": {"https_only": true}, "gate": {"url": gate, "timeout": "1s",
             "status": ["2xx"], "on_closed": {"postpone": {"wait": "10s"}}}})

@@ -8,9 +8,11 @@ use axum::Router;
 use axum::extract::Extension;
 use axum::routing::get;
 use posthorn_listener::{ClientCertificates, Peer, ServeLimits, Tls, TlsError, serve};
+use posthorn_testkit::authority::{Authority, Pair};
+use posthorn_testkit::wait::PATIENCE;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, SignatureAlgorithm, SignatureScheme};
+use rustls::{ClientConfig, SignatureAlgorithm, SignatureScheme};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -19,9 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::authority::{Authority, Pair, of_country};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::authority::of_country;
 
 struct Server {
     address: SocketAddr,
@@ -48,7 +48,7 @@ impl Server {
     }
 
     async fn start_with(clients: ClientCertificates, limits: ServeLimits) -> Self {
-        let authority = Authority::new();
+        let authority = Authority::new("test");
         let own = authority.sign("server.test");
         let tls = Tls::new(own.certificate.as_bytes(), own.key.as_bytes(), clients).unwrap();
         let tls = Arc::new(tls);
@@ -70,13 +70,11 @@ impl Server {
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
     ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.authority.root.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .unwrap()
-            .with_root_certificates(roots)
+            .with_root_certificates(self.authority.roots())
     }
 
     async fn connect(&self, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
@@ -100,7 +98,7 @@ impl Server {
         let builder = self.client();
         let config = match pair {
             None => builder.with_no_client_auth(),
-            Some(pair) => builder.with_client_auth_cert(pair.chain(), pair.private()).unwrap(),
+            Some(pair) => builder.with_client_auth_cert(vec![pair.der()], pair.private()).unwrap(),
         };
         ask(&mut self.connect(config).await?).await
     }
@@ -133,7 +131,7 @@ async fn ask(stream: &mut TlsStream<TcpStream>) -> std::io::Result<String> {
 }
 
 fn thumbprint(pair: &Pair) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &pair.chain()[0]);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &vec![pair.der()][0]);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -167,7 +165,7 @@ async fn both_versions_of_tls_know_the_client() {
     let pair = of_country(Some("DE"), false);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let builder = server.client_of(&[version]);
-        let config = builder.with_client_auth_cert(pair.chain(), pair.private()).unwrap();
+        let config = builder.with_client_auth_cert(vec![pair.der()], pair.private()).unwrap();
         // A resumed session is the same client's as before.
         let config = Arc::new(config);
         for _ in 0..3 {
@@ -199,7 +197,7 @@ async fn a_certificate_without_its_key_is_worth_nothing() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = provider.key_provider.load_private_key(own.private()).unwrap();
-        let certified = CertifiedKey::new(stolen.chain(), Arc::new(Impostor(key)));
+        let certified = CertifiedKey::new(vec![stolen.der()], Arc::new(Impostor(key)));
         let resolver = Arc::new(SingleCertAndKey::from(certified));
         let config = server.client_of(&[version]).with_client_cert_resolver(resolver);
         let answer = match server.connect(config).await {
@@ -266,7 +264,7 @@ async fn a_new_certificate_is_used_from_the_next_handshake_on() {
     let new = server.authority.sign("server.test");
     server.tls.replace(new.certificate.as_bytes(), new.key.as_bytes()).unwrap();
     let after = seen().await;
-    assert!(after != before && after == new.chain()[0]);
+    assert!(after != before && after == vec![new.der()][0]);
     // What cannot be used changes nothing.
     let other = server.authority.sign("server.test");
     let wrong = server.tls.replace(other.certificate.as_bytes(), new.key.as_bytes());

@@ -12,8 +12,10 @@ use http::{Request, Response, StatusCode, header};
 use posthorn_listener::{
     ClientCertificates, Held, Peer, ServeLimits, Stream, Taken, Tls, serve, take_stream,
 };
+use posthorn_testkit::authority::Authority;
+use posthorn_testkit::authority::calling;
+use posthorn_testkit::wait::PATIENCE;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -21,9 +23,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::authority::Authority;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &[u8] = b"GET /plain HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n";
 const UPGRADE: &str = "HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: test\r\n\r\n";
 
@@ -189,20 +188,13 @@ async fn what_came_behind_the_request_is_handed_over() {
 
 #[tokio::test]
 async fn a_socket_through_tls_is_handed_over_as_well() {
-    let authority = Authority::new();
+    let authority = Authority::new("test");
     let own = authority.sign("server.test");
     let tls = Tls::new(own.certificate.as_bytes(), own.key.as_bytes(), ClientCertificates::Off);
     let mut server = Server::start(ServeLimits::default(), Some(Arc::new(tls.unwrap()))).await;
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.root.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = calling(&authority.pem, None);
     let name = ServerName::try_from("server.test").unwrap();
-    let connecting = TlsConnector::from(Arc::new(config)).connect(name, server.dial().await);
+    let connecting = TlsConnector::from(config).connect(name, server.dial().await);
     let mut client = timeout(PATIENCE, connecting).await.unwrap().unwrap();
     ask(&mut client, "/held", b"at once").await;
     let (mut taken, _held) = server.next().await;

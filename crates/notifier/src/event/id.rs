@@ -36,21 +36,19 @@ fn with_randomness(clock: &dyn Clock, fill: impl FnOnce(&mut [u8]) -> bool) -> S
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
-    use posthorn_domain::Timestamp;
+    use posthorn_testkit::clock::StillClock;
 
     use super::*;
 
-    struct Fixed;
-    impl Clock for Fixed {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_millis(1_700_000_000_123)
-        }
+    fn fixed() -> Arc<StillClock> {
+        StillClock::at(1_700_000_000_123)
     }
 
     #[test]
     fn a_thousand_ids_have_the_form_and_differ() {
-        let ids: BTreeSet<String> = (0..1_000).map(|_| fresh_event_id(&Fixed)).collect();
+        let ids: BTreeSet<String> = (0..1_000).map(|_| fresh_event_id(&*fixed())).collect();
         assert_eq!(ids.len(), 1_000);
         for id in &ids {
             assert_eq!(id.len(), 28, "{id}");
@@ -61,7 +59,7 @@ mod tests {
 
     #[test]
     fn all_bytes_of_chance_are_in_the_id() {
-        let id = with_randomness(&Fixed, |bytes| {
+        let id = with_randomness(&*fixed(), |bytes| {
             bytes.copy_from_slice(&[0, 1, 2, 0xfe, 0xff, 5, 6, 7, 8, 9, 10, 0xab]);
             true
         });
@@ -71,7 +69,7 @@ mod tests {
     #[test]
     fn without_randomness_the_time_stands_in() {
         let ids: BTreeSet<String> =
-            (0..1_000).map(|_| with_randomness(&Fixed, |_| false)).collect();
+            (0..1_000).map(|_| with_randomness(&*fixed(), |_| false)).collect();
         assert_eq!(ids.len(), 1_000, "and ids of one moment differ");
         assert!(ids.iter().all(|id| id.starts_with("evt_1700000000123")), "{ids:?}");
         assert!(ids.iter().all(|id| id.len() == "evt_1700000000123000000".len()), "{ids:?}");

@@ -96,20 +96,19 @@ impl<'de> Deserialize<'de> for Members {
 
 #[cfg(test)]
 mod tests {
-    use posthorn_domain::Timestamp;
+    use std::sync::Arc;
+
+    use posthorn_testkit::clock::StillClock;
     use serde_json::{Value, json};
 
     use super::*;
 
-    struct Fixed;
-    impl Clock for Fixed {
-        fn now(&self) -> Timestamp {
-            Timestamp::from_millis(1_700_000_000_123)
-        }
+    fn fixed() -> Arc<StillClock> {
+        StillClock::at(1_700_000_000_123)
     }
 
     fn prepared(payload: &str, event_type: &str) -> Option<String> {
-        let bytes = prepare_json(payload.as_bytes(), event_type, &Fixed)?;
+        let bytes = prepare_json(payload.as_bytes(), event_type, &*fixed())?;
         Some(String::from_utf8(bytes.to_vec()).expect("text"))
     }
 

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use posthorn_notifier::{CallbacksConfig, PersistentNotifier, VaultKey};
 use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::receiver::Receiver;
+use posthorn_testkit::wait::PATIENCE;
 
 use crate::house::payment;
-use crate::receiver::{PATIENCE, SocketReceiver, open_to_loopback};
+use crate::receiver::{event_id, hook, open_to_loopback};
 
 /// Set in the process that is going to be killed: where the receiver is, and the database.
 const CHILD_URL: &str = "NOTIFIER_TEST_URL";
@@ -81,19 +83,17 @@ fn enqueue_and_kill(url: &str, store: &str) -> BTreeSet<String> {
 async fn nothing_is_lost(store: &str) {
     let up = Arc::new(AtomicBool::new(false));
     let is_up = Arc::clone(&up);
-    let receiver = SocketReceiver::start(move |_| {
-        if is_up.load(Ordering::Relaxed) { "200 OK" } else { "503 Service Unavailable" }.to_owned()
-    });
-    let (url, place) = (receiver.url.clone(), store.to_owned());
+    let receiver =
+        Receiver::scripted(move |_| if is_up.load(Ordering::Relaxed) { 200 } else { 503 });
+    let (url, place) = (hook(&receiver), store.to_owned());
     let enqueued =
         tokio::task::spawn_blocking(move || enqueue_and_kill(&url, &place)).await.expect("ran");
-    let before = receiver.seen.lock().len();
+    let before = receiver.count();
     up.store(true, Ordering::Relaxed);
-    let notifier = open(&receiver.url, store).await;
+    let notifier = open(&hook(&receiver), store).await;
     let begun = Instant::now();
     loop {
-        let arrived: BTreeSet<String> =
-            receiver.seen.lock()[before..].iter().map(|request| request.event_id()).collect();
+        let arrived: BTreeSet<String> = receiver.seen()[before..].iter().map(event_id).collect();
         let missing = enqueued.difference(&arrived).count();
         if missing == 0 {
             break;

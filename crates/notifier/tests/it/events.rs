@@ -1,17 +1,15 @@
 //! Events: names, omissions, and what preparation fills in.
 
-use posthorn_domain::{Clock, Timestamp};
+use std::sync::Arc;
+
+use posthorn_domain::Clock as _;
 use posthorn_notifier::{EventTime, PaymentEvent, RefundEvent, prepare_payment, prepare_refund};
+use posthorn_testkit::clock::StillClock;
 use serde_json::json;
 
-struct At(i64);
-impl Clock for At {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0)
-    }
+fn now() -> Arc<StillClock> {
+    StillClock::at(1_700_000_000_120)
 }
-
-const NOW: At = At(1_700_000_000_120);
 
 fn time(text: &str) -> EventTime {
     text.parse().expect("a time")
@@ -60,7 +58,7 @@ fn what_is_empty_is_left_out_and_what_must_be_there_stays() {
     let text = serde_json::to_string(&payment).expect("JSON");
     assert_eq!(serde_json::from_str::<PaymentEvent>(&text).expect("back").paid_at, None);
     payment.event_id = "evt_x".to_owned();
-    prepare_payment(&mut payment, &NOW);
+    prepare_payment(&mut payment, &*now());
     assert_eq!(
         serde_json::to_value(&payment).expect("JSON"),
         json!({"eventId": "evt_x", "eventType": "payment.succeeded",
@@ -90,7 +88,7 @@ fn a_refund_event_has_the_names_of_the_wire() {
         metadata: [("k".to_owned(), "v".to_owned())].into(),
         ..RefundEvent::default()
     };
-    prepare_refund(&mut event, &NOW);
+    prepare_refund(&mut event, &*now());
     let mut value = serde_json::to_value(&event).expect("JSON");
     let id = value["eventId"].take();
     assert_eq!(id.as_str().map(str::len), Some(28));
@@ -114,7 +112,7 @@ fn preparation_fills_in_only_what_is_missing() {
         ..PaymentEvent::default()
     };
     let mut prepared = given.clone();
-    prepare_payment(&mut prepared, &NOW);
+    prepare_payment(&mut prepared, &*now());
     assert_eq!(prepared, given, "nothing was missing");
     for missing in 0..4 {
         let mut event = given.clone();
@@ -124,8 +122,8 @@ fn preparation_fills_in_only_what_is_missing() {
             2 => event.event_timestamp = None,
             _ => event.paid_at = None,
         }
-        prepare_payment(&mut event, &NOW);
-        let now = Some(EventTime::from(NOW.now()));
+        prepare_payment(&mut event, &*now());
+        let now = Some(EventTime::from(now().now()));
         assert_eq!(event.event_id == given.event_id, missing != 0);
         assert!(!event.event_id.is_empty());
         let event_type = if missing == 1 { "payment.succeeded" } else { "payment.captured" };
@@ -138,13 +136,13 @@ fn preparation_fills_in_only_what_is_missing() {
 #[test]
 fn preparing_twice_changes_nothing() {
     let mut event = PaymentEvent::default();
-    prepare_payment(&mut event, &NOW);
+    prepare_payment(&mut event, &*now());
     let once = event.clone();
-    prepare_payment(&mut event, &At(1_800_000_000_000));
+    prepare_payment(&mut event, &*StillClock::at(1_800_000_000_000));
     assert_eq!(event, once);
     let mut event = RefundEvent::default();
-    prepare_refund(&mut event, &NOW);
+    prepare_refund(&mut event, &*now());
     let once = event.clone();
-    prepare_refund(&mut event, &At(1_800_000_000_000));
+    prepare_refund(&mut event, &*StillClock::at(1_800_000_000_000));
     assert_eq!(event, once);
 }

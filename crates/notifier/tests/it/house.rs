@@ -14,16 +14,7 @@ use posthorn_notifier::{
     WebhookObservation,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use tokio::time::Instant;
-
-/// A fixed day plus tokio's paused time.
-pub(crate) struct TokioClock(Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(1_700_000_000_000 + self.0.elapsed().as_millis() as i64)
-    }
-}
+use posthorn_testkit::clock::VirtualClock;
 
 /// One request as the receiver saw it.
 #[derive(Clone, Debug)]
@@ -49,7 +40,7 @@ type Script = Box<dyn Fn(usize) -> AttemptOutcome + Send + Sync>;
 
 /// A receiver that does as it is told.
 pub(crate) struct Receiver {
-    clock: Arc<TokioClock>,
+    clock: Arc<VirtualClock>,
     script: Mutex<Script>,
     pub(crate) seen: Mutex<Vec<Seen>>,
 }
@@ -109,7 +100,7 @@ impl Transport for Receiver {
 
 /// The clock, the receiver, and what is written down.
 pub(crate) struct House {
-    pub(crate) clock: Arc<TokioClock>,
+    pub(crate) clock: Arc<VirtualClock>,
     pub(crate) receiver: Arc<Receiver>,
     pub(crate) letters: Arc<MemoryDlqStore>,
     pub(crate) observed: Arc<Mutex<Vec<WebhookObservation>>>,
@@ -137,7 +128,7 @@ pub(crate) fn payment(resource: &str) -> PaymentEvent {
 
 impl House {
     pub(crate) fn new() -> Self {
-        let clock = Arc::new(TokioClock(Instant::now()));
+        let clock = VirtualClock::start();
         let receiver = Arc::new(Receiver {
             clock: Arc::clone(&clock),
             script: Mutex::new(Box::new(|_| answered(200))),

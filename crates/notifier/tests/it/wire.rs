@@ -9,9 +9,11 @@ use posthorn_notifier::{
     CallbacksConfig, DlqStore, Error, MemoryDlqStore, Notifier, PersistentNotifier, RefundEvent,
     RetryableNotifier, send_once, send_once_through,
 };
+use posthorn_testkit::receiver::{Answer, Receiver, Request};
+use posthorn_testkit::wait::PATIENCE;
 
 use crate::house::payment;
-use crate::receiver::{PATIENCE, Request, SocketReceiver, open_to_loopback};
+use crate::receiver::{hook, open_to_loopback};
 
 const SECRET: &str = "a secret of more than 32 characters, with ünïcode";
 
@@ -33,7 +35,7 @@ print("yes" if scheme == "sha256" and hmac.compare_digest(received, expected) el
 
 /// What Python says.
 fn python_believes(request: &Request, body: &[u8]) -> bool {
-    let header = request.headers.get("x-cedros-signature").map_or("", String::as_str);
+    let header = request.header("x-cedros-signature").unwrap_or_default();
     let mut command = Command::new("python3");
     command.args(["-c", VERIFIER, SECRET, header]);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -50,7 +52,7 @@ fn python_believes(request: &Request, body: &[u8]) -> bool {
 #[track_caller]
 fn check_request(request: &Request, event_type: &str) {
     assert_eq!(request.method, "POST");
-    let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
+    let header = |name: &str| request.header(name).unwrap_or_default();
     assert_eq!(header("content-type"), "application/json");
     assert_eq!(header("x-cedros-event-type"), event_type);
     assert!(header("x-cedros-delivery-id").starts_with("dlv_"), "{request:?}");
@@ -70,11 +72,11 @@ fn signed(url: &str) -> CallbacksConfig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_notifiers_send_the_same_wire_and_python_verifies_it() {
-    let receiver = SocketReceiver::start(|_| "204 No Content".to_owned());
-    let memory = RetryableNotifier::builder(signed(&receiver.url)).egress(open_to_loopback());
+    let receiver = Receiver::new(204);
+    let memory = RetryableNotifier::builder(signed(&hook(&receiver))).egress(open_to_loopback());
     let memory = memory.start().expect("starts");
     let folder = tempfile::tempdir().expect("a folder");
-    let kept = PersistentNotifier::sqlite(signed(&receiver.url), folder.path())
+    let kept = PersistentNotifier::sqlite(signed(&hook(&receiver)), folder.path())
         .egress(open_to_loopback())
         .start()
         .await
@@ -107,8 +109,8 @@ async fn both_notifiers_send_the_same_wire_and_python_verifies_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_media_type_can_be_another() {
-    let receiver = SocketReceiver::start(|_| "200 OK".to_owned());
-    let config = block(&receiver.url, "  headers: {Content-Type: application/vnd.pay+json}\n");
+    let receiver = Receiver::new(200);
+    let config = block(&hook(&receiver), "  headers: {Content-Type: application/vnd.pay+json}\n");
     send_once_through(&config, payment("a"), open_to_loopback()).await.expect("taken");
     let seen = receiver.wait_for(1);
     assert_eq!(seen[0].headers["content-type"], "application/vnd.pay+json");
@@ -117,15 +119,12 @@ async fn the_media_type_can_be_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sending_once_is_one_attempt_with_an_answer() {
-    let receiver = SocketReceiver::start(|nth| {
-        match nth {
-            0 => "200 OK",
-            1 => "500 Internal Server Error",
-            _ => "302 Found\r\nLocation: http://127.0.0.1:1/",
-        }
-        .to_owned()
+    let receiver = Receiver::scripted(|seen| match seen.nth {
+        0 => Answer::from(200),
+        1 => 500.into(),
+        _ => Answer::from(302).header("Location", "http://127.0.0.1:1/"),
     });
-    let config = signed(&receiver.url);
+    let config = signed(&hook(&receiver));
     send_once_through(&config, payment("a"), open_to_loopback()).await.expect("taken");
     check_request(&receiver.wait_for(1)[0], "payment.succeeded");
     for (status, count) in [("HTTP 500", 2), ("HTTP 302", 3)] {
@@ -142,11 +141,8 @@ async fn sending_once_is_one_attempt_with_an_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_does_not_answer_in_time_has_failed() {
-    let receiver = SocketReceiver::start(|_| {
-        std::thread::sleep(Duration::from_secs(2));
-        "200 OK".to_owned()
-    });
-    let config = block(&receiver.url, "  timeout: 100ms\n  retry: {enabled: false}\n");
+    let receiver = Receiver::new(Answer::from(200).after(Duration::from_secs(2)));
+    let config = block(&hook(&receiver), "  timeout: 100ms\n  retry: {enabled: false}\n");
     let letters = Arc::new(MemoryDlqStore::default());
     let notifier = RetryableNotifier::builder(config)
         .egress(open_to_loopback())

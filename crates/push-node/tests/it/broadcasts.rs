@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use posthorn_egress::{Egress, Options};
 use posthorn_push::session::{BroadcastError, Broadcasts};
 use posthorn_push_node::broadcasts::{PollError, Poller, Table, table};
+use posthorn_testkit::wait::PATIENCE;
 use tokio_util::sync::CancellationToken;
 
-use crate::house::{PATIENCE, Server, counted};
+use crate::house::{Server, counted};
 
 /// A server with a table.
 struct Source {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -12,10 +12,11 @@ use posthorn_domain::AgentId;
 use posthorn_push::session::Pushed;
 use posthorn_push_node::Roles;
 use posthorn_push_node::health::{Health, HealthParts};
+use posthorn_testkit::clock::StillClock;
 use serde_json::{Value, json};
 
-use crate::house::{Agents, Server, SetClock, ask};
-use crate::moody::{Mood, Moody};
+use crate::house::{Agents, Server, ask};
+use crate::live::gated::{Gated, Mood};
 
 const CONNECTION: Roles = Roles { connection: true, endpoint: false };
 const ENDPOINT: Roles = Roles { connection: false, endpoint: true };
@@ -23,7 +24,7 @@ const BOTH: Roles = Roles { connection: true, endpoint: true };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-async fn node(roles: Roles, store: Arc<Moody>) -> Server {
+async fn node(roles: Roles, store: Arc<Gated>) -> Server {
     let agents = Arc::new(Agents::default());
     for nth in 0..3 {
         agents.answers.lock().insert(AgentId::from_random(nth), Pushed::Accepted);
@@ -33,14 +34,14 @@ async fn node(roles: Roles, store: Arc<Moody>) -> Server {
         local: roles.connection.then_some(agents as _),
         store,
         request_count: Arc::new(AtomicU64::new(17)),
-        clock: SetClock::at(0),
+        clock: StillClock::at(0),
     });
     Server::start(health.routes()).await
 }
 
 async fn get(server: &Server, path: &str) -> (StatusCode, Value) {
-    let (status, body) = ask(server, Method::GET, path, None, vec![]).await;
-    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    let (status, body) = ask(server, "GET", path, None, "").await;
+    (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
 #[track_caller]
@@ -65,12 +66,12 @@ async fn each_role_shows_its_own_fields_and_both_together_show_all() {
     let mut both = tables("OK");
     both["connections"] = json!(3);
     for (roles, body) in [(CONNECTION, connections), (ENDPOINT, tables("OK")), (BOTH, both)] {
-        let server = node(roles, Moody::new(Mood::Well)).await;
+        let server = node(roles, Gated::in_mood(Mood::Well)).await;
         check(&get(&server, "/health").await, &body);
         check(&get(&server, "/__heartbeat__").await, &body);
         check(&get(&server, "/status").await, &json!({"status": "OK", "version": VERSION}));
-        let (status, body) = ask(&server, Method::GET, "/__lbheartbeat__", None, vec![]).await;
-        assert_eq!((status, &*body), (StatusCode::OK, &b""[..]));
+        let (status, body) = ask(&server, "GET", "/__lbheartbeat__", None, "").await;
+        assert_eq!((status, &*body), (StatusCode::OK, ""));
         let (status, version) = get(&server, "/__version__").await;
         assert_eq!((status, &version["version"]), (StatusCode::OK, &json!(VERSION)));
         for field in ["source", "commit", "build"] {
@@ -82,7 +83,7 @@ async fn each_role_shows_its_own_fields_and_both_together_show_all() {
 #[tokio::test]
 async fn a_store_that_fails_is_told_in_the_body_with_a_200() {
     for roles in [CONNECTION, ENDPOINT, BOTH] {
-        let server = node(roles, Moody::new(Mood::Broken)).await;
+        let server = node(roles, Gated::in_mood(Mood::Broken)).await;
         let (status, health) = get(&server, "/health").await;
         assert_eq!((status, &health["status"]), (StatusCode::OK, &json!("ERROR")));
         if roles.endpoint {
@@ -111,25 +112,25 @@ async fn status_of(health: &Health) -> Value {
     serde_json::from_slice(&body.to_bytes()).expect("JSON")
 }
 
-fn connection_with(store: Arc<Moody>) -> Health {
+fn connection_with(store: Arc<Gated>) -> Health {
     Health::new(HealthParts {
         roles: CONNECTION,
         local: None,
         store,
         request_count: Arc::default(),
-        clock: SetClock::at(0),
+        clock: StillClock::at(0),
     })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_not_waited_for() {
-    let health = connection_with(Moody::new(Mood::Mute));
+    let health = connection_with(Gated::in_mood(Mood::Mute));
     assert_eq!(status_of(&health).await["error"], "the store did not answer in time");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_store_is_asked_again_after_a_second() {
-    let store = Moody::new(Mood::Well);
+    let store = Gated::in_mood(Mood::Well);
     let health = connection_with(store.clone());
     assert_eq!(status_of(&health).await["status"], "OK");
     *store.mood.lock() = Mood::Broken;
@@ -142,7 +143,7 @@ async fn the_store_is_asked_again_after_a_second() {
 
 #[tokio::test]
 async fn many_questions_are_one_for_the_store() {
-    let store = Moody::new(Mood::Well);
+    let store = Gated::in_mood(Mood::Well);
     let server = node(BOTH, store.clone()).await;
     let asks = (0..50).map(|nth| {
         let path = ["/health", "/status", "/__heartbeat__", "/__lbheartbeat__"][nth % 4];
@@ -169,7 +170,7 @@ async fn an_error_can_be_asked_for() {
         (BOTH, "/v1/err/crit", true),
     ];
     for (roles, path, there) in cases {
-        let server = node(roles, Moody::new(Mood::Well)).await;
+        let server = node(roles, Gated::in_mood(Mood::Well)).await;
         // The second time nothing has broken either.
         for _ in 0..2 {
             let (status, body) = get(&server, path).await;
@@ -185,10 +186,10 @@ async fn an_error_can_be_asked_for() {
 
 #[tokio::test]
 async fn calls_of_nodes_are_not_on_these_routes() {
-    let server = node(BOTH, Moody::new(Mood::Well)).await;
+    let server = node(BOTH, Gated::in_mood(Mood::Well)).await;
     let agent = AgentId::from_random(0);
     for path in [format!("/push/{agent}"), format!("/notif/{agent}")] {
-        let (status, _) = ask(&server, Method::PUT, &path, None, vec![]).await;
+        let (status, _) = ask(&server, "PUT", &path, None, "").await;
         assert_eq!(status, StatusCode::NOT_FOUND);
     }
 }

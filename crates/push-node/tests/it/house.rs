@@ -1,46 +1,20 @@
-//! What the tests share: a clock to be set, agents to be told of, and servers on this machine.
+//! What the tests share: agents to be told of, and servers on this machine.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use bytes::Bytes;
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
+use http::StatusCode;
 use parking_lot::Mutex;
-use posthorn_domain::{AgentId, Clock, PushMessage, Timestamp};
+use posthorn_domain::{AgentId, PushMessage};
 use posthorn_listener::ServeLimits;
 use posthorn_push::session::Pushed;
 use posthorn_push_node::Local;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use posthorn_testkit::caller::call;
+use posthorn_testkit::wait::PATIENCE;
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-
-/// Long enough for anything that ends at all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A clock that stands until it is set.
-pub(crate) struct SetClock(AtomicI64);
-
-impl SetClock {
-    pub(crate) fn at(millis: i64) -> Arc<Self> {
-        Arc::new(Self(AtomicI64::new(millis)))
-    }
-
-    pub(crate) fn set(&self, millis: i64) {
-        self.0.store(millis, Ordering::Relaxed);
-    }
-}
-
-impl Clock for SetClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
-    }
-}
 
 /// Agents with what becomes of a message for them, and what they got.
 #[derive(Default)]
@@ -97,45 +71,18 @@ impl Server {
     }
 }
 
-/// What a server answers, and the bytes of it.
-#[expect(clippy::disallowed_methods, reason = "the test is a stranger on this machine")]
+/// What a server answers, and the text of it.
 pub(crate) async fn ask(
     server: &Server,
-    method: Method,
+    method: &str,
     path: &str,
     authorization: Option<&str>,
-    body: Vec<u8>,
-) -> (StatusCode, Vec<u8>) {
-    let asked = async {
-        let stream = TcpStream::connect(server.address).await.expect("a connection");
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
-        let driver = tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header("Host", "node");
-        if let Some(value) = authorization {
-            request = request.header("Authorization", value);
-        }
-        let request = request.body(Full::<Bytes>::new(body.into())).expect("a request");
-        let response: http::Response<hyper::body::Incoming> =
-            sender.send_request(request).await.expect("an answer");
-        let status = response.status();
-        let body = response.into_body().collect().await.expect("a body").to_bytes().to_vec();
-        drop(sender);
-        driver.abort();
-        (status, body)
-    };
-    tokio::time::timeout(PATIENCE, asked).await.expect("an answer in time")
-}
-
-/// The first line of the answer to what is sent as it is.
-#[expect(clippy::disallowed_methods, reason = "the test is a stranger on this machine")]
-pub(crate) async fn raw(server: &Server, text: &str) -> String {
-    let asked = async {
-        let mut stream = TcpStream::connect(server.address).await.expect("a connection");
-        stream.write_all(text.as_bytes()).await.expect("it is sent");
-        BufReader::new(stream).lines().next_line().await.expect("an answer").unwrap_or_default()
-    };
-    tokio::time::timeout(PATIENCE, asked).await.expect("an answer in time")
+    body: impl AsRef<[u8]>,
+) -> (StatusCode, String) {
+    let asked = call(&server.url(), method, path).raw(body);
+    let reply = authorization.into_iter().fold(asked, |a, value| a.header("authorization", value));
+    let reply = reply.await;
+    (StatusCode::from_u16(reply.status).expect("a status"), reply.body)
 }
 
 /// What is counted while `work` runs, as Prometheus would read it.

@@ -5,7 +5,7 @@ mod destination;
 mod endpoint;
 mod ends;
 mod failures;
-mod gated;
+pub(crate) mod gated;
 mod house;
 mod limits;
 mod order;

@@ -4,6 +4,5 @@ mod broadcasts;
 mod health;
 mod house;
 mod live;
-mod moody;
 mod nodes;
 mod upkeep;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::put;
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     AgentId, ChannelId, Clock, MessageId, PushEncoding, PushHeaders, PushMessage, Timestamp,
@@ -16,9 +16,12 @@ use posthorn_push_node::Roles;
 use posthorn_push_node::health::{Health, HealthParts};
 use posthorn_push_node::nodes::{Nodes, internal};
 use posthorn_sealing::node_key::{NodeCall, NodeKey, NodeKeys};
+use posthorn_testkit::caller::call;
+use posthorn_testkit::clock::StillClock;
+use posthorn_testkit::wait::PATIENCE;
 use tokio::net::TcpListener;
 
-use crate::house::{Agents, PATIENCE, Server, SetClock, ask, counted, raw};
+use crate::house::{Agents, Server, ask, counted};
 
 const NOW: i64 = 1_700_000_000_123;
 
@@ -29,7 +32,7 @@ const AWAY: AgentId = AgentId::from_random(3);
 /// One node, and another one that calls it.
 struct Two {
     agents: Arc<Agents>,
-    clock: Arc<SetClock>,
+    clock: Arc<StillClock>,
     keys: Arc<NodeKeys>,
     called: Server,
     caller: Nodes,
@@ -46,7 +49,7 @@ fn caller(keys: Arc<NodeKeys>, clock: Arc<dyn Clock>) -> Nodes {
 
 impl Two {
     async fn start() -> Self {
-        let clock = SetClock::at(NOW);
+        let clock = StillClock::at(NOW);
         let keys = keys_of(&[&NodeKey::generate()]);
         let agents = Arc::new(Agents::default());
         agents.answers.lock().extend([(HERE, Pushed::Accepted), (BUSY, Pushed::Full)]);
@@ -66,8 +69,7 @@ impl Two {
     async fn put(&self, path: &str, signed: &str, body: &[u8]) -> StatusCode {
         let call = NodeCall { method: "PUT", path: signed, body };
         let signature = self.keys.sign(call, self.clock.now());
-        let (status, answer) =
-            ask(&self.called, Method::PUT, path, Some(&signature), body.to_vec()).await;
+        let (status, answer) = ask(&self.called, "PUT", path, Some(&signature), body).await;
         assert!(answer.is_empty(), "nothing is told");
         status
     }
@@ -166,8 +168,8 @@ async fn strangers_learn_nothing() {
         let call = NodeCall { method: "PUT", path, body: json };
         let foreign = stranger.sign(call, two.clock.now());
         for header in [None, Some(""), Some("Bearer a"), Some("\u{e4}"), Some(&*foreign)] {
-            let (status, body) = ask(&two.called, Method::PUT, path, header, json.to_vec()).await;
-            assert_eq!((status, &*body), (StatusCode::UNAUTHORIZED, &b""[..]), "{header:?}");
+            let (status, body) = ask(&two.called, "PUT", path, header, json).await;
+            assert_eq!((status, &*body), (StatusCode::UNAUTHORIZED, ""), "{header:?}");
         }
     }
     // A signature is for one path.
@@ -182,15 +184,13 @@ async fn strangers_learn_nothing() {
 async fn what_is_no_message_is_refused() {
     let two = Two::start().await;
     let path = format!("/push/{HERE}");
-    for body in [&b""[..], b"{", b"[]", b"{}", b"null"] {
-        assert_eq!(two.put(&path, &path, body).await, StatusCode::BAD_REQUEST);
+    for body in ["", "{", "[]", "{}", "null"] {
+        assert_eq!(two.put(&path, &path, body.as_bytes()).await, StatusCode::BAD_REQUEST);
     }
     // It is refused before it was sent.
-    let head = format!(
-        "PUT {path} HTTP/1.1\r\nHost: a\r\nAuthorization: a\r\nContent-Length: 131073\r\n\r\n"
-    );
-    assert!(raw(&two.called, &head).await.starts_with("HTTP/1.1 413 "));
-    let (status, _) = ask(&two.called, Method::POST, &path, None, vec![]).await;
+    let length = [("authorization", "a"), ("content-length", "131073")];
+    assert_eq!(call(&two.called.url(), "PUT", &path).headers(&length).await.status, 413);
+    let (status, _) = ask(&two.called, "POST", &path, None, "").await;
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
     assert!(two.untouched());
 }
@@ -203,7 +203,7 @@ async fn recorded_calls_are_worth_nothing_later() {
     let signature = two.keys.sign(call, two.clock.now());
     let replay = async |at: i64| {
         two.clock.set(at);
-        ask(&two.called, Method::PUT, &path, Some(&signature), vec![]).await.0
+        ask(&two.called, "PUT", &path, Some(&signature), "").await.0
     };
     assert_eq!(replay(NOW + 60_000).await, StatusCode::OK);
     assert_eq!(replay(NOW + 60_001).await, StatusCode::UNAUTHORIZED);
@@ -217,7 +217,7 @@ async fn nodes_with_other_keys_or_clocks_take_nothing_and_stay_on_the_record() {
     let url = two.called.url();
     let other = caller(keys_of(&[&NodeKey::generate()]), two.clock.clone());
     assert_eq!(other.push(&url, &message(HERE)).await, NodeAnswer::Full);
-    let ahead = caller(two.keys.clone(), SetClock::at(NOW + 61_000));
+    let ahead = caller(two.keys.clone(), StillClock::at(NOW + 61_000));
     assert_eq!(ahead.hint(&url, HERE).await, NodeAnswer::Full);
     assert!(two.untouched());
 }
@@ -225,7 +225,7 @@ async fn nodes_with_other_keys_or_clocks_take_nothing_and_stay_on_the_record() {
 #[tokio::test]
 async fn keys_change_one_node_after_the_other() {
     let (old, new) = (NodeKey::generate(), NodeKey::generate());
-    let clock = SetClock::at(NOW);
+    let clock = StillClock::at(NOW);
     let agents = Arc::new(Agents::default());
     agents.answers.lock().insert(HERE, Pushed::Accepted);
     let health = Health::new(HealthParts {
@@ -275,7 +275,7 @@ async fn what_cannot_be_called_is_unreachable_in_bounded_time() {
 
 #[tokio::test]
 async fn nodes_may_have_inner_names_and_addresses() {
-    let caller = caller(keys_of(&[&NodeKey::generate()]), SetClock::at(NOW));
+    let caller = caller(keys_of(&[&NodeKey::generate()]), StillClock::at(NOW));
     for node in [
         "http://10.0.0.1:8081",
         "http://[fd00::1]:8081",
@@ -295,7 +295,7 @@ async fn answers_that_mean_nothing_leave_a_node_on_the_record() {
     for status in [201, 204, 302, 400, 403, 413, 429, 500, 502] {
         let router = Router::new().route("/notif/{agent}", put(move || answer(status)));
         let server = Server::start(router).await;
-        let caller = caller(keys_of(&[&NodeKey::generate()]), SetClock::at(NOW));
+        let caller = caller(keys_of(&[&NodeKey::generate()]), StillClock::at(NOW));
         let answer = caller.hint(&server.url(), HERE).await;
         assert_eq!(answer, NodeAnswer::Full, "{status}");
     }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use posthorn_domain::{AgentId, ChannelId, MessageId, PushMessage, Span, Timestamp};
 use posthorn_push_node::upkeep::{Removed, Upkeep};
 use posthorn_store::push::{Birth, Kept, MessagesAsk, PushStore as _, Register};
+use posthorn_testkit::clock::StillClock;
 use tokio_util::sync::CancellationToken;
 
-use crate::house::{SetClock, counted};
-use crate::moody::{Mood, Moody};
+use crate::house::counted;
+use crate::live::gated::{Gated, Mood};
 
 const CHANNEL: ChannelId = ChannelId::from_random(1);
 const DAY: i64 = 86_400_000;
@@ -19,14 +20,14 @@ fn agent(nth: u128) -> AgentId {
     AgentId::from_random(nth << 80)
 }
 
-async fn seen_at(store: &Moody, agent: AgentId, millis: i64) {
+async fn seen_at(store: &Gated, agent: AgentId, millis: i64) {
     let at = Timestamp::from_millis(millis);
     let birth = Some(Birth { node: "node".to_owned(), connected_at: at });
     let register = Register { agent, channel: CHANNEL, key: None, at, birth };
     store.store.register_channels(vec![register]).await.expect("registered");
 }
 
-async fn keep(store: &Moody, agent: AgentId, ids: std::ops::Range<u128>, ttl: u32) {
+async fn keep(store: &Gated, agent: AgentId, ids: std::ops::Range<u128>, ttl: u32) {
     let message = |id: u128| PushMessage {
         agent,
         channel: CHANNEL,
@@ -41,7 +42,7 @@ async fn keep(store: &Moody, agent: AgentId, ids: std::ops::Range<u128>, ttl: u3
     assert!(kept.iter().all(|kept| matches!(kept, Kept::Stored(_))));
 }
 
-async fn left(store: &Moody, agent: AgentId) -> usize {
+async fn left(store: &Gated, agent: AgentId) -> usize {
     // At a time when nothing had expired.
     let now = Timestamp::from_millis(NOW - 10_000);
     let ask = MessagesAsk {
@@ -54,7 +55,7 @@ async fn left(store: &Moody, agent: AgentId) -> usize {
     store.store.messages(vec![ask]).await.expect("messages")[0].len()
 }
 
-fn upkeep(store: &Arc<Moody>, clock: &Arc<SetClock>) -> Upkeep {
+fn upkeep(store: &Arc<Gated>, clock: &Arc<StillClock>) -> Upkeep {
     Upkeep {
         store: store.clone(),
         clock: clock.clone(),
@@ -65,7 +66,7 @@ fn upkeep(store: &Arc<Moody>, clock: &Arc<SetClock>) -> Upkeep {
 
 #[tokio::test(start_paused = true)]
 async fn a_round_removes_what_is_over_and_nothing_else() {
-    let (store, clock) = (Moody::new(Mood::Well), SetClock::at(NOW));
+    let (store, clock) = (Gated::in_mood(Mood::Well), StillClock::at(NOW));
     let (fresh, edge, stale) = (agent(1), agent(2), agent(3));
     seen_at(&store, fresh, NOW).await;
     seen_at(&store, edge, NOW - 60 * DAY).await;
@@ -86,7 +87,7 @@ async fn a_round_removes_what_is_over_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn rounds_go_on_after_errors_until_they_are_stopped() {
-    let (store, clock) = (Moody::new(Mood::Broken), SetClock::at(NOW));
+    let (store, clock) = (Gated::in_mood(Mood::Broken), StillClock::at(NOW));
     seen_at(&store, agent(1), NOW).await;
     keep(&store, agent(1), 0..3, 1).await;
     assert_eq!(upkeep(&store, &clock).round().await, Removed::default());
@@ -106,7 +107,7 @@ async fn rounds_go_on_after_errors_until_they_are_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_round_has_an_end() {
-    let (store, clock) = (Moody::new(Mood::Endless), SetClock::at(NOW));
+    let (store, clock) = (Gated::in_mood(Mood::Endless), StillClock::at(NOW));
     let removed = upkeep(&store, &clock).round().await;
     assert_eq!(removed, Removed { messages: 200_000, agents: 200_000 });
 }
@@ -114,7 +115,7 @@ async fn a_round_has_an_end() {
 #[test]
 fn what_was_removed_is_counted() {
     let text = counted(async {
-        let (store, clock) = (Moody::new(Mood::Well), SetClock::at(NOW));
+        let (store, clock) = (Gated::in_mood(Mood::Well), StillClock::at(NOW));
         seen_at(&store, agent(1), NOW).await;
         seen_at(&store, agent(2), 0).await;
         keep(&store, agent(1), 0..7, 1).await;

@@ -11,10 +11,11 @@ use posthorn_sealing::standard_webhooks::{
     PublicKey, SigningSecret, TOLERANCE_SECONDS, VerifyError, signature_header,
 };
 use posthorn_sealing::vault::Secret;
+use posthorn_testkit::dice::Dice;
 use serde_json::{Value, json};
 
 use crate::interpreter::Language;
-use crate::payloads::Dice;
+use crate::payloads::Payloads as _;
 
 /// Cases for each language and kind of signature.
 const CASES: usize = 240;
@@ -42,7 +43,7 @@ fn messages(seed: u64, secret: impl Fn(&mut Dice) -> SigningSecret) -> Vec<Messa
     (0..CASES)
         .map(|nth| Message {
             secret: secret(&mut dice),
-            id: format!("evt_{:026x}", u128::from(dice.next())),
+            id: format!("evt_{:026x}", u128::from(dice.roll())),
             // Well inside of the tolerance, also when the machine is slow.
             at: now - 60 + i64::try_from(dice.below(120)).unwrap(),
             body: dice.body(nth),

@@ -1,30 +1,17 @@
 //! Bodies of all sorts, the same in every run.
 
+use posthorn_testkit::dice::Dice;
 use serde_json::json;
 
-/// A small generator with a fixed seed: a case that fails, fails again.
-pub(crate) struct Dice(pub(crate) u64);
+/// Texts and bodies by chance.
+pub(crate) trait Payloads {
+    fn text(&mut self, length: usize) -> String;
+    fn body(&mut self, nth: usize) -> Vec<u8>;
+}
 
-impl Dice {
-    pub(crate) fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-
+impl Payloads for Dice {
     /// Text of any planes of Unicode, control characters included.
-    pub(crate) fn text(&mut self, length: usize) -> String {
+    fn text(&mut self, length: usize) -> String {
         let mut out = String::new();
         for _ in 0..length {
             let bound = [0x80, 0x800, 0x1_0000, 0x11_0000][self.below(4)];
@@ -35,10 +22,10 @@ impl Dice {
     }
 
     /// One of many shapes, all of them UTF-8: what the libraries can take.
-    pub(crate) fn body(&mut self, nth: usize) -> Vec<u8> {
+    fn body(&mut self, nth: usize) -> Vec<u8> {
         let text = match nth % 10 {
             0 => String::new(),
-            1 => json!({"id": self.next(), "text": "plain"}).to_string(),
+            1 => json!({"id": self.roll(), "text": "plain"}).to_string(),
             2 => json!({"text": self.text(40), "more": [null, true, -1.5e300]}).to_string(),
             3 => self.text(200),
             4 => "\0\r\n\t\u{7f}\u{1b}[2J\u{2028}\u{2029}\u{85}".repeat(1 + self.below(9)),

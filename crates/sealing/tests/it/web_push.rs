@@ -6,11 +6,11 @@ use posthorn_domain::PushEncoding;
 use posthorn_sealing::push_headers::{self, Given};
 use posthorn_sealing::vapid::{self, Form, SenderKey, VapidRefusal};
 use posthorn_sealing::web_push::{OldMessage, ReceiverKeys};
+use posthorn_testkit::dice::Dice;
 use serde_json::{Value, json};
 
 use crate::interpreter::Language;
 use crate::other_languages::{now, text};
-use crate::payloads::Dice;
 
 const CASES: usize = 120;
 const ORIGIN: &str = "https://push.example.org:8443";

@@ -2,15 +2,13 @@
 //! use, rotate and mistake them, and then everything it left behind is searched for them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::{Home, Ran, Server, id_of};
+use posthorn_testkit::receiver::Receiver;
+use posthorn_testkit::wait::until;
 use serde_json::{Value, json};
-
-use crate::harness::{Home, Server, err, eventually, out, posthorn};
 
 /// A secret that can be recognised.
 #[derive(Clone)]
@@ -151,69 +149,16 @@ impl Search {
     }
 }
 
-/// A receiver that keeps what it got; paths with `fail` are answered with 500.
-fn receiver() -> (String, Arc<Mutex<Vec<u8>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let got = Arc::new(Mutex::new(Vec::new()));
-    let into = Arc::clone(&got);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let into = Arc::clone(&into);
-            std::thread::spawn(move || drop(receive(stream, &into)));
-        }
-    });
-    (format!("http://{address}"), got)
-}
-
-fn receive(mut stream: TcpStream, into: &Mutex<Vec<u8>>) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        let length = stream.read(&mut chunk)?;
-        if length == 0 {
-            return Ok(());
-        }
-        request.extend_from_slice(&chunk[..length]);
-        let text = String::from_utf8_lossy(&request).to_lowercase();
-        let Some(head) = text.find("\r\n\r\n") else { continue };
-        let size = text[..head]
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok())
-            .unwrap_or(0);
-        if request.len() < head + 4 + size {
-            continue;
-        }
-        into.lock().expect("not poisoned").append(&mut request);
-        let status = if text[..head].contains("fail") { "500 No" } else { "204 Fine" };
-        stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes())?;
-    }
-}
-
-/// One request by hand; the answer as it came.
-#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
-fn call(server: &Server, key: &str, method: &str, path: &str, body: &str) -> String {
-    let address = server.url.strip_prefix("http://").expect("an address");
-    let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
+/// A request with a key and perhaps JSON; the answer as it came.
+fn call(server: &Server, key: &str, method: &str, path: &str, body: &str) -> Reply {
+    server.open(method, path).key(key).text(body).send()
 }
 
 #[track_caller]
 fn ask(server: &Server, method: &str, path: &str, body: &Value) -> Value {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let answer = call(server, &server.key, method, path, &body);
-    assert!(answer.starts_with("HTTP/1.1 2"), "{method} {path}: {answer}");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
-    if body.is_empty() { Value::Null } else { serde_json::from_str(body).expect("JSON") }
+    answer.expect(if answer.status < 300 { answer.status } else { 200 })
 }
 
 /// Each way of authentication, with the names of its secrets.
@@ -248,12 +193,11 @@ fn ways() -> Vec<(&'static str, Value)> {
 #[test]
 fn no_secret_is_found_in_anything_the_server_leaves_behind() {
     let mut home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, format!("{config}log: {{level: trace, format: json}}\n"))
-        .expect("written");
+    home.configure("log: {level: trace, format: json}\n");
     let server = home.serve();
-    let (url, got) = receiver();
+    // Paths with `fail` are answered with 500.
+    let receiver = Receiver::scripted(|seen| if seen.path.contains("fail") { 500 } else { 204 });
+    let url = receiver.url("");
     let (mut canaries, mut in_clear) = (Vec::new(), Vec::new());
     let mut keep = |canary: Canary| -> String {
         canaries.push(canary.clone());
@@ -281,7 +225,7 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
             });
             in_clear.push(query);
             let made = ask(&server, "POST", "/v1/subscriptions", &body);
-            let id = made["id"].as_str().expect("an id").to_owned();
+            let id = id_of(&made);
             let at = format!("/v1/subscriptions/{id}");
             ask(&server, "POST", &format!("{at}/test"), &Value::Null);
             let change = json!({"secrets": {"token": keep(fresh("changed"))}});
@@ -298,7 +242,7 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
                 format!("\"{wrong}\""),
             ] {
                 let answer = call(&server, &server.key, "PATCH", &at, &body);
-                assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+                assert!((400..500).contains(&answer.status), "{answer:?}");
             }
             subscriptions.push(id);
         }
@@ -313,7 +257,7 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
         // `ph_`, 26 characters of id, which is public, 43 of secret, six of checksum.
         let secret = text[29..72].to_owned();
         keep(Canary { what: "an API key".to_owned(), text: secret });
-        keys.push((made["id"].as_str().expect("an id").to_owned(), text));
+        keys.push((id_of(&made), text));
     }
     ask(&server, "DELETE", &format!("/v1/keys/{}", keys[1].0), &Value::Null);
     for (_, key) in &keys {
@@ -329,9 +273,9 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
     let event = json!({"topic": "orders", "type": "order.created", "payload": payload.text});
     ask(&server, "POST", "/v1/events", &event);
     let wanted = subscriptions.len() as u64 / 2;
-    eventually("the end of all deliveries", || {
+    until("the end of all deliveries", || {
         let stats = ask(&server, "GET", "/v1/stats", &Value::Null);
-        (stats["delivered"] == wanted && stats["dead"] == wanted).then_some(())
+        stats["delivered"] == wanted && stats["dead"] == wanted
     });
     let dead = ask(&server, "GET", "/v1/dead-letters", &Value::Null);
     let id = dead["items"][0]["id"].as_str().expect("a dead letter");
@@ -349,12 +293,11 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
         &["keys", "rotate-seal"],
         &["backup", "--to", "copy.db"],
     ] {
-        let mut command = server.command();
-        let output = command.args(args).output().expect("runs");
-        search.add(format!("stdout of {args:?}"), out(&output));
-        search.add(format!("stderr of {args:?}"), err(&output));
+        let output = server.run(args);
+        search.add(format!("stdout of {args:?}"), output.out);
+        search.add(format!("stderr of {args:?}"), output.err);
     }
-    search.add("metrics", call(&server, "", "GET", "/metrics", ""));
+    search.add("metrics", server.metrics());
     search.add("backup", std::fs::read(home.path().join("copy.db")).expect("a backup"));
     search.add_files(&home.data(), "while it ran");
     let seal = std::fs::read_to_string(home.data().join("seal.key")).expect("a seal key");
@@ -380,9 +323,9 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
     search.expect_none_of(&in_clear, |place| !["log", "metrics", "stdout"].contains(&place));
 
     // The search can find: what receivers must get, they got, in the clear or in Base64.
-    let got = got.lock().expect("not poisoned").clone();
+    let got = receiver.heard();
     for canary in &in_clear {
-        let found = canary.forms().iter().any(|form| contains(&got, form));
+        let found = canary.forms().iter().any(|form| contains(got.as_bytes(), form));
         assert!(found, "{} did not reach its receiver", canary.what);
     }
 }
@@ -399,14 +342,14 @@ fn the_password_of_the_database_is_in_no_message() {
         (&["check", "--json"], "info"),
         (&["serve", "--set", "store.pool=0"], "info"),
     ] {
-        let output = posthorn(home.path())
-            .args(args)
-            .env("POSTHORN__STORE__URL", &url)
-            .env("POSTHORN__LOG__LEVEL", level)
-            .output()
-            .expect("runs");
-        search.add(format!("stdout of {args:?}"), out(&output));
-        search.add(format!("stderr of {args:?}"), err(&output));
+        let output = Ran::of(
+            home.command()
+                .args(args)
+                .env("POSTHORN__STORE__URL", &url)
+                .env("POSTHORN__LOG__LEVEL", level),
+        );
+        search.add(format!("stdout of {args:?}"), output.out);
+        search.add(format!("stderr of {args:?}"), output.err);
     }
     assert!(search.places.iter().any(|(_, text)| contains(text, b"127.0.0.1:9")), "it tried");
     search.expect_none_of(&[password], |_| false);

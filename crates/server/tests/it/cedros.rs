@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::Encoding;
+use posthorn_testkit::program::{Ran, Server};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::Value;
 
-use crate::caller::call;
-use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused};
-use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
+use crate::cedros_world::{On, SECRET, TENANT, World, admin, becomes, listed, pay, refused, says};
 
 pub(crate) const QUICK: &str = "  retry: {max_attempts: 3, initial_interval: 50ms}\n";
 
@@ -31,10 +31,10 @@ fn receivers_see_the_wire(on: On) {
     let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
-    world.receiver.answers(500);
+    world.answers(500);
     pay(&server, "evt_1");
     world.receiver.wait_for(2);
-    world.receiver.answers(204);
+    world.answers(204);
     let webhook = becomes(&server, "success");
     let seen = world.receiver.wait_for(3);
     assert_eq!(seen.len(), 3);
@@ -47,30 +47,30 @@ fn receivers_see_the_wire(on: On) {
     let hmac = BodyHmac::new(SECRET.as_bytes(), scheme).expect("a key");
     for request in &seen {
         assert_eq!(request.method, "POST");
-        let body: Value = serde_json::from_str(&request.body).expect("JSON");
+        let body = request.json();
         assert_eq!(
             (&body["eventId"], &body["eventType"]),
             (&"evt_1".into(), &"payment.succeeded".into())
         );
         assert_eq!(request.body, seen[0].body, "the same bytes each time");
-        let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
+        let header = |name: &str| request.header(name).unwrap_or_default();
         assert_eq!(header("content-type"), "application/json");
         assert_eq!(header("x-cedros-event-type"), "payment.succeeded");
         assert_eq!(header("x-cedros-delivery-id"), text(&webhook, "id"));
         assert!(header("x-cedros-timestamp").parse::<i64>().is_ok());
-        assert_eq!(header("x-cedros-signature"), hmac.sign(0, request.body.as_bytes()));
+        assert_eq!(header("x-cedros-signature"), hmac.sign(0, &request.body));
         assert_eq!(header("authorization"), "Bearer hush-hush");
     }
     assert_eq!(webhook["attempts"], 3);
     assert_eq!(webhook["maxAttempts"], 3);
-    eventually("the figures", || {
-        let metrics = call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").body;
+    until("the figures", || {
+        let metrics = server.get("/metrics").body;
         let wanted = [
             r#"cedros_webhooks_total{event_type="payment",status="success"} 1"#,
             r#"cedros_webhook_retries_total{event_type="payment",attempt="3"} 1"#,
             r#"cedros_webhook_duration_seconds_bucket{event_type="payment",le="10"} 1"#,
         ];
-        wanted.iter().all(|line| metrics.contains(line)).then_some(())
+        wanted.iter().all(|line| metrics.contains(line))
     });
     server.stop();
 }
@@ -89,7 +89,7 @@ fn admins_look_retry_and_delete(on: On) {
     let mut world = World::new(on);
     world.callbacks(QUICK);
     let server = world.home.serve();
-    world.receiver.answers(503);
+    world.answers(503);
     pay(&server, "evt_1");
     let webhook = becomes(&server, "failed");
     let names: BTreeSet<&str> =
@@ -111,14 +111,14 @@ fn admins_look_retry_and_delete(on: On) {
     ];
     assert_eq!(names, BTreeSet::from(wanted), "no headers");
     assert_eq!(text(&webhook, "eventId"), "evt_1");
-    let sent: Value = serde_json::from_str(&world.receiver.wait_for(1)[0].body).expect("JSON");
+    let sent = world.receiver.wait_for(1)[0].json();
     assert_eq!(webhook["payload"], sent, "what receivers get");
-    assert_eq!(text(&webhook, "url"), world.receiver.url);
+    assert_eq!(text(&webhook, "url"), world.hook());
     assert_eq!(text(&webhook, "eventType"), "payment.succeeded");
     assert_eq!((&webhook["attempts"], &webhook["maxAttempts"]), (&3.into(), &3.into()));
     assert_eq!(text(&webhook, "lastError"), "HTTP 503", "not a word of the receiver's");
     let id = text(&webhook, "id").to_owned();
-    let one = admin(&server, &server.key, "GET", &format!("/{id}")).expect(200).json();
+    let one = admin(&server, &server.key, "GET", &format!("/{id}")).expect(200);
     assert_eq!(one, webhook);
     let dead = listed(&server, "/dlq");
     assert_eq!(dead.len(), 1);
@@ -131,17 +131,17 @@ fn admins_look_retry_and_delete(on: On) {
         assert!(!text(&dead[0], name).is_empty());
     }
 
-    eventually("the figures", || {
-        let metrics = call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").body;
+    until("the figures", || {
+        let metrics = server.get("/metrics").body;
         let wanted = [
             r#"cedros_webhooks_total{event_type="payment",status="dlq"} 1"#,
             r#"cedros_webhook_dlq_total{event_type="payment"} 1"#,
         ];
-        wanted.iter().all(|line| metrics.contains(line)).then_some(())
+        wanted.iter().all(|line| metrics.contains(line))
     });
 
     // A fresh budget: three more attempts, and the count begins again.
-    let reply = admin(&server, &server.key, "POST", &format!("/{id}/retry")).expect(200).json();
+    let reply = admin(&server, &server.key, "POST", &format!("/{id}/retry")).expect(200);
     assert_eq!((&reply["status"], &reply["webhookId"]), (&"queued".into(), &id.as_str().into()));
     assert!(!text(&reply, "message").is_empty());
     world.receiver.wait_for(6);
@@ -150,7 +150,7 @@ fn admins_look_retry_and_delete(on: On) {
     eventually("the dead letter", || {
         (listed(&server, "/dlq").first()?["totalAttempts"] == 6).then_some(())
     });
-    world.receiver.answers(200);
+    world.answers(200);
     admin(&server, &server.key, "POST", &format!("/dlq/{id}/retry")).expect(200);
     let webhook = becomes(&server, "success");
     assert_eq!(webhook["attempts"], 1);
@@ -170,16 +170,12 @@ fn admins_look_retry_and_delete(on: On) {
     {
         refused(&admin(&server, &server.key, method, &path), 404, "resource_not_found", false);
     }
-    let native = server
-        .command()
-        .args(["deliveries", "show", &id, "--tenant", TENANT])
-        .output()
-        .expect("runs");
-    assert!(!native.status.success(), "the native API does not have it either");
+    let native = server.run(&["deliveries", "show", &id, "--tenant", TENANT]);
+    assert!(native.code != Some(0), "the native API does not have it either");
     let stats = server.ask(&["stats", "--tenant", TENANT]);
     assert_eq!((&stats["events"], &stats["delivered"]), (&1.into(), &0.into()));
 
-    world.receiver.answers(500);
+    world.answers(500);
     pay(&server, "evt_2");
     let second = becomes(&server, "failed");
     let path = format!("/dlq/{}", text(&second, "id"));
@@ -204,7 +200,7 @@ fn lists_are_filtered_newest_first(on: On) {
     let server = world.home.serve();
     pay(&server, "evt_good");
     becomes(&server, "success");
-    world.receiver.answers(500);
+    world.answers(500);
     for event in ["evt_1", "evt_2"] {
         pay(&server, event);
     }
@@ -212,7 +208,7 @@ fn lists_are_filtered_newest_first(on: On) {
         let waiting = listed(&server, "?status=pending");
         (waiting.len() == 2 && waiting.iter().all(|w| w["attempts"] == 1)).then_some(())
     });
-    world.receiver.takes(Duration::from_secs(5));
+    world.receiver.answers(says(500).after(Duration::from_secs(5)));
     pay(&server, "evt_slow");
     let busy = eventually("one under way", || listed(&server, "?status=processing").pop());
     assert_eq!(busy["attempts"], 1, "counted from its beginning");
@@ -241,8 +237,7 @@ fn lists_are_filtered_newest_first(on: On) {
     }
 
     // One that waits an hour for its second attempt is tried now, from the beginning.
-    world.receiver.takes(Duration::ZERO);
-    world.receiver.answers(200);
+    world.answers(200);
     let waiting = listed(&server, "?status=pending").pop().expect("one that waits");
     assert!(!text(&waiting, "nextAttemptAt").is_empty());
     let path = format!("/{}/retry", text(&waiting, "id"));
@@ -274,24 +269,23 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
     let server = world.home.serve();
     let shop = key(&server, "shop", &["read", "subscriptions", "publish"]);
     let body = r#"{"eventId":"evt_1"}"#;
-    let sent = server
-        .command()
-        .env("POSTHORN_KEY", &shop)
-        .args(["send", "payments", "payment.succeeded", body])
-        .output()
-        .expect("runs");
-    assert_exit(&sent, 0);
+    Ran::of(server.command().env("POSTHORN_KEY", &shop).args([
+        "send",
+        "payments",
+        "payment.succeeded",
+        body,
+    ]))
+    .exits(0);
     let id = eventually("the webhook", || {
-        let reply = admin(&server, &shop, "GET", "").expect(200).json();
+        let reply = admin(&server, &shop, "GET", "").expect(200);
         let first = reply["webhooks"].as_array()?.first()?.clone();
         (first["status"] == "success").then(|| text(&first, "id").to_owned())
     });
     assert_eq!(listed(&server, "").len(), 1, "an operator sees the block's tenant");
 
-    let ask = |headers: &[(&str, &str)]| {
-        call(&server.url, None, "GET", "/admin/webhooks", headers).expect("an answer")
-    };
-    assert_eq!(ask(&[("X-API-Key", &shop)]).expect(200).json()["count"], 1);
+    let ask =
+        |headers: &[(&str, &str)]| server.open("GET", "/admin/webhooks").headers(headers).send();
+    assert_eq!(ask(&[("X-API-Key", &shop)]).expect(200)["count"], 1);
     let bearer = format!("Bearer {shop}");
     ask(&[("X-API-Key", &shop), ("Authorization", &bearer)]).expect(200);
     let other_key = ask(&[("X-API-Key", &server.key), ("Authorization", &bearer)]);
@@ -321,9 +315,9 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
     let publisher = key(&server, "shop", &["publish"]);
     refused(&admin(&server, &publisher, "GET", ""), 403, "forbidden", false);
 
-    server.ask(&["tenants", "create", "other"]);
+    server.ask("tenants create other");
     let other = key(&server, "other", &["read", "subscriptions"]);
-    assert_eq!(admin(&server, &other, "GET", "").expect(200).json()["count"], 0);
+    assert_eq!(admin(&server, &other, "GET", "").expect(200)["count"], 0);
     for (method, path) in [
         ("GET", format!("/{id}")),
         ("POST", format!("/{id}/retry")),
@@ -353,7 +347,8 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
     refused(&told, 429, "rate_limited", true);
     let wait: u64 = told.header("retry-after").expect("how long").parse().expect("seconds");
     assert!(wait >= 1);
-    let native = call(&server.url, None, "GET", "/v1/stats", &[("Authorization", "Bearer ph_x")]);
+    let native =
+        server.open("GET", "/v1/stats").headers(&[("Authorization", "Bearer ph_x")]).try_send();
     native.expect("an answer").expect(429);
     admin(&server, &shop, "GET", "").expect(200);
     server.stop();
@@ -407,7 +402,7 @@ fn the_subscription_is_kept_in_step_with_the_block() {
     assert_eq!(listed(&server, "").len(), 2, "unless they are asked for");
     pay(&server, "evt_3");
     server.stop();
-    assert_eq!(world.receiver.seen.lock().expect("fine").len(), 2, "it waits");
+    assert_eq!(world.receiver.count(), 2, "it waits");
 
     world.callbacks("");
     let server = world.home.serve();
@@ -434,42 +429,30 @@ fn a_wrong_block_is_named_before_anything_starts() {
         ("  topic: 'a b'\n", &["callbacks.topic"]),
     ] {
         world.callbacks(lines);
-        let output = run(world.home.path(), &["serve"]);
-        assert_exit(&output, 78);
-        assert_says(&output, parts);
+        world.home.run("serve").exits(78).says(parts);
     }
     world
         .configure("callbacks: {payment_success_url: 'http://10.1.2.3/', hmac_secret: env:NOPE}\n");
-    let output = run(world.home.path(), &["serve"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["callbacks.hmac_secret", "NOPE is not set"]);
+    world.home.run("serve").exits(78).says(&["callbacks.hmac_secret", "NOPE is not set"]);
     world.configure("callbacks: {payment_success_url: 'http://10.1.2.3/'}\n");
-    let output = run(world.home.path(), &["serve"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["callbacks cannot be set up", "egress.allow"]);
+    world.home.run("serve").exits(78).says(&["callbacks cannot be set up", "egress.allow"]);
 }
 
 #[test]
 fn the_environment_of_the_original_is_read_and_secrets_are_not_shown() {
     let world = World::new(On::Sqlite);
-    let output = crate::harness::posthorn(world.home.path())
-        .env("CALLBACK_TIMEOUT", "never")
-        .arg("check")
-        .output()
-        .expect("runs");
-    assert_exit(&output, 78);
-    assert_says(&output, &["CALLBACK_TIMEOUT", "is not a duration"]);
+    Ran::of(world.home.command().env("CALLBACK_TIMEOUT", "never").arg("check"))
+        .exits(78)
+        .says(&["CALLBACK_TIMEOUT", "is not a duration"]);
     for lines in ["  timeout: [\n", " bad\n", "  retry: 3\n", "  unknown: 1\n"] {
         world.callbacks(lines);
-        let output = run(world.home.path(), &["check"]);
-        assert_exit(&output, 78);
-        let said = format!("{}{}", out(&output), crate::harness::err(&output));
+        let output = world.home.run("check").exits(78);
+        let said = format!("{}{}", output.out, output.err);
         assert!(!said.contains(SECRET) && !said.contains("hush"), "{said}");
     }
     world.callbacks("");
-    let output = run(world.home.path(), &["check"]);
-    assert_exit(&output, 0);
-    let shown = out(&output);
+    let output = world.home.run("check").exits(0);
+    let shown = output.out;
     assert!(shown.contains("callbacks.hmac_secret"), "{shown}");
     assert!(!shown.contains(SECRET) && !shown.contains("hush"), "{shown}");
 }
@@ -479,7 +462,7 @@ fn a_short_secret_is_warned_of() {
     let mut world = World::new(On::Sqlite);
     world.configure(&format!(
         "callbacks: {{payment_success_url: '{}', hmac_secret: short}}\n",
-        world.receiver.url
+        world.hook()
     ));
     let server = world.home.serve();
     server.running.says("fewer than 32 characters");
@@ -491,7 +474,7 @@ fn a_killed_server_resumes_its_webhooks() {
     let mut world = World::new(On::Sqlite);
     world.callbacks("  retry: {max_attempts: 50, initial_interval: 200ms, max_interval: 200ms}\n");
     let server = world.home.serve();
-    world.receiver.answers(500);
+    world.answers(500);
     for n in 0..10 {
         pay(&server, &format!("evt_{n}"));
     }
@@ -499,7 +482,7 @@ fn a_killed_server_resumes_its_webhooks() {
     let mut running = server.running;
     running.signal("KILL");
     running.wait();
-    world.receiver.answers(200);
+    world.answers(200);
     let server = world.home.serve();
     eventually("all of them", || {
         let done = listed(&server, "?status=success");

@@ -1,11 +1,7 @@
 //! Events of a payment server: what is filled in, who may look at them from a browser, and one by hand.
 
-use serde_json::Value;
-
-use crate::caller::call;
 use crate::cedros::{QUICK, text};
 use crate::cedros_world::{On, TENANT, World, listed};
-use crate::harness::{assert_exit, assert_says, out, run};
 
 fn missing_fields_are_filled_in(on: On) {
     let mut world = World::new(on);
@@ -21,7 +17,7 @@ fn missing_fields_are_filled_in(on: On) {
     let first = send("payment.succeeded", said, &key);
     assert_eq!(send("payment.succeeded", said, &key)["id"], first["id"]);
     let seen = world.receiver.wait_for(1);
-    let body: Value = serde_json::from_str(&seen[0].body).expect("JSON");
+    let body = seen[0].json();
     let id = text(&body, "eventId");
     let digits = id.strip_prefix("evt_").expect("the prefix");
     assert!(digits.len() == 24 && digits.bytes().all(|b| b"0123456789abcdef".contains(&b)), "{id}");
@@ -30,7 +26,7 @@ fn missing_fields_are_filled_in(on: On) {
         let time = text(&body, name);
         assert!(time.len() >= 20 && time.ends_with('Z') && time.contains('T'), "{name}: {time}");
     }
-    assert!(seen[0].body.contains("12345678901234567890"), "digits are kept: {}", seen[0].body);
+    assert!(seen[0].text().contains("12345678901234567890"), "digits are kept: {}", seen[0].text());
     assert_eq!(listed(&server, "")[0]["eventId"], id);
 
     send(
@@ -38,7 +34,7 @@ fn missing_fields_are_filled_in(on: On) {
         r#"{"eventId":"","refundId":"r-1","refundedAt":"2024-01-02T03:04:05Z"}"#,
         &[],
     );
-    let refund: Value = serde_json::from_str(&world.receiver.wait_for(2)[1].body).expect("JSON");
+    let refund = world.receiver.wait_for(2)[1].json();
     assert!(text(&refund, "eventId").starts_with("evt_") && refund["eventId"] != body["eventId"]);
     assert_eq!(text(&refund, "eventType"), "refund.succeeded");
     assert_eq!(text(&refund, "refundedAt"), "2024-01-02T03:04:05Z", "what is there is not touched");
@@ -49,19 +45,12 @@ fn missing_fields_are_filled_in(on: On) {
     send("payment.succeeded", full, &["--count", "2"]);
     send("payment.succeeded", "[1, 2]", &[]);
     let seen = world.receiver.wait_for(5);
-    let mut bodies: Vec<&str> = seen[2..].iter().map(|request| request.body.as_str()).collect();
+    let mut bodies: Vec<&str> = seen[2..].iter().map(|request| request.text()).collect();
     bodies.sort_unstable();
     assert_eq!(bodies, ["[1, 2]", full, full]);
     // Another topic of the tenant is nobody's business.
-    let other = server.ask(&[
-        "send",
-        "notes",
-        "payment.succeeded",
-        "{}",
-        "--create-topic",
-        "--tenant",
-        TENANT,
-    ]);
+    let other =
+        server.ask(&format!("send notes payment.succeeded {{}} --create-topic --tenant {TENANT}"));
     let shown = server.ask(&["events", "show", text(&other, "id"), "--tenant", TENANT]);
     assert_eq!(shown["payload"], serde_json::json!({}), "{shown}");
     server.stop();
@@ -86,7 +75,7 @@ fn pages_of_named_origins_may_call_and_no_others() {
     let server = world.home.serve();
     let key = format!("Bearer {}", server.key);
     let ask = |method: &str, path: &str, headers: &[(&str, &str)]| {
-        call(&server.url, None, method, path, headers).expect("an answer")
+        server.open(method, path).headers(headers).send()
     };
     let origin = ("Origin", "https://admin.example.com");
     let beforehand = [
@@ -100,7 +89,7 @@ fn pages_of_named_origins_may_call_and_no_others() {
         "/admin/webhooks/dlv_x/retry",
         "/admin/webhooks/dlq",
     ] {
-        let reply = ask("OPTIONS", path, &beforehand).expect(204);
+        let reply = ask("OPTIONS", path, &beforehand).with(204);
         assert_eq!(reply.header("access-control-allow-origin"), Some(origin.1));
         let methods = reply.header("access-control-allow-methods").expect("methods");
         let names = reply.header("access-control-allow-headers").expect("names");
@@ -114,7 +103,7 @@ fn pages_of_named_origins_may_call_and_no_others() {
     }
     // The answer itself names the origin, whether it is good or not; so that a page can read why.
     for (headers, status) in [(&[origin, ("Authorization", &key)][..], 200), (&[origin], 401)] {
-        let reply = ask("GET", "/admin/webhooks", headers).expect(status);
+        let reply = ask("GET", "/admin/webhooks", headers).with(status);
         assert_eq!(reply.header("access-control-allow-origin"), Some(origin.1));
         assert_eq!(reply.header("vary"), Some("Origin"));
     }
@@ -127,10 +116,10 @@ fn pages_of_named_origins_may_call_and_no_others() {
         "HTTPS://ADMIN.EXAMPLE.COM",
     ] {
         let reply =
-            ask("OPTIONS", "/admin/webhooks", &[("Origin", other), beforehand[1]]).expect(405);
+            ask("OPTIONS", "/admin/webhooks", &[("Origin", other), beforehand[1]]).with(405);
         assert_eq!(reply.header("access-control-allow-origin"), None, "{other}");
-        let reply = ask("GET", "/admin/webhooks", &[("Origin", other), ("Authorization", &key)])
-            .expect(200);
+        let reply =
+            ask("GET", "/admin/webhooks", &[("Origin", other), ("Authorization", &key)]).with(200);
         assert_eq!(reply.header("access-control-allow-origin"), None, "{other}");
     }
     // The native API is not opened by it.
@@ -145,52 +134,42 @@ fn pages_of_named_origins_may_call_and_no_others() {
         "https://Admin.example.com",
     ] {
         world.callbacks(&format!("dialects: {{cedros: {{origins: ['{bad}']}}}}\n"));
-        let output = run(world.home.path(), &["check"]);
-        assert_exit(&output, 78);
-        assert_says(&output, &["dialects.cedros.origins", "is not an origin"]);
+        world.home.run("check").exits(78).says(&["dialects.cedros.origins", "is not an origin"]);
     }
 }
 
 #[test]
 fn one_webhook_is_sent_by_hand_without_a_server() {
     let world = World::new(On::Sqlite);
-    let send = |args: &[&str]| run(world.home.path(), &[&["callbacks", "send"], args].concat());
-    let output = send(&[r#"{"resource":"article-42"}"#, "--json"]);
-    assert_exit(&output, 0);
-    let told: Value = serde_json::from_str(&out(&output)).expect("JSON");
-    assert_eq!(
-        (&told["delivered"], text(&told, "url")),
-        (&true.into(), world.receiver.url.as_str())
-    );
+    let send = |args: &[&str]| world.home.run(&[&["callbacks", "send"], args].concat());
+    let output = send(&[r#"{"resource":"article-42"}"#, "--json"]).exits(0);
+    let told = output.json();
+    assert_eq!((&told["delivered"], text(&told, "url")), (&true.into(), world.hook().as_str()));
     let seen = world.receiver.wait_for(1);
-    let body: Value = serde_json::from_str(&seen[0].body).expect("JSON");
+    let body = seen[0].json();
     assert_eq!((&body["eventId"], &body["resource"]), (&told["eventId"], &"article-42".into()));
-    let header = |name: &str| seen[0].headers.get(name).map_or("", String::as_str);
+    let header = |name: &str| seen[0].header(name).unwrap_or_default();
     assert_eq!(header("x-cedros-event-type"), "payment.succeeded");
     assert_eq!(header("authorization"), "Bearer hush-hush");
     assert!(header("x-cedros-signature").starts_with("sha256="));
     // The type is the flag's, or the payload's own.
-    assert_exit(&send(&["{}", "--type", "refund.succeeded"]), 0);
-    assert_exit(&send(&[r#"{"eventId":"evt_own","eventType":"refund.processed"}"#]), 0);
+    send(&["{}", "--type", "refund.succeeded"]).exits(0);
+    send(&[r#"{"eventId":"evt_own","eventType":"refund.processed"}"#]).exits(0);
     let seen = world.receiver.wait_for(3);
     let types: Vec<&str> =
         seen.iter().map(|request| request.headers["x-cedros-event-type"].as_str()).collect();
     assert_eq!(types[1..], ["refund.succeeded", "refund.processed"]);
-    assert!(seen[1].body.contains("refundedAt") && seen[2].body.contains("evt_own"));
+    assert!(seen[1].text().contains("refundedAt") && seen[2].text().contains("evt_own"));
     // Once means once.
-    world.receiver.answers(503);
-    let output = send(&["{}"]);
-    assert_exit(&output, 1);
-    assert_says(&output, &["HTTP 503"]);
-    assert_eq!(world.receiver.seen.lock().expect("fine").len(), 4, "not tried again");
+    world.answers(503);
+    send(&["{}"]).exits(1).says(&["HTTP 503"]);
+    assert_eq!(world.receiver.count(), 4, "not tried again");
     for wrong in ["[1]", "7", "{", r#"{"eventId": 7}"#] {
-        assert_exit(&send(&[wrong]), 2);
+        send(&[wrong]).exits(2);
     }
     assert!(!world.home.data().exists(), "nothing is stored");
     world.configure("");
-    let output = send(&["{}"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["callbacks.payment_success_url"]);
+    send(&["{}"]).exits(78).says(&["callbacks.payment_success_url"]);
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use posthorn_domain::Timestamp;
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::Value;
 
-use crate::caller::call;
 use crate::cedros::text;
 use crate::cedros_world::{On, TENANT, World, becomes, listed, pay};
-use crate::harness::eventually;
 
 /// Every request is a POST of JSON, and whatever is not a 2xx is tried again: any status, or none at all.
 #[test]
@@ -17,10 +16,10 @@ fn whatever_is_not_success_is_posted_again() {
     world.callbacks("  retry: {max_attempts: 50, initial_interval: 300ms, max_interval: 300ms}\n");
     let server = world.home.serve();
     let failures = [400, 410, 302, 500, 0];
-    world.receiver.answers(failures[0]);
+    world.answers(failures[0]);
     pay(&server, "evt_1");
     for status in failures {
-        world.receiver.answers(status);
+        world.answers(status);
         let wanted = match status {
             0 => "no answer: connection_closed".to_owned(),
             status => format!("HTTP {status}"),
@@ -31,9 +30,9 @@ fn whatever_is_not_success_is_posted_again() {
             (webhook["lastError"] == wanted.as_str()).then_some(())
         });
     }
-    world.receiver.answers(204);
+    world.answers(204);
     let webhook = becomes(&server, "success");
-    let seen = world.receiver.seen.lock().expect("fine").clone();
+    let seen = world.receiver.seen();
     assert_eq!(webhook["attempts"], seen.len(), "each request is an attempt");
     assert!(seen.len() > failures.len());
     for request in &seen {
@@ -56,7 +55,7 @@ fn the_queue_outlives_a_crash_as_it_was(on: On) {
     let mut server = world.home.serve();
     pay(&server, "evt_good");
     becomes(&server, "success");
-    world.receiver.answers(500);
+    world.answers(500);
     for n in 1..=3 {
         pay(&server, &format!("evt_{n}"));
     }
@@ -72,7 +71,7 @@ fn the_queue_outlives_a_crash_as_it_was(on: On) {
     }
     server.running.signal("KILL");
     server.running.wait();
-    world.receiver.answers(200);
+    world.answers(200);
     let server = world.home.serve();
     let after = listed(&server, "");
     assert_eq!(after.len(), 4);
@@ -115,15 +114,13 @@ fn each_webhook_is_observed_once_with_family_end_duration_and_attempt() {
     let mut world = World::new(On::Sqlite);
     world.callbacks("  retry: {max_attempts: 3, initial_interval: 400ms, multiplier: 2}\n");
     let server = world.home.serve();
-    let metrics = || call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").body;
+    let metrics = || server.get("/metrics").body;
     let ended = |family: &str, status: &str| {
         let name = format!("cedros_webhooks_total{{event_type=\"{family}\",status=\"{status}\"}}");
         figure(&metrics(), &name)
     };
     let wait = |family: &str, status: &str, wanted: f64| {
-        eventually(&format!("{wanted} {family} {status}"), || {
-            (ended(family, status) >= wanted).then_some(())
-        });
+        until(&format!("{wanted} {family} {status}"), || ended(family, status) >= wanted);
     };
     // At once.
     pay(&server, "evt_1");
@@ -135,10 +132,10 @@ fn each_webhook_is_observed_once_with_family_end_duration_and_attempt() {
     );
     let quick = figure(&text, "cedros_webhook_duration_seconds_sum{event_type=\"payment\"}");
     // At the third attempt: 400 and 800 milliseconds later.
-    world.receiver.answers(500);
+    world.answers(500);
     pay(&server, "evt_2");
     world.receiver.wait_for(3);
-    world.receiver.answers(200);
+    world.answers(200);
     wait("payment", "success", 2.0);
     let text = metrics();
     let third = "cedros_webhook_retries_total{event_type=\"payment\",attempt=\"3\"}";
@@ -147,7 +144,7 @@ fn each_webhook_is_observed_once_with_family_end_duration_and_attempt() {
     assert!((1.2..20.0).contains(&sum), "from the first attempt to the last: {sum}");
     assert!(figure(&text, "cedros_webhook_dlq_total{event_type=\"payment\"}") < 0.1, "{text}");
     // Given up, of another family.
-    world.receiver.answers(500);
+    world.answers(500);
     server.ask(&["send", "payments", "refund.succeeded", "{}", "--tenant", TENANT]);
     wait("refund", "dlq", 1.0);
     let text = metrics();

@@ -6,59 +6,26 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Home, PATIENCE, Server, assert_exit, assert_says, err, eventually, run};
+use posthorn_testkit::caller::{Reply, call, dial, exchange};
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::{PATIENCE, eventually, until};
 
 fn home(more: &str) -> Home {
     let home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let plain = "server: {listen: '127.0.0.1:0'}\n";
-    assert!(config.contains(plain));
-    std::fs::write(file, config.replace(plain, more)).expect("written");
+    home.edit("server: {listen: '127.0.0.1:0'}\n", more);
     home
 }
 
-fn address(url: &str) -> &str {
-    url.strip_prefix("http://").expect("an address")
-}
-
-#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
-fn dial(url: &str) -> TcpStream {
-    let stream = TcpStream::connect(address(url)).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    stream
-}
-
-/// Sends these bytes and reads until the connection ends; what came until then when it breaks.
-fn exchange(url: &str, request: &str) -> String {
-    let mut stream = dial(url);
-    drop(stream.write_all(request.as_bytes()));
-    let (mut answer, mut chunk) = (Vec::new(), [0; 4_096]);
-    while let Ok(length @ 1..) = stream.read(&mut chunk) {
-        answer.extend_from_slice(&chunk[..length]);
-    }
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn get(url: &str, path: &str) -> String {
-    exchange(url, &format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n"))
+fn get(url: &str, path: &str) -> Reply {
+    call(url, "GET", path).send()
 }
 
 /// Asks for health like a probe does, with a time that a probe would have.
 #[track_caller]
 fn assert_well(url: &str, path: &str) {
     let began = Instant::now();
-    let answer = get(url, path);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    get(url, path).expect(200);
     assert!(began.elapsed() < Duration::from_secs(5), "{path}: {:?}", began.elapsed());
-}
-
-#[track_caller]
-fn metric(url: &str, name: &str) -> f64 {
-    let metrics = get(url, "/metrics");
-    let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-    line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(0.0)
 }
 
 /// Whether the server has let go of a connection that we do not read from.
@@ -101,10 +68,9 @@ fn readers_that_take_nothing_lose_their_places_and_health_answers_meanwhile() {
         assert_well(&server.url, "/healthz");
     }
     assert_eq!(left, 0, "connections that take nothing are still there");
-    assert!(metric(&server.url, "posthorn_http_connections_cut_total") >= 200.0);
+    assert!(server.metric("posthorn_http_connections_cut_total") >= 200.0);
     // The places are back: clients are served again.
-    let answer = get(&server.url, "/openapi.json");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or_default());
+    server.get("/openapi.json").expect(200);
     server.stop();
 }
 
@@ -117,25 +83,20 @@ fn when_all_places_are_taken_a_reserve_answers_what_operators_ask() {
     let server = home.serve();
     let mut silent: Vec<TcpStream> = (0..4).map(|_| dial(&server.url)).collect();
     let crowded = eventually("no place left", || {
-        let answer = get(&server.url, "/openapi.json");
-        answer.starts_with("HTTP/1.1 503").then_some(answer)
+        Some(server.get("/openapi.json")).filter(|answer| answer.status == 503)
     });
-    assert!(crowded.contains("\"code\":\"too_many_connections\""), "{crowded}");
-    assert!(crowded.to_lowercase().contains("retry-after: 1"), "{crowded}");
-    assert!(crowded.to_lowercase().contains("connection: close"), "{crowded}");
-    let explained = run(home.path(), &["explain", "too_many_connections"]);
-    assert_exit(&explained, 0);
+    let crowded = crowded.has(&[("retry-after", "1"), ("connection", "close")]);
+    assert_eq!(crowded.json()["code"], "too_many_connections");
+    home.run("explain too_many_connections").exits(0);
     // Those who sit in the reserve and say nothing cannot keep it either.
     silent.extend((0..200).map(|_| dial(&server.url)));
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_well(&server.url, path);
     }
-    let metrics = get(&server.url, "/metrics");
+    let metrics = server.metrics();
     assert!(metrics.contains("posthorn_admission_refused_total{reason=\"connections\"}"));
     drop(silent);
-    eventually("places again", || {
-        get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200").then_some(())
-    });
+    until("places again", || server.get("/openapi.json").status == 200);
     server.stop();
 }
 
@@ -152,10 +113,10 @@ fn status(stream: &mut TcpStream) -> String {
 
 #[test]
 fn agents_have_places_of_their_own() {
-    let mut home = home(
+    let (_home, server) = home(
         "server: {listen: '127.0.0.1:0', connections: 8}\npush: {enabled: true, connections: 2}\n",
-    );
-    let server = home.serve();
+    )
+    .served();
     let upgrade = |stream: &mut TcpStream| {
         stream.write_all(UPGRADE.as_bytes()).expect("sent");
         status(stream)
@@ -168,11 +129,9 @@ fn agents_have_places_of_their_own() {
     // The places of requests are all free.
     let clients: Vec<TcpStream> = (0..7).map(|_| dial(&server.url)).collect();
     thread::sleep(Duration::from_millis(200));
-    assert!(get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200"));
+    server.get("/openapi.json").expect(200);
     drop((agents, clients));
-    eventually("a place for an agent", || {
-        (upgrade(&mut dial(&server.url)) == "HTTP/1.1 101").then_some(())
-    });
+    until("a place for an agent", || upgrade(&mut dial(&server.url)) == "HTTP/1.1 101");
     server.stop();
 }
 
@@ -197,13 +156,13 @@ fn agents_that_wait_take_no_place_of_a_request() {
         let mut agent = dial(&server.url);
         agent.write_all(UPGRADE.as_bytes()).expect("sent");
         agents.push(agent);
-        eventually("a place among agents", || {
-            (metric(&server.url, "posthorn_http_sockets ") >= f64::from(number)).then_some(())
+        until("a place among agents", || {
+            server.metric("posthorn_http_sockets ") >= f64::from(number)
         });
     }
     let waiting = |agents: &[TcpStream]| agents.iter().filter(|a| !is_answered(a)).count();
     assert!(waiting(&agents) >= 2, "more wait than there are places of requests");
-    assert!(get(&server.url, "/openapi.json").starts_with("HTTP/1.1 200"));
+    server.get("/openapi.json").expect(200);
     // There is no place left for a fifth, which hears of it before the others are let in.
     let mut fifth = dial(&server.url);
     fifth.write_all(UPGRADE.as_bytes()).expect("sent");
@@ -230,15 +189,12 @@ fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
          admin_surfaces: [health, metrics, v1]}\npush: {enabled: true}\n\
          dialects: {notificaties: {enabled: true}}\n",
     );
-    let checked = run(home.path(), &["check"]);
-    assert_exit(&checked, 0);
-    assert_says(
-        &checked,
-        &["(server.admin_listen) serves health, metrics, v1", "serves jwks, dialects, push"],
-    );
+    home.run("check")
+        .exits(0)
+        .says(&["(server.admin_listen) serves health, metrics, v1", "serves jwks, dialects, push"]);
     let mut server = home.serve();
     let admin = admin_url(&mut server);
-    let found = |url: &str, path: &str| !get(url, path).starts_with("HTTP/1.1 404");
+    let found = |url: &str, path: &str| get(url, path).status != 404;
     for path in [
         "/healthz",
         "/readyz",
@@ -255,39 +211,30 @@ fn what_the_admin_listener_serves_is_gone_from_the_public_one_unless_listed() {
     assert!(!found(&admin, "/"));
     assert!(found(&server.url, "/api/v1/kanaal"), "dialects are on the public one");
     assert!(!found(&admin, "/api/v1/kanaal"));
-    let gone = get(&server.url, "/v1/events");
-    assert!(gone.contains("\"code\":\"not_found\""), "{gone}");
+    assert_eq!(server.get("/v1/events").expect(404)["code"], "not_found");
     // Tenants cannot make the server call it.
     let subscription = format!("{{\"url\": \"{admin}/healthz\"}}");
-    let request = format!(
-        "POST /v1/subscriptions HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {}\r\n\
-         content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}",
-        server.key,
-        subscription.len(),
-        subscription
-    );
-    let refused = exchange(&admin, &request);
-    assert!(refused.contains("url_not_allowed"), "{refused}");
+    let refused = call(&admin, "POST", "/v1/subscriptions").key(&server.key).text(&subscription);
+    assert_eq!(refused.send().json()["code"], "url_not_allowed");
     server.stop();
 
     // Listed twice, served twice.
-    let text = std::fs::read_to_string(home.path().join("posthorn.yaml")).expect("there");
-    let text = text.replace("admin_surfaces:", "surfaces: [health, push], admin_surfaces:");
-    std::fs::write(home.path().join("posthorn.yaml"), text).expect("written");
+    home.edit("admin_surfaces:", "surfaces: [health, push], admin_surfaces:");
     let server = home.serve();
     assert!(found(&server.url, "/healthz") && found(&server.url, "/"));
     assert!(!found(&server.url, "/metrics"));
     server.stop();
 
-    let wrong = run(home.path(), &["check", "--set", "server.admin_surfaces=health,consul"]);
-    assert_exit(&wrong, 78);
-    assert_says(&wrong, &["server.admin_surfaces", "consul", "health, metrics, v1"]);
+    home.run("check --set server.admin_surfaces=health,consul").exits(78).says(&[
+        "server.admin_surfaces",
+        "consul",
+        "health, metrics, v1",
+    ]);
 }
 
 #[test]
 fn requests_that_can_be_read_in_two_ways_are_refused() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (home, server) = Home::new().served();
     let smuggled = "GET /openapi.json HTTP/1.1\r\nhost: a.test\r\n\r\n";
     let start = "POST /v1/events HTTP/1.1\r\n";
     for head in [
@@ -298,7 +245,7 @@ fn requests_that_can_be_read_in_two_ways_are_refused() {
         "host: a.test\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         "host: a.test\r\ntransfer-encoding: chunked\r\ncontent-length: 6\r\n\r\n0\r\n\r\n",
     ] {
-        let answer = exchange(&server.url, &format!("{start}{head}{smuggled}"));
+        let answer = exchange(&server.url, format!("{start}{head}{smuggled}"));
         assert!(answer.starts_with("HTTP/1.1 400"), "{head:?}: {answer}");
         assert!(answer.contains("\"code\":\"malformed_request\""), "{head:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{head:?}: {answer}");
@@ -317,7 +264,7 @@ fn requests_that_can_be_read_in_two_ways_are_refused() {
         (format!("{chunked}0\r\nx: y\n"), "\r\n"),
         (format!("{chunked}0\r\n\n"), "\r\n"),
     ] {
-        let answer = exchange(&server.url, &format!("{start}{wrong}{rest}{smuggled}"));
+        let answer = exchange(&server.url, format!("{start}{wrong}{rest}{smuggled}"));
         assert!(answer.starts_with("HTTP/1.1 400"), "{wrong:?}: {answer}");
         assert!(answer.contains("\"code\":\"malformed_request\""), "{wrong:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{wrong:?}: {answer}");
@@ -342,21 +289,20 @@ fn requests_that_can_be_read_in_two_ways_are_refused() {
     assert!(exchange(&server.url, "GET /healthz HTTP/1.0\r\n\r\n").contains("200 OK"));
     let chunked =
         "host: a.test\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\n";
-    assert!(exchange(&server.url, &format!("{start}{chunked}")).starts_with("HTTP/1.1 401"));
-    assert_exit(&run(home.path(), &["explain", "malformed_request"]), 0);
+    assert!(exchange(&server.url, format!("{start}{chunked}")).starts_with("HTTP/1.1 401"));
+    home.run("explain malformed_request").exits(0);
     server.stop();
 }
 
-fn rss(url: &str) -> f64 {
-    metric(url, "process_resident_memory_bytes") / f64::from(1 << 20)
+fn rss(server: &Server) -> f64 {
+    server.metric("process_resident_memory_bytes") / f64::from(1 << 20)
 }
 
 #[test]
 fn held_bodies_cost_a_bounded_memory_which_goes_back() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    let start = rss(&server.url);
+    let (home, server) = Home::new().served();
+    server.ask("topics put orders");
+    let start = rss(&server);
     let body = vec![b' '; (8 << 20) - 1];
     let head = format!(
         "POST /v1/events/batch HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {}\r\n\
@@ -385,7 +331,7 @@ fn held_bodies_cost_a_bounded_memory_which_goes_back() {
         .collect();
     let mut peak: f64 = start;
     while began.elapsed() < Duration::from_secs(4) {
-        peak = peak.max(rss(&server.url));
+        peak = peak.max(rss(&server));
         assert_well(&server.url, "/healthz");
         thread::sleep(Duration::from_millis(200));
     }
@@ -395,14 +341,14 @@ fn held_bodies_cost_a_bounded_memory_which_goes_back() {
     let held: Vec<_> = holders.into_iter().map(|held| held.join().expect("ends")).collect();
     let refused = held.iter().filter(|(_, answer)| answer.contains("too_many_bodies")).count();
     assert!(refused > 0, "nobody was told");
-    let metrics = get(&server.url, "/metrics");
+    let metrics = server.metrics();
     let counted = "posthorn_admission_refused_total{reason=\"too_many_bodies\"}";
     assert!(metrics.contains(counted), "{metrics}");
     // Four fit into the tenant's share.
     assert!(peak < start + 100.0, "{start} MiB became {peak} MiB");
     drop(held);
-    eventually("the memory again", || (rss(&server.url) < start + 24.0).then_some(()));
-    assert!(err(&run(home.path(), &["explain", "bodies_full"])).is_empty());
+    until("the memory again", || rss(&server) < start + 24.0);
+    assert!(home.run("explain bodies_full").err.is_empty());
     server.stop();
 }
 
@@ -414,7 +360,7 @@ fn a_body_as_large_as_may_be_finds_room_in_pieces_of_any_size() {
          bodies_per_tenant: 1MiB}\n",
     );
     let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
+    server.ask("topics put orders");
     let event = r#"{"events":[{"topic":"orders","type":"a","payload":1}]}"#;
     let body = format!("{event}{}", " ".repeat(LARGEST - event.len()));
     for piece in [1_001, 7_777, 70_001] {

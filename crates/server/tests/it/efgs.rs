@@ -3,21 +3,19 @@
 
 use std::time::Duration;
 
-use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::authority::{Authority, Pair};
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::Home;
+use posthorn_testkit::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::authority::{Authority, of_country};
-use crate::caller::{Identity, Reply, call};
 use crate::efgs_stage::{Country, QUICK, Stage, announce};
-use crate::harness::{Home, assert_exit, assert_says, eventually, run};
-use crate::postgres::configure;
+use crate::postgres::database;
 
 /// An error as the gateway's clients read it.
 #[track_caller]
 fn expect_message(reply: Reply, status: u16, part: &str) {
-    let reply = reply.expect(status);
-    assert_eq!(reply.header("content-type"), Some("application/json"), "{}", reply.head);
-    let body = reply.json();
+    let body = reply.has(&[("content-type", "application/json")]).expect(status);
     let fields: Vec<_> = body.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["message"], "{body}");
     let message = body["message"].as_str().expect("text");
@@ -30,7 +28,7 @@ fn whole_life(mut home: Home, stage: &Stage) {
     let (old, new) = (stage.backend("cb.de.example"), stage.backend("new.de.example"));
     let germany = Country::register(&server, "DE");
     let pair = germany.subscribe(&server, "de-cb-001", &old);
-    let id = server.ask(&["subscriptions", "list"])["items"][0]["id"].clone();
+    let id = server.ask("subscriptions list")["items"][0]["id"].clone();
     assert_eq!(germany.list(&server), json!([{"callbackId": "de-cb-001", "url": old.url()}]));
     announce(&server, "20200817-1");
     let [seen] = &old.wait_for(1)[..] else { panic!("once") };
@@ -46,7 +44,7 @@ fn whole_life(mut home: Home, stage: &Stage) {
     let server = home.serve();
     germany.subscribe(&server, "de-cb-001", &new);
     assert_eq!(germany.list(&server), json!([{"callbackId": "de-cb-001", "url": new.url()}]));
-    let subscriptions = server.ask(&["subscriptions", "list"]);
+    let subscriptions = server.ask("subscriptions list");
     assert_eq!(subscriptions["items"].as_array().map(Vec::len), Some(1));
     assert_eq!(subscriptions["items"][0]["id"], id, "the same record");
     announce(&server, "20200817-2");
@@ -56,15 +54,13 @@ fn whole_life(mut home: Home, stage: &Stage) {
     new.script(|_, _| (Duration::ZERO, 500));
     announce(&server, "20200817-3");
     new.wait_for(2);
-    let reply = germany.ask(&server, "DELETE", "/de-cb-001").expect(200);
+    let reply = germany.ask(&server, "DELETE", "/de-cb-001").with(200);
     assert_eq!(reply.body, "");
     let seen = new.seen().len();
     expect_message(germany.ask(&server, "DELETE", "/de-cb-001"), 404, "no callback");
     assert_eq!(germany.list(&server), json!([]));
     announce(&server, "20200817-4");
-    eventually("the end of pending work", || {
-        (server.ask(&["stats"])["pending"] == 0).then_some(())
-    });
+    server.settles(&[("pending", 0)]);
     std::thread::sleep(Duration::from_millis(1_000));
     // One may have been under way when it was unsubscribed.
     assert!(new.seen().len() <= seen + 1 && !new.tags().contains(&"20200817-4".to_owned()));
@@ -79,18 +75,16 @@ fn a_callback_is_subscribed_sent_changed_and_unsubscribed() {
 
 #[test]
 fn a_callback_is_subscribed_sent_changed_and_unsubscribed_on_postgresql() {
-    let database = TestPostgres::start().expect("PostgreSQL, which ./test installs");
+    let database = database();
     let stage = Stage::new();
     let home = stage.home(QUICK, "");
-    configure(&home, &database.url());
+    home.store_in(&database.url());
     whole_life(home, &stage);
 }
 
 #[test]
 fn countries_see_and_change_only_their_own() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let [de, nl] = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     let [germany, holland] = ["DE", "NL"].map(|name| Country::register(&server, name));
     for id in ["b", "a", "c"] {
@@ -120,9 +114,7 @@ fn countries_see_and_change_only_their_own() {
 fn what_there_is_no_room_for_or_has_a_secret_is_the_callers_to_change() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, "");
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, config + "quotas: {subscriptions: 1}\n").expect("written");
+    home.configure("quotas: {subscriptions: 1}\n");
     let server = home.serve();
     let [old, new] = ["cb.de.example", "new.de.example"].map(|host| stage.backend(host));
     let germany = Country::register(&server, "DE");
@@ -146,8 +138,7 @@ fn what_there_is_no_room_for_or_has_a_secret_is_the_callers_to_change() {
 #[test]
 fn where_each_country_has_its_own_ids_two_may_have_the_same() {
     let stage = Stage::new();
-    let mut home = stage.home(QUICK, ", callback_id_scope: per_country");
-    let server = home.serve();
+    let (_home, server) = stage.home(QUICK, ", callback_id_scope: per_country").served();
     let [de, nl] = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     let [germany, holland] = ["DE", "NL"].map(|name| Country::register(&server, name));
     germany.subscribe(&server, "cb", &de);
@@ -165,9 +156,7 @@ fn where_each_country_has_its_own_ids_two_may_have_the_same() {
 
 #[test]
 fn urls_that_may_not_be_used_are_refused_and_nothing_is_stored() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let good = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     let holland = Country::register(&server, "NL");
@@ -264,9 +253,7 @@ fn urls_that_may_not_be_used_are_refused_and_nothing_is_stored() {
 
 #[test]
 fn ids_of_any_printable_kind_are_taken_up_to_32_characters() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let backend = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     germany.certify(&server, &backend.host, false);
@@ -284,7 +271,7 @@ fn ids_of_any_printable_kind_are_taken_up_to_32_characters() {
         [("POST", "/a"), ("GET", "/a"), ("PATCH", "/a"), ("PUT", ""), ("DELETE", "")]
     {
         let reply = germany.ask(&server, method, path);
-        assert!(reply.header("allow").is_some(), "{}", reply.head);
+        assert!(reply.header("allow").is_some(), "{reply:?}");
         expect_message(reply, 405, "method");
     }
     server.stop();
@@ -292,9 +279,7 @@ fn ids_of_any_printable_kind_are_taken_up_to_32_characters() {
 
 #[test]
 fn callers_are_known_by_thumbprint_and_country_or_not_at_all() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (_stage, _home, server) = Stage::serving();
     let germany = Country::register(&server, "DE");
     let thumbprint = germany.own.thumbprint();
     let bytes: Vec<u8> = (0..32)
@@ -306,7 +291,7 @@ fn callers_are_known_by_thumbprint_and_country_or_not_at_all() {
     };
     let encoded = base64.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     let ask = |headers: &[(&str, &str)]| {
-        call(&server.url, None, "GET", "/diagnosiskeys/callback", headers).expect("an answer")
+        server.open("GET", "/diagnosiskeys/callback").headers(headers).send()
     };
     let (sha, dn) = ("X-SSL-Client-SHA256", "X-SSL-Client-DN");
     for text in [&thumbprint, &thumbprint.to_uppercase(), &base64, &encoded] {
@@ -338,7 +323,7 @@ fn callers_are_known_by_thumbprint_and_country_or_not_at_all() {
     // What a client does not take is not sent.
     let plain = [(sha, thumbprint.as_str()), (dn, "C=DE"), ("accept", "text/plain")];
     expect_message(ask(&plain), 406, "application/json");
-    let id = server.ask(&["certificates", "list"])["items"][0]["id"].clone();
+    let id = server.ask("certificates list")["items"][0]["id"].clone();
     server.ask(&["certificates", "revoke", id.as_str().expect("text")]);
     expect_message(ask(&[(sha, &thumbprint), (dn, "C=DE")]), 403, "not known");
     server.stop();
@@ -347,19 +332,17 @@ fn callers_are_known_by_thumbprint_and_country_or_not_at_all() {
 /// A certificate that may only read, one of nobody, and one of another tenant.
 #[test]
 fn a_certificate_must_be_a_countrys_and_allowed_to_manage_callbacks() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
-    server.ask(&["tenants", "create", "elsewhere"]);
+    let (_stage, home, server) = Stage::serving();
+    server.ask("tenants create elsewhere");
     let check = |more: &[&str], status: u16| {
-        let pair = of_country("DE");
-        std::fs::write(home.path().join("c.pem"), &pair.certificate).expect("written");
+        let pair = Pair::of_country("DE");
+        home.write("c.pem", &pair.certificate);
         let args = ["certificates", "add", "--kind", "caller", "--certificate", "c.pem"];
         server.ask(&[&args[..], more].concat());
         let headers =
             [("X-SSL-Client-SHA256", &pair.thumbprint()[..]), ("X-SSL-Client-DN", "C=DE")];
         let path = "/diagnosiskeys/callback";
-        call(&server.url, None, "GET", path, &headers).expect("an answer").expect(status);
+        server.open("GET", path).headers(&headers).send().expect(status);
     };
     check(&["--owner", "DE", "--scope", "subscriptions"], 200);
     check(&["--owner", "DE", "--scope", "read"], 403);
@@ -372,23 +355,20 @@ fn a_certificate_must_be_a_countrys_and_allowed_to_manage_callbacks() {
 fn failures_are_limited_over_all_surfaces_together() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, "");
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, text.replace("auth_failures: 1000", "auth_failures: 10"))
-        .expect("written");
+    home.edit("auth_failures: 1000", "auth_failures: 10");
     let server = home.serve();
     let germany = Country::register(&server, "DE");
     let callbacks = || {
         let path = "/diagnosiskeys/callback";
-        call(&server.url, None, "GET", path, &[]).expect("an answer")
+        server.get(path)
     };
-    let topics = || call(&server.url, None, "GET", "/v1/topics", &[]).expect("an answer");
+    let topics = || server.get("/v1/topics");
     for _ in 0..5 {
         expect_message(callbacks(), 403, "");
         topics().expect(401);
     }
     let reply = callbacks();
-    assert!(reply.header("retry-after").is_some(), "{}", reply.head);
+    assert!(reply.header("retry-after").is_some(), "{reply:?}");
     expect_message(reply, 429, "too many");
     topics().expect(429);
     germany.list(&server);
@@ -400,26 +380,20 @@ fn callers_without_a_proxy_show_their_certificates_themselves() {
     let stage = Stage::new();
     let authority = Authority::new("ours");
     let mut home = stage.home("{}", "");
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    let text = text.replace("enabled: true, proxies: [127.0.0.1]", "enabled: true");
-    std::fs::write(&file, &text).expect("written");
-    let output = run(home.path(), &["check"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["dialects.efgs.proxies", "server.tls"]);
+    home.edit("enabled: true, proxies: [127.0.0.1]", "enabled: true");
+    home.run("check").exits(78).says(&["dialects.efgs.proxies", "server.tls"]);
     crate::tls::configure(&home, &authority, "ask");
     let server = home.serve();
-    let (german, unknown) = (of_country("DE"), of_country("DE"));
-    std::fs::write(home.path().join("c.pem"), &german.certificate).expect("written");
+    let (german, unknown) = (Pair::of_country("DE"), Pair::of_country("DE"));
+    home.write("c.pem", &german.certificate);
     let args = ["certificates", "add", "--kind", "caller", "--certificate", "c.pem"];
     let more = ["--owner", "DE", "--scope", "subscriptions", "--ca", "ca.pem"];
     server.ask(&[&args[..], &more].concat());
     let ask = |shown, headers: &[(&str, &str)]| {
-        let identity = Identity { root: &authority.pem, shown };
-        let path = "/diagnosiskeys/callback";
-        call(&server.url, Some(&identity), "GET", path, headers).expect("an answer")
+        let ask = server.open("GET", "/diagnosiskeys/callback").headers(headers);
+        ask.over_tls(&authority.pem, shown).send()
     };
-    assert_eq!(ask(Some(&german), &[]).expect(200).json(), json!([]));
+    assert_eq!(ask(Some(&german), &[]).expect(200), json!([]));
     expect_message(ask(Some(&unknown), &[]), 403, "not known");
     // Nobody's headers are believed.
     let thumbprint = german.thumbprint();
@@ -431,8 +405,7 @@ fn callers_without_a_proxy_show_their_certificates_themselves() {
 #[test]
 fn in_native_mode_the_countrys_certificate_is_shown_in_the_handshake() {
     let stage = Stage::new();
-    let mut home = stage.home(QUICK, ", mode: native_mtls");
-    let server = home.serve();
+    let (_home, server) = stage.home(QUICK, ", mode: native_mtls").served();
     let backend = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     // One without its key can be named, but not shown.
@@ -448,7 +421,7 @@ fn in_native_mode_the_countrys_certificate_is_shown_in_the_handshake() {
     server.ask(&["certificates", "revoke", &id]);
     announce(&server, "2");
     eventually("a failed attempt", || {
-        let list = server.ask(&["deliveries", "list", "--state", "pending"]);
+        let list = server.ask("deliveries list --state pending");
         (list["items"][0]["attempts_made"].as_u64()? >= 1).then_some(())
     });
     let (pair, _) = germany.certify(&server, &backend.host, true);
@@ -461,8 +434,7 @@ fn in_native_mode_the_countrys_certificate_is_shown_in_the_handshake() {
 #[test]
 fn what_ran_out_is_dropped_and_logged_and_the_next_goes_on() {
     let stage = Stage::new();
-    let mut home = stage.home("{schedule: {backoff: {fixed: {wait: 100ms}}}}", "");
-    let server = home.serve();
+    let (_home, server) = stage.home("{schedule: {backoff: {fixed: {wait: 100ms}}}}", "").served();
     let backend = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     germany.subscribe(&server, "cb", &backend);
@@ -479,7 +451,7 @@ fn what_ran_out_is_dropped_and_logged_and_the_next_goes_on() {
         }
         Some(())
     });
-    let stats = server.ask(&["stats"]);
+    let stats = server.ask("stats");
     assert_eq!((&stats["delivered"], &stats["dead"]), (&json!(1), &json!(0)), "{stats}");
     server.stop();
 }
@@ -487,8 +459,8 @@ fn what_ran_out_is_dropped_and_logged_and_the_next_goes_on() {
 #[test]
 fn a_host_that_moves_inside_is_not_called_and_called_again_when_it_is_back() {
     let stage = Stage::new();
-    let mut home = stage.home("{schedule: {backoff: {fixed: {wait: 2s}}, max_attempts: 20}}", "");
-    let server = home.serve();
+    let (_home, server) =
+        stage.home("{schedule: {backoff: {fixed: {wait: 2s}}, max_attempts: 20}}", "").served();
     let backend = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     germany.subscribe(&server, "cb", &backend);
@@ -497,7 +469,7 @@ fn a_host_that_moves_inside_is_not_called_and_called_again_when_it_is_back() {
     std::thread::sleep(Duration::from_secs(6));
     announce(&server, "1");
     eventually("a failed attempt", || {
-        let list = server.ask(&["deliveries", "list"]);
+        let list = server.ask("deliveries list");
         let id = list["items"][0]["id"].as_str()?;
         let delivery = server.ask(&["deliveries", "show", id]);
         (delivery["attempts"][0]["failure"] == "address_not_allowed").then_some(())
@@ -511,9 +483,7 @@ fn a_host_that_moves_inside_is_not_called_and_called_again_when_it_is_back() {
 
 #[test]
 fn two_hundred_tasks_are_done_in_order_and_no_connection_is_left() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let backends = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     for (name, backend) in ["DE", "NL"].into_iter().zip(&backends) {
         Country::register(&server, name).subscribe(&server, name, backend);
@@ -526,9 +496,7 @@ fn two_hundred_tasks_are_done_in_order_and_no_connection_is_left() {
         backend.wait_for(100);
         assert_eq!(backend.tags(), wanted, "each once");
     }
-    eventually("the end of all deliveries", || {
-        (server.ask(&["stats"])["delivered"] == 200).then_some(())
-    });
+    server.settles(&[("delivered", 200)]);
     server.stop();
 }
 
@@ -537,8 +505,7 @@ fn a_crash_while_a_callback_is_sent_repeats_it_after_the_lock_ends() {
     let lock = Duration::from_secs(8);
     let policy = "{limits: {connect: 2s, tls: 2s, response: 4s, total: 5s}, lease: {time: 8s}}";
     let stage = Stage::new();
-    let mut home = stage.home(policy, "");
-    let mut server = home.serve();
+    let (mut home, mut server) = stage.home(policy, "").served();
     let backend = stage.backend("cb.de.example");
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);
     backend.script(|nth, _| (Duration::from_secs(if nth == 0 { 3 } else { 0 }), 200));
@@ -560,7 +527,7 @@ fn a_crash_while_a_callback_is_sent_repeats_it_after_the_lock_ends() {
 fn what_cannot_work_is_said_before_anything_starts() {
     let stage = Stage::new();
     let home = stage.home("{}", "");
-    assert_exit(&run(home.path(), &["check"]), 0);
+    home.run("check").exits(0);
     for (key, value, says) in [
         ("profile", "nothing", "no profile"),
         ("prefix", "diagnosiskeys", "path"),
@@ -575,8 +542,8 @@ fn what_cannot_work_is_said_before_anything_starts() {
         ("topic", "not a topic", "topic"),
     ] {
         let set = format!("dialects.efgs.{key}={value}");
-        let output = run(home.path(), &["check", "--set", &set]);
-        assert_exit(&output, 78);
-        assert_says(&output, &[&format!("dialects.efgs.{key}"), says]);
+        home.run(&["check", "--set", &set])
+            .exits(78)
+            .says(&[&format!("dialects.efgs.{key}"), says]);
     }
 }

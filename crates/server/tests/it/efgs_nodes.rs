@@ -4,9 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::eventually;
 
 use crate::efgs_stage::{Country, Stage, announce};
-use crate::harness::{Home, Server, eventually};
 use crate::postgres::{database, nodes};
 
 /// Three nodes that share a database and a seal key.
@@ -77,7 +78,7 @@ fn each_batch_is_sent_once_and_in_order_whichever_node_it_was_announced_on() {
         assert_eq!(backend.tags(), wanted, "{}: each once, in order", backend.host);
     }
     let first = &nodes[0].1;
-    eventually("all deliveries", || (first.ask(&["stats"])["delivered"] == 96).then_some(()));
+    first.settles(&[("delivered", 96)]);
     let mut tags = backends[0].tags();
     assert!(tags.len() > 24, "some were repeated");
     tags.dedup();
@@ -105,7 +106,7 @@ fn a_killed_node_keeps_its_lock_and_another_one_sends_after_its_end() {
     });
     // The other country's is written down before anybody dies.
     let first_node = &nodes[0].1;
-    eventually("one delivery", || (first_node.ask(&["stats"])["delivered"] == 1).then_some(()));
+    first_node.settles(&[("delivered", 1)]);
     let (_home, mut killed) = nodes.remove(sender);
     killed.running.signal("KILL");
     killed.running.wait();
@@ -113,7 +114,7 @@ fn a_killed_node_keeps_its_lock_and_another_one_sends_after_its_end() {
     announce(survivor, "2");
     backends[1].wait_for(2);
     let seen = backends[0].wait_for(2);
-    eventually("all deliveries", || (survivor.ask(&["stats"])["delivered"] == 4).then_some(()));
+    survivor.settles(&[("delivered", 4)]);
     assert_eq!(backends[0].tags(), ["1", "1", "2"]);
     let waited = seen[1].at.duration_since(first);
     assert!(waited > Duration::from_secs(12), "the lock of 14 s held for {waited:?}");

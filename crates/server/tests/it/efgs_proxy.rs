@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use posthorn_testkit::program::{Home, Ran, Server};
+use posthorn_testkit::wait::eventually;
+
 use crate::efgs_stage::{Country, Stage, announce};
-use crate::harness::{Home, Server, assert_exit, assert_says, eventually, run};
 use crate::outbound_proxy::OutboundProxy;
 
 /// A configuration with this proxy in this mode, which the profile names and only this tenant may use.
@@ -17,16 +19,14 @@ fn home(stage: &Stage, url: &str, mode: &str, more: &str) -> Home {
          tenants: [efgs]}}}}, ",
         password.display()
     );
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, text.replace("egress: {", &proxies)).expect("written");
+    home.edit("egress: {", &proxies);
     home
 }
 
 /// What the attempts of the newest delivery failed with.
 fn failure(server: &Server) -> String {
     eventually("a failed attempt", || {
-        let list = server.ask(&["deliveries", "list", "--state", "pending"]);
+        let list = server.ask("deliveries list --state pending");
         let shown = server.ask(&["deliveries", "show", list["items"][0]["id"].as_str()?]);
         Some(shown["attempts"][0]["failure"].as_str()?.to_owned())
     })
@@ -36,8 +36,7 @@ fn failure(server: &Server) -> String {
 fn the_proxy_shows_the_certificate_that_the_header_names() {
     let stage = Stage::new();
     let proxy = OutboundProxy::start(&stage.authority.pem);
-    let mut home = home(&stage, &proxy.url, "forward", "");
-    let server = home.serve();
+    let (_home, server) = home(&stage, &proxy.url, "forward", "").served();
     server.running.says("this proxy resolves names itself");
     let [de, nl] = ["cb.de.example", "cb.nl.example"].map(|host| stage.backend(host));
     for (name, backend) in [("DE", &de), ("NL", &nl)] {
@@ -60,7 +59,7 @@ fn the_proxy_shows_the_certificate_that_the_header_names() {
     assert!(heard[0].starts_with(&line), "{}", heard[0]);
     // The guard judges the target although the proxy would go anywhere.
     de.wait_for(2);
-    eventually("all deliveries", || (server.ask(&["stats"])["delivered"] == 3).then_some(()));
+    server.settles(&[("delivered", 3)]);
     stage.names.set("cb.de.example", &[[10, 0, 0, 1]]);
     std::thread::sleep(Duration::from_secs(6));
     let before = proxy.heard().len();
@@ -70,7 +69,7 @@ fn the_proxy_shows_the_certificate_that_the_header_names() {
     let heard = proxy.heard();
     assert!(heard[before..].iter().all(|head| !head.contains("cb.de.example")), "{heard:?}");
     // Neither log nor API say the password.
-    let all = format!("{}{}", server.running.stderr(), server.ask(&["profiles", "list"]));
+    let all = format!("{}{}", server.running.stderr(), server.ask("profiles list"));
     assert!(!all.contains("the proxy's password") && !all.contains("Z2F0ZXdheTp0"), "{all}");
     server.stop();
 }
@@ -79,8 +78,7 @@ fn the_proxy_shows_the_certificate_that_the_header_names() {
 fn a_tunnel_carries_our_own_handshake() {
     let stage = Stage::new();
     let proxy = OutboundProxy::start(&stage.authority.pem);
-    let mut home = home(&stage, &proxy.url, "connect", ", mode: native_mtls");
-    let server = home.serve();
+    let (_home, server) = home(&stage, &proxy.url, "connect", ", mode: native_mtls").served();
     let backend = stage.backend("cb.de.example");
     let germany = Country::register(&server, "DE");
     let (pair, _) = germany.certify(&server, &backend.host, true);
@@ -108,7 +106,7 @@ fn a_proxy_that_is_away_or_refuses_us_is_a_failed_attempt() {
         (proxy.url.as_str(), "forward", "wrong"),
     ] {
         let mut home = home(&stage, url, mode, "");
-        std::fs::write(home.path().join("password"), password).expect("written");
+        home.write("password", password);
         let server = home.serve();
         let backend = stage.backend("cb.de.example");
         Country::register(&server, "DE").subscribe(&server, "cb", &backend);
@@ -123,13 +121,12 @@ fn a_proxy_that_is_away_or_refuses_us_is_a_failed_attempt() {
 fn tenants_neither_choose_nor_drop_a_proxy() {
     let stage = Stage::new();
     let proxy = OutboundProxy::start(&stage.authority.pem);
-    let mut home = home(&stage, &proxy.url, "forward", "");
-    let server = home.serve();
-    server.ask(&["tenants", "create", "other"]);
+    let (_home, server) = home(&stage, &proxy.url, "forward", "").served();
+    server.ask("tenants create other");
     let refused = |args: &[&str], parts: &[&str]| {
-        let output = server.command().args(args).output().expect("runs");
-        assert_ne!(output.status.code(), Some(0));
-        assert_says(&output, parts);
+        let output = server.run(&args);
+        assert_ne!(output.code, Some(0));
+        output.says(parts);
     };
     let create = ["subscriptions", "create", "https://cb.de.example/", "--tenant"];
     for policy in [r#"{"proxy": "gateway"}"#, r#"{"proxy": "else"}"#] {
@@ -154,16 +151,14 @@ fn tenants_neither_choose_nor_drop_a_proxy() {
 fn a_proxy_that_cannot_work_is_named_before_anything_starts() {
     let stage = Stage::new();
     let good = "http://127.0.0.1:3128";
-    assert_exit(&run(home(&stage, good, "forward", "").path(), &["check"]), 0);
+    home(&stage, good, "forward", "").run("check").exits(0);
     for (url, mode, more, says) in [
         ("https://127.0.0.1:3128", "forward", "", "egress.proxies.gateway.url"),
         ("http://u:p@127.0.0.1:3128", "forward", "", "egress.proxies.gateway.url"),
         (good, "both", "", "egress.proxies.gateway.mode"),
         (good, "forward", ", mode: native_mtls", "profiles.efgs.policy.proxy"),
     ] {
-        let output = run(home(&stage, url, mode, more).path(), &["check"]);
-        assert_exit(&output, 78);
-        assert_says(&output, &[says]);
+        home(&stage, url, mode, more).run("check").exits(78).says(&[says]);
     }
     let home = home(&stage, good, "forward", "");
     let file = home.path().join("posthorn.yaml");
@@ -176,21 +171,12 @@ fn a_proxy_that_cannot_work_is_named_before_anything_starts() {
         ("tenants: [efgs]", "tenants: [acme]", "must name `efgs`"),
     ] {
         std::fs::write(&file, text.replace(old, new)).expect("written");
-        let output = run(home.path(), &["check"]);
-        assert_exit(&output, 78);
-        assert_says(&output, &[says]);
+        home.run("check").exits(78).says(&[says]);
     }
     // What the environment says about proxies is nobody's business here.
     std::fs::write(&file, &text).expect("written");
-    let shown = crate::harness::posthorn(home.path())
-        .env("HTTPS_PROXY", "http://127.0.0.1:1")
-        .args(["check", "--json"])
-        .output()
-        .expect("runs");
-    assert_exit(&shown, 0);
-    assert!(
-        !crate::harness::out(&shown).contains("127.0.0.1:1\""),
-        "{}",
-        crate::harness::out(&shown)
-    );
+    let shown =
+        Ran::of(home.command().env("HTTPS_PROXY", "http://127.0.0.1:1").args(["check", "--json"]))
+            .exits(0);
+    assert!(!shown.out.contains("127.0.0.1:1\""), "{}", shown.out);
 }

@@ -2,31 +2,30 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use posthorn_testkit::wait::eventually;
+use serde_json::{Value, json};
 
-use crate::caller::call_with;
 use crate::efgs_stage::{Country, QUICK, Stage, announce};
-use crate::harness::{assert_exit, assert_says, eventually};
 
 /// A connection that is open already does not save the look at the name.
 #[test]
 fn the_url_is_checked_before_every_send_also_on_a_connection_that_is_open() {
     let stage = Stage::new();
-    let mut home = stage.home("{schedule: {backoff: {fixed: {wait: 1s}}, max_attempts: 60}}", "");
-    let server = home.serve();
+    let (_home, server) =
+        stage.home("{schedule: {backoff: {fixed: {wait: 1s}}, max_attempts: 60}}", "").served();
     let backend = stage.backend("cb.de.example");
     backend.keep_connections();
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);
     announce(&server, "1");
     announce(&server, "2");
     backend.wait_for(2);
-    eventually("both", || (server.ask(&["stats"])["delivered"] == 2).then_some(()));
+    server.settles(&[("delivered", 2)]);
     stage.names.set("cb.de.example", &[[10, 0, 0, 1]]);
     // What the resolver knew is forgotten after a few seconds, long before the connection is.
     std::thread::sleep(Duration::from_secs(6));
     announce(&server, "3");
     let failed = eventually("a failed attempt", || {
-        let list = server.ask(&["deliveries", "list", "--state", "pending"]);
+        let list = server.ask("deliveries list --state pending");
         let delivery = server.ask(&["deliveries", "show", list["items"][0]["id"].as_str()?]);
         Some(delivery["attempts"][0]["failure"].as_str()?.to_owned())
     });
@@ -41,9 +40,7 @@ fn the_url_is_checked_before_every_send_also_on_a_connection_that_is_open() {
 /// The request byte by byte, with certificates about that must not be taken for the right one.
 #[test]
 fn the_request_of_a_callback_has_tag_date_and_the_right_thumbprint_and_nothing_else() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let backend = stage.backend("cb.de.example");
     let [germany, holland] = ["DE", "NL"].map(|name| Country::register(&server, name));
     // Before the right one, and after it.
@@ -56,15 +53,7 @@ fn the_request_of_a_callback_has_tag_date_and_the_right_thumbprint_and_nothing_e
     decoys();
     let right = germany.subscribe(&server, "cb", &backend);
     decoys();
-    let sent = server.ask(&[
-        "send",
-        "efgs.batches",
-        "b",
-        "-a",
-        "batchTag=2020 8/17&x=ü+%",
-        "-a",
-        "more=1",
-    ]);
+    let sent = server.ask("send efgs.batches b -a 'batchTag=2020 8/17&x=ü+%' -a more=1");
     let day = server.ask(&["events", "show", sent["id"].as_str().expect("an id")]);
     let day = day["accepted_at"].as_str().expect("a time")[..10].to_owned();
     let seen = &backend.wait_for(1)[0];
@@ -91,8 +80,7 @@ fn every_number_of_the_configuration_is_what_the_server_goes_by() {
     let stage = Stage::new();
     let policy = "{schedule: {backoff: {fixed: {wait: 2s}}, max_attempts: 2}, \
                   limits: {connect: 1s, tls: 1s, response: 1s, total: 2s}}";
-    let mut home = stage.home(policy, "");
-    let server = home.serve();
+    let (_home, server) = stage.home(policy, "").served();
     let backend = stage.backend("cb.de.example");
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);
     // The first batch is never answered in time.
@@ -112,13 +100,11 @@ fn every_number_of_the_configuration_is_what_the_server_goes_by() {
 fn all_that_waits_is_sent_one_after_the_other_and_not_one_a_tick() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, "");
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, text.replace("drain: 2s", "drain: 2s, poll: 1m")).expect("written");
+    home.edit("drain: 2s", "drain: 2s, poll: 1m");
     let server = home.serve();
     let backend = stage.backend("cb.de.example");
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);
-    let id = server.ask(&["subscriptions", "list"])["items"][0]["id"].clone();
+    let id = server.ask("subscriptions list")["items"][0]["id"].clone();
     let id = id.as_str().expect("an id");
     server.ask(&["subscriptions", "pause", id]);
     let wanted: Vec<String> = (1..=30).map(|n| n.to_string()).collect();
@@ -137,30 +123,21 @@ fn all_that_waits_is_sent_one_after_the_other_and_not_one_a_tick() {
 /// Such an event would stand before every later batch of every country.
 #[test]
 fn an_event_without_a_tag_is_refused_whichever_way_it_comes() {
-    let stage = Stage::new();
-    let mut home = stage.home(QUICK, "");
-    let server = home.serve();
+    let (stage, _home, server) = Stage::serving();
     let backend = stage.backend("cb.de.example");
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);
     for more in [&[][..], &["-a", "date=2020-08-17"], &["-a", "batchTag="], &["-a", "batchtag=1"]] {
         let send = ["send", "efgs.batches", "batch.created"];
-        let output = server.command().args([&send[..], more].concat()).output().expect("runs");
-        assert_exit(&output, 1);
-        assert_says(&output, &["batchTag", "efgs.batches"]);
-        let many = server.command().args([&send[..], more, &["--count", "3"]].concat()).output();
-        let many = many.expect("runs");
-        assert_exit(&many, 1);
-        assert_says(&many, &["3 refused", "batchTag"]);
+        let one = server.run(&[&send[..], more].concat());
+        one.exits(1).says(&["batchTag", "efgs.batches"]);
+        let many = server.run(&[&send[..], more, &["--count", "3"]].concat());
+        many.exits(1).says(&["3 refused", "batchTag"]);
     }
-    let key = format!("Bearer {}", server.key);
-    let headers = [
-        ("authorization", key.as_str()),
-        ("posthorn-tenant", "efgs"),
-        ("content-type", "application/json"),
-    ];
+    let post = |path: &str, body: &Value| {
+        server.call("POST", path).header("posthorn-tenant", "efgs").json(body).send()
+    };
     let said = json!({"topic": "efgs.batches", "type": "b", "payload": {}, "attributes": {"date": "2020-08-17"}});
-    let reply = call_with(&server.url, "POST", "/v1/events", &headers, &said.to_string());
-    let problem = reply.expect(422).json();
+    let problem = post("/v1/events", &said).expect(422);
     assert_eq!(problem["field"], "attributes", "{problem}");
     assert!(
         problem["detail"].as_str().is_some_and(|text| text.contains("`batchTag`")),
@@ -168,12 +145,11 @@ fn an_event_without_a_tag_is_refused_whichever_way_it_comes() {
     );
     // Of a batch, the good ones are taken.
     let good = json!({"topic": "efgs.batches", "type": "b", "payload": {}, "attributes": {"batchTag": "1"}});
-    let both = json!({"events": [said, good]}).to_string();
-    let reply = call_with(&server.url, "POST", "/v1/events/batch", &headers, &both);
-    let items = reply.json()["items"].clone();
+    let both = json!({"events": [said, good]});
+    let items = post("/v1/events/batch", &both).json()["items"].clone();
     assert_eq!((&items[0]["status"], &items[1]["status"]), (&json!(422), &json!(202)), "{items}");
     assert_eq!(backend.wait_for(1)[0].query("batchTag"), "1", "and nothing stands before it");
     // Other topics of the tenant have no such rule.
-    server.ask(&["send", "notes", "note", "--create-topic"]);
+    server.ask("send notes note --create-topic");
     server.stop();
 }

@@ -5,24 +5,23 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use posthorn_testkit::caller::{Reply, call};
+use posthorn_testkit::program::{Home, Running, id_of, read_key};
+use posthorn_testkit::wait::{PATIENCE, until};
 use serde_json::{Value, json};
 
-use crate::caller::send;
-use crate::harness::{Home, Running, assert_exit, assert_says, out, posthorn, read_key, run};
-use crate::postgres::{configure, database};
+use crate::postgres::database;
 
 /// The operator keys that a key shows.
 #[track_caller]
 fn operators(url: &str, key: &str) -> Vec<Value> {
-    let all = send(url, key, "GET", "/v1/keys", "").expect(200).json();
+    let all = send(url, key, "GET", "/v1/keys", "").expect(200);
     let operator = |key: &Value| key["scopes"] == json!(["operator"]);
     all["items"].as_array().expect("a list").iter().filter(|k| operator(k)).cloned().collect()
 }
 
-fn add(home: &Home, config: &str) {
-    let file = home.path().join("posthorn.yaml");
-    let before = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, format!("{before}{config}")).expect("written");
+fn send(url: &str, key: &str, method: &str, path: &str, body: &str) -> Reply {
+    call(url, method, path).key(key).text(body).send()
 }
 
 fn mode(file: &Path) -> u32 {
@@ -33,8 +32,7 @@ fn mode(file: &Path) -> u32 {
 fn without_a_terminal_the_first_key_is_in_a_file_and_the_log_says_which() {
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let mut home = Home::new();
-        let server = home.serve();
+        let (home, server) = Home::new().served();
         let file = home.data().join("operator.key");
         assert_eq!(mode(&file), 0o600);
         server.running.says("listening on");
@@ -60,7 +58,7 @@ fn on_a_terminal_the_first_key_is_shown() {
     let running = Running::start(&mut command);
     let begun = Instant::now();
     while !running.stdout().contains("POSTHORN_KEY=") {
-        assert!(begun.elapsed() < crate::harness::PATIENCE, "{}", running.stdout());
+        assert!(begun.elapsed() < PATIENCE, "{}", running.stdout());
         std::thread::sleep(Duration::from_millis(20));
     }
     let shown = running.stdout();
@@ -81,7 +79,7 @@ fn a_first_start_that_is_killed_at_any_moment_leaves_a_key_that_works() {
     let (mut with_file, tries) = (0, 24);
     for number in 0..tries {
         let mut home = Home::new();
-        let mut command = posthorn(home.path());
+        let mut command = home.command();
         let mut running = Running::start(command.arg("serve"));
         if number % 3 == 0 {
             // Right behind the file, which is where a key could be lost.
@@ -110,9 +108,7 @@ fn a_key_that_is_only_in_the_file_is_taken_in_and_what_is_no_key_is_refused() {
     let mut home = Home::new();
     std::fs::create_dir(home.data()).expect("a folder");
     let file = home.data().join("operator.key");
-    let made =
-        run(home.path(), &["keys", "generate", "operator", "--to", "posthorn-data/operator.key"]);
-    assert_exit(&made, 0);
+    home.run("keys generate operator --to posthorn-data/operator.key").exits(0);
     let key = read_key(&home.data());
     let server = home.serve();
     assert_eq!(server.key, key);
@@ -123,17 +119,15 @@ fn a_key_that_is_only_in_the_file_is_taken_in_and_what_is_no_key_is_refused() {
     std::fs::create_dir(home.data()).expect("a folder");
     std::fs::copy(&file, home.data().join("operator.key")).expect("copied");
     std::fs::write(home.data().join("operator.key"), "ph_half").expect("written");
-    let refused = run(home.path(), &["serve"]);
-    assert_exit(&refused, 78);
-    assert_says(&refused, &["operator.key", "remove the file"]);
-    assert!(!crate::harness::err(&refused).contains("ph_half"));
+    let refused = home.run("serve").exits(78).says(&["operator.key", "remove the file"]);
+    assert!(!refused.err.contains("ph_half"));
 }
 
 #[test]
 fn a_first_key_can_come_from_the_environment_or_a_file() {
     let mut home = Home::new();
-    let key = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
-    add(&home, "keys: {bootstrap: 'env:FIRST_KEY'}\n");
+    let key = home.run("keys generate operator").out.trim().to_owned();
+    home.configure("keys: {bootstrap: 'env:FIRST_KEY'}\n");
     home.env = vec![("FIRST_KEY".to_owned(), key.clone())];
     home.key = Some(key.clone());
     for _ in 0..2 {
@@ -145,7 +139,7 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     }
     assert!(!home.data().join("operator.key").exists(), "it is kept by its owner");
     // Another one later is not taken in: there is a key that works.
-    let other = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
+    let other = home.run("keys generate operator").out.trim().to_owned();
     home.env = vec![("FIRST_KEY".to_owned(), other.clone())];
     let mut server = home.serve();
     server.running.wait_for("warning", |log| log.contains("keys.bootstrap").then_some(()));
@@ -154,10 +148,10 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     server.stop();
 
     let mut home = Home::new();
-    assert_exit(&run(home.path(), &["keys", "generate", "operator", "--to", "first.key"]), 0);
+    home.run("keys generate operator --to first.key").exits(0);
     let file = home.path().join("first.key");
     assert_eq!(mode(&file), 0o600);
-    add(&home, "keys: {bootstrap: 'file:first.key'}\n");
+    home.configure("keys: {bootstrap: 'file:first.key'}\n");
     let key = std::fs::read_to_string(&file).expect("a key").trim().to_owned();
     home.key = Some(key.clone());
     let server = home.serve();
@@ -165,36 +159,28 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
     server.stop();
 
     std::fs::write(&file, "ph_nearly").expect("written");
-    let refused = run(home.path(), &["serve"]);
-    assert_exit(&refused, 78);
-    assert_says(&refused, &["keys.bootstrap", "not an API key"]);
-    assert!(!crate::harness::err(&refused).contains("ph_nearly"));
-    let plain = run(home.path(), &["serve", "--set", "keys.bootstrap=ph_in_the_open"]);
-    assert_exit(&plain, 78);
-    assert!(!crate::harness::err(&plain).contains("ph_in_the_open"));
+    let refused = home.run("serve").exits(78).says(&["keys.bootstrap", "not an API key"]);
+    assert!(!refused.err.contains("ph_nearly"));
+    let plain = home.run("serve --set keys.bootstrap=ph_in_the_open").exits(78);
+    assert!(!plain.err.contains("ph_in_the_open"));
 }
 
 fn recover(home: &Home) -> String {
-    let made = run(home.path(), &["keys", "recover", "--json"]);
-    assert_exit(&made, 0);
-    let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let made = home.run("keys recover --json").exits(0).json();
     made["key"].as_str().expect("a key").to_owned()
 }
 
 #[test]
 fn a_lost_key_is_replaced_without_a_server() {
     let mut home = Home::new();
-    let nothing = run(home.path(), &["keys", "recover"]);
-    assert_exit(&nothing, 1);
-    assert_says(&nothing, &["there is no store"]);
+    home.run("keys recover").exits(1).says(&["there is no store"]);
     let server = home.serve();
-    let busy = run(home.path(), &["keys", "recover"]);
-    assert_ne!(busy.status.code(), Some(0), "the server has the store");
-    assert_says(&busy, &["stop the other process"]);
+    let busy = home.run("keys recover");
+    assert_ne!(busy.code, Some(0), "the server has the store");
+    busy.says(&["stop the other process"]);
     server.stop();
     let key = recover(&home);
-    let to = run(home.path(), &["keys", "recover", "--to", "new.key"]);
-    assert_exit(&to, 0);
+    home.run("keys recover --to new.key").exits(0);
     let file = home.path().join("new.key");
     assert_eq!(mode(&file), 0o600);
     let server = home.serve();
@@ -208,40 +194,39 @@ fn a_lost_key_is_replaced_without_a_server() {
 
 #[test]
 fn the_last_operator_key_cannot_be_revoked() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let (url, key) = (&server.url, &server.key);
     let first = operators(url, key)[0]["id"].as_str().expect("an id").to_owned();
     let revoke = |key: &str, id: &str| send(url, key, "DELETE", &format!("/v1/keys/{id}"), "");
-    let refused = revoke(key, &first).expect(409).json();
+    let refused = revoke(key, &first).expect(409);
     assert_eq!(refused["code"], "last_operator_key");
     // Nor when the others work for a while only.
     for end in ["2030-01-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
         let body = json!({"scopes": ["operator"], "expires_at": end}).to_string();
-        let made = send(url, key, "POST", "/v1/keys", &body).expect(201).json();
+        let made = send(url, key, "POST", "/v1/keys", &body).expect(201);
         assert!(made["expires_at"].as_str().expect("a time").starts_with(&end[..10]));
         revoke(key, &first).expect(409);
     }
     let lasting = json!({"scopes": ["operator"]}).to_string();
-    let made = send(url, key, "POST", "/v1/keys", &lasting).expect(201).json();
+    let made = send(url, key, "POST", "/v1/keys", &lasting).expect(201);
     let (id, other) = (made["id"].as_str().expect("id"), made["key"].as_str().expect("key"));
     revoke(key, &first).expect(204);
     send(url, key, "GET", "/v1/keys", "").expect(401);
-    assert_eq!(revoke(other, id).expect(409).json()["code"], "last_operator_key");
-    let listed = server.command().args(["keys", "revoke", id]).env("POSTHORN_KEY", other).output();
-    assert_says(&listed.expect("runs"), &["last_operator_key"]);
+    assert_eq!(revoke(other, id).expect(409)["code"], "last_operator_key");
+    let revoke = &["keys", "revoke", id, "--key", other];
+    server.run(revoke).fails().says(&["last_operator_key"]);
     server.stop();
 }
 
 #[test]
 fn nodes_that_start_together_make_one_key_between_them() {
     let database = database();
-    let seal = out(&run(Home::new().path(), &["keys", "generate-seal"]));
+    let seal = Home::new().run("keys generate-seal").out;
     let home = |shared: &Path| {
         let home = Home::new();
-        configure(&home, &database.url());
-        std::fs::write(home.path().join("shared.key"), &seal).expect("written");
-        add(&home, "seal: {key: 'file:shared.key'}\n");
+        home.store_in(&database.url());
+        home.write("shared.key", &seal);
+        home.configure("seal: {key: 'file:shared.key'}\n");
         if shared != Path::new("") {
             std::os::unix::fs::symlink(shared, home.data()).expect("linked");
         }
@@ -252,7 +237,7 @@ fn nodes_that_start_together_make_one_key_between_them() {
     std::fs::create_dir(homes[2].data()).expect("a folder");
     homes.push(home(&homes[2].data()));
     let start = |home: &Home| {
-        let mut command = posthorn(home.path());
+        let mut command = home.command();
         Running::start(command.args(["serve", "--address-file", "address"]))
     };
     let mut nodes: Vec<Running> = homes.iter().map(start).collect();
@@ -279,15 +264,10 @@ fn nodes_that_start_together_make_one_key_between_them() {
     // Offline for those who lost it, although nodes are at work.
     let recovered = recover(&homes[0]);
     for url in &urls {
-        crate::harness::eventually("the new key", || {
-            (send(url, &recovered, "GET", "/v1/keys", "").status == 200).then_some(())
-        });
+        until("the new key", || send(url, &recovered, "GET", "/v1/keys", "").status == 200);
     }
     // Two that are revoked at once on two nodes: one stays.
-    let ids: Vec<String> = operators(&urls[0], &recovered)
-        .iter()
-        .map(|key| key["id"].as_str().expect("an id").to_owned())
-        .collect();
+    let ids: Vec<String> = operators(&urls[0], &recovered).iter().map(id_of).collect();
     assert_eq!(ids.len(), 2);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let revoke = |at: usize| {
@@ -304,20 +284,20 @@ fn nodes_that_start_together_make_one_key_between_them() {
 #[test]
 fn nodes_that_share_a_folder_keep_the_key_that_works() {
     let database = database();
-    let seal = out(&run(Home::new().path(), &["keys", "generate-seal"]));
+    let seal = Home::new().run("keys generate-seal").out;
     let shared = tempfile::tempdir().expect("a folder");
     let homes: Vec<Home> = (0..4)
         .map(|_| {
             let home = Home::new();
-            configure(&home, &database.url());
-            std::fs::write(home.path().join("shared.key"), &seal).expect("written");
-            add(&home, "seal: {key: 'file:shared.key'}\n");
+            home.store_in(&database.url());
+            home.write("shared.key", &seal);
+            home.configure("seal: {key: 'file:shared.key'}\n");
             std::os::unix::fs::symlink(shared.path(), home.data()).expect("linked");
             home
         })
         .collect();
     let start = |home: &Home| {
-        let mut command = posthorn(home.path());
+        let mut command = home.command();
         Running::start(command.args(["serve", "--address-file", "address"]))
     };
     let mut nodes: Vec<Running> = homes.iter().map(start).collect();
@@ -325,7 +305,7 @@ fn nodes_that_share_a_folder_keep_the_key_that_works() {
         let file = home.path().join("address");
         let url = node.wait_for("address", |_| std::fs::read_to_string(&file).ok());
         // Whoever knows an address finds the key, and it works there.
-        let key = std::fs::read_to_string(shared.path().join("operator.key")).expect("a key");
+        let key = read_key(shared.path());
         assert_eq!(operators(url.trim(), key.trim()).len(), 1);
     }
 }

@@ -3,19 +3,17 @@
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 
+use posthorn_testkit::program::{Home, Ran, Running, Server};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Running, Server, assert_exit, assert_says};
 use crate::push::{connected, wait};
 
 /// A place whose servers do Web Push, on this port (0: any).
 fn home(port: u16) -> Home {
     let home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let config = config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
-    std::fs::write(&file, format!("{config}push: {{enabled: true, drain: 0s}}\n"))
-        .expect("written");
+    home.edit("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    home.configure("push: {enabled: true, drain: 0s}\n");
     home
 }
 
@@ -42,13 +40,12 @@ fn events(listener: &Running) -> Vec<Value> {
 }
 
 fn subscriptions(server: &Server) -> Vec<Value> {
-    server.ask(&["subscriptions", "list"])["items"].as_array().expect("a list").clone()
+    server.ask("subscriptions list")["items"].as_array().expect("a list").clone()
 }
 
 #[test]
 fn events_come_over_the_socket_and_nothing_is_left_behind() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (_home, server) = home(0).served();
     let mut listener = listen(&server, &["--count", "2", "--json"]);
     let sent: Vec<Value> = (0..2)
         .map(|n| {
@@ -80,8 +77,7 @@ fn events_come_over_the_socket_and_nothing_is_left_behind() {
 
 #[test]
 fn a_signal_removes_what_was_made() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (_home, server) = home(0).served();
     let mut listener = listen(&server, &[]);
     assert_eq!(subscriptions(&server).len(), 1);
     listener.signal("INT");
@@ -92,8 +88,7 @@ fn a_signal_removes_what_was_made() {
 
 #[test]
 fn what_comes_while_the_listener_is_away_waits_for_it() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (home, server) = home(0).served();
     let file = home.path().join("agent.json");
     let keep = file.to_str().expect("a path");
     let mut first = listen(&server, &["--keep", keep, "--json"]);
@@ -117,9 +112,7 @@ fn what_comes_while_the_listener_is_away_waits_for_it() {
     assert_eq!(subscriptions(&server)[0]["id"], kept[0]["id"], "the same subscription");
 
     let other = ["listen", "--push", "--subscribe", "invoices", "--keep", keep];
-    let refused = server.command().args(other).output().expect("runs");
-    assert_exit(&refused, 2);
-    assert_says(&refused, &["keeps an agent of the topic orders", "--keep"]);
+    server.run(&other).exits(2).says(&["keeps an agent of the topic orders", "--keep"]);
     server.stop();
 }
 
@@ -149,8 +142,7 @@ fn comes_back(server: &Server, file: &str, args: &[&str]) -> Running {
 
 #[test]
 fn a_subscription_whose_id_was_not_kept_is_found_by_its_name() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (home, server) = home(0).served();
     let file = kept(&home, &server);
     let made = subscriptions(&server);
     // As after a kill between making it and keeping its id.
@@ -169,16 +161,16 @@ fn a_subscription_whose_id_was_not_kept_is_found_by_its_name() {
 
 #[test]
 fn what_would_make_a_kept_listener_deaf_is_told_or_mended() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (home, server) = home(0).served();
     let file = kept(&home, &server);
     let id = subscriptions(&server)[0]["id"].as_str().expect("an id").to_owned();
     let start = ["listen", "--push", "--subscribe", "orders", "--keep", &file];
 
     server.ask(&["subscriptions", "pause", &id]);
-    let paused = server.command().args(start).output().expect("runs");
-    assert_exit(&paused, 1);
-    assert_says(&paused, &["is paused", &format!("posthorn subscriptions resume {id}")]);
+    server
+        .run(&start)
+        .exits(1)
+        .says(&["is paused", &format!("posthorn subscriptions resume {id}")]);
     server.ask(&["subscriptions", "resume", &id]);
 
     let listener = comes_back(&server, &file, &["--profile", "quick"]);
@@ -186,18 +178,19 @@ fn what_would_make_a_kept_listener_deaf_is_told_or_mended() {
     let now = subscriptions(&server);
     assert_eq!((&now[0]["id"], &now[0]["profile"]), (&json!(id), &json!("quick")));
 
-    server.ask(&["tenants", "create", "other"]);
-    let other = server.command().args(start).args(["--tenant", "other"]).output().expect("runs");
-    assert_exit(&other, 2);
-    assert_says(&other, &[&id, "another tenant", "--keep"]);
-    assert_eq!(server.ask(&["subscriptions", "list", "--tenant", "other"])["items"], json!([]));
+    server.ask("tenants create other");
+    Ran::of(server.command().args(start).args(["--tenant", "other"])).exits(2).says(&[
+        &id,
+        "another tenant",
+        "--keep",
+    ]);
+    assert_eq!(server.ask("subscriptions list --tenant other")["items"], json!([]));
     server.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_that_was_given_up_goes_on_when_its_listener_is_back() {
-    let mut home = home(0);
-    let server = home.serve();
+    let (home, server) = home(0).served();
     let file = kept(&home, &server);
     let keeps: Value = serde_json::from_slice(&std::fs::read(&file).expect("kept")).expect("JSON");
     let id = keeps["subscription"].as_str().expect("an id");
@@ -207,9 +200,9 @@ async fn a_subscription_that_was_given_up_goes_on_when_its_listener_is_back() {
     wait(agent.unregister(channel)).expect("unregistered");
     drop(agent);
     server.ask(&["send", "orders", "order.created", "{}"]);
-    crate::harness::eventually("the end of the subscription", || {
+    until("the end of the subscription", || {
         let shown = server.ask(&["subscriptions", "show", id]);
-        (shown["status"] == "disabled").then_some(())
+        shown["status"] == "disabled"
     });
 
     // Events come from half a minute after the refusal on, which is not waited for here: the server takes
@@ -228,13 +221,10 @@ fn a_server_that_goes_is_waited_for() {
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         free.local_addr().expect("an address").port()
     };
-    let mut home = home(port);
-    let server = home.serve();
+    let (mut home, server) = home(port).served();
     let mut listener = listen(&server, &["--count", "2", "--json"]);
     let before = server.ask(&["send", "orders", "order.created", "{}"])["id"].clone();
-    crate::harness::eventually("the first event", || {
-        listener.stdout().contains(before.as_str()?).then_some(())
-    });
+    eventually("the first event", || listener.stdout().contains(before.as_str()?).then_some(()));
     server.stop();
     listener.wait_for("a break", |text| text.contains("the socket broke").then_some(()));
     let server = home.serve();
@@ -248,19 +238,15 @@ fn a_server_that_goes_is_waited_for() {
 
 #[test]
 fn a_server_without_web_push_says_how_to_get_it() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let args = ["listen", "--push", "--subscribe", "orders"];
-    let refused = server.command().args(args).output().expect("runs");
-    assert_exit(&refused, 1);
-    assert_says(&refused, &["does not do Web Push", "posthorn serve --push"]);
+    server.run(&args).exits(1).says(&["does not do Web Push", "posthorn serve --push"]);
     for wrong in [
         &["listen", "--push"][..],
         &["listen", "--subscribe", "orders", "--keep", "agent.json"],
         &["listen", "--push", "--subscribe", "orders", "--status", "503"],
     ] {
-        let output = server.command().args(wrong).output().expect("runs");
-        assert_exit(&output, 2);
+        server.run(&wrong).exits(2);
     }
     server.stop();
 }

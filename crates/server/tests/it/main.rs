@@ -1,9 +1,7 @@
 //! Drives the real program, as an operator would.
 
 mod admission;
-mod authority;
 mod by_hand;
-mod caller;
 mod canary;
 mod cedros;
 mod cedros_events;
@@ -19,7 +17,6 @@ mod efgs_proxy;
 mod efgs_sends;
 mod efgs_stage;
 mod first_key;
-mod harness;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
 mod interpreter;

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posthorn_domain::{FailureCode, WaitReason};
+use posthorn_testkit::caller::call;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::caller::call;
-use crate::harness::{Home, Server, assert_exit, assert_says, err, eventually, out, run};
 use crate::interpreter::Language;
 
 /// Words that only those know who have read the source.
@@ -25,8 +26,7 @@ fn assert_plain(text: &str) {
 
 #[test]
 fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (home, server) = Home::new().served();
     for (policy, field, words) in [
         (
             r#"{"schedule":{"backoff":{"fixed":{"wait":"5"}}}}"#,
@@ -43,12 +43,9 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         (r#"{"auth":[{"kind":"otp","secret":"s"}]}"#, "policy.auth[0].method", "is missing"),
     ] {
         let url = "http://127.0.0.1:9/";
-        let mut command = server.command();
-        let output = command.args(["subscriptions", "create", url, "--policy", policy]).output();
-        let output = output.expect("starts");
-        assert_exit(&output, 1);
-        assert_says(&output, &["invalid_policy", &format!("(field `{field}`)"), words]);
-        assert_plain(&err(&output));
+        let output = server.run(&["subscriptions", "create", url, "--policy", policy]).exits(1);
+        let output = output.says(&["invalid_policy", &format!("(field `{field}`)"), words]);
+        assert_plain(&output.err);
     }
     server.stop();
 
@@ -79,23 +76,24 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         ),
         ("profiles: {a: {policy: {auth: [{}]}}}", "profiles.a.policy.auth[0].kind", "is missing"),
     ] {
-        std::fs::write(home.path().join("bad.yaml"), config).expect("written");
-        let output = run(home.path(), &["check", "--config", "bad.yaml"]);
-        assert_exit(&output, 78);
-        assert_says(&output, &[&format!("{key}: "), words, "(from file bad.yaml)"]);
-        assert_plain(&err(&output));
+        home.write("bad.yaml", config);
+        let output = home.run("check --config bad.yaml").exits(78).says(&[
+            &format!("{key}: "),
+            words,
+            "(from file bad.yaml)",
+        ]);
+        assert_plain(&output.err);
     }
 }
 
 #[test]
 fn the_last_request_of_a_listener_is_answered_before_it_ends() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let args = ["--count", "1", "--delay", "300ms", "--status", "202"];
     let (mut listener, address) = server.listen(&args);
     let begun = Instant::now();
-    let reply = call(&address, None, "POST", "/hook", &[("content-length", "0")]);
-    assert_eq!(reply.expect("an answer").status, 202);
+    let reply = call(&address, "POST", "/hook").send();
+    reply.expect(202);
     assert!(begun.elapsed() >= Duration::from_millis(300), "it waited as it was told");
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
 
@@ -105,14 +103,14 @@ fn the_last_request_of_a_listener_is_answered_before_it_ends() {
     let sent = server.ask(&["send", "orders", "order.created", "{}"]);
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
     let event = sent["id"].as_str().expect("an id");
-    eventually("the end of the delivery", || {
+    until("the end of the delivery", || {
         let list = server.ask(&["deliveries", "list", "--event", event]);
-        (list["items"][0]["state"] == "delivered").then_some(())
+        list["items"][0]["state"] == "delivered"
     });
 
     // One that never answers ends all the same.
-    let (mut listener, address) = server.listen(&["--count", "1", "--stall"]);
-    assert!(call(&address, None, "POST", "/", &[("content-length", "0")]).is_none());
+    let (mut listener, address) = server.listen("--count 1 --stall");
+    assert!(call(&address, "POST", "/").try_send().is_none());
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
 }
 
@@ -167,21 +165,21 @@ fn all_counters_that_the_pages_name_are_there_from_the_start() {
     }
 
     let mut home = Home::new();
-    let config = std::fs::read_to_string(home.path().join("posthorn.yaml")).expect("read");
-    let more = "push: {enabled: true}\n\
-                dialects: {notificaties: {enabled: true, tenant: gemeente}}\n";
-    std::fs::write(home.path().join("posthorn.yaml"), config + more).expect("written");
+    home.configure(
+        "push: {enabled: true}\n\
+                dialects: {notificaties: {enabled: true, tenant: gemeente}}\n",
+    );
     let server = home.serve();
-    let metrics = call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").expect(200);
+    let metrics = server.metrics();
     let has = |name: &&String| {
         let at_zero = |rest: &str| rest.starts_with([' ', '{']);
-        metrics.body.lines().any(|line| line.strip_prefix(name.as_str()).is_some_and(at_zero))
+        metrics.lines().any(|line| line.strip_prefix(name.as_str()).is_some_and(at_zero))
     };
     let missing: Vec<&String> = wanted.iter().filter(|name| !has(name)).collect();
     assert!(missing.is_empty(), "not at /metrics of a fresh server: {missing:?}");
     for reason in ["exhausted", "permanent", "gate", "expired"] {
         let line = format!("posthorn_dead_letters_total{{reason=\"{reason}\"}} 0\n");
-        assert!(metrics.body.contains(&line), "{line}");
+        assert!(metrics.contains(&line), "{line}");
     }
     server.stop();
 }
@@ -190,9 +188,8 @@ fn all_counters_that_the_pages_name_are_there_from_the_start() {
 fn failures_and_ends_are_explained() {
     let home = Home::new();
     for code in FailureCode::ALL {
-        let output = run(home.path(), &["explain", code.as_str()]);
-        assert_exit(&output, 0);
-        let text = out(&output);
+        let output = home.run(&["explain", code.as_str()]).exits(0);
+        let text = output.out;
         assert!(text.contains("(failure of an attempt)") && text.contains("What to do:"), "{text}");
     }
     for (reason, kind) in [
@@ -204,36 +201,28 @@ fn failures_and_ends_are_explained() {
         ("operator", "cancelled delivery"),
         ("dropped", "cancelled delivery"),
     ] {
-        let output = run(home.path(), &["explain", reason]);
-        assert_exit(&output, 0);
-        assert!(
-            out(&output).contains(&format!("{reason} (reason of a {kind})")),
-            "{}",
-            out(&output)
-        );
+        let output = home.run(&["explain", reason]).exits(0);
+        assert!(output.out.contains(&format!("{reason} (reason of a {kind})")), "{}", output.out);
     }
     // One word for two things is explained twice.
-    let both = out(&run(home.path(), &["explain", "url_not_allowed"]));
+    let both = home.run("explain url_not_allowed").out;
     assert!(both.contains("422") && both.contains("(failure of an attempt)"), "{both}");
-    let all: Value =
-        serde_json::from_str(&out(&run(home.path(), &["explain", "--json"]))).expect("JSON");
+    let all: Value = serde_json::from_str(&home.run("explain --json").out).expect("JSON");
     let listed: Vec<&Value> = all["reasons"].as_array().expect("a list").iter().collect();
     assert_eq!(listed.len(), FailureCode::ALL.len() + 7 + WaitReason::ALL.len());
-    assert_exit(&run(home.path(), &["explain", "nonsense"]), 1);
+    home.run("explain nonsense").exits(1);
 }
 
 /// Runs a command that must succeed; what it says on stdout and stderr.
 #[track_caller]
 fn say(server: &Server, args: &[&str]) -> (String, String) {
-    let output = server.command().args(args).output().expect("starts");
-    assert_exit(&output, 0);
-    (out(&output), err(&output))
+    let output = server.run(&args).exits(0);
+    (output.out, output.err)
 }
 
 #[test]
 fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let url = format!("http://127.0.0.1:9/a/rather/long/path/to/some/hook/{}", "x".repeat(80));
     let long = "the shop in the old town that delivers everything to everybody";
     say(&server, &["topics", "put", "orders", "--description", &"words ".repeat(30)]);
@@ -244,20 +233,7 @@ fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
     };
     create(long, &url, &["--policy", policy]);
     create("short", "http://127.0.0.1:9/s", &["--profile", "once"]);
-    server.ask(&[
-        "keys",
-        "create",
-        "--scope",
-        "publish",
-        "--scope",
-        "read",
-        "--scope",
-        "subscriptions",
-        "--tenant",
-        "default",
-        "--description",
-        &"key ".repeat(30),
-    ]);
+    server.ask(&format!("keys create --scope publish --scope read --scope subscriptions --tenant default --description '{}'", "key ".repeat(30)));
     let sent = server.ask(&["send", "orders", &format!("order.{}", "y".repeat(100)), "{}"]);
     let event = sent["id"].as_str().expect("an id");
     let by = |name: &str| server.ask(&["deliveries", "list", "--subscription", name]);
@@ -266,7 +242,7 @@ fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
         let item = &list["items"][0];
         (item["attempts_made"] == 1 && item["state"] == "pending").then(|| item.clone())
     });
-    eventually("a dead letter", || (by("short")["items"][0]["state"] == "dead").then_some(()));
+    until("a dead letter", || by("short")["items"][0]["state"] == "dead");
 
     let lists: [&[&str]; 11] = [
         &["subscriptions", "list"],
@@ -313,13 +289,12 @@ fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
 
 #[test]
 fn names_work_wherever_ids_do_and_topics_that_are_not_there_are_warned_of() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let url = "http://127.0.0.1:9/";
     let args = ["subscriptions", "create", url, "--name", "shop/1", "--topic", "odrers"];
     let (_, said) = say(&server, &args);
     assert!(said.contains("warning: there is no topic `odrers`"), "{said}");
-    let id = server.ask(&["subscriptions", "show", "shop/1"])["id"].clone();
+    let id = server.ask("subscriptions show shop/1")["id"].clone();
     let id = id.as_str().expect("an id");
     let (shown, said) = say(&server, &["subscriptions", "update", "shop/1", "--topic", "orders"]);
     assert!(said.contains("`orders`") && shown.contains(id), "{shown}{said}");
@@ -331,26 +306,24 @@ fn names_work_wherever_ids_do_and_topics_that_are_not_there_are_warned_of() {
         say(&server, &["subscriptions", verb, "shop/1"]);
     }
     server.ask(&["send", "orders", "order.created", "{}"]);
-    eventually("a dead letter", || {
-        let list = server.ask(&["dead-letters", "list", "--subscription", "shop/1"]);
-        (list["items"][0]["subscription"] == id).then_some(())
+    until("a dead letter", || {
+        let list = server.ask("dead-letters list --subscription shop/1");
+        list["items"][0]["subscription"] == id
     });
     let redrive = ["dead-letters", "redrive", "--subscription", "shop/1"];
     assert_eq!(server.ask(&redrive)["filter"]["subscription"], id);
-    let nobody = server.command().args(["subscriptions", "show", "nobody"]).output();
-    assert_exit(&nobody.expect("starts"), 1);
+    server.run("subscriptions show nobody").exits(1);
     say(&server, &["subscriptions", "delete", "shop/1"]);
     server.stop();
 }
 
 /// A client made from the served document makes a subscription with a nested policy.
 fn generated_client(language: Language, name: &str) {
-    let mut home = Home::new();
-    let server = home.serve();
-    let document = call(&server.url, None, "GET", "/openapi.json", &[]).expect("an answer");
+    let (home, server) = Home::new().served();
+    let document = server.get("/openapi.json");
     let folder = home.path().join("client");
     std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("openapi.json"), &document.expect(200).body).expect("written");
+    std::fs::write(folder.join("openapi.json"), &document.with(200).body).expect("written");
     let question = json!({
         "ask": "openapi", "folder": folder, "document": folder.join("openapi.json"),
         "server": server.url, "key": server.key, "url": "http://127.0.0.1:9/hook",

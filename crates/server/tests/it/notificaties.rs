@@ -4,21 +4,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::receiver::Request;
+use posthorn_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::caller::Reply;
-use crate::harness::eventually;
 use crate::notificaties_world::{
-    AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
+    AUTH, Callback, abonnement, ask, get, home, home_with, kanaal, message, path_of, publish,
     refused, send, token,
 };
 
 #[test]
 fn a_kanaal_is_made_read_and_changed_but_never_renamed_or_deleted() {
-    let mut home = home();
-    let server = home.serve();
+    let (mut home, server) = home().served();
     let body = json!({"naam": "zaken", "filters": ["bronorganisatie", "zaaktype"]});
-    let made = ask(&server, "publisher", "POST", "/kanaal", &body).expect(201);
+    let made = ask(&server, "publisher", "POST", "/kanaal", &body).with(201);
     assert_eq!(made.header("api-version"), Some("1.0.0"));
     assert_eq!(made.header("content-type"), Some("application/json"));
     let made_body = made.json();
@@ -31,11 +31,11 @@ fn a_kanaal_is_made_read_and_changed_but_never_renamed_or_deleted() {
     );
     let twice = ask(&server, "publisher", "POST", "/kanaal", &body);
     refused(twice, "naam", "unique");
-    assert_eq!(get(&server, &path).expect(200).json(), made_body);
+    assert_eq!(get(&server, &path).expect(200), made_body);
 
     kanaal(&server, "documenten", &[]);
     let names = |query: &str| -> Vec<String> {
-        let list = get(&server, &format!("/kanaal{query}")).expect(200).json();
+        let list = get(&server, &format!("/kanaal{query}")).expect(200);
         let list = list.as_array().expect("a bare list").clone();
         list.iter().map(|kanaal| kanaal["naam"].as_str().expect("a name").to_owned()).collect()
     };
@@ -45,30 +45,29 @@ fn a_kanaal_is_made_read_and_changed_but_never_renamed_or_deleted() {
     refused(get(&server, "/kanaal?foo=bar"), "nonFieldErrors", "unknown-parameters");
 
     let change = |method: &str, body: &Value| ask(&server, "publisher", method, &path, body);
-    let patched = change("PATCH", &json!({"filters": ["zaaktype"]})).expect(200).json();
+    let patched = change("PATCH", &json!({"filters": ["zaaktype"]})).expect(200);
     assert_eq!(patched["filters"], json!(["zaaktype"]));
-    let put = change("PUT", &json!({"naam": "zaken"})).expect(200).json();
+    let put = change("PUT", &json!({"naam": "zaken"})).expect(200);
     assert_eq!(put["filters"], json!([]));
     refused(change("PATCH", &json!({"naam": "x"})), "naam", "wijzigen-niet-toegelaten");
     refused(change("PUT", &json!({"naam": "x"})), "naam", "wijzigen-niet-toegelaten");
     refused(change("PUT", &json!({})), "naam", "required");
-    let deleted = change("DELETE", &Value::Null).expect(405);
+    let deleted = change("DELETE", &Value::Null).with(405);
     assert_eq!(deleted.json()["code"], "method_not_allowed");
     assert_eq!(deleted.header("allow"), Some("GET, PUT, PATCH"));
     for missing in ["/kanaal/x", "/kanaal/0123abcd-0123-4123-8123-0123456789ab", "/kanaal/"] {
-        assert_eq!(get(&server, missing).expect(404).json()["code"], "not_found", "{missing}");
+        assert_eq!(get(&server, missing).expect(404)["code"], "not_found", "{missing}");
     }
     server.stop();
 
     // Another start, the same URLs.
     let server = home.serve();
-    assert_eq!(path_of(&get(&server, "/kanaal?naam=zaken").expect(200).json()[0]), path);
+    assert_eq!(path_of(&get(&server, "/kanaal?naam=zaken").expect(200)[0]), path);
 }
 
 #[test]
 fn of_many_who_make_the_same_kanaal_at_once_one_does() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let one = |n: usize| {
             let server = &server;
@@ -80,18 +79,17 @@ fn of_many_who_make_the_same_kanaal_at_once_one_does() {
     });
     assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
     assert_eq!(statuses.iter().filter(|status| **status == 400).count(), 7, "{statuses:?}");
-    assert_eq!(get(&server, "/kanaal").expect(200).json().as_array().map(Vec::len), Some(1));
+    assert_eq!(get(&server, "/kanaal").expect(200).as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn kanalen_may_be_called_anything() {
-    let mut home = home();
-    let server = home.serve();
-    let receiver = Receiver::new();
+    let (_home, server) = home().served();
+    let receiver = Callback::new();
     for naam in ["objecten van de gemeente", "été", "posthorn:cloudevents", "a/b:c.d"] {
         let made = kanaal(&server, naam, &[]);
         assert_eq!(made["naam"], naam);
-        assert_eq!(get(&server, &path_of(&made)).expect(200).json(), made);
+        assert_eq!(get(&server, &path_of(&made)).expect(200), made);
         let made = abonnement(&server, &receiver, &json!([{"naam": naam}]));
         assert_eq!(made["kanalen"], json!([{"naam": naam, "filters": {}}]));
         publish(&server, &message(naam, &json!({}))).expect(201);
@@ -102,36 +100,33 @@ fn kanalen_may_be_called_anything() {
 
 #[test]
 fn the_documentation_of_a_kanaal_must_be_there() {
-    let mut home = home();
-    let server = home.serve();
-    let pages = Receiver::scripted(|seen| if seen.path == "/docs" { 200 } else { 404 });
+    let (_home, server) = home().served();
+    let pages = Callback::scripted(|seen| if seen.path == "/docs" { 200 } else { 404 });
     let make = |naam: &str, link: &str| {
         let body = json!({"naam": naam, "documentatieLink": link});
         ask(&server, "publisher", "POST", "/kanaal", &body)
     };
-    let made = make("zaken", &pages.url("/docs")).expect(201).json();
+    let made = make("zaken", &pages.url("/docs")).expect(201);
     assert_eq!(made["documentatieLink"], pages.url("/docs"));
     assert!(pages.all()[0].head.starts_with("GET /docs "), "{}", pages.all()[0].head);
     refused(make("b", &pages.url("/gone")), "documentatieLink", "bad-url");
     refused(make("b", "http://127.0.0.1:1/"), "documentatieLink", "bad-url");
     refused(make("b", "http://10.0.0.1/"), "documentatieLink", "bad-url");
     refused(make("b", "nothing"), "documentatieLink", "invalid");
-    assert_eq!(get(&server, "/kanaal").expect(200).json().as_array().expect("a list").len(), 1);
+    assert_eq!(get(&server, "/kanaal").expect(200).as_array().expect("a list").len(), 1);
     server.stop();
 
-    let mut home = home_with("    check_documentation: false\n");
-    let server = home.serve();
+    let (_home, server) = home_with("    check_documentation: false\n").served();
     let body = json!({"naam": "b", "documentatieLink": "http://127.0.0.1:1/"});
     ask(&server, "publisher", "POST", "/kanaal", &body).expect(201);
 }
 
 #[test]
 fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bronorganisatie", "zaaktype"]);
     kanaal(&server, "documenten", &[]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let kanalen = json!([
         {"naam": "zaken", "filters": {"bronorganisatie": "082096752011", "zaaktype": "*"}},
         {"naam": "documenten", "filters": {}},
@@ -139,15 +134,15 @@ fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
     let cloudevents = json!([{"typeSubstring": "nl.overheid.zaken", "filters": {"a": "b"}}]);
     let body = json!({"callbackUrl": receiver.url("/cb?x=y"), "auth": AUTH, "kanalen": kanalen,
         "sendCloudevents": true, "cloudeventFilters": cloudevents});
-    let reply = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+    let reply = ask(&server, "consumer", "POST", "/abonnement", &body).with(201);
     let made = reply.json();
     assert_eq!(reply.header("location"), made["url"].as_str());
     let expected = json!({"url": made["url"], "callbackUrl": receiver.url("/cb?x=y"),
         "kanalen": kanalen, "sendCloudevents": true, "cloudeventFilters": cloudevents});
     assert_eq!(made, expected);
     let path = path_of(&made);
-    assert_eq!(get(&server, &path).expect(200).json(), expected);
-    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([expected]));
+    assert_eq!(get(&server, &path).expect(200), expected);
+    assert_eq!(get(&server, "/abonnement").expect(200), json!([expected]));
     refused(get(&server, "/abonnement?naam=x"), "nonFieldErrors", "unknown-parameters");
 
     // The same callback may be registered twice; the callback was asked without and with auth.
@@ -165,7 +160,7 @@ fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
     ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(204);
     get(&server, &path).expect(404);
     ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(404);
-    assert_eq!(get(&server, "/abonnement").expect(200).json().as_array().map(Vec::len), Some(1));
+    assert_eq!(get(&server, "/abonnement").expect(200).as_array().map(Vec::len), Some(1));
     for line in ["channel_created", "subscription_created", "subscription_deleted"] {
         server.running.says(line);
     }
@@ -175,10 +170,9 @@ fn an_abonnement_is_made_with_its_kanalen_and_never_shows_its_auth() {
 
 #[test]
 fn an_abonnement_must_fit_its_kanalen() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bron", "objectType"]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let make = |kanalen: Value| {
         let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH, "kanalen": kanalen});
         ask(&server, "consumer", "POST", "/abonnement", &body)
@@ -186,7 +180,7 @@ fn an_abonnement_must_fit_its_kanalen() {
     refused(make(json!([{"naam": "andere"}])), "naam", "kanaal_naam");
     let inconsistent = json!([{"naam": "zaken", "filters": {"bron": "a", "andere": "b"}}]);
     refused(make(inconsistent), "filters", "inconsistent-abonnement-filters");
-    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([]));
+    assert_eq!(get(&server, "/abonnement").expect(200), json!([]));
     make(json!([{"naam": "zaken", "filters": {"object_type": "x"}}])).expect(201);
     make(json!([{"naam": "zaken", "filters": {"bron": "x", "objectType": "y", "meer": "z"}}]))
         .expect(201);
@@ -205,25 +199,24 @@ fn an_abonnement_must_fit_its_kanalen() {
 
 #[test]
 fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     for naam in ["zaken", "documenten"] {
         kanaal(&server, naam, &[]);
     }
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let kanalen = json!([{"naam": "zaken", "filters": {"bron": "a"}}]);
     let body = json!({"callbackUrl": receiver.url("/one"), "auth": AUTH, "kanalen": kanalen,
         "cloudeventFilters": [{"typeSubstring": "x", "filters": {}}]});
-    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201).json();
+    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     let path = path_of(&made);
     let change = |method: &str, body: &Value| ask(&server, "consumer", method, &path, body);
 
     // Without auth: the callback is asked with the one that is there.
-    let patched = change("PATCH", &json!({"callbackUrl": receiver.url("/two")})).expect(200).json();
+    let patched = change("PATCH", &json!({"callbackUrl": receiver.url("/two")})).expect(200);
     assert_eq!(patched["callbackUrl"], receiver.url("/two"));
     assert_eq!(patched["kanalen"], kanalen);
     assert_eq!(patched["cloudeventFilters"], made["cloudeventFilters"]);
-    assert_eq!(change("PATCH", &json!({})).expect(200).json(), patched);
+    assert_eq!(change("PATCH", &json!({})).expect(200), patched);
     publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
     let delivered = &receiver.wait(1)[0];
     assert_eq!((delivered.path.as_str(), delivered.header("authorization")), ("/two", Some(AUTH)));
@@ -231,7 +224,7 @@ fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
     refused(change("PUT", &json!({"callbackUrl": receiver.url("/")})), "auth", "required");
     let others = json!([{"naam": "documenten", "filters": {}}]);
     let put = json!({"callbackUrl": receiver.url("/three"), "auth": AUTH, "kanalen": others});
-    let put = change("PUT", &put).expect(200).json();
+    let put = change("PUT", &put).expect(200);
     assert_eq!(put["kanalen"], others);
     assert_eq!(put["cloudeventFilters"], json!([]));
     // Nothing of a request that is refused is kept.
@@ -239,7 +232,7 @@ fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
     refused(change("PATCH", &bad), "naam", "kanaal_naam");
     let wrong = json!({"auth": "Bearer wrong", "kanalen": []});
     refused(change("PATCH", &wrong), "nonFieldErrors", "invalid-callback-url");
-    assert_eq!(get(&server, &path).expect(200).json(), put);
+    assert_eq!(get(&server, &path).expect(200), put);
     publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
     publish(&server, &message("documenten", &json!({}))).expect(201);
     let seen = receiver.wait(2);
@@ -248,17 +241,16 @@ fn a_patch_keeps_what_it_does_not_name_and_a_put_replaces() {
 
 #[test]
 fn a_callback_that_moves_needs_its_auth_again() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
-    let (receiver, other) = (Receiver::new(), Receiver::new());
+    let (receiver, other) = (Callback::new(), Callback::new());
     let kanalen = json!([{"naam": "zaken", "filters": {}}]);
     let made = abonnement(&server, &receiver, &kanalen);
     let path = path_of(&made);
     let change = |body: &Value| ask(&server, "consumer", "PATCH", &path, body);
     refused(change(&json!({"callbackUrl": other.url("/steal")})), "auth", "required");
-    assert_eq!(get(&server, &path).expect(200).json(), made);
-    let shown = |seen: &Seen| seen.header("authorization").is_some();
+    assert_eq!(get(&server, &path).expect(200), made);
+    let shown = |seen: &Request| seen.header("authorization").is_some();
     assert!(!other.all().iter().any(shown), "not even when it was asked");
     // A token server that is somebody's own is not told it either, nor a way that was another's.
     let token_server = json!({"authType": "oauth2_client_credentials", "authClientId": "c",
@@ -273,14 +265,13 @@ fn a_callback_that_moves_needs_its_auth_again() {
 
 #[test]
 fn abonnementen_of_others_can_be_read_but_not_changed() {
-    let mut home = home();
-    let server = home.serve();
-    let receiver = Receiver::new();
+    let (_home, server) = home().served();
+    let receiver = Callback::new();
     let path = path_of(&abonnement(&server, &receiver, &json!([])));
     get(&server, &path).expect(200);
     let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH, "kanalen": []});
     for (method, body) in [("PUT", &body), ("PATCH", &json!({})), ("DELETE", &Value::Null)] {
-        let reply = ask(&server, "both", method, &path, body).expect(403);
+        let reply = ask(&server, "both", method, &path, body).with(403);
         assert_eq!(reply.json()["code"], "permission_denied", "{method}");
         // Who has only the other scope is told of that.
         ask(&server, "publisher", method, &path, body).expect(403);
@@ -291,15 +282,14 @@ fn abonnementen_of_others_can_be_read_but_not_changed() {
 
 #[test]
 fn a_callback_must_be_there_and_protected() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     let make = |url: &str| {
         let body = json!({"callbackUrl": url, "auth": AUTH, "kanalen": []});
         ask(&server, "consumer", "POST", "/abonnement", &body)
     };
     for status in [200, 204, 209] {
         let fine =
-            Receiver::scripted(
+            Callback::scripted(
                 move |seen| {
                     if seen.header("authorization").is_some() { status } else { 403 }
                 },
@@ -308,7 +298,7 @@ fn a_callback_must_be_there_and_protected() {
     }
     for status in [210, 302, 401, 404, 500] {
         let bad =
-            Receiver::scripted(
+            Callback::scripted(
                 move |seen| {
                     if seen.header("authorization").is_some() { status } else { 403 }
                 },
@@ -319,13 +309,13 @@ fn a_callback_must_be_there_and_protected() {
         assert_eq!(bad.all().len(), 2, "a redirect is not followed");
     }
     for status in [204, 302, 404] {
-        let open = Receiver::scripted(move |_| status);
+        let open = Callback::scripted(move |_| status);
         refused(make(&open.url("/")), "callbackUrl", "no-auth-on-callback-url");
         assert_eq!(open.all().len(), 1);
     }
     // Who does not answer strangers at all is not known to refuse them.
     let silent =
-        Receiver::scripted(|seen| if seen.header("authorization").is_some() { 204 } else { 0 });
+        Callback::scripted(|seen| if seen.header("authorization").is_some() { 204 } else { 0 });
     refused(make(&silent.url("/")), "callbackUrl", "no-auth-on-callback-url");
     let no_auth = json!({"callbackUrl": silent.url("/"), "authType": "no_auth", "kanalen": []});
     let reply = ask(&server, "consumer", "POST", "/abonnement", &no_auth);
@@ -336,13 +326,12 @@ fn a_callback_must_be_there_and_protected() {
     refused(make("http://10.0.0.1/"), "callbackUrl", "invalid-callback-url");
     refused(make("ftp://example.com/"), "callbackUrl", "invalid");
     refused(make(""), "callbackUrl", "blank");
-    let count = get(&server, "/abonnement").expect(200).json().as_array().map(Vec::len);
+    let count = get(&server, "/abonnement").expect(200).as_array().map(Vec::len);
     assert_eq!(count, Some(3));
     server.stop();
 
-    let mut home = home_with("    test_callback_auth: false\n");
-    let server = home.serve();
-    let open = Receiver::scripted(|_| 204);
+    let (_home, server) = home_with("    test_callback_auth: false\n").served();
+    let open = Callback::scripted(|_| 204);
     let body = json!({"callbackUrl": open.url("/"), "auth": AUTH, "kanalen": []});
     ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     assert_eq!(open.all().len(), 1);
@@ -350,36 +339,35 @@ fn a_callback_must_be_there_and_protected() {
     ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     server.stop();
 
-    let mut home = home_with("    probe_callback: false\n");
-    let server = home.serve();
+    let (_home, server) = home_with("    probe_callback: false\n").served();
     let body = json!({"callbackUrl": "http://127.0.0.1:1/", "auth": AUTH, "kanalen": []});
     ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
 }
 
 #[test]
 fn urls_are_those_the_operator_says() {
-    let mut home = home_with("    base_url: https://nrc.gemeente.nl\n    prefix: /nrc/api/v1\n");
-    let server = home.serve();
+    let (_home, server) =
+        home_with("    base_url: https://nrc.gemeente.nl\n    prefix: /nrc/api/v1\n").served();
     let token = token("both");
     let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
     let send =
-        |method: &str, path: &str, body: &[u8]| send(&server.url, method, path, &headers, body);
-    let made = send("POST", "/nrc/api/v1/kanaal", br#"{"naam":"zaken"}"#).expect(201);
+        |method: &str, path: &str, body: &str| send(&server.url, method, path, &headers, body);
+    let made = send("POST", "/nrc/api/v1/kanaal", r#"{"naam":"zaken"}"#).with(201);
     let location = made.header("location").expect("a location").to_owned();
     let begin = "https://nrc.gemeente.nl/nrc/api/v1/kanaal/";
     assert!(location.starts_with(begin), "{location}");
-    send("GET", location.strip_prefix("https://nrc.gemeente.nl").expect("ours"), b"").expect(200);
-    let missing = send("GET", "/nrc/api/v1/x", b"").expect(404).json();
+    send("GET", location.strip_prefix("https://nrc.gemeente.nl").expect("ours"), "").expect(200);
+    let missing = send("GET", "/nrc/api/v1/x", "").expect(404);
     assert_eq!(missing["type"], "https://nrc.gemeente.nl/ref/fouten/NotFound/");
     // The native API is where it was, and answers its own way.
-    eventually("health", || (send("GET", "/healthz", b"").status == 200).then_some(()));
-    let native = send("GET", "/api/v1/kanaal", b"").expect(404);
+    until("health", || send("GET", "/healthz", "").status == 200);
+    let native = send("GET", "/api/v1/kanaal", "").with(404);
     assert!(native.header("api-version").is_none());
 }
 
 /// A receiver that, once it is told to, keeps each authenticated test message until `go` says so.
 struct Slow {
-    receiver: Receiver,
+    receiver: Callback,
     hold: Arc<AtomicBool>,
     asked: Arc<AtomicBool>,
 }
@@ -388,7 +376,7 @@ impl Slow {
     fn new() -> Self {
         let (hold, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (held, told) = (Arc::clone(&hold), Arc::clone(&asked));
-        let receiver = Receiver::scripted(move |seen| {
+        let receiver = Callback::scripted(move |seen| {
             if seen.header("authorization") != Some(AUTH) {
                 return 401;
             }
@@ -411,7 +399,7 @@ impl Slow {
         self.hold.store(true, Ordering::SeqCst);
         std::thread::scope(|scope| {
             let change = scope.spawn(change);
-            eventually("a test message", || self.asked.load(Ordering::SeqCst).then_some(()));
+            until("a test message", || self.asked.load(Ordering::SeqCst));
             meanwhile();
             self.hold.store(false, Ordering::SeqCst);
             change.join().expect("no panic")
@@ -421,25 +409,23 @@ impl Slow {
 
 #[test]
 fn what_is_deleted_while_its_callback_is_asked_stays_gone() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     let slow = Slow::new();
     let path = path_of(&abonnement(&server, &slow.receiver, &json!([])));
     let reply = slow.while_asked(
         || ask(&server, "consumer", "PATCH", &path, &json!({"sendCloudevents": true})),
         || drop(ask(&server, "consumer", "DELETE", &path, &Value::Null).expect(204)),
     );
-    assert_eq!(reply.expect(404).json()["code"], "not_found");
+    assert_eq!(reply.expect(404)["code"], "not_found");
     get(&server, &path).expect(404);
-    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([]));
+    assert_eq!(get(&server, "/abonnement").expect(200), json!([]));
 }
 
 #[test]
 fn two_changes_at_once_are_both_in_effect() {
-    let mut home = home_with("    test_callback_auth: false\n");
-    let server = home.serve();
+    let (_home, server) = home_with("    test_callback_auth: false\n").served();
     kanaal(&server, "zaken", &[]);
-    let (slow, quick) = (Slow::new(), Receiver::new());
+    let (slow, quick) = (Slow::new(), Callback::new());
     let path = path_of(&abonnement(&server, &slow.receiver, &json!([])));
     let patch = |body: &Value| ask(&server, "consumer", "PATCH", &path, body);
     // The second change moves the callback, so that nothing holds it up.
@@ -451,10 +437,10 @@ fn two_changes_at_once_are_both_in_effect() {
             patch(&moved).expect(200);
         },
     );
-    let shown = reply.expect(200).json();
+    let shown = reply.expect(200);
     assert_eq!(shown["kanalen"], json!([{"naam": "zaken", "filters": {}}]));
     assert_eq!((&shown["sendCloudevents"], &shown["callbackUrl"]), (&json!(true), &json!(url)));
-    assert_eq!(get(&server, &path).expect(200).json(), shown);
+    assert_eq!(get(&server, &path).expect(200), shown);
     let mut message = message("zaken", &json!({}));
     message["source"] = json!("oz");
     publish(&server, &message).expect(201);
@@ -463,19 +449,18 @@ fn two_changes_at_once_are_both_in_effect() {
 
 #[test]
 fn topics_of_others_are_not_kanalen() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let topic =
         |args: &[&str]| server.ask(&[&["topics", "put", "--tenant", "gemeente"], args].concat());
     topic(&["orders", "--description", "of a shop"]);
-    let all = get(&server, "/kanaal").expect(200).json();
+    let all = get(&server, "/kanaal").expect(200);
     assert_eq!(all.as_array().map(Vec::len), Some(1), "{all}");
-    assert_eq!(get(&server, "/kanaal?naam=orders").expect(200).json(), json!([]));
+    assert_eq!(get(&server, "/kanaal?naam=orders").expect(200), json!([]));
     publish(&server, &message("orders", &json!({}))).expect(400);
     let taken = ask(&server, "publisher", "POST", "/kanaal", &json!({"naam": "orders"}));
     refused(taken, "naam", "unique");
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let body = json!({"callbackUrl": receiver.url("/"), "auth": AUTH,
         "kanalen": [{"naam": "orders"}]});
     refused(ask(&server, "consumer", "POST", "/abonnement", &body), "naam", "kanaal_naam");
@@ -483,12 +468,11 @@ fn topics_of_others_are_not_kanalen() {
 
 #[test]
 fn a_change_that_always_finds_others_in_its_way_is_a_conflict() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     // Whenever the callback is asked, the subscription is changed natively before it answers.
     let target: Arc<OnceLock<(String, String, String)>> = Arc::default();
     let (known, asked) = (Arc::clone(&target), AtomicUsize::new(0));
-    let receiver = Receiver::scripted(move |seen| {
+    let receiver = Callback::scripted(move |seen| {
         if seen.header("authorization") != Some(AUTH) {
             return 401;
         }
@@ -499,20 +483,20 @@ fn a_change_that_always_finds_others_in_its_way_is_a_conflict() {
             ("content-type", "application/json"),
         ];
         let body = json!({"description": asked.fetch_add(1, Ordering::SeqCst).to_string()});
-        let reply = send(url, "PATCH", path, &headers, body.to_string().as_bytes());
+        let reply = send(url, "PATCH", path, &headers, body.to_string());
         assert_eq!(reply.status, 200, "{}", reply.body);
         204
     });
     let path = path_of(&abonnement(&server, &receiver, &json!([])));
-    let before = get(&server, &path).expect(200).json();
-    let list = server.ask(&["subscriptions", "list", "--tenant", "gemeente"]);
+    let before = get(&server, &path).expect(200);
+    let list = server.ask("subscriptions list --tenant gemeente");
     let id = list["items"][0]["id"].as_str().expect("an id").to_owned();
     let native = format!("/v1/subscriptions/{id}");
     let key = format!("Bearer {}", server.key);
     target.set((server.url.clone(), key, native)).expect("only once");
     let reply = ask(&server, "consumer", "PATCH", &path, &json!({"sendCloudevents": true}));
-    let problem = reply.expect(409);
+    let problem = reply.with(409);
     assert_eq!(problem.header("content-type"), Some("application/problem+json"));
     assert_eq!(problem.json()["code"], "conflict");
-    assert_eq!(get(&server, &path).expect(200).json(), before);
+    assert_eq!(get(&server, &path).expect(200), before);
 }

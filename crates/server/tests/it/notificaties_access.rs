@@ -3,17 +3,17 @@
 use std::process::Command;
 
 use posthorn_sealing::jwt::{ZgwClaims, sign};
+use posthorn_testkit::program::Ran;
+use posthorn_testkit::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::harness::{assert_exit, assert_says, eventually, posthorn};
 use crate::notificaties_world::{
-    AUTH, Receiver, ask, get, home, home_with, kanaal, message, now, publish, send, stats, token,
+    AUTH, Callback, ask, get, home, home_with, kanaal, message, now, publish, send, stats, token,
 };
 
 #[test]
 fn every_path_asks_for_its_scope() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     let (uuid, none) = ("0123abcd-0123-4123-8123-0123456789ab", Value::Null);
     let (one_kanaal, one_abonnement) = (format!("/kanaal/{uuid}"), format!("/abonnement/{uuid}"));
     // Consumer, publisher: the status that somebody with the scope gets, or 403.
@@ -47,7 +47,7 @@ fn every_path_asks_for_its_scope() {
         check("both", if consumer == 403 { publisher } else { consumer });
         check("nobody", 403);
         let path = format!("/api/v1{path}");
-        let anonymous = send(&server.url, method, &path, &[], b"");
+        let anonymous = send(&server.url, method, &path, &[], "");
         // The address has been wrong often enough by now for some of these.
         assert!(matches!(anonymous.status, 403 | 429), "{method} {path}: {}", anonymous.status);
     }
@@ -55,10 +55,9 @@ fn every_path_asks_for_its_scope() {
 
 #[test]
 fn tokens_are_refused_with_the_codes_clients_know_and_guessing_is_limited() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     let get =
-        |value: &str| send(&server.url, "GET", "/api/v1/kanaal", &[("authorization", value)], b"");
+        |value: &str| send(&server.url, "GET", "/api/v1/kanaal", &[("authorization", value)], "");
     let at = now();
     let claims = |iat: i64| ZgwClaims { exp: None, ..ZgwClaims::of_client("both", iat, 0) };
     let bearer =
@@ -76,7 +75,7 @@ fn tokens_are_refused_with_the_codes_clients_know_and_guessing_is_limited() {
         ("Token abc".to_owned(), "permission_denied"),
     ];
     for (value, code) in &codes {
-        let reply = get(value).expect(403);
+        let reply = get(value).with(403);
         assert_eq!(reply.header("content-type"), Some("application/problem+json"));
         let problem = reply.json();
         assert_eq!((&problem["code"], &problem["status"]), (&json!(code), &json!(403)));
@@ -96,8 +95,7 @@ fn tokens_are_refused_with_the_codes_clients_know_and_guessing_is_limited() {
 
 #[test]
 fn requests_that_are_wrong_get_a_problem_and_change_nothing() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let token = token("both");
     let json_type = ("content-type", "application/json");
@@ -123,33 +121,33 @@ fn requests_that_are_wrong_get_a_problem_and_change_nothing() {
             assert_eq!(reply.status, 400, "{path} {body:.50}: {}", reply.body);
             assert_eq!(reply.json()["code"], "parse_error", "{path} {body:.50}");
         }
-        let reply = post(path, &[json_type], b"{\"naam\":\"\xff\"}").expect(400);
+        let reply = post(path, &[json_type], b"{\"naam\":\"\xff\"}").with(400);
         assert_eq!(reply.json()["code"], "parse_error");
         for headers in [
             &[][..],
             &[("content-type", "text/plain")],
             &[("content-type", "application/json; charset=latin1")],
         ] {
-            let reply = post(path, headers, b"{}").expect(415);
+            let reply = post(path, headers, b"{}").with(415);
             assert_eq!(reply.json()["code"], "unsupported_media_type");
             assert_eq!(reply.header("content-type"), Some("application/problem+json"));
         }
         post(path, &[json_type, ("content-encoding", "gzip")], b"{}").expect(415);
-        let reply = post(path, &[json_type], huge.as_bytes()).expect(413);
+        let reply = post(path, &[json_type], huge.as_bytes()).with(413);
         assert_eq!(reply.json()["code"], "request_too_large");
-        let reply = post(path, &[json_type, ("accept", "text/html")], b"{}").expect(406);
+        let reply = post(path, &[json_type, ("accept", "text/html")], b"{}").with(406);
         assert_eq!(reply.json()["code"], "not_acceptable");
     }
     for body in ["[]", "5", "\"x\"", "null"] {
-        let reply = post("/kanaal", &[json_type], body.as_bytes()).expect(400);
+        let reply = post("/kanaal", &[json_type], body.as_bytes()).with(400);
         assert_eq!(reply.json()["invalidParams"][0]["name"], "nonFieldErrors", "{body}");
         // Published messages are answered without an envelope.
-        let reply = post("/notificaties", &[json_type], body.as_bytes()).expect(400);
+        let reply = post("/notificaties", &[json_type], body.as_bytes()).with(400);
         assert!(reply.json()["nonFieldErrors"][0].is_string(), "{body}: {}", reply.body);
     }
     let all_wrong = json!({"callbackUrl": 5.5, "auth": {}, "kanalen": [{"naam": null,
         "filters": []}], "sendCloudevents": "yes", "cloudeventFilters": [{}]});
-    let problem = ask(&server, "both", "POST", "/abonnement", &all_wrong).expect(400).json();
+    let problem = ask(&server, "both", "POST", "/abonnement", &all_wrong).expect(400);
     let names: Vec<&str> = problem["invalidParams"]
         .as_array()
         .expect("faults")
@@ -170,33 +168,31 @@ fn requests_that_are_wrong_get_a_problem_and_change_nothing() {
     assert_eq!(problem["title"], "Invalid input.");
     for (path, method) in [("/x", "GET"), ("", "GET"), ("/kanaal/a/b", "PUT"), ("/kanaal/", "GET")]
     {
-        let reply = ask(&server, "both", method, path, &Value::Null).expect(404);
+        let reply = ask(&server, "both", method, path, &Value::Null).with(404);
         assert_eq!(reply.json()["code"], "not_found", "{path}");
         assert_eq!(reply.header("api-version"), Some("1.0.0"));
     }
     for (path, method) in [("/kanaal", "PUT"), ("/notificaties", "GET"), ("/abonnement", "DELETE")]
     {
-        let reply = ask(&server, "both", method, path, &Value::Null).expect(405);
+        let reply = ask(&server, "both", method, path, &Value::Null).with(405);
         assert!(reply.header("allow").is_some(), "{path}");
     }
-    assert_eq!(get(&server, "/kanaal").expect(200).json().as_array().map(Vec::len), Some(1));
-    assert_eq!(get(&server, "/abonnement").expect(200).json(), json!([]));
+    assert_eq!(get(&server, "/kanaal").expect(200).as_array().map(Vec::len), Some(1));
+    assert_eq!(get(&server, "/abonnement").expect(200), json!([]));
     assert_eq!(stats(&server)["events"], 0);
 }
 
 #[test]
 fn a_message_that_is_wrong_is_told_so_field_by_field() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bron", "type"]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let body =
         json!({"callbackUrl": receiver.url("/"), "auth": AUTH, "kanalen": [{"naam": "zaken"}]});
     ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
     let wrong = |message: &Value, names: &[&str]| {
-        let reply = publish(&server, message).expect(400);
-        assert_eq!(reply.header("content-type"), Some("application/json"));
-        let found = reply.json();
+        let reply = publish(&server, message).has(&[("content-type", "application/json")]);
+        let found = reply.expect(400);
         let found: Vec<&String> = found.as_object().expect("a map").keys().collect();
         assert_eq!(found, names, "{message}");
     };
@@ -219,20 +215,19 @@ fn a_message_that_is_wrong_is_told_so_field_by_field() {
 
 #[test]
 fn the_description_is_open_to_everybody() {
-    let mut home = home();
-    let server = home.serve();
-    let open = |path: &str| send(&server.url, "GET", path, &[("accept", "text/html")], b"");
-    let json = open("/api/v1/openapi.json").expect(200);
+    let (_home, server) = home().served();
+    let open = |path: &str| send(&server.url, "GET", path, &[("accept", "text/html")], "");
+    let json = open("/api/v1/openapi.json").with(200);
     assert_eq!(json.header("content-type"), Some("application/vnd.oai.openapi+json"));
     assert_eq!(json.header("access-control-allow-origin"), Some("*"));
     assert_eq!(json.json()["paths"]["/notificaties"]["post"]["operationId"], "notificaties_create");
     assert_eq!(json.json()["servers"][0]["url"], "http://nrc.test/api/v1");
-    let yaml = open("/api/v1/openapi.yaml").expect(200);
+    let yaml = open("/api/v1/openapi.yaml").with(200);
     assert_eq!(yaml.header("content-type"), Some("application/vnd.oai.openapi"));
     assert_eq!(yaml.header("access-control-allow-origin"), Some("*"));
     assert!(yaml.body.contains("\"operationId\": \"abonnement_partial_update\""));
     for path in ["/api/v1/schema/", "/api/v1/schema/openapi.yaml"] {
-        let moved = open(path).expect(302);
+        let moved = open(path).with(302);
         assert_eq!(moved.header("location"), Some("http://nrc.test/api/v1/openapi.yaml"));
     }
     assert_eq!(yaml.header("api-version"), Some("1.0.0"));
@@ -242,9 +237,7 @@ fn the_description_is_open_to_everybody() {
 fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
     let check = |lines: &str, says: &[&str]| {
         let home = home_with(lines);
-        let output = posthorn(home.path()).arg("check").output().expect("runs");
-        assert_exit(&output, 78);
-        assert_says(&output, says);
+        home.run("check").exits(78).says(says);
     };
     check("    prefix: api\n", &["dialects.notificaties.prefix"]);
     check("    prefix: /v1/nrc\n", &["dialects.notificaties.prefix", "native API"]);
@@ -253,12 +246,8 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
     check("    unknown: 1\n", &["dialects.notificaties.unknown"]);
     let edit = |from: &str, to: &str, says: &[&str]| {
         let home = home();
-        let file = home.path().join("posthorn.yaml");
-        let text = std::fs::read_to_string(&file).expect("there").replace(from, to);
-        std::fs::write(&file, text).expect("written");
-        let output = posthorn(home.path()).arg("check").output().expect("runs");
-        assert_exit(&output, 78);
-        assert_says(&output, says);
+        home.edit(from, to);
+        home.run("check").exits(78).says(says);
     };
     edit("profile: nrc", "profile: other", &["there is no profile `other`"]);
     edit("secret-of-both", "''", &["credentials.0", "empty"]);
@@ -266,21 +255,16 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
     edit("notificaties.consumeren", "lezen", &["`lezen` is not a scope"]);
     edit("client_ids: [both]", "client_ids: [other]", &["no credentials of client `other`"]);
     let home = home();
-    let mut command: Command = posthorn(home.path());
-    let output = command.arg("check").output().expect("runs");
-    assert_exit(&output, 0);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut command: Command = home.command();
+    let output = Ran::of(command.arg("check")).exits(0);
+    let text = output.out;
     assert!(!text.contains("secret-of-both") && text.contains("file:consumer.txt"), "{text}");
 }
 
 #[test]
 fn a_client_may_send_so_many_requests_a_second_and_requests_are_counted() {
     let mut home = home();
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    let slow = text.replace("disk_refuse: 100}", "disk_refuse: 100, key_rate: 1}");
-    assert_ne!(text, slow);
-    std::fs::write(&file, slow).expect("written");
+    home.edit("disk_refuse: 100}", "disk_refuse: 100, key_rate: 1}");
     let server = home.serve();
     let told = eventually("a refusal", || {
         Some(get(&server, "/kanaal")).filter(|reply| reply.status == 429)
@@ -289,7 +273,7 @@ fn a_client_may_send_so_many_requests_a_second_and_requests_are_counted() {
     assert!(told.header("retry-after").is_some() && told.json()["code"] == "throttled");
     // Others have a rate of their own.
     ask(&server, "publisher", "GET", "/kanaal", &Value::Null).expect(200);
-    let metrics = send(&server.url, "GET", "/metrics", &[], b"").expect(200).body;
+    let metrics = server.metrics();
     let counted = |class: &str| {
         let mut lines =
             metrics.lines().filter(|l| l.starts_with("posthorn_dialect_requests_total"));
@@ -304,8 +288,7 @@ fn a_client_may_send_so_many_requests_a_second_and_requests_are_counted() {
 
 #[test]
 fn the_largest_message_may_have_a_source_too() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let mut sent = message("zaken", &json!({}));
     for n in 0..10 {
@@ -318,7 +301,7 @@ fn the_largest_message_may_have_a_source_too() {
     publish(&server, &sent).expect(201);
     sent["extra"] = json!("x".repeat(255_000));
     assert!(sent.to_string().len() > 256 * 1_024);
-    let reply = publish(&server, &sent).expect(413);
+    let reply = publish(&server, &sent).with(413);
     assert!(reply.body.contains("262144"), "{}", reply.body);
     assert_eq!(stats(&server)["events"], 1);
 }

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use posthorn_sealing::jwt::{ZgwClaims, sign};
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::{Home, Ran, Server};
 use serde_json::{Value, json};
 
-use crate::caller::Reply;
-use crate::harness::{Home, Server, assert_exit, assert_says};
-use crate::notificaties_world::{AUTH, Receiver, home, home_with, kanaal, message, now, send};
-use crate::postgres::{configure, database, nodes};
+use crate::notificaties_world::{AUTH, Callback, home, home_with, kanaal, message, now, send};
+use crate::postgres::{database, nodes};
 
 pub(crate) fn token_of(client: &str, secret: &str) -> String {
     let claims = ZgwClaims { exp: None, ..ZgwClaims::of_client(client, now(), 0) };
@@ -22,7 +22,7 @@ pub(crate) fn publish_as(server: &Server, client: &str, secret: &str) -> Reply {
     let token = token_of(client, secret);
     let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
     let body = message("zaken", &json!({})).to_string();
-    send(&server.url, "POST", "/api/v1/notificaties", &headers, body.as_bytes())
+    send(&server.url, "POST", "/api/v1/notificaties", &headers, body)
 }
 
 #[track_caller]
@@ -43,9 +43,8 @@ fn put(server: &Server, secret: Option<&str>, args: &[&str]) -> Value {
     if let Some(secret) = secret {
         command.env("APP_SECRET", secret).args(["--secret", "env:APP_SECRET"]);
     }
-    let output = command.args(args).output().expect("runs");
-    assert_exit(&output, 0);
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let output = Ran::of(command.args(args)).exits(0);
+    output.json()
 }
 
 /// What a client may do, whoever is asked and whichever node was told.
@@ -69,10 +68,9 @@ fn come_and_go(told: &Server, asked: &Server) {
 
 #[test]
 fn clients_secrets_and_rights_change_at_run_time_and_stay() {
-    let mut home = home();
-    let server = home.serve();
+    let (mut home, server) = home().served();
     come_and_go(&server, &server);
-    let shown = server.ask(&["notificaties", "clients", "show", "app", "--tenant", "gemeente"]);
+    let shown = server.ask("notificaties clients show app --tenant gemeente");
     let both = ["notificaties.consumeren", "notificaties.publiceren"];
     assert_eq!((&shown["name"], &shown["scopes"]), (&json!("app"), &json!(both)));
     assert!(shown.get("secret").is_none(), "{shown}");
@@ -105,33 +103,12 @@ fn clients_secrets_and_rights_change_at_run_time_and_stay() {
 
 /// What cannot be a client, and who may not make one.
 fn refuses(server: &Server) {
-    let operator = format!("Bearer {}", server.key);
-    let headers = |key: &str| {
-        vec![
-            ("authorization".to_owned(), key.to_owned()),
-            ("posthorn-tenant".to_owned(), "gemeente".to_owned()),
-            ("content-type".to_owned(), "application/json".to_owned()),
-        ]
-    };
     let put = |key: &str, name: &str, body: Value| {
-        let headers = headers(key);
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let body = body.to_string();
-        send(&server.url, "PUT", &format!("/v1/clients/{name}"), &headers, body.as_bytes())
+        let ask = server.open("PUT", &format!("/v1/clients/{name}")).key(key);
+        ask.header("posthorn-tenant", "gemeente").json(&body).send()
     };
-    let scopes = [
-        "--scope",
-        "publish",
-        "--scope",
-        "subscriptions",
-        "--scope",
-        "read",
-        "--tenant",
-        "gemeente",
-    ];
-    let key = server.ask(&[&["keys", "create"], &scopes[..]].concat());
-    let tenant_key = format!("Bearer {}", key["key"].as_str().expect("a key"));
+    let key = "keys create --scope publish --scope subscriptions --scope read --tenant gemeente";
+    let tenant_key = server.ask(key)["key"].as_str().expect("a key").to_owned();
     assert_eq!(put(&tenant_key, "mine", json!({"scopes": ["x"]})).status, 403);
     for (name, body, field) in [
         ("a%0Ab", json!({"secret": "x"}), "name"),
@@ -139,7 +116,7 @@ fn refuses(server: &Server) {
         ("app", json!({"scopes": [""]}), "scopes"),
         ("app", json!({"scopes": ["x"]}), ""),
     ] {
-        let reply = put(&operator, name, body.clone());
+        let reply = put(&server.key, name, body.clone());
         match field {
             "" => drop(reply.expect(200)),
             field => {
@@ -148,13 +125,10 @@ fn refuses(server: &Server) {
             }
         }
     }
-    let wrong = server
-        .command()
-        .args(["notificaties", "clients", "put", "x", "--secret", "plain"])
-        .output()
-        .expect("runs");
-    assert_exit(&wrong, 2);
-    assert_says(&wrong, &["not written on the command line"]);
+    server
+        .run("notificaties clients put x --secret plain")
+        .exits(2)
+        .says(&["not written on the command line"]);
 }
 
 #[test]
@@ -167,7 +141,7 @@ fn a_change_of_a_client_counts_on_all_nodes_at_once() {
 const UUID: &str = "3f8f2d1c-5a0b-4c57-9b06-6a2f6a0c1f10";
 
 /// A file with every form that the original takes.
-fn setup(receiver: &Receiver, secret: &str, retries: u32) -> String {
+fn setup(receiver: &Callback, secret: &str, retries: u32) -> String {
     let callback = receiver.url("/cb");
     format!(
         "
@@ -226,7 +200,7 @@ notifications_abonnementen_config:
 }
 
 pub(crate) fn write(home: &Home, text: &str) {
-    std::fs::write(home.path().join("setup.yaml"), text).expect("written");
+    home.write("setup.yaml", text);
 }
 
 fn cloudevent(server: &Server, kind: &str) -> Reply {
@@ -234,24 +208,21 @@ fn cloudevent(server: &Server, kind: &str) -> Reply {
     let headers =
         [("authorization", token.as_str()), ("content-type", "application/cloudevents+json")];
     let body = json!({"id": kind, "source": "urn:x", "specversion": "1.0", "type": kind});
-    send(&server.url, "POST", "/api/v1/cloudevents", &headers, body.to_string().as_bytes())
+    send(&server.url, "POST", "/api/v1/cloudevents", &headers, body.to_string())
 }
 
 #[test]
 fn a_file_with_every_form_of_the_original_is_in_effect() {
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let mut home = home_with("    setup_configuration: setup.yaml\n");
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("there");
-    let text = text.replace("profile: nrc", "profile: notificaties");
-    std::fs::write(&config, text).expect("written");
+    home.edit("profile: nrc", "profile: notificaties");
     write(&home, &setup(&receiver, "first", 4));
     home.env.push(("CALLBACK_AUTH".to_owned(), AUTH.to_owned()));
     let server = home.serve();
     for ignored in ["zgw_consumers", "site_config"] {
         server.running.says(ignored);
     }
-    let shown = server.ask(&["notificaties", "settings", "--tenant", "gemeente"]);
+    let shown = server.ask("notificaties settings --tenant gemeente");
     assert_eq!(shown["notification_delivery_max_retries"], 4);
     assert_eq!(shown["notification_delivery_retry_backoff"], 1.0);
     assert_eq!(shown["notification_delivery_retry_backoff_max"], 10.0);
@@ -274,19 +245,19 @@ fn a_file_with_every_form_of_the_original_is_in_effect() {
 /// Applies the file of a home to a server that runs: what it says was changed.
 #[track_caller]
 fn apply(server: &Server) -> Vec<String> {
-    let output = server
-        .command()
-        .env("CALLBACK_AUTH", AUTH)
-        .args(["notificaties", "setup", "setup.yaml", "--json"])
-        .output()
-        .expect("runs");
-    assert_exit(&output, 0);
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let output = Ran::of(server.command().env("CALLBACK_AUTH", AUTH).args([
+        "notificaties",
+        "setup",
+        "setup.yaml",
+        "--json",
+    ]))
+    .exits(0);
+    let said = output.json();
     serde_json::from_value(said["changed"].clone()).expect("texts")
 }
 
 fn repeated(home: &mut Home) {
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let server = home.serve();
     write(home, &setup(&receiver, "first", 4));
     let changed = apply(&server);
@@ -313,31 +284,25 @@ fn repeated(home: &mut Home) {
     assert_eq!(apply(&server), [""; 0]);
     publish_as(&server, "app", "the-other-geheim").expect(201);
     let delete = ["notificaties", "clients", "delete", "app", "--tenant", "gemeente"];
-    assert_exit(&server.command().args(delete).output().expect("runs"), 0);
+    server.run(&delete).exits(0);
     code(publish_as(&server, "app", "the-other-geheim"), 403, "invalid-client-identifier");
     write(home, &both);
     assert_eq!(apply(&server), ["client app"]);
     // A file that is wrong changes nothing, and says where it is wrong.
     let wrong = setup(&receiver, "third", 6).replace("naam: zaken, filters", "naam: nee, filters");
     write(home, &wrong);
-    let output = server
-        .command()
-        .args(["notificaties", "setup", "setup.yaml"])
-        .env_remove("CALLBACK_AUTH")
-        .output()
-        .expect("runs");
-    assert_exit(&output, 2);
-    assert_says(&output, &["CALLBACK_AUTH", "items.0.auth"]);
+    Ran::of(
+        server.command().args(["notificaties", "setup", "setup.yaml"]).env_remove("CALLBACK_AUTH"),
+    )
+    .exits(2)
+    .says(&["CALLBACK_AUTH", "items.0.auth"]);
     publish_as(&server, "app", "the-other-geheim").expect(201);
     server.stop();
 }
 
 fn with_shipped_profile() -> Home {
     let home = home();
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("there");
-    let text = text.replace("profile: nrc", "profile: notificaties");
-    std::fs::write(&config, text).expect("written");
+    home.edit("profile: nrc", "profile: notificaties");
     home
 }
 
@@ -350,6 +315,6 @@ fn a_setup_file_may_be_applied_again_while_everything_runs() {
 fn a_setup_file_may_be_applied_again_on_postgresql_too() {
     let database = database();
     let mut home = with_shipped_profile();
-    configure(&home, &database.url());
+    home.store_in(&database.url());
     repeated(&mut home);
 }

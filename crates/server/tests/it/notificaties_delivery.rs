@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use posthorn_sealing::jwt;
+use posthorn_testkit::authority::{Authority, Clients};
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::{Ran, Server, id_of};
+use posthorn_testkit::receiver::{Answer, Receiver, Request};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::authority::Authority;
-use crate::harness::{Server, eventually};
-use crate::mutual_tls;
 use crate::notificaties_world::{
-    AUTH, Receiver, Seen, abonnement, ask, get, home, home_with, kanaal, message, now, path_of,
-    publish, refused, send, stats, token,
+    AUTH, Callback, abonnement, ask, get, home, home_with, kanaal, message, now, path_of, publish,
+    refused, send, stats, token,
 };
 use crate::postgres::{database, nodes};
 
@@ -26,10 +28,9 @@ fn settled(server: &Server) -> Value {
 
 #[test]
 fn a_notification_arrives_as_it_was_published() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bron"]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     abonnement(
         &server,
         &receiver,
@@ -43,8 +44,8 @@ fn a_notification_arrives_as_it_was_published() {
                 \"aanmaakdatum\":\"2018-01-01T17:00:00Z\"}\n";
     let token = token("publisher");
     let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
-    let reply = send(&server.url, "POST", "/api/v1/notificaties", &headers, body.as_bytes());
-    let reply = reply.expect(201);
+    let reply = send(&server.url, "POST", "/api/v1/notificaties", &headers, body);
+    let reply = reply.with(201);
     assert_eq!(reply.body, body);
     assert_eq!(reply.header("content-type"), Some("application/json"));
     assert_eq!(reply.header("api-version"), Some("1.0.0"));
@@ -65,13 +66,12 @@ const AT_ONCE: Duration = Duration::from_secs(4);
 
 #[test]
 fn the_publisher_does_not_wait_for_subscribers() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     // Takes the test message, and never says anything about others.
     let tried = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tried);
-    let hung = Receiver::scripted(move |seen| {
+    let hung = Callback::scripted(move |seen| {
         if seen.json()["kanaal"] != "test" {
             count.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_secs(3_600));
@@ -89,16 +89,15 @@ fn the_publisher_does_not_wait_for_subscribers() {
     let counted = stats(&server);
     assert_eq!(counted["delivered"], 0, "{counted}");
     // It was not that nobody tried.
-    eventually("an attempt", || (tried.load(Ordering::SeqCst) > 0).then_some(()));
+    until("an attempt", || tried.load(Ordering::SeqCst) > 0);
 }
 
 #[test]
 fn whatever_is_not_a_2xx_is_tried_again_until_the_schedule_ends() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let subscribe = |status: u16| {
-        let receiver = Receiver::new();
+        let receiver = Callback::new();
         abonnement(&server, &receiver, &json!([{"naam": "zaken"}]));
         receiver.answer(status);
         receiver
@@ -128,11 +127,10 @@ fn whatever_is_not_a_2xx_is_tried_again_until_the_schedule_ends() {
 
 #[test]
 fn a_lost_confirmation_means_the_same_message_again() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let count = AtomicUsize::new(0);
-    let forgetful = Receiver::scripted(move |seen| {
+    let forgetful = Callback::scripted(move |seen| {
         if seen.json()["kanaal"] == "test" {
             return if seen.header("authorization").is_some() { 204 } else { 401 };
         }
@@ -158,20 +156,18 @@ fn the_example_of_the_page_is_valid() {
     std::fs::write(&secret, "x").expect("written");
     let example = example.expect("an example");
     let example = example.replace("/run/secrets/zaakafhandelapp", &secret.display().to_string());
-    std::fs::write(home.path().join("posthorn.yaml"), example).expect("written");
-    let mut command = crate::harness::posthorn(home.path());
-    let output = command.arg("check").env("OPEN_ZAAK_SECRET", "y").output().expect("runs");
-    crate::harness::assert_exit(&output, 0);
+    home.write("posthorn.yaml", example);
+    let mut command = home.command();
+    Ran::of(command.arg("check").env("OPEN_ZAAK_SECRET", "y")).exits(0);
 }
 
 #[test]
 fn filters_choose_as_the_standard_says() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bron", "object_type"]);
     kanaal(&server, "documenten", &[]);
     let subscribe = |kanalen: Value| {
-        let receiver = Receiver::new();
+        let receiver = Callback::new();
         abonnement(&server, &receiver, &kanalen);
         receiver
     };
@@ -209,8 +205,8 @@ fn filters_choose_as_the_standard_says() {
     check(&bare, [0, 1, 1, 1, 1, 0]);
 }
 
-fn cloudevent_subscriber(server: &Server, kanalen: &Value, filters: &Value) -> Receiver {
-    let receiver = Receiver::new();
+fn cloudevent_subscriber(server: &Server, kanalen: &Value, filters: &Value) -> Callback {
+    let receiver = Callback::new();
     let body = json!({"callbackUrl": receiver.url("/ce"), "auth": AUTH, "kanalen": kanalen,
         "sendCloudevents": true, "cloudeventFilters": filters});
     ask(server, "consumer", "POST", "/abonnement", &body).expect(201);
@@ -219,10 +215,9 @@ fn cloudevent_subscriber(server: &Server, kanalen: &Value, filters: &Value) -> R
 
 #[test]
 fn who_wants_cloudevents_gets_notifications_as_such() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &["bron"]);
-    let plain = Receiver::new();
+    let plain = Callback::new();
     abonnement(&server, &plain, &json!([{"naam": "zaken"}]));
     publish(&server, &message("zaken", &json!({"bron": "a"}))).expect(201);
     let converted = cloudevent_subscriber(
@@ -257,18 +252,16 @@ fn who_wants_cloudevents_gets_notifications_as_such() {
     assert_eq!((plain.seen().len(), converted.seen().len()), (2, 1));
 }
 
-fn publish_cloudevent(server: &Server, event: &Value) -> crate::caller::Reply {
+fn publish_cloudevent(server: &Server, event: &Value) -> Reply {
     let token = token("publisher");
-    let headers =
-        [("authorization", token.as_str()), ("content-type", "application/cloudevents+json")];
-    let body = event.to_string();
-    send(&server.url, "POST", "/api/v1/cloudevents", &headers, body.as_bytes())
+    let kind = ("content-type", "application/cloudevents+json");
+    let headers = [("authorization", token.as_str()), kind];
+    send(&server.url, "POST", "/api/v1/cloudevents", &headers, event.to_string())
 }
 
 #[test]
 fn cloudevents_go_to_those_whose_filters_fit() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     let none = json!([]);
     let filtered = |filters: Value| cloudevent_subscriber(&server, &none, &filters);
@@ -277,11 +270,11 @@ fn cloudevents_go_to_those_whose_filters_fit() {
         {"typeSubstring": "overheid", "filters": {"bronCode": "a"}}]));
     let other = filtered(json!([{"typeSubstring": "elsewhere", "filters": {}}]));
     let kanalen = cloudevent_subscriber(&server, &json!([{"naam": "zaken"}]), &none);
-    let off = Receiver::new();
+    let off = Callback::new();
     let body = json!({"callbackUrl": off.url("/"), "auth": AUTH,
         "cloudeventFilters": [{"typeSubstring": "nl", "filters": {}}]});
-    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201).json();
-    assert_eq!(get(&server, &path_of(&made)).expect(200).json(), made);
+    let made = ask(&server, "consumer", "POST", "/abonnement", &body).expect(201);
+    assert_eq!(get(&server, &path_of(&made)).expect(200), made);
 
     let event = |id: &str, data: Value| {
         json!({"id": id, "source": "urn:oz", "specversion": "1.0", "type": "nl.overheid.zaken.x",
@@ -300,7 +293,7 @@ fn cloudevents_go_to_those_whose_filters_fit() {
     let mut wanted = 0;
     for (index, (data, more)) in cases.iter().enumerate() {
         let reply = publish_cloudevent(&server, &event(&index.to_string(), data.clone()));
-        let reply = reply.expect(201);
+        let reply = reply.with(201);
         assert_eq!(reply.header("content-type"), Some("application/cloudevents+json"));
         assert_eq!(reply.json(), event(&index.to_string(), data.clone()));
         wanted += more;
@@ -322,56 +315,48 @@ fn cloudevents_go_to_those_whose_filters_fit() {
     refused(reply, "nonFieldErrors", "unique");
     let mut unknown = event("9", json!({}));
     unknown["dataref"] = json!("https://x/");
-    let reply = publish_cloudevent(&server, &unknown).expect(201).json();
+    let reply = publish_cloudevent(&server, &unknown).expect(201);
     assert!(reply.get("dataref").is_none(), "{reply}");
-    let reply = publish_cloudevent(&server, &json!({"id": "1"})).expect(400).json();
+    let reply = publish_cloudevent(&server, &json!({"id": "1"})).expect(400);
     assert_eq!(reply["invalidParams"].as_array().map(Vec::len), Some(3), "{reply}");
     ask(&server, "publisher", "POST", "/cloudevents", &event("8", json!({}))).expect(415);
-}
-
-/// A token server that gives everybody the same token.
-fn token_server(seen: &Seen) -> bool {
-    String::from_utf8_lossy(&seen.body).contains("grant_type=client_credentials")
 }
 
 #[test]
 fn deliveries_are_authenticated_as_the_abonnement_says() {
     let mut home = home();
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-    std::fs::write(home.path().join("roots.pem"), &servers.pem).expect("written");
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    let text = text.replace("allow: [127.0.0.0/8]", "allow: [127.0.0.0/8], extra_roots: roots.pem");
-    std::fs::write(&file, text).expect("written");
+    home.write("roots.pem", &servers.pem);
+    home.edit("allow: [127.0.0.0/8]", "allow: [127.0.0.0/8], extra_roots: roots.pem");
     let server = home.serve();
     kanaal(&server, "zaken", &[]);
     let make = |body: &Value| ask(&server, "consumer", "POST", "/abonnement", body);
 
     // A fresh token for each attempt.
-    let zgw = Receiver::scripted(|seen| {
+    let zgw = Callback::scripted(|seen| {
         let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let verified = token.map(|token| jwt::verify(token, b"its secret", now(), 5));
         if matches!(verified, Some(Ok(_))) { 204 } else { 403 }
     });
     let body = json!({"callbackUrl": zgw.url("/"), "authType": "zgw", "authClientId": "nrc",
         "secret": "its secret", "kanalen": [{"naam": "zaken"}]});
-    let made = make(&body).expect(201).json();
+    let made = make(&body).expect(201);
     assert!(made.get("secret").is_none() && made.get("authClientId").is_none());
     let wrong = json!({"callbackUrl": zgw.url("/"), "authType": "zgw", "authClientId": "nrc",
         "secret": "another", "kanalen": []});
     refused(make(&wrong), "nonFieldErrors", "invalid-callback-url");
 
     // A token from a token server.
-    let tokens = mini_token_server();
-    let oauth2 = Receiver::scripted(|seen| {
+    let tokens = token_server();
+    let oauth2 = Callback::scripted(|seen| {
         if seen.header("authorization") == Some("Bearer from-the-token-server") { 204 } else { 401 }
     });
     let body = json!({"callbackUrl": oauth2.url("/"), "authType": "oauth2_client_credentials",
-        "authClientId": "nrc", "secret": "its secret", "oauth2TokenUrl": tokens,
+        "authClientId": "nrc", "secret": "its secret", "oauth2TokenUrl": tokens.url("/token"),
         "oauth2Scope": "notifications", "kanalen": [{"naam": "zaken"}]});
     make(&body).expect(201);
     let body = json!({"callbackUrl": oauth2.url("/"), "authType": "oauth2_client_credentials"});
-    let problem = make(&body).expect(400).json();
+    let problem = make(&body).expect(400);
     assert_eq!(problem["invalidParams"].as_array().map(Vec::len), Some(3), "{problem}");
     refused(
         make(&json!({"callbackUrl": "http://a/", "authType": "x"})),
@@ -380,17 +365,17 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
     );
 
     // Nothing but the certificate.
-    let open = mutual_tls::Receiver::start(&servers.sign("127.0.0.1"), &clients);
+    let open = Receiver::secure(&servers, "127.0.0.1", Clients::Of(&clients));
     let pair = clients.sign("nrc.gemeente.nl");
-    let add = |owner: &str| {
-        let args = certificate_args(&home, &pair, owner);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        server.ask(&args)["id"].as_str().expect("an id").to_owned()
-    };
-    let id = add("consumer");
-    let body = json!({"callbackUrl": format!("https://{}/", open.address), "authType": "no_auth",
+    home.write("c.pem", &pair.certificate);
+    home.write("k.pem", &pair.key);
+    let id = id_of(&server.ask(
+        "certificates add --tenant gemeente --kind client --certificate c.pem --key-file k.pem \
+         --owner consumer",
+    ));
+    let body = json!({"callbackUrl": open.url("/"), "authType": "no_auth",
         "clientCertificate": id, "kanalen": [{"naam": "zaken"}]});
-    let path = path_of(&make(&body).expect(201).json());
+    let path = path_of(&make(&body).expect(201));
     // Nobody may show the certificate of another.
     let theirs = ask(&server, "both", "POST", "/abonnement", &body);
     refused(theirs, "clientCertificate", "invalid");
@@ -407,7 +392,7 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
 
     let probes = open.seen().len();
     publish(&server, &message("zaken", &json!({}))).expect(201);
-    let claims = |seen: &Seen| {
+    let claims = |seen: &Request| {
         let value = seen.header("authorization").expect("a token").to_owned();
         let claims =
             jwt::verify(value.strip_prefix("Bearer ").expect("a token"), b"its secret", now(), 5);
@@ -418,93 +403,43 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
     assert_eq!(claims.exp.zip(claims.iat).map(|(exp, iat)| exp - iat), Some(12 * 3_600));
     let seen = &oauth2.wait(1)[0];
     assert_eq!(seen.header("authorization"), Some("Bearer from-the-token-server"));
-    eventually("a delivery with the certificate", || (open.seen().len() > probes).then_some(()));
+    until("a delivery with the certificate", || open.seen().len() > probes);
     assert_eq!(settled(&server)["delivered"], 3);
 }
 
-fn certificate_args(
-    home: &crate::harness::Home,
-    pair: &crate::authority::Pair,
-    owner: &str,
-) -> Vec<String> {
-    std::fs::write(home.path().join("c.pem"), &pair.certificate).expect("written");
-    std::fs::write(home.path().join("k.pem"), &pair.key).expect("written");
-    let args = [
-        "certificates",
-        "add",
-        "--tenant",
-        "gemeente",
-        "--kind",
-        "client",
-        "--certificate",
-        "c.pem",
-        "--key-file",
-        "k.pem",
-        "--owner",
-        owner,
-    ];
-    args.iter().map(|text| (*text).to_owned()).collect()
-}
-
-/// Gives a token to whoever asks for client credentials with the right secret.
-fn mini_token_server() -> String {
-    use std::io::{Read as _, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
-        for mut tcp in listener.incoming().flatten() {
-            let mut request = vec![0; 8_192];
-            let mut length = 0;
-            let seen = loop {
-                match tcp.read(&mut request[length..]) {
-                    Ok(0) | Err(_) => break None,
-                    Ok(more) => length += more,
-                }
-                let text = String::from_utf8_lossy(&request[..length]).into_owned();
-                if text.contains("grant_type") && text.contains("scope=notifications") {
-                    let body = text.clone().into_bytes();
-                    let at = Instant::now();
-                    break Some(Seen { path: String::new(), head: text, body, at });
-                }
-            };
-            let fine = seen.is_some_and(|seen| token_server(&seen));
-            let body = json!({"access_token": "from-the-token-server", "token_type": "Bearer",
-                "expires_in": 600});
-            let body = if fine { body.to_string() } else { "{}".to_owned() };
-            drop(write!(
-                tcp,
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-                 connection: close\r\n\r\n{body}",
-                body.len()
-            ));
-        }
-    });
-    format!("http://{address}/token")
+/// Gives a token to whoever asks for client credentials and the right scope.
+fn token_server() -> Receiver {
+    let token =
+        json!({"access_token": "from-the-token-server", "token_type": "Bearer", "expires_in": 600});
+    Receiver::scripted(move |seen| {
+        let right = ["grant_type=client_credentials", "scope=notifications"];
+        let fine = right.iter().all(|part| seen.text().contains(part));
+        let body = if fine { token.to_string() } else { "{}".to_owned() };
+        Answer::from(200).header("content-type", "application/json").body(body)
+    })
 }
 
 #[test]
 fn retries_go_on_where_they_were_after_the_server_was_killed() {
     let mut home = home_with("");
-    let file = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, text.replace("wait: 100ms", "wait: 3s")).expect("written");
+    home.edit("wait: 100ms", "wait: 3s");
     let server = home.serve();
     kanaal(&server, "zaken", &[]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let path = path_of(&abonnement(&server, &receiver, &json!([{"naam": "zaken"}])));
     receiver.answer(500);
     publish(&server, &message("zaken", &json!({}))).expect(201);
     receiver.wait(1);
     // The outcome is written down within moments; a kill before that repeats the attempt.
-    eventually("the record of the attempt", || {
-        let list = server.ask(&["deliveries", "list", "--tenant", "gemeente"]);
+    until("the record of the attempt", || {
+        let list = server.ask("deliveries list --tenant gemeente");
         let text = list.to_string();
-        text.contains("\"attempts_made\":1").then_some(())
+        text.contains("\"attempts_made\":1")
     });
     server.running.signal("KILL");
     drop(server);
     let server = home.serve();
-    assert_eq!(path_of(&get(&server, &path).expect(200).json()), path);
+    assert_eq!(path_of(&get(&server, &path).expect(200)), path);
     let seen = receiver.wait(4);
     for pair in seen.windows(2) {
         let gap = pair[1].at.duration_since(pair[0].at);
@@ -519,14 +454,14 @@ fn two_nodes_on_postgresql_give_the_same_answers_and_deliver_once() {
     let database = database();
     let [(_one, first), (_two, second)] = nodes(&database, [home(), home()]);
     let made = kanaal(&first, "zaken", &["bron"]);
-    assert_eq!(get(&second, &path_of(&made)).expect(200).json(), made);
+    assert_eq!(get(&second, &path_of(&made)).expect(200), made);
     let twice = ask(&second, "publisher", "POST", "/kanaal", &json!({"naam": "zaken"}));
     refused(twice, "naam", "unique");
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let made =
         abonnement(&second, &receiver, &json!([{"naam": "zaken", "filters": {"bron": "a"}}]));
     let path = path_of(&made);
-    assert_eq!(get(&first, &path).expect(200).json(), made);
+    assert_eq!(get(&first, &path).expect(200), made);
     let converted = cloudevent_subscriber(&first, &json!([{"naam": "zaken"}]), &json!([]));
     let mut message = message("zaken", &json!({"bron": "a"}));
     message["source"] = json!("urn:oz");

@@ -1,73 +1,43 @@
 //! Rights that an Autorisaties API knows, as clients of the real program meet them.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use posthorn_testkit::program::Ran;
+use posthorn_testkit::receiver::{Answer, Receiver};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::harness::{assert_says, err, eventually};
 use crate::notificaties_clients::{code, publish_as, token_of, write};
-use crate::notificaties_world::{ask, home_with, kanaal, message, now, send};
+use crate::notificaties_world::{ask, home_with, kanaal, message, native, now, send};
 
 /// An Autorisaties API: what it answers, and who asked.
-struct Authority {
-    address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
-    status: Arc<AtomicU16>,
-    body: Arc<Mutex<Value>>,
-    hangs: Arc<AtomicBool>,
-}
+struct Authority(Receiver);
 
 impl Authority {
     fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let status = Arc::new(AtomicU16::new(200));
-        let body = Arc::new(Mutex::new(json!({"results": []})));
-        let hangs = Arc::new(AtomicBool::new(false));
-        let (into, say, what) = (Arc::clone(&asked), Arc::clone(&status), Arc::clone(&body));
-        let hanging = Arc::clone(&hangs);
-        thread::spawn(move || {
-            let mut open = Vec::new();
-            for tcp in listener.incoming().flatten() {
-                if hanging.load(Ordering::SeqCst) {
-                    into.lock().expect("not poisoned").push("unanswered".to_owned());
-                    open.push(tcp);
-                    continue;
-                }
-                let body = what.lock().expect("not poisoned").to_string();
-                answer(&tcp, &into, say.load(Ordering::SeqCst), &body);
-            }
-        });
-        Self { address, asked, status, body, hangs }
+        let authority = Self(Receiver::new(200));
+        authority.says(200, &json!({"results": []}));
+        authority
     }
 
-    fn says(&self, status: u16, body: Value) {
-        *self.body.lock().expect("not poisoned") = body;
-        self.status.store(status, Ordering::SeqCst);
+    fn url(&self, path: &str) -> String {
+        self.0.url(path)
     }
 
+    fn says(&self, status: u16, body: &Value) {
+        let answer = Answer::from(status).header("content-type", "application/json");
+        self.0.answers(answer.body(body.to_string()));
+    }
+
+    fn hangs(&self) {
+        self.0.answers(Answer::from(0).after(Duration::from_secs(60)));
+    }
+
+    /// The heads of the requests.
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("not poisoned").clone()
+        self.0.seen().into_iter().map(|seen| seen.head).collect()
     }
-}
-
-fn answer(tcp: &TcpStream, into: &Mutex<Vec<String>>, status: u16, body: &str) {
-    let mut head = String::new();
-    let mut reader = BufReader::new(tcp);
-    while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
-    into.lock().expect("not poisoned").push(head);
-    let text = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n{body}",
-        body.len()
-    );
-    drop((&mut &*tcp).write_all(text.as_bytes()));
 }
 
 fn rights(scopes: &[&str]) -> Value {
@@ -80,9 +50,9 @@ fn rights(scopes: &[&str]) -> Value {
 fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
     let authority = Authority::new();
     let mut home = home_with(&format!(
-        "    authorizations: {{url: 'http://{}/ac/api/v1/', client_id: nrc, secret: 'env:AC_SECRET', \
+        "    authorizations: {{url: '{}', client_id: nrc, secret: 'env:AC_SECRET', \
          cache: 2s, stale: 6s}}\n",
-        authority.address
+        authority.url("/ac/api/v1/")
     ));
     home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
     let server = home.serve();
@@ -109,20 +79,20 @@ fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
     assert_eq!(claims.expect("a token of ours").client_id, "nrc");
 
     // An answer counts for a while, and not longer.
-    authority.says(200, rights(&["notificaties.publiceren"]));
-    eventually("the right", || (publish().status == 201).then_some(()));
+    authority.says(200, &rights(&["notificaties.publiceren"]));
+    until("the right", || publish().status == 201);
     let count = authority.asked().len();
     assert_eq!((publish().status, authority.asked().len()), (201, count), "it is kept");
     // Whoever says that rights changed has them asked for anew, at once.
-    authority.says(200, rights(&["notificaties.consumeren"]));
+    authority.says(200, &rights(&["notificaties.consumeren"]));
     let body = message("autorisaties", &json!({}));
     ask(&server, "both", "POST", "/callbacks", &body).expect(204);
     code(publish(), 403, "permission_denied");
-    authority.says(200, rights(&["notificaties.publiceren"]));
+    authority.says(200, &rights(&["notificaties.publiceren"]));
     ask(&server, "both", "POST", "/callbacks", &body).expect(204);
     assert_eq!(publish().status, 201);
     // While it does not answer, what is known counts; then nobody is let in, and told to come again.
-    authority.says(500, json!({}));
+    authority.says(500, &json!({}));
     let let_in = std::cell::Cell::new(0);
     let refused = eventually("the end of patience", || {
         let reply = publish();
@@ -141,8 +111,8 @@ fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
     let log = server.running.stderr();
     let lines = log.lines().filter(|line| line.contains("cannot be asked of the Autorisaties API"));
     assert_eq!(lines.count(), 1, "one line: {log}");
-    authority.says(200, rights(&["notificaties.publiceren"]));
-    eventually("an answer", || (publish().status == 201).then_some(()));
+    authority.says(200, &rights(&["notificaties.publiceren"]));
+    until("an answer", || publish().status == 201);
     server.stop();
 }
 
@@ -150,9 +120,9 @@ fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
 fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long() {
     let authority = Authority::new();
     let mut home = home_with(&format!(
-        "    authorizations: {{url: 'http://{}/ac/api/v1/', client_id: nrc, secret: 'env:AC_SECRET', \
+        "    authorizations: {{url: '{}', client_id: nrc, secret: 'env:AC_SECRET', \
          cache: 1h, stale: 2h}}\n",
-        authority.address
+        authority.url("/ac/api/v1/")
     ));
     home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
     let server = home.serve();
@@ -169,7 +139,7 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
         all.push(json!({"component": "nrc", "scopes": [scope]}));
         json!({"count": 1, "next": null, "results": [{"autorisaties": all}]})
     };
-    authority.says(200, long("notificaties.publiceren"));
+    authority.says(200, &long("notificaties.publiceren"));
     publish().expect(201);
     assert_eq!(authority.asked().len(), 1);
 
@@ -177,24 +147,18 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
     let news = message("autorisaties", &json!({}));
     let file = home.path().join("news.json");
     std::fs::write(&file, news.to_string()).expect("written");
-    authority.says(200, long("notificaties.consumeren"));
-    server.ask(&["send", "autorisaties", "x", "@news.json", "--tenant", "gemeente"]);
+    authority.says(200, &long("notificaties.consumeren"));
+    server.ask("send autorisaties x @news.json --tenant gemeente");
     code(publish(), 403, "permission_denied");
-    authority.says(200, long("notificaties.publiceren"));
-    let key = format!("Bearer {}", server.key);
-    let headers = [
-        ("authorization", key.as_str()),
-        ("posthorn-tenant", "gemeente"),
-        ("content-type", "application/json"),
-    ];
-    let event = json!({"topic": "autorisaties", "type": "x", "payload": news}).to_string();
-    send(&server.url, "POST", "/v1/events", &headers, event.as_bytes()).expect(202);
+    authority.says(200, &long("notificaties.publiceren"));
+    let event = json!({"topic": "autorisaties", "type": "x", "payload": news});
+    native(&server, "POST", "/v1/events", &event).expect(202);
     publish().expect(201);
     assert_eq!(authority.asked().len(), 3, "{:?}", authority.asked());
 
     // It hangs. Who brings news does not wait for it; a client does, for seconds, and then goes by what
     // is known. After that it is left alone for a while.
-    authority.hangs.store(true, Ordering::SeqCst);
+    authority.hangs();
     let news_again = || ask(&server, "both", "POST", "/callbacks", &news).expect(204);
     news_again();
     let waiting = {
@@ -203,10 +167,10 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
         thread::spawn(move || {
             let began = Instant::now();
             let headers = [("authorization", token.as_str())];
-            (send(&url, "GET", "/api/v1/kanaal", &headers, b"").status, began.elapsed())
+            (send(&url, "GET", "/api/v1/kanaal", &headers, "").status, began.elapsed())
         })
     };
-    eventually("the question", || (authority.asked().len() == 4).then_some(()));
+    until("the question", || authority.asked().len() == 4);
     let began = Instant::now();
     ask(&server, "both", "GET", "/kanaal", &Value::Null).expect(200);
     assert!(began.elapsed() < Duration::from_secs(2), "nobody else waits");
@@ -220,13 +184,12 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(authority.asked().len(), 4, "it is left alone");
     // Whoever says that something changed has it asked again, as soon as it was left alone for 6 s.
-    authority.hangs.store(false, Ordering::SeqCst);
-    authority.says(200, long("notificaties.consumeren"));
+    authority.says(200, &long("notificaties.consumeren"));
     news_again();
-    eventually("the next question", || (publish().status == 403).then_some(()));
+    until("the next question", || publish().status == 403);
     // More than anybody needs is no answer.
     let huge = json!({"results": [{"heeftAlleAutorisaties": true, "label": "x".repeat(1 << 20)}]});
-    authority.says(200, huge);
+    authority.says(200, &huge);
     news_again();
     code(publish(), 403, "permission_denied");
     server.running.says("no answer within 3 s");
@@ -236,7 +199,7 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
 #[test]
 fn the_service_of_a_setup_file_is_asked_and_a_closed_one_is_refused_at_the_start() {
     let authority = Authority::new();
-    authority.says(200, json!({"results": [{"heeftAlleAutorisaties": true}]}));
+    authority.says(200, &json!({"results": [{"heeftAlleAutorisaties": true}]}));
     let mut home = home_with("    setup_configuration: setup.yaml\n");
     let file = |url: &str| {
         format!(
@@ -252,7 +215,7 @@ autorisaties_api:
 "
         )
     };
-    write(&home, &file(&format!("http://{}/autorisaties/api/v1/", authority.address)));
+    write(&home, &file(&authority.url("/autorisaties/api/v1/")));
     home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
     let server = home.serve();
     kanaal(&server, "zaken", &[]);
@@ -262,21 +225,13 @@ autorisaties_api:
     // What may not be asked is said before anything starts, by both.
     write(&home, &file("http://10.0.0.1/autorisaties/api/v1/"));
     for command in ["check", "serve"] {
-        let output = crate::harness::posthorn(home.path())
-            .env("AC_SECRET", "x")
-            .arg(command)
-            .output()
-            .expect("runs");
-        assert!(!output.status.success(), "{command}: {}", err(&output));
-        assert_says(&output, &["dialects.notificaties.authorizations.url", "egress.allow"]);
+        let output = Ran::of(home.command().env("AC_SECRET", "x").arg(command));
+        assert!(output.code != Some(0), "{command}: {}", output.err);
+        output.says(&["dialects.notificaties.authorizations.url", "egress.allow"]);
     }
     let nobody =
         file("http://127.0.0.1/").replace("service_identifier: ac", "service_identifier: nope");
     write(&home, &nobody);
-    let output = crate::harness::posthorn(home.path())
-        .env("AC_SECRET", "x")
-        .arg("check")
-        .output()
-        .expect("runs");
-    assert_says(&output, &["no service with the identifier `nope`"]);
+    Ran::of(home.command().env("AC_SECRET", "x").arg("check"))
+        .says(&["no service with the identifier `nope`"]);
 }

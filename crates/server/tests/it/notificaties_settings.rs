@@ -1,17 +1,18 @@
 //! The four settings and the setup file of the Notificaties API, in the real program.
 
+use posthorn_testkit::program::{Home, Ran, Server};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, assert_exit, assert_says, err, eventually, posthorn};
 use crate::notificaties_world::{
-    AUTH, Receiver, abonnement, ask, get, home, home_with, kanaal, message, publish, send,
+    AUTH, Callback, abonnement, ask, get, home, home_with, kanaal, message, publish, send,
 };
-use crate::postgres::{configure, database};
+use crate::postgres::database;
 
 const UUID: &str = "0f616bfd-aacc-4d85-a140-2af17a56217b";
 
 /// A setup file for one kanaal and one abonnement, and the four settings.
-fn write_setup(home: &Home, receiver: &Receiver, kanaal: &str, retries: u32) {
+fn write_setup(home: &Home, receiver: &Callback, kanaal: &str, retries: u32) {
     let text = format!(
         "
 notifications_kanalen_config_enable: true
@@ -45,23 +46,20 @@ zgw_consumers: {{services: []}}
 ",
         receiver.url("/cb")
     );
-    std::fs::write(home.path().join("setup.yaml"), text).expect("written");
+    home.write("setup.yaml", text);
 }
 
 /// A server with the setup file; `profile: notificaties` so that its settings are the shipped ones.
-fn declared(receiver: &Receiver, retries: u32) -> Home {
+fn declared(receiver: &Callback, retries: u32) -> Home {
     let mut home = home_with("    setup_configuration: setup.yaml\n");
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("there");
-    std::fs::write(&config, text.replace("profile: nrc", "profile: notificaties"))
-        .expect("written");
+    home.edit("profile: nrc", "profile: notificaties");
     write_setup(&home, receiver, "zaken", retries);
     home.env.push(("CALLBACK_AUTH".to_owned(), AUTH.to_owned()));
     home
 }
 
 fn subscription(server: &Server) -> Value {
-    let list = server.ask(&["subscriptions", "list", "--tenant", "gemeente"]);
+    let list = server.ask("subscriptions list --tenant gemeente");
     let items = list["items"].as_array().expect("a list");
     assert_eq!(items.len(), 1, "{list}");
     items[0].clone()
@@ -74,10 +72,10 @@ fn settings(server: &Server, args: &[&str]) -> Value {
 }
 
 #[track_caller]
-fn applied(home: &mut Home, receiver: &Receiver) {
+fn applied(home: &mut Home, receiver: &Callback) {
     let server = home.serve();
     server.running.says("zgw_consumers");
-    let listed = get(&server, "/abonnement").expect(200).json();
+    let listed = get(&server, "/abonnement").expect(200);
     assert_eq!(listed[0]["url"], format!("http://nrc.test/api/v1/abonnement/{UUID}"));
     assert_eq!(
         listed[0]["kanalen"],
@@ -121,34 +119,34 @@ fn applied(home: &mut Home, receiver: &Receiver) {
 
 #[test]
 fn a_setup_file_is_in_effect_after_each_start() {
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     applied(&mut declared(&receiver, 2), &receiver);
 }
 
 #[test]
 fn a_setup_file_is_in_effect_on_postgresql_too() {
     let database = database();
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let mut home = declared(&receiver, 2);
-    configure(&home, &database.url());
+    home.store_in(&database.url());
     applied(&mut home, &receiver);
 }
 
 #[track_caller]
 fn start_fails(home: &Home, auth: Option<&str>, says: &[&str]) {
-    let mut command = posthorn(home.path());
+    let mut command = home.command();
     command.args(["serve", "--listen", "127.0.0.1:0"]);
     if let Some(auth) = auth {
         command.env("CALLBACK_AUTH", auth);
     }
-    let output = command.output().expect("runs");
-    assert!(!output.status.success(), "{}", err(&output));
-    assert_says(&output, says);
+    let output = Ran::of(&mut command);
+    assert!(output.code != Some(0), "{}", output.err);
+    output.says(says);
 }
 
 #[test]
 fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let home = declared(&receiver, 2);
     start_fails(&home, None, &["setup.yaml", "items.0.auth", "CALLBACK_AUTH"]);
     write_setup(&home, &receiver, "unknown", 2);
@@ -161,14 +159,11 @@ fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
     write_setup(&home, &receiver, "zaken", 1_000);
     start_fails(&home, Some(AUTH), &["notification_delivery_max_retries", "up to 999"]);
     // Waits that come from no settings are not overwritten.
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("there");
-    let other = text.replace("profile: notificaties", "profile: nrc");
-    std::fs::write(&config, other).expect("written");
+    home.edit("profile: notificaties", "profile: nrc");
     write_setup(&home, &receiver, "zaken", 2);
     start_fails(&home, Some(AUTH), &["`nrc` has waits", "dialects.notificaties.profile"]);
-    std::fs::write(&config, text).expect("written");
-    std::fs::write(home.path().join("setup.yaml"), "a: [").expect("written");
+    home.edit("profile: nrc", "profile: notificaties");
+    home.write("setup.yaml", "a: [");
     start_fails(&home, Some(AUTH), &["dialects.notificaties.setup_configuration", "setup.yaml"]);
     std::fs::remove_file(home.path().join("setup.yaml")).expect("removed");
     start_fails(&home, Some(AUTH), &["setup.yaml", "cannot be read"]);
@@ -177,12 +172,9 @@ fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
 #[test]
 fn settings_change_at_run_time_for_abonnementen_that_are_there() {
     let mut home = home();
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("there");
-    std::fs::write(&config, text.replace("profile: nrc", "profile: notificaties"))
-        .expect("written");
+    home.edit("profile: nrc", "profile: notificaties");
     let server = home.serve();
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     kanaal(&server, "zaken", &[]);
     abonnement(&server, &receiver, &json!([{"naam": "zaken", "filters": {}}]));
     let shown = settings(&server, &[]);
@@ -200,7 +192,7 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
     receiver.answer(500);
     publish(&server, &message("zaken", &json!({}))).expect(201);
     let dead = eventually("the end", || {
-        let list = server.ask(&["dead-letters", "list", "--tenant", "gemeente"]);
+        let list = server.ask("dead-letters list --tenant gemeente");
         list["items"].as_array().and_then(|items| items.first().cloned())
     });
     assert_eq!(dead["attempts_made"], 3);
@@ -217,9 +209,9 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
         // A machine that is busy may be late, but never early.
         assert!(waited > least - 0.05, "{waited} s instead of {least} s");
     }
-    eventually("the end", || {
-        let list = server.ask(&["dead-letters", "list", "--tenant", "gemeente"]);
-        (list["items"].as_array().map(Vec::len) == Some(2)).then_some(())
+    until("the end", || {
+        let list = server.ask("dead-letters list --tenant gemeente");
+        list["items"].as_array().map(Vec::len) == Some(2)
     });
     assert_eq!(receiver.seen().len(), 7, "four sends");
 
@@ -235,14 +227,11 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
         (&["--retry-backoff", "often"][..], "true or false"),
         (&["--base-factor", "0.5"][..], "from 1"),
     ] {
-        let output = server
-            .command()
-            .args(["notificaties", "settings", "--tenant", "gemeente"])
-            .args(args)
-            .output()
-            .expect("runs");
-        assert_exit(&output, 2);
-        assert_says(&output, &[says]);
+        Ran::of(
+            server.command().args(["notificaties", "settings", "--tenant", "gemeente"]).args(args),
+        )
+        .exits(2)
+        .says(&[says]);
     }
     assert_eq!(settings(&server, &[]), changed);
     server.stop();
@@ -250,19 +239,18 @@ fn settings_change_at_run_time_for_abonnementen_that_are_there() {
 
 #[test]
 fn a_notification_can_be_sent_again_to_all_who_match_now() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
     publish(&server, &message("zaken", &json!({}))).expect(201);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     abonnement(&server, &receiver, &json!([{"naam": "zaken", "filters": {}}]));
-    let list = server.ask(&["events", "list", "--tenant", "gemeente"]);
+    let list = server.ask("events list --tenant gemeente");
     let id = list["items"][0]["id"].as_str().expect("an id").to_owned();
     let again = server.ask(&["events", "republish", &id, "--tenant", "gemeente"]);
     assert_eq!(again["deliveries"], 1);
     assert_eq!(receiver.wait(1)[0].json(), message("zaken", &json!({})));
     // Whoever has no key cannot.
     let path = format!("/v1/events/{id}/republish");
-    assert_eq!(send(&server.url, "POST", &path, &[], b"").status, 401);
+    assert_eq!(send(&server.url, "POST", &path, &[], "").status, 401);
     server.stop();
 }

@@ -2,24 +2,13 @@
 
 use std::time::Instant;
 
+use posthorn_testkit::program::Server;
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::caller::Reply;
-use crate::harness::{Server, assert_exit, assert_says, eventually};
 use crate::notificaties_world::{
-    Receiver, abonnement, home, kanaal, message, publish, send, stats,
+    Callback, abonnement, home, kanaal, message, native, publish, stats,
 };
-
-/// A request to the native API.
-fn native(server: &Server, path: &str, body: &Value) -> Reply {
-    let key = format!("Bearer {}", server.key);
-    let headers = [
-        ("authorization", key.as_str()),
-        ("posthorn-tenant", "gemeente"),
-        ("content-type", "application/json"),
-    ];
-    send(&server.url, "POST", path, &headers, body.to_string().as_bytes())
-}
 
 fn event(payload: &Value) -> Value {
     json!({"topic": "zaken", "type": "x", "payload": payload})
@@ -27,10 +16,9 @@ fn event(payload: &Value) -> Value {
 
 #[test]
 fn whatever_comes_into_a_kanaal_is_checked_like_a_message_of_the_api() {
-    let mut home = home();
-    let server = home.serve();
+    let (home, server) = home().served();
     kanaal(&server, "zaken", &["bron"]);
-    let (all, some) = (Receiver::new(), Receiver::new());
+    let (all, some) = (Callback::new(), Callback::new());
     abonnement(&server, &all, &json!([{"naam": "zaken"}]));
     abonnement(&server, &some, &json!([{"naam": "zaken", "filters": {"bron": "a"}}]));
 
@@ -55,7 +43,7 @@ fn whatever_comes_into_a_kanaal_is_checked_like_a_message_of_the_api() {
         (with("kenmerken", json!({"andere": "x"})), "kenmerken"),
     ];
     for (payload, says) in &wrong {
-        let reply = native(&server, "/v1/events", &event(payload));
+        let reply = native(&server, "POST", "/v1/events", &event(payload));
         assert_eq!(reply.status, 422, "{payload}: {}", reply.body);
         let problem = reply.json();
         assert_eq!(problem["field"], "payload", "{problem}");
@@ -63,20 +51,20 @@ fn whatever_comes_into_a_kanaal_is_checked_like_a_message_of_the_api() {
     }
     let mut typed = event(&fine);
     typed["content_type"] = json!("text/plain");
-    assert_eq!(native(&server, "/v1/events", &typed).json()["field"], "content_type");
+    assert_eq!(native(&server, "POST", "/v1/events", &typed).json()["field"], "content_type");
 
     // The command line, which is where people try things.
     let file = home.path().join("message.json");
     let run = |payload: &Value| {
         std::fs::write(&file, payload.to_string()).expect("written");
         let args = ["send", "zaken", "zaak.created", "@message.json", "--tenant", "gemeente"];
-        server.command().args(args).output().expect("runs")
+        server.run(&args)
     };
     let refused = run(&without("resource"));
-    assert!(!refused.status.success());
-    assert_says(&refused, &["kanaal zaken", "resource"]);
+    assert!(refused.code != Some(0));
+    refused.says(&["kanaal zaken", "resource"]);
     assert_eq!(stats(&server)["events"], 0, "nothing of it was taken in");
-    assert_exit(&run(&fine), 0);
+    run(&fine).exits(0);
 
     // Each of a batch stands for itself. What arrives is what the API would have sent, and filters see
     // the kenmerken whatever attributes were given.
@@ -84,7 +72,7 @@ fn whatever_comes_into_a_kanaal_is_checked_like_a_message_of_the_api() {
     let mut misled = event(&other);
     misled["attributes"] = json!({"bron": "a"});
     let batch = json!({"events": [event(&fine), event(&json!({})), misled]});
-    let reply = native(&server, "/v1/events/batch", &batch).expect(200).json();
+    let reply = native(&server, "POST", "/v1/events/batch", &batch).expect(200);
     let statuses: Vec<&Value> =
         reply["items"].as_array().expect("items").iter().map(|item| &item["status"]).collect();
     assert_eq!(statuses, [202, 422, 202], "{reply}");
@@ -92,23 +80,23 @@ fn whatever_comes_into_a_kanaal_is_checked_like_a_message_of_the_api() {
     assert_eq!(all.wait(3).len(), 3);
     let seen = some.wait(2);
     assert!(seen.iter().all(|seen| seen.json() == fine), "{seen:?}");
-    eventually("the end", || (stats(&server)["delivered"] == 5).then_some(()));
+    until("the end", || stats(&server)["delivered"] == 5);
     assert_eq!((all.seen().len(), some.seen().len()), (3, 2));
 
     // Other topics of the tenant are nobody's business.
-    let topic = server.ask(&["topics", "put", "other", "--tenant", "gemeente"]);
+    let topic = server.ask("topics put other --tenant gemeente");
     assert_eq!(topic["name"], "other");
     let free = json!({"topic": "other", "type": "x", "payload": {"anything": 1}});
-    assert_eq!(native(&server, "/v1/events", &free).status, 202);
+    assert_eq!(native(&server, "POST", "/v1/events", &free).status, 202);
     // One that wants CloudEvents cannot get what has no source.
     let wants = json!({"callbackUrl": all.url("/ce"), "auth": crate::notificaties_world::AUTH,
         "sendCloudevents": true, "kanalen": [{"naam": "zaken"}]});
     crate::notificaties_world::ask(&server, "consumer", "POST", "/abonnement", &wants).expect(201);
-    let reply = native(&server, "/v1/events", &event(&fine));
+    let reply = native(&server, "POST", "/v1/events", &event(&fine));
     assert_eq!(reply.status, 422);
     assert!(reply.body.contains("source"), "{}", reply.body);
     let sourced = with("source", json!("urn:oz"));
-    assert_eq!(native(&server, "/v1/events", &event(&sourced)).status, 202);
+    assert_eq!(native(&server, "POST", "/v1/events", &event(&sourced)).status, 202);
     let converted =
         eventually("a CloudEvent", || all.seen().into_iter().find(|seen| seen.path == "/ce"));
     assert_eq!(converted.json()["type"], "nl.overheid.zaken.status.create");
@@ -124,17 +112,15 @@ fn lines(server: &Server, text: &str) -> Vec<Value> {
 
 #[test]
 fn failed_sends_and_dead_letters_are_in_the_log_and_do_not_fill_it() {
-    let mut home = home();
-    let server = home.serve();
+    let (_home, server) = home().served();
     kanaal(&server, "zaken", &[]);
-    let receiver = Receiver::new();
+    let receiver = Callback::new();
     let made = abonnement(&server, &receiver, &json!([{"naam": "zaken"}]));
     receiver.answer(500);
     publish(&server, &message("zaken", &json!({}))).expect(201);
-    eventually("a dead letter", || (stats(&server)["dead"] == 1).then_some(()));
-    let event = server.ask(&["events", "list", "--tenant", "gemeente"])["items"][0]["id"].clone();
-    let subscription =
-        server.ask(&["subscriptions", "list", "--tenant", "gemeente"])["items"][0]["id"].clone();
+    until("a dead letter", || stats(&server)["dead"] == 1);
+    let event = server.ask("events list --tenant gemeente")["items"][0]["id"].clone();
+    let subscription = server.ask("subscriptions list --tenant gemeente")["items"][0]["id"].clone();
     let uuid = made["url"].as_str().and_then(|url| url.rsplit('/').next()).expect("a UUID");
     let failed = eventually("the lines", || {
         Some(lines(&server, "notification_failed")).filter(|lines| lines.len() == 4)
@@ -161,24 +147,19 @@ fn failed_sends_and_dead_letters_are_in_the_log_and_do_not_fill_it() {
         publish(&server, &message("zaken", &json!({}))).expect(201);
     }
     // As fast as a receiver is tried that fails and fails.
-    eventually("more attempts", || (receiver.seen().len() >= 10).then_some(()));
+    until("more attempts", || receiver.seen().len() >= 10);
     let most = 5 * (2 + usize::try_from(begun.elapsed().as_secs() / 10).expect("soon"));
     for name in ["notification_failed", "notification_dead_letter"] {
         let written = lines(&server, name).len();
         assert!((1..=most).contains(&written), "{written} lines {name}, not up to {most}");
     }
     // Other tenants have them too, under a name of no system.
-    let refused = server.ask(&[
-        "subscriptions",
-        "create",
-        &receiver.url("/orders"),
-        "--topic",
-        "orders",
-        "--profile",
-        "nrc",
-    ]);
+    let refused = server.ask(&format!(
+        "subscriptions create '{}' --topic orders --profile nrc",
+        receiver.url("/orders")
+    ));
     assert!(refused["id"].is_string(), "{refused}");
-    server.ask(&["send", "orders", "order.created", "--create-topic"]);
+    server.ask("send orders order.created --create-topic");
     eventually("a line", || lines(&server, "a delivery is a dead letter").first().cloned());
     assert_eq!(lines(&server, "an attempt failed").len(), 4);
     server.stop();

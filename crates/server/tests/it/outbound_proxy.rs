@@ -6,11 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use posthorn_testkit::authority::{Pair, calling};
+use posthorn_testkit::wait::PATIENCE;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-
-use crate::authority::{Pair, der};
-use crate::harness::PATIENCE;
+use rustls::{ClientConnection, StreamOwned};
 
 /// `gateway:the proxy's password`, as Basic has it.
 pub(crate) const CREDENTIALS: &str = "Basic Z2F0ZXdheTp0aGUgcHJveHkncyBwYXNzd29yZA==";
@@ -103,17 +102,9 @@ fn forward(mut tcp: TcpStream, head: &str, url: &str, held: &Held, root: &str) -
     let pair = held.lock().ok()?.iter().find(|(known, ..)| known == named).cloned();
     let (_, certificate, key) = pair?;
     let own = Pair { certificate, key };
-    let mut roots = RootCertStore::empty();
-    roots.add(der(root)).ok()?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![der(&own.certificate)], own.private())
-        .ok()?;
+    let config = calling(root, Some(&own));
     let name = ServerName::try_from(host.to_owned()).ok()?;
-    let session = ClientConnection::new(Arc::new(config), name).ok()?;
+    let session = ClientConnection::new(config, name).ok()?;
     // Every name of these tests leads to this machine.
     let on = TcpStream::connect(("127.0.0.1", port.parse::<u16>().ok()?)).ok()?;
     let mut tls = StreamOwned::new(session, on);

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use posthorn_testkit::fake_hub::{Agreement, Call, FakeHub, Reply, standard};
+use posthorn_testkit::program::{Home, Ran, Server, id_of};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
-
-use crate::harness::{Home, Server, assert_exit, assert_says, eventually, run};
 
 /// Adds a profile to a home's configuration: a Hub on loopback, with waits that a test can wait for.
 /// `more` is added to its policy.
@@ -33,14 +33,12 @@ pub(crate) fn patient_profile(home: &Home, base: &str, hub: &FakeHub, patience: 
 {more}
 "
     );
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, format!("{}{text}", config.trim_end())).expect("written");
+    home.write("posthorn.yaml", format!("{}{text}", home.read("posthorn.yaml").trim_end()));
 }
 
 /// Subscribes the Hub under the profile `hub`.
 pub(crate) fn subscribe(server: &Server, hub: &FakeHub, agreement: &Agreement) -> String {
-    server.ask(&["topics", "put", "pca-id"]);
+    server.ask("topics put pca-id");
     let secrets = [
         format!("otp={}", agreement.otp_secret),
         format!("otp-salt={}", agreement.otp_salt),
@@ -52,7 +50,17 @@ pub(crate) fn subscribe(server: &Server, hub: &FakeHub, agreement: &Agreement) -
     for secret in &secrets {
         args.extend(["--secret", secret]);
     }
-    server.ask(&args)["id"].as_str().expect("an id").to_owned()
+    id_of(&server.ask(&args))
+}
+
+/// A Hub, a server with a profile for it, and the id of its subscription.
+fn scene(agreement: &Agreement, base: &str, more: &str) -> (FakeHub, Home, Server, String) {
+    let hub = FakeHub::start(agreement.clone()).expect("starts");
+    let home = Home::new();
+    profile(&home, base, &hub, more);
+    let (home, server) = home.served();
+    let id = subscribe(&server, &hub, agreement);
+    (hub, home, server, id)
 }
 
 /// Publishes as the identity service does; returns the event's id.
@@ -62,7 +70,7 @@ pub(crate) fn send(server: &Server, kind: &str, tenant: &str, account: &str, n: 
     let partition = format!("service_partition=pca.hub.{tenant}");
     let args = ["send", "pca-id", kind, &body.to_string(), "-a", &partition, "-a"];
     let sent = server.ask(&[&args[..], &["eventSender=user"]].concat());
-    sent["id"].as_str().expect("an id").to_owned()
+    id_of(&sent)
 }
 
 /// The only delivery of an event, once it is what is asked for.
@@ -88,11 +96,7 @@ fn policy_lines(server: &Server) -> Vec<Value> {
 #[test]
 fn the_hub_finds_everything_it_asks_for_in_each_call() {
     let agreement = Agreement::default();
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub", &hub, "");
-    let server = home.serve();
-    let id = subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, id) = scene(&agreement, "pca-hub", "");
     let user = send(&server, "user.created", "tenant1", "acc-1", 1);
     let organization = send(&server, "organization.created", "tenant2", "acc-2", 2);
     delivery(&server, &user, "delivered");
@@ -188,12 +192,8 @@ fn codes_of_other_schemes_are_those_of_another_language() {
 
 #[test]
 fn interim_mode_is_another_base_and_nothing_else() {
-    let agreement = Agreement { interim: true, ..Agreement::default() };
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub-interim", &hub, "");
-    let server = home.serve();
-    subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, _) =
+        scene(&Agreement { interim: true, ..Agreement::default() }, "pca-hub-interim", "");
     let sent = send(&server, "user.created", "tenant1", "acc-1", 1);
     delivery(&server, &sent, "delivered");
     assert_eq!(hub.complaints(), [""; 0]);
@@ -207,12 +207,11 @@ fn interim_mode_is_another_base_and_nothing_else() {
 
 #[test]
 fn every_answer_has_the_end_it_should_have() {
-    let agreement = Agreement { gap: Duration::ZERO, ..Agreement::default() };
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub", &hub, "      spacing: 10ms");
-    let server = home.serve();
-    subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, _) = scene(
+        &Agreement { gap: Duration::ZERO, ..Agreement::default() },
+        "pca-hub",
+        "      spacing: 10ms",
+    );
     let again = [
         Reply::Empty(204),
         Reply::Empty(201),
@@ -256,12 +255,7 @@ fn every_answer_has_the_end_it_should_have() {
 
 #[test]
 fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
-    let agreement = Agreement::default();
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub", &hub, "");
-    let server = home.serve();
-    let id = subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, id) = scene(&Agreement::default(), "pca-hub", "");
     let mut sent = Vec::new();
     let closed = [(200, r#"{"Status": 1}"#), (200, r#"{"Status": "2"}"#), (503, ""), (200, "OK")];
     for (n, (status, body)) in (0..).zip(closed) {
@@ -302,7 +296,7 @@ fn send_organization(server: &Server, tenant: &str, organization: &str, n: u32) 
     let args =
         ["send", "pca-id", "organization.created", &body.to_string(), "-a", &partition, "-a"];
     let sent = server.ask(&[&args[..], &["eventSender=admin"]].concat());
-    sent["id"].as_str().expect("an id").to_owned()
+    id_of(&sent)
 }
 
 #[test]
@@ -314,14 +308,12 @@ fn organisations_wait_for_nobody_but_themselves() {
     let waits = "      spacing: 10ms
       order: {dead_head: skip}";
     profile(&home, "pca-hub", &hub, waits);
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, config.replace("waits: [100ms,", "waits: [10m,")).expect("written");
+    home.edit("waits: [100ms,", "waits: [10m,");
     let server = home.serve();
     subscribe(&server, &hub, &agreement);
     hub.script([Reply::Standard(500)]);
     let failed = send_organization(&server, "tenant1", "org-a", 1);
-    eventually("the failed call", || (hub.calls().len() == 1).then_some(()));
+    until("the failed call", || hub.calls().len() == 1);
     let behind = send_organization(&server, "tenant1", "org-a", 2);
     // Another organisation of the same partition, the same id in another one, and a user.
     let others = [
@@ -347,12 +339,8 @@ fn organisations_wait_for_nobody_but_themselves() {
 
 #[test]
 fn families_that_are_off_or_unknown_are_explained() {
-    let agreement = Agreement::default();
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub", &hub, "      request: {families: {organization: off}}");
-    let server = home.serve();
-    subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, _) =
+        scene(&Agreement::default(), "pca-hub", "      request: {families: {organization: off}}");
     let off = send(&server, "organization.created", "tenant1", "acc-1", 1);
     let shown = server.ask(&["events", "show", &off]);
     assert_eq!(shown["deliveries"], json!([]));
@@ -380,10 +368,7 @@ fn log_lines_have_the_exact_text_and_no_secrets() {
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let mut home = Home::new();
     profile(&home, "pca-hub", &hub, "");
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(&file, format!("{config}\nlog: {{level: trace, format: json}}\n"))
-        .expect("written");
+    home.configure("log: {level: trace, format: json}\n");
     let server = home.serve();
     subscribe(&server, &hub, &agreement);
     hub.script([Reply::Standard(409), Reply::Html(502), Reply::Echo(500), Reply::Empty(200)]);
@@ -452,12 +437,7 @@ fn log_lines_have_the_exact_text_and_no_secrets() {
 
 #[test]
 fn a_long_answer_is_logged_up_to_16_kib() {
-    let agreement = Agreement::default();
-    let hub = FakeHub::start(agreement.clone()).expect("starts");
-    let mut home = Home::new();
-    profile(&home, "pca-hub", &hub, "");
-    let server = home.serve();
-    subscribe(&server, &hub, &agreement);
+    let (hub, _home, server, _) = scene(&Agreement::default(), "pca-hub", "");
     hub.script([Reply::Long(502)]);
     let sent = send(&server, "user.updated", "tenant1", "acc-1", 1);
     delivery(&server, &sent, "delivered");
@@ -490,7 +470,7 @@ fn a_killed_server_leaves_the_lock_and_calls_again_when_it_ends() {
     hub.script([Reply::Slow(Duration::from_secs(6))]);
     let first = send(&server, "user.updated", "tenant1", "acc-1", 1);
     let second = send(&server, "user.updated", "tenant1", "acc-1", 2);
-    eventually("the call", || (!hub.calls().is_empty()).then_some(()));
+    until("the call", || !hub.calls().is_empty());
     server.running.signal("KILL");
     server.running.wait();
     let server = home.serve();
@@ -511,12 +491,8 @@ fn a_restart_between_retries_keeps_the_number_and_the_time() {
     let agreement = Agreement::default();
     let hub = FakeHub::start(agreement.clone()).expect("starts");
     let mut home = Home::new();
-    let waits = "      schedule: {backoff: {list: {waits: [1h]}}}";
     profile(&home, "pca-hub", &hub, "");
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let at = config.rfind("      schedule:").expect("there");
-    std::fs::write(&file, format!("{}{waits}\n", &config[..at])).expect("written");
+    home.edit("waits: [100ms, 100ms, 100ms, 100ms, 100ms]", "waits: [1h]");
     let mut server = home.serve();
     subscribe(&server, &hub, &agreement);
     hub.script([Reply::Html(502)]);
@@ -536,12 +512,11 @@ fn a_restart_between_retries_keeps_the_number_and_the_time() {
 }
 
 /// Checks a configuration with this profile.
-fn check(policy: &str) -> std::process::Output {
+fn check(policy: &str) -> Ran {
     let home = Home::new();
-    let file = home.path().join("one.yaml");
     let text = format!("profiles:\n  hub:\n    base: pca-hub\n    policy: {policy}\n");
-    std::fs::write(&file, text).expect("written");
-    run(home.path(), &["check", "--config", "one.yaml"])
+    home.write("one.yaml", text);
+    home.run("check --config one.yaml")
 }
 
 #[test]
@@ -559,9 +534,7 @@ fn what_can_never_work_is_refused_when_the_configuration_is_read() {
         ("{log: {fields: {mt: x}}}", "profiles.hub.policy.log.fields"),
         ("{spacing: 2s, order: {scope: none, key: null}}", "profiles.hub.policy.spacing"),
     ] {
-        let output = check(policy);
-        assert_exit(&output, 78);
-        assert_says(&output, &[place]);
+        check(policy).exits(78).says(&[place]);
     }
     for policy in [
         "{values: {hub_domain: hub.example}}",
@@ -569,11 +542,11 @@ fn what_can_never_work_is_refused_when_the_configuration_is_read() {
         "{request: {families: {organization: 'off'}}}",
         "{gate: {on_closed: {postpone: {wait: 1m}}}}",
     ] {
-        assert_exit(&check(policy), 0);
+        check(policy).exits(0);
     }
     let home = Home::new();
-    let shown = run(home.path(), &["check", "--profiles"]);
-    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let shown = home.run("check --profiles");
+    let shown = shown.json();
     for name in ["pca-hub", "pca-hub-interim"] {
         let waits = &shown[name]["schedule"]["backoff"]["list"]["waits"];
         assert_eq!(*waits, json!(["10s", "5m", "10m", "30m", "1h40m"]), "{name}");
@@ -589,10 +562,9 @@ fn the_example_of_the_page_is_valid() {
     let page = std::fs::read_to_string(page).expect("the page is there");
     let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
     let home = Home::new();
-    std::fs::write(home.path().join("page.yaml"), example.expect("an example")).expect("written");
-    let output = run(home.path(), &["check", "--config", "page.yaml", "--profiles"]);
-    assert_exit(&output, 0);
-    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    home.write("page.yaml", example.expect("an example"));
+    let output = home.run("check --config page.yaml --profiles").exits(0);
+    let shown = output.json();
     for name in ["hub-production", "hub-staging"] {
         assert!(shown[name]["values"]["hub_domain"].is_string(), "{name}");
         assert_eq!(shown[name]["request"]["families"]["organization"], "off", "{name}");

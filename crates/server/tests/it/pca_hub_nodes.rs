@@ -6,48 +6,32 @@ use std::time::Duration;
 
 use posthorn_testkit::fake_hub::{Agreement, FakeHub, Reply};
 use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::{eventually, until};
 
-use crate::harness::{Home, Server, assert_exit, eventually, run};
 use crate::pca_hub::{number, patient_profile, send, subscribe};
-use crate::postgres::{configure, database};
+use crate::postgres::{database, nodes};
 
 /// Three nodes that share a database and a seal key. A dead one is replaced after two seconds, long
 /// before its locks end.
 fn three(database: &TestPostgres, hub: &FakeHub, patience: u64) -> Vec<(Home, Server)> {
-    let mut nodes: Vec<(Home, Server)> = Vec::new();
-    let seal = {
+    let homes = [(); 3].map(|()| {
         let home = Home::new();
-        let output = run(home.path(), &["keys", "generate-seal"]);
-        assert_exit(&output, 0);
-        output.stdout
-    };
-    for _ in 0..3 {
-        let mut home = Home::new();
         patient_profile(&home, "pca-hub", hub, patience, "");
-        configure(&home, &database.url());
-        let file = home.path().join("posthorn.yaml");
-        let config = std::fs::read_to_string(&file).expect("there");
-        std::fs::write(home.path().join("seal.key"), &seal).expect("written");
-        let config = config
-            .replace("engine: {drain: 2s}", "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}");
-        let seal_key = home.path().join("seal.key");
-        let config = format!("{config}seal: {{key: 'file:{}'}}\n", seal_key.display());
-        std::fs::write(&file, config).expect("written");
-        home.key = nodes.first().and_then(|(home, _)| home.key.clone());
-        let server = home.serve();
-        nodes.push((home, server));
-    }
-    nodes
+        home.edit("engine: {drain: 2s}", "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}");
+        home
+    });
+    nodes(database, homes).into()
 }
 
 fn delivered(server: &Server) -> u64 {
-    server.ask(&["stats"])["delivered"].as_u64().expect("a number")
+    server.ask("stats")["delivered"].as_u64().expect("a number")
 }
 
 /// Waits for deliveries one by one: a busy machine may be slow, but it must get on.
 fn wait_for(server: &Server, count: u64) {
     for wanted in 1..=count {
-        eventually("the next delivery", || (delivered(server) >= wanted).then_some(()));
+        until("the next delivery", || delivered(server) >= wanted);
     }
     assert_eq!(delivered(server), count);
 }
@@ -99,7 +83,7 @@ fn a_killed_node_keeps_its_lock_and_another_one_calls_after_its_end() {
             .iter()
             .position(|(_, server)| server.running.stderr().contains("Call PCA Hub Webhook"))
     });
-    eventually("the call", || (!hub.calls().is_empty()).then_some(()));
+    until("the call", || !hub.calls().is_empty());
     let mut nodes = nodes;
     nodes[who].1.running.signal("KILL");
     nodes[who].1.running.wait();
@@ -135,7 +119,7 @@ fn order_and_gap_hold_while_a_node_dies_and_another_one_leaves() {
             send(&nodes[n as usize].1, "user.updated", "tenant1", account, n);
         }
     }
-    eventually("the first calls", || (hub.calls().len() >= 3).then_some(()));
+    until("the first calls", || hub.calls().len() >= 3);
     let (_home, mut dying) = nodes.remove(0);
     dying.running.signal("KILL");
     dying.running.wait();

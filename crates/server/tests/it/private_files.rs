@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Home, Running, assert_exit, eventually, read_key};
-use crate::push_world::append;
+use posthorn_testkit::program::{Home, Ran, Running, read_key};
+use posthorn_testkit::wait::until;
 
 fn mode(path: &Path) -> u32 {
     path.metadata().expect("there").permissions().mode() & 0o777
@@ -56,7 +56,7 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     let run = |args: &str| {
         let mut command = open_handed(home.path(), args);
         command.env("POSTHORN_SERVER", &url).env("POSTHORN_KEY", &key);
-        assert_exit(&command.output().expect("runs"), 0);
+        Ran::of(&mut command).exits(0);
     };
     run("send orders order.created --create-topic");
     let names: Vec<String> = all_closed(&home.data())
@@ -112,9 +112,9 @@ fn secrets_of_the_operator_that_others_can_read_are_warned_of_and_left_alone() {
     let home = Home::new();
     for (kind, file) in [("seal", "own-seal.key"), ("operator", "own-first.key")] {
         let args = format!("keys generate {kind} --to {file}");
-        assert_exit(&open_handed(home.path(), &args).output().expect("runs"), 0);
+        Ran::of(&mut open_handed(home.path(), &args)).exits(0);
     }
-    append(&home, "seal: {key: 'file:own-seal.key'}\nkeys: {bootstrap: 'file:own-first.key'}\n");
+    home.configure("seal: {key: 'file:own-seal.key'}\nkeys: {bootstrap: 'file:own-first.key'}\n");
     let start = || {
         let (mut running, _) = serve(&home);
         running.signal("TERM");
@@ -152,7 +152,7 @@ fn the_identity_of_an_agent_is_closed_to_others_whatever_the_umask() {
     let listener =
         Running::start(command.env("POSTHORN_SERVER", url.trim()).env("POSTHORN_KEY", key));
     let file = home.path().join("agent.json");
-    eventually("the identity", || file.exists().then_some(()));
+    until("the identity", || file.exists());
     assert_eq!(mode(&file), 0o600);
     drop(listener);
 }

@@ -4,10 +4,11 @@ use std::future::Future;
 
 use posthorn_agent::{Agent, Event, Notification, Options};
 use posthorn_domain::{AgentId, ChannelId};
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
-use crate::caller::{Reply, call};
-use crate::harness::{Home, PATIENCE, Server, assert_exit, assert_says, err, out, posthorn, run};
 use crate::postgres;
 
 const CHANNEL: ChannelId = ChannelId::from_bytes([7; 16]);
@@ -15,14 +16,8 @@ const CHANNEL: ChannelId = ChannelId::from_bytes([7; 16]);
 /// A home whose servers do Web Push, with more keys below `push`.
 pub(crate) fn home(keys: &str) -> Home {
     let home = Home::new();
-    add(&home, &format!("push:\n  enabled: true\n  drain: 200ms\n{keys}"));
+    home.configure(&format!("push:\n  enabled: true\n  drain: 200ms\n{keys}"));
     home
-}
-
-fn add(home: &Home, text: &str) {
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, format!("{config}{text}")).expect("written");
 }
 
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -52,14 +47,13 @@ pub(crate) fn notified(agent: &mut Agent) -> Notification {
 fn post(server: &Server, endpoint: &str, ttl: &str) -> Reply {
     let path = &endpoint[endpoint.find("/wpush/").expect("an endpoint")..];
     let headers = [("ttl", ttl), ("content-length", "0")];
-    call(&server.url, None, "POST", path, &headers).expect("an answer")
+    server.open("POST", path).headers(&headers).send()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_goes_from_a_sender_to_a_browser_and_survives_a_restart() {
-    let mut home = home("  broadcasts: {values: {one: v1}}\n");
-    let server = home.serve();
-    call(&server.url, None, "GET", "/", &[]).expect("an answer").expect(426);
+    let (mut home, server) = home("  broadcasts: {values: {one: v1}}\n").served();
+    server.get("/").expect(426);
     let (mut agent, id) = connected(&server, None);
     let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
     assert!(endpoint.starts_with(&format!("{}/wpush/v1/", server.url)), "{endpoint}");
@@ -67,12 +61,11 @@ async fn a_message_goes_from_a_sender_to_a_browser_and_survives_a_restart() {
     let first = notified(&mut agent);
     assert_eq!(first.channel, CHANNEL);
     wait(agent.ack(&[first.ack()])).expect("acknowledged");
-    let health = call(&server.url, None, "GET", "/health", &[]).expect("an answer").expect(200);
-    let health = health.json();
+    let health = server.get("/health").expect(200);
     assert_eq!((&health["connections"], &health["request_count"]), (&1.into(), &1.into()));
     // The rest of the server is there as well.
-    call(&server.url, None, "GET", "/healthz", &[]).expect("an answer").expect(200);
-    server.ask(&["stats"]);
+    server.get("/healthz").expect(200);
+    server.ask("stats");
 
     // What the browser had not acknowledged when the server stopped comes again.
     post(&server, &endpoint, "60").expect(201);
@@ -90,38 +83,31 @@ async fn a_message_goes_from_a_sender_to_a_browser_and_survives_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_that_fails_leaves_the_operator_key_for_the_next() {
     let mut home = home("  broadcasts: {url: 'http://169.254.169.254/'}\n");
-    let failed = run(home.path(), &["serve"]);
-    assert_exit(&failed, 78);
-    assert_says(&failed, &["push.broadcasts.url cannot be asked"]);
-    assert!(!err(&failed).contains("operator key"), "{}", err(&failed));
+    let failed = home.run("serve").exits(78).says(&["push.broadcasts.url cannot be asked"]);
+    assert!(!failed.err.contains("operator key"), "{}", failed.err);
     let file = home.path().join("posthorn.yaml");
     let config = std::fs::read_to_string(&file).expect("there");
     let (config, _) = config.split_once("  broadcasts").expect("it is the last");
     std::fs::write(file, config).expect("written");
     let server = home.serve();
-    let shown = server.ask(&["keys", "push"]);
+    let shown = server.ask("keys push");
     let key = shown["public_key"].as_str().expect("a key");
     assert_eq!((key.len(), &key[..1]), (87, "B"));
-    let plain = server.command().args(["keys", "push"]).output().expect("runs");
-    assert_exit(&plain, 0);
-    assert!(out(&plain).contains(key), "{}", out(&plain));
+    let plain = server.run("keys push").exits(0);
+    assert!(plain.out.contains(key), "{}", plain.out);
     server.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_survive_a_change_of_the_seal_key() {
-    let mut home = home("");
-    let server = home.serve();
+    let (mut home, server) = home("").served();
     let (mut agent, _) = connected(&server, None);
     let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
-    let begin = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
-    assert_exit(&begin, 0);
+    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
     server.stop();
     let server = home.serve();
     let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
-    let finish = server.command().args(finish).output().expect("runs");
-    assert_exit(&finish, 0);
-    assert_says(&finish, &["endpoint.keys", "back it up"]);
+    server.run(&finish).exits(0).says(&["endpoint.keys", "back it up"]);
     server.stop();
     let server = home.serve();
     post(&server, &endpoint, "60").expect(201);
@@ -132,9 +118,7 @@ async fn endpoints_survive_a_change_of_the_seal_key() {
     post(&server, &endpoint, "60").expect(404);
     server.stop();
     std::fs::write(home.data().join("endpoint.keys"), "nonsense\n").expect("written");
-    let broken = run(home.path(), &["serve"]);
-    assert_exit(&broken, 78);
-    assert_says(&broken, &["endpoint.keys are not readable", "backup"]);
+    home.run("serve").exits(78).says(&["endpoint.keys are not readable", "backup"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +127,7 @@ async fn nodes_of_one_database_hand_messages_to_each_other() {
     let nodes = "  internal: {listen: '127.0.0.1:0'}\n";
     let (mut one, mut two) = (home(nodes), home(nodes));
     for home in [&one, &two] {
-        postgres::configure(home, &database.url());
+        home.store_in(&database.url());
     }
     let first = one.serve();
     two.key.clone_from(&one.key);
@@ -165,15 +149,12 @@ async fn nodes_of_one_database_hand_messages_to_each_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nearly_full_disk_takes_no_messages_in() {
     let mut home = home("");
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let full = config.replace("disk_warn: 100, disk_refuse: 100", "disk_warn: 1, disk_refuse: 1");
     let server = home.serve();
     let (mut agent, _) = connected(&server, None);
     let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
     drop(agent);
     server.stop();
-    std::fs::write(&file, full).expect("written");
+    home.edit("disk_warn: 100, disk_refuse: 100", "disk_warn: 1, disk_refuse: 1");
     let mut server = home.serve();
     server.running.wait_for("the word", |text| text.contains("nearly full").then_some(()));
     post(&server, &endpoint, "60").expect(503);
@@ -184,27 +165,23 @@ async fn a_nearly_full_disk_takes_no_messages_in() {
 fn what_is_wrong_is_said_before_anything_starts() {
     let home = home("  body: 1KiB\n  endpoint_url: push.example\n");
     for command in [&["check"][..], &["serve"]] {
-        let output = run(home.path(), command);
-        assert_exit(&output, 78);
-        assert_says(&output, &["push.body", "push.endpoint_url"]);
+        home.run(command).exits(78).says(&["push.body", "push.endpoint_url"]);
     }
     let plain = Home::new();
-    let flag = run(plain.path(), &["check", "--push", "--json"]);
-    assert_exit(&flag, 0);
-    assert!(out(&flag).contains("flag --push"), "{}", out(&flag));
+    let flag = plain.run("check --push --json").exits(0);
+    assert!(flag.out.contains("flag --push"), "{}", flag.out);
     // A port that is taken is named by its setting.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("its address");
     let setting = format!("push.internal.listen={address}");
-    let output = run(plain.path(), &["serve", "--push", "--set", &setting]);
-    assert_says(&output, &["in use", "push.internal.listen"]);
+    plain.run(&["serve", "--push", "--set", &setting]).says(&["in use", "push.internal.listen"]);
 }
 
 #[test]
 fn no_tenant_can_make_the_server_call_its_internal_listener() {
     let home = home("  internal: {listen: '127.0.0.1:18081'}\n");
-    let url = |url: &str| posthorn(home.path()).args(["check", "url", url]).output().expect("runs");
-    assert_exit(&url("http://127.0.0.1:18082/"), 0);
+    let url = |url: &str| home.run(&["check", "url", url]);
+    url("http://127.0.0.1:18082/").exits(0);
     let own = url("http://127.0.0.1:18081/push/x");
-    assert_ne!(own.status.code(), Some(0), "{}", err(&own));
+    assert_ne!(own.code, Some(0), "{}", own.err);
 }

@@ -4,10 +4,10 @@
 use posthorn_agent::Agent;
 use posthorn_domain::ChannelId;
 use posthorn_sealing::web_push::ReceiverKeys;
+use posthorn_testkit::program::Server;
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::caller::call;
-use crate::harness::{Server, assert_exit, assert_says, eventually, out, run};
 use crate::push::{connected, home, notified, wait};
 
 const CHANNEL: ChannelId = ChannelId::from_bytes([9; 16]);
@@ -17,8 +17,8 @@ const CHANNEL: ChannelId = ChannelId::from_bytes([9; 16]);
 fn sender_key(server: &Server) -> String {
     let authorization = format!("Bearer {}", server.key);
     let headers = [("authorization", authorization.as_str())];
-    let reply = call(&server.url, None, "GET", "/v1/push/key", &headers).expect("an answer");
-    reply.expect(200).json()["public_key"].as_str().expect("a key").to_owned()
+    let reply = server.open("GET", "/v1/push/key").headers(&headers).send();
+    reply.expect(200)["public_key"].as_str().expect("a key").to_owned()
 }
 
 /// The next event that a browser gets; acknowledged.
@@ -35,8 +35,7 @@ fn state(server: &Server, event: &Value) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
-    let mut home = home("");
-    let server = home.serve();
+    let (mut home, server) = home("").served();
     let (mut agent, id) = connected(&server, None);
     let endpoint = wait(agent.register(CHANNEL, Some(&sender_key(&server)))).expect("an endpoint");
     assert!(endpoint.contains("/wpush/v2/"), "{endpoint}");
@@ -46,14 +45,14 @@ async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
         "endpoint": endpoint, "expirationTime": null,
         "keys": {"p256dh": keys.receiver().key().to_text(), "auth": auth.expose_str()},
     });
-    std::fs::write(home.path().join("browser.json"), browser.to_string()).expect("written");
-    server.ask(&["topics", "put", "orders"]);
+    home.write("browser.json", browser.to_string());
+    server.ask("topics put orders");
     let create =
         ["subscriptions", "create", "--push", "@browser.json", "--topic", "orders", "--ttl", "1h"];
     let made = server.ask(&create);
     assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": 3_600}));
-    let list = server.command().args(["subscriptions", "list"]).output().expect("runs");
-    assert!(out(&list).contains("  push\n"), "{}", out(&list));
+    let list = server.run("subscriptions list");
+    assert!(list.out.contains("  push\n"), "{}", list.out);
 
     let sent = server.ask(&["send", "orders", "order.created", r#"{"total":12}"#]);
     let got = event(&mut agent, &keys);
@@ -69,22 +68,19 @@ async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
 
     // Who unsubscribes gets nothing more, and the subscription says so.
     wait(agent.unregister(CHANNEL)).expect("unregistered");
-    let lost = server.ask(&["send", "orders", "order.paid", "1"]);
+    let lost = server.ask("send orders order.paid 1");
     let subscription = made["id"].as_str().expect("an id");
-    eventually("the end of the subscription", || {
+    until("the end of the subscription", || {
         let shown = server.ask(&["subscriptions", "show", subscription]);
-        (shown["status"] == "disabled").then_some(())
+        shown["status"] == "disabled"
     });
     assert_eq!(state(&server, &lost).as_deref(), Some("pending"));
     // The server has another port by now, and its endpoints another beginning.
     let path = &endpoint[endpoint.find("/wpush/").expect("an endpoint")..];
     let browser = json!({"endpoint": format!("{}{path}", server.url)});
-    std::fs::write(home.path().join("browser.json"), browser.to_string()).expect("written");
-    let again = server.command().args(create).output().expect("runs");
-    assert_exit(&again, 1);
-    assert_says(&again, &["the agent has unsubscribed"]);
+    home.write("browser.json", browser.to_string());
+    server.run(&create).exits(1).says(&["the agent has unsubscribed"]);
     server.stop();
 
-    let both = run(home.path(), &["subscriptions", "create", "https://a.example/", "--push", "{}"]);
-    assert_exit(&both, 2);
+    home.run(&["subscriptions", "create", "https://a.example/", "--push", "{}"]).exits(2);
 }

@@ -31,7 +31,7 @@ impl Pair {
     async fn post_with(&mut self, headers: &[(&str, &str)], text: &str) -> String {
         let headers = [&[("content-encoding", "aes128gcm")], headers].concat();
         let answer = self.sender.ask("POST", &self.endpoint, &headers, text.to_owned()).await;
-        answer.expect("an answer").expect(201).header("location").to_owned()
+        answer.expect("an answer").with(201).header("location").expect("a location").to_owned()
     }
 
     async fn back(&mut self, town: &Town) {
@@ -70,16 +70,17 @@ async fn everyday(shape: Shape) {
 /// To an agent that is there.
 async fn straight(town: &Town) {
     let mut pair = Pair::new(town).await;
-    let answer = pair.sender.post(&pair.endpoint, "hello").await.expect(201);
-    assert_eq!(answer.header("ttl"), "600");
+    let answer = pair.sender.post(&pair.endpoint, "hello").await.with(201);
+    assert_eq!(answer.header("ttl"), Some("600"));
     let base = pair.endpoint.split("/wpush/").next().expect("a base");
-    assert!(answer.header("location").starts_with(&format!("{base}/m/")), "{answer:?}");
+    let place = answer.header("location").expect("a location");
+    assert!(place.starts_with(&format!("{base}/m/")), "{answer:?}");
     let got = notification(&mut pair.agent).await;
     assert_eq!(text(&got), "hello");
     pair.agent.ack(&[got.ack()]).await.expect("sent");
     // A message without a body is a knock on the door.
     let knock = pair.sender.ask("POST", &pair.endpoint, &[("ttl", "0")], "").await;
-    assert!(knock.expect("an answer").expect(201).body.is_empty());
+    assert!(knock.expect("an answer").with(201).body.is_empty());
     let got = notification(&mut pair.agent).await;
     assert_eq!((&got.data, &got.headers), (&None, &None));
     // What was acknowledged, and what was only for now, does not come again.
@@ -136,14 +137,14 @@ async fn unregistered(town: &Town) {
     let endpoint = pair.agent.register(second, None).await.expect("an endpoint");
     pair.agent.unregister(second).await.expect("done");
     let gone = pair.sender.ask("POST", &endpoint, &WITH_TEXT, "x").await.expect("an answer");
-    let gone = gone.expect(410);
-    assert_eq!(gone.header("cache-control"), "max-age=86400");
+    let gone = gone.with(410);
+    assert_eq!(gone.header("cache-control"), Some("max-age=86400"));
     assert!(gone.body.contains("\"errno\":106"), "{}", gone.body);
     pair.post("still here").await;
     assert_eq!(acknowledged(&mut pair.agent).await, "still here");
     // What is no endpoint has no answer but its status.
     let nowhere = pair.sender.ask("POST", "/wpush/v1/nonsense", &WITH_TEXT, "x").await;
-    assert_eq!(nowhere.expect("an answer").expect(404).body, "");
+    assert_eq!(nowhere.expect("an answer").with(404).body, "");
 }
 
 #[tokio::test]

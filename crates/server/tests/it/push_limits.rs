@@ -1,21 +1,18 @@
 //! Web Push at its edges: backlogs above the limit, urgencies, broadcasts that moved, and what is refused
 //! before a start.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
-
 use posthorn_agent::{Agent, Event, Options};
 use posthorn_domain::AgentId;
 use posthorn_sealing::endpoint_token::EndpointKey;
 use posthorn_sealing::node_key::NodeKey;
 use posthorn_sealing::vapid::SenderKey;
 use posthorn_sealing::vault::VaultKey;
-use serde_json::Value;
+use posthorn_testkit::program::{Home, Ran};
+use posthorn_testkit::receiver::{Answer, Receiver};
+use posthorn_testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
-use crate::harness::{Home, PATIENCE, assert_exit, assert_says, err, out, posthorn, run};
-use crate::push_world::{Shape, Town, WITH_TEXT, acknowledged, append, event, notification, text};
+use crate::push_world::{Shape, Town, WITH_TEXT, acknowledged, event, notification, text};
 
 /// An agent that is away, with so many messages that wait for it.
 async fn away(town: &Town, messages: usize) -> (AgentId, String) {
@@ -87,45 +84,25 @@ async fn an_agent_gets_fifteen_of_sixteen_before_it_is_dropped_on_postgresql() {
 }
 
 /// A server that sends whoever asks for `/old` on to `/new` of its own, and `/away` to another.
-fn moved(away: &str) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let away = away.to_owned();
-    thread::spawn(move || {
-        for tcp in listener.incoming().flatten() {
-            answer(&tcp, &away);
-        }
-    });
-    address
-}
-
-fn answer(tcp: &TcpStream, away: &str) {
-    let mut head = String::new();
-    let mut reader = BufReader::new(tcp);
-    while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
-    let found = |location: &str| {
-        format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")
-    };
-    let body = r#"{"broadcasts":{"remote/settings":"v7"}}"#;
-    let text = match head.split(' ').nth(1) {
-        Some("/old") => found("/newer"),
-        Some("/newer") => found("new"),
-        Some("/away") => found(away),
-        _ => format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ),
-    };
-    drop((&mut &*tcp).write_all(text.as_bytes()));
+fn moved(away: &str) -> Receiver {
+    let (found, away) = (|to: &str| Answer::from(302).header("location", to), away.to_owned());
+    let table = Answer::from(200).header("content-type", "application/json");
+    let table = table.body(r#"{"broadcasts":{"remote/settings":"v7"}}"#);
+    Receiver::scripted(move |seen| match seen.path.as_str() {
+        "/old" => found("/newer"),
+        "/newer" => found("new"),
+        "/away" => found(&away),
+        _ => table.clone(),
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broadcasts_follow_their_origin_and_senders_may_write_urgency_as_they_like() {
     let other = moved("/");
-    let address = moved(&format!("http://{other}/new"));
+    let source = moved(&other.url("/new"));
     let town = Town::start(
         Shape::Sqlite,
-        &format!("broadcasts: {{url: 'http://{address}/old', interval: 50ms}}"),
+        &format!("broadcasts: {{url: '{}', interval: 50ms}}", source.url("/old")),
     );
     let node = town.agents();
     let followed = async {
@@ -157,7 +134,7 @@ async fn broadcasts_follow_their_origin_and_senders_may_write_urgency_as_they_li
     town.stop();
 
     // To others nobody is led: what they say does not count.
-    let settings = format!("broadcasts: {{url: 'http://{address}/away', interval: 50ms}}");
+    let settings = format!("broadcasts: {{url: '{}', interval: 50ms}}", source.url("/away"));
     let mut town = Town::start(Shape::Sqlite, &settings);
     let polled = async {
         let name = "posthorn_push_broadcast_polls_total{outcome=\"failed\"}";
@@ -175,11 +152,11 @@ async fn broadcasts_follow_their_origin_and_senders_may_write_urgency_as_they_li
 #[track_caller]
 fn refused(push: &str, says: &[&str]) {
     let home = Home::new();
-    append(&home, &format!("push: {{enabled: true, {push}}}\n"));
+    home.configure(&format!("push: {{enabled: true, {push}}}\n"));
     for command in ["check", "serve"] {
-        let output = posthorn(home.path()).arg(command).output().expect("runs");
-        assert_eq!(output.status.code(), Some(78), "{command}, {push}: {}", err(&output));
-        assert_says(&output, says);
+        let output = home.run(command);
+        assert_eq!(output.code, Some(78), "{command}, {push}: {}", output.err);
+        output.says(says);
     }
     assert!(!home.data().exists(), "nothing was opened");
 }
@@ -202,27 +179,17 @@ fn check_shows_the_connections_that_are_in_effect() {
     let shell = |limit: &str, json: &str| {
         let program = env!("CARGO_BIN_EXE_posthorn");
         let script = format!("ulimit -n {limit}; exec '{program}' check --push {json}");
-        std::process::Command::new("sh")
-            .current_dir(home.path())
-            .args(["-c", &script])
-            .output()
-            .expect("sh runs")
+        Ran::of(std::process::Command::new("sh").current_dir(home.path()).args(["-c", &script]))
+            .exits(0)
     };
     // Half of what little there is goes to receivers, and most of the rest to agents.
-    let output = shell("1024", "");
-    assert_exit(&output, 0);
-    assert_says(
-        &output,
-        &[
-            "server.connections 112 (not 10000)",
-            "push.connections 336 (not 15000)",
-            "egress.connections 448 (not 2000)",
-            "1024 open files",
-        ],
-    );
-    let output = shell("1024", "--json");
-    assert_exit(&output, 0);
-    let entries: Value = serde_json::from_str(&out(&output)).expect("JSON");
+    shell("1024", "").says(&[
+        "server.connections 112 (not 10000)",
+        "push.connections 336 (not 15000)",
+        "egress.connections 448 (not 2000)",
+        "1024 open files",
+    ]);
+    let entries = shell("1024", "--json").json();
     let entry = |key: &str| {
         let mut all = entries.as_array().expect("a list").iter();
         all.find(|entry| entry["key"] == key).cloned().expect("a key")
@@ -237,9 +204,8 @@ fn check_shows_the_connections_that_are_in_effect() {
 fn one_command_makes_every_kind_of_key() {
     let home = Home::new();
     let made = |kind: &str| {
-        let output = run(home.path(), &["keys", "generate", kind]);
-        assert_exit(&output, 0);
-        (out(&output).trim().to_owned(), err(&output))
+        let output = home.run(&["keys", "generate", kind]).exits(0);
+        (output.out.trim().to_owned(), output.err)
     };
     assert!(VaultKey::parse(&made("seal").0).is_ok());
     assert!(EndpointKey::parse(&made("endpoint").0).is_ok());
@@ -248,27 +214,24 @@ fn one_command_makes_every_kind_of_key() {
     let key = SenderKey::parse(&text).expect("a key");
     assert!(public.contains(&key.public_key().to_text()), "{public}");
     assert_ne!(made("sender").0, text);
-    let json = run(home.path(), &["keys", "generate", "sender", "--json"]);
-    let shown: Value = serde_json::from_str(&out(&json)).expect("JSON");
+    let shown = home.run("keys generate sender --json").json();
     assert!(shown["key"].is_string() && shown["public_key"].is_string(), "{shown}");
 
     // In a file that only its owner reads, which a start takes as it is.
     for kind in ["seal", "endpoint", "node"] {
-        let output = run(home.path(), &["keys", "generate", kind, "--to", &format!("{kind}.key")]);
-        assert_exit(&output, 0);
-        assert_says(&output, &[&format!("file:{kind}.key")]);
+        home.run(&["keys", "generate", kind, "--to", &format!("{kind}.key")])
+            .exits(0)
+            .says(&[&format!("file:{kind}.key")]);
         use std::os::unix::fs::PermissionsExt as _;
         let file = std::fs::metadata(home.path().join(format!("{kind}.key"))).expect("there");
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
-    let again = run(home.path(), &["keys", "generate", "node", "--to", "node.key"]);
-    assert!(!again.status.success(), "nothing is overwritten");
-    append(
-        &home,
+    // Nothing is overwritten.
+    home.run("keys generate node --to node.key").fails();
+    home.configure(
         "seal: {key: 'file:seal.key'}\npush: {enabled: true, endpoint_keys: ['file:endpoint.key'], \
          internal: {listen: '127.0.0.1:0', key: 'file:node.key'}}\n",
     );
-    assert_exit(&run(home.path(), &["check"]), 0);
-    let mut home = home;
-    home.serve().stop();
+    home.run("check").exits(0);
+    home.served().1.stop();
 }

@@ -3,10 +3,11 @@
 use posthorn_agent::Agent;
 use posthorn_domain::{AgentId, ChannelId};
 use posthorn_sealing::web_push::ReceiverKeys;
+use posthorn_testkit::program::{Server, id_of};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::harness::{Server, eventually};
 use crate::push_world::{PushNode, SPLIT, Shape, Town, channel, notification, silence};
 
 /// A call of the API with the operator's key.
@@ -15,7 +16,7 @@ async fn api(node: &PushNode, method: &str, path: &str, body: Value, status: u16
     let headers = [("authorization", key.as_str()), ("content-type", "application/json")];
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let answer = node.sender().await.ask(method, path, &headers, body).await;
-    serde_json::from_str(&answer.expect("an answer").expect(status).body).expect("JSON")
+    serde_json::from_str(&answer.expect("an answer").with(status).body).expect("JSON")
 }
 
 /// An agent with a channel that is for our tenant's key, and a subscription that names it.
@@ -46,7 +47,7 @@ impl Subscriber {
         let made = api(api_node, "POST", "/v1/subscriptions", made, 201).await;
         assert_eq!(made["destination"]["encrypted"], keys.is_some(), "{made}");
         assert!(made.get("signing_secret").is_none_or(Value::is_null), "{made}");
-        let subscription = made["id"].as_str().expect("an id").to_owned();
+        let subscription = id_of(&made);
         Self { agent, id, channel, keys, subscription }
     }
 
@@ -66,7 +67,7 @@ impl Subscriber {
     async fn read(&mut self, ids: &[String]) {
         let mut came = Vec::new();
         for _ in ids {
-            came.push(self.event().await["id"].as_str().expect("an id").to_owned());
+            came.push(id_of(&self.event().await));
         }
         came.sort_unstable();
         let mut wanted = ids.to_vec();
@@ -80,13 +81,13 @@ fn send(server: &Server, number: u32) -> String {
     let payload = format!("{{\"number\": {number}}}");
     let sent = server.ask(&["send", "orders", "order.created", &payload]);
     assert_eq!(sent["deliveries"], 3, "a webhook and two agents: {sent}");
-    sent["id"].as_str().expect("an id").to_owned()
+    id_of(&sent)
 }
 
 async fn one_publish(shape: Shape) {
     let town = Town::start(shape, "");
     let server = town.senders().server();
-    let (listener, _) = block_in_place(|| server.listen(&["--subscribe", "orders", "--json"]));
+    let (listener, _) = block_in_place(|| server.listen("--subscribe orders --json"));
     let mut secret = Subscriber::new(&town, Some(ReceiverKeys::generate())).await;
     let mut open = Subscriber::new(&town, None).await;
     let id = block_in_place(|| send(server, 1));
@@ -97,9 +98,9 @@ async fn one_publish(shape: Shape) {
         assert_eq!(event["payload"], json!({"number": 1}));
     }
     block_in_place(|| {
-        eventually("the webhook", || listener.stdout().contains(&id).then_some(()));
+        until("the webhook", || listener.stdout().contains(&id));
         // The same record for all of them.
-        eventually("all deliveries", || (server.ask(&["stats"])["delivered"] == 3).then_some(()));
+        server.settles(&[("delivered", 3)]);
     });
 
     // Asleep, it gets everything when it wakes up.
@@ -108,7 +109,7 @@ async fn one_publish(shape: Shape) {
     open.read(&ids).await;
     block_in_place(|| {
         // For the engine it is done when the mailbox has it.
-        eventually("all deliveries", || (server.ask(&["stats"])["delivered"] == 18).then_some(()));
+        server.settles(&[("delivered", 18)]);
     });
     secret.agent = town.agents().agent(Some(secret.id)).await.0;
     secret.read(&ids).await;

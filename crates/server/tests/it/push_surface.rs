@@ -1,7 +1,6 @@
 //! What of Web Push is open to whom: listeners and roles, calls between nodes, health, metrics, log
 //! and TLS.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_agent::{Agent, Error, Event, Options};
@@ -10,15 +9,14 @@ use posthorn_sealing::node_key::{NodeCall, NodeKey, NodeKeys};
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store::push::{PushStore as _, RouteAsk};
 use posthorn_store_postgres::PostgresStore;
-use rustls::RootCertStore;
+use posthorn_testkit::authority::Authority;
+use posthorn_testkit::caller::{Reply, call};
+use posthorn_testkit::program::Home;
 use serde_json::Value;
 
-use crate::authority::{Authority, der};
-use crate::caller::{Identity, call};
-use crate::harness::Home;
 use crate::push_world::{
-    Answer, PushNode, SPLIT, Sender, Shape, Town, WITH_TEXT, acknowledged, append, channel, event,
-    notification, seal_file, silence,
+    PushNode, SPLIT, Sender, Shape, Town, WITH_TEXT, acknowledged, channel, event, notification,
+    seal_file, silence,
 };
 use crate::tls;
 
@@ -38,7 +36,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(millis).expect("not that late"))
 }
 
-async fn put(url: &str, path: &str, authorization: Option<&str>) -> Answer {
+async fn put(url: &str, path: &str, authorization: Option<&str>) -> Reply {
     let headers: Vec<_> = authorization.iter().map(|value| ("authorization", *value)).collect();
     let answer = Sender::to(url).await.ask("PUT", path, &headers, "").await;
     answer.expect("an answer")
@@ -102,14 +100,14 @@ async fn each_role_has_its_own_routes() {
     there.ask("POST", &url, &WITH_TEXT, "x").await.expect("an answer").expect(404);
     let nobody = Agent::connect(&endpoint.url, &Options::default()).await;
     assert!(matches!(nobody, Err(Error::NoSocket(404))), "{nobody:?}");
-    let plain = connection.get("/").await.expect(426);
-    assert_eq!(plain.header("upgrade"), "websocket");
+    let plain = connection.get("/").await.with(426);
+    assert_eq!(plain.header("upgrade"), Some("websocket"));
     // Pages in browsers may post.
     let asked = [("origin", "https://example.com"), ("access-control-request-headers", "ttl")];
     let mut page = endpoint.sender().await;
-    let allowed = page.ask("OPTIONS", &url, &asked, "").await.expect("an answer").expect(200);
-    assert_eq!(allowed.header("access-control-allow-origin"), "*");
-    assert_eq!(allowed.header("access-control-max-age"), "3600");
+    let allowed = page.ask("OPTIONS", &url, &asked, "").await.expect("an answer").with(200);
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(allowed.header("access-control-max-age"), Some("3600"));
     page.ask("PUT", &url, &[], "").await.expect("an answer").expect(405);
     // Phones have push services of their own, to which there is no bridge.
     let bridge = page.ask("POST", "/v1/fcm/app/registration", &[], "{}").await;
@@ -117,7 +115,7 @@ async fn each_role_has_its_own_routes() {
     town.stop();
 }
 
-fn fields(answer: &Answer) -> (Value, Vec<String>) {
+fn fields(answer: &Reply) -> (Value, Vec<String>) {
     let value: Value = serde_json::from_str(&answer.body).expect("JSON");
     let names = value.as_object().expect("an object").keys().cloned().collect();
     (value, names)
@@ -127,7 +125,7 @@ async fn check_health(url: &str, connections: Option<u64>, endpoint: bool) {
     let mut asker = Sender::to(url).await;
     let mut get = async |path: &str| asker.ask("GET", path, &[], "").await.expect("an answer");
     for path in ["/health", "/__heartbeat__"] {
-        let (value, names) = fields(&get(path).await.expect(200));
+        let (value, names) = fields(&get(path).await.with(200));
         assert_eq!(value["status"], "OK");
         assert_eq!(value["connections"].as_u64(), connections, "{value}");
         let both = ["message_table", "request_count", "router_table", "routers"];
@@ -139,13 +137,13 @@ async fn check_health(url: &str, connections: Option<u64>, endpoint: bool) {
             assert_eq!(value["message_table"]["status"], "OK");
         }
     }
-    let (value, names) = fields(&get("/status").await.expect(200));
+    let (value, names) = fields(&get("/status").await.with(200));
     assert_eq!(value["status"], "OK");
     assert_eq!(names, ["status", "version"]);
-    assert_eq!(get("/__lbheartbeat__").await.expect(200).body, "");
-    let (_, names) = fields(&get("/__version__").await.expect(200));
+    assert_eq!(get("/__lbheartbeat__").await.with(200).body, "");
+    let (_, names) = fields(&get("/__version__").await.with(200));
     assert_eq!(names, ["build", "commit", "source", "version"]);
-    let (value, _) = fields(&get("/__error__").await.expect(418));
+    let (value, _) = fields(&get("/__error__").await.with(418));
     assert_eq!(value["errno"], 999);
     get("/v1/err/crit").await.expect(if connections.is_some() { 418 } else { 404 });
 }
@@ -176,14 +174,14 @@ async fn a_store_that_is_away_shows_in_health_and_is_not_the_senders_fault() {
     let (agent, _, endpoint) = town.agents().registered().await;
     agent.close().await.expect("closed");
     town.database.as_ref().expect("PostgreSQL").stop_immediate().expect("stops");
-    let (value, _) = fields(&town.agents().get("/health").await.expect(200));
+    let (value, _) = fields(&town.agents().get("/health").await.with(200));
     assert_eq!(value["status"], "ERROR", "{value}");
-    let (value, names) = fields(&town.agents().get("/status").await.expect(200));
+    let (value, names) = fields(&town.agents().get("/status").await.with(200));
     assert_eq!(value["status"], "ERROR", "{value}");
     assert!(names.iter().any(|name| name == "error"), "{value}");
     let mut sender = town.senders().sender().await;
     let answer = sender.ask("POST", &endpoint, &WITH_TEXT, "x").await.expect("an answer");
-    assert_eq!(answer.expect(503).header("retry-after"), "120");
+    assert_eq!(answer.with(503).header("retry-after"), Some("120"));
 }
 
 /// The lines of connections that ended, in the log of a node.
@@ -271,20 +269,17 @@ async fn agents_and_senders_may_come_over_tls() {
     let authority = Authority::new("ours");
     let home = Home::new();
     tls::configure(&home, &authority, "off");
-    append(&home, "push: {enabled: true}\n");
+    home.configure("push: {enabled: true}\n");
     let mut node = PushNode::start(home);
-    let mut roots = RootCertStore::empty();
-    roots.add(der(&authority.pem)).expect("a root");
-    let options = Options { roots: Some(Arc::new(roots)), ..Options::default() };
+    let options = Options { roots: Some(authority.roots()), ..Options::default() };
     let url = node.url.replace("https://", "wss://");
     let mut agent = Agent::connect(&url, &options).await.expect("a socket");
     agent.hello(None, &[]).await.expect("a hello");
     let endpoint = agent.register(channel(), None).await.expect("an endpoint");
     let path = endpoint.strip_prefix(&node.url).expect("an endpoint of this server");
-    let identity = Identity { root: &authority.pem, shown: None };
     for _ in 0..3 {
-        let knock = call(&node.url, Some(&identity), "POST", path, &[("ttl", "60")]);
-        knock.expect("an answer").expect(201);
+        let knock = call(&node.url, "POST", path).header("ttl", "60");
+        knock.over_tls(&authority.pem, None).send().expect(201);
         assert_eq!(acknowledged(&mut agent).await, "");
     }
     agent.close().await.expect("closed");

@@ -4,18 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use posthorn_agent::{Agent, Event, Notification, Options};
 use posthorn_domain::{AgentId, ChannelId};
+use posthorn_testkit::caller::Reply;
 use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::PATIENCE;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use crate::harness::{Home, PATIENCE, Server, assert_exit, run};
-use crate::postgres::configure;
 
 /// Long enough for something that should not happen to show itself.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
@@ -96,30 +95,22 @@ fn database() -> TestPostgres {
 
 fn home(settings: &str) -> Home {
     let home = Home::new();
-    append(&home, &format!("push: {{enabled: true, {settings}}}\n"));
+    home.configure(&format!("push: {{enabled: true, {settings}}}\n"));
     home
-}
-
-/// Adds to the configuration.
-pub(crate) fn append(home: &Home, more: &str) {
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, format!("{config}{more}")).expect("written");
 }
 
 /// What the nodes of a database have in common.
 struct Plan<'a> {
     database: &'a TestPostgres,
-    seal: Vec<u8>,
+    seal: String,
     settings: &'a str,
     key: Option<String>,
 }
 
 impl<'a> Plan<'a> {
     fn new(database: &'a TestPostgres, settings: &'a str) -> Self {
-        let seal = run(Home::new().path(), &["keys", "generate-seal"]);
-        assert_exit(&seal, 0);
-        Self { database, seal: seal.stdout, settings, key: None }
+        let seal = Home::new().run("keys generate-seal").exits(0).out;
+        Self { database, seal, settings, key: None }
     }
 
     fn node(&self, roles: &str, endpoint_url: Option<&str>) -> PushNode {
@@ -128,10 +119,9 @@ impl<'a> Plan<'a> {
             "roles: [{roles}], internal: {{listen: '127.0.0.1:0'}}, {url}{}",
             self.settings
         ));
-        configure(&home, &self.database.url());
-        let key = seal_file(&home);
-        std::fs::write(&key, &self.seal).expect("written");
-        append(&home, &format!("seal: {{key: 'file:{}'}}\n", key.display()));
+        home.store_in(&self.database.url());
+        let key = home.write("shared.key", &self.seal);
+        home.configure(&format!("seal: {{key: 'file:{}'}}\n", key.display()));
         home.key.clone_from(&self.key);
         PushNode::start(home)
     }
@@ -202,7 +192,7 @@ impl PushNode {
     }
 
     /// A page without a key.
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         self.sender().await.ask("GET", path, &[], "").await.expect("an answer")
     }
 
@@ -226,26 +216,6 @@ pub(crate) async fn agent(url: &str, known: Option<AgentId>) -> (Agent, AgentId)
 
 pub(crate) fn channel() -> ChannelId {
     ChannelId::from_random(rand::random())
-}
-
-/// What a server answered.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    #[track_caller]
-    pub(crate) fn expect(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{self:?}");
-        self
-    }
-
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
-    }
 }
 
 /// The headers of a message that says something.
@@ -279,7 +249,7 @@ impl Sender {
         to: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Option<Answer> {
+    ) -> Option<Reply> {
         let path = match to.split_once("://") {
             Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
             None => to,
@@ -295,13 +265,13 @@ impl Sender {
             let (head, body) = self.requests.send_request(request).await.ok()?.into_parts();
             let body = body.collect().await.ok()?.to_bytes();
             let body = String::from_utf8(body.to_vec()).expect("text");
-            Some(Answer { status: head.status.as_u16(), headers: head.headers, body })
+            Some(Reply { status: head.status.as_u16(), headers: head.headers, body })
         };
         timeout(PATIENCE, answer).await.expect("an answer or an end in time")
     }
 
     /// Posts some text, which nobody decrypts here.
-    pub(crate) async fn post(&mut self, endpoint: &str, text: &str) -> Answer {
+    pub(crate) async fn post(&mut self, endpoint: &str, text: &str) -> Reply {
         self.ask("POST", endpoint, &WITH_TEXT, text.to_owned()).await.expect("an answer")
     }
 }

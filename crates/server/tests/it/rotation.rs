@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Home, assert_exit, assert_says, out, posthorn, run};
+use posthorn_testkit::program::{Home, Server};
 
 fn keys_in(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).expect("a key file");
@@ -10,8 +10,8 @@ fn keys_in(file: &Path) -> Vec<String> {
 }
 
 #[track_caller]
-fn delivers(server: &crate::harness::Server, body: &str) {
-    let (mut listener, _) = server.listen(&["--subscribe", "orders", "--count", "1", "--json"]);
+fn delivers(server: &Server, body: &str) {
+    let (mut listener, _) = server.listen("--subscribe orders --count 1 --json");
     server.ask(&["send", "orders", "order.created", body]);
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
     assert!(listener.stdout().contains("\"verified\":true"), "{}", listener.stdout());
@@ -19,8 +19,7 @@ fn delivers(server: &crate::harness::Server, body: &str) {
 
 #[test]
 fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (mut home, server) = Home::new().served();
     for index in 0..3 {
         let url = format!("http://127.0.0.1:9/{index}");
         server.ask(&["subscriptions", "create", &url]);
@@ -30,17 +29,13 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     assert_eq!(old.len(), 1);
 
     // A finish before the server has the new key removes nothing.
-    let begin = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
-    assert_exit(&begin, 0);
+    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
     let both = keys_in(&file);
     assert_eq!((both.len(), &both[1]), (2, &old[0]));
-    let again = run(home.path(), &["keys", "rotate-seal", "--begin", "posthorn-data/seal.key"]);
-    assert_exit(&again, 0);
+    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
     assert_eq!(keys_in(&file), both, "beginning twice is beginning once");
     let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
-    let early = server.command().args(finish).output().expect("runs");
-    assert_exit(&early, 78);
-    assert_says(&early, &["first key of the file", "nothing was removed"]);
+    server.run(&finish).exits(78).says(&["first key of the file", "nothing was removed"]);
     assert_eq!(keys_in(&file), both);
     server.stop();
 
@@ -53,12 +48,11 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     assert_eq!(keys_in(&file), both[..1]);
     assert_eq!(keys_in(&home.data().join("seal.key.former")), old);
     // The key of endpoints that belongs to the old one stays, for good.
-    let shown = run(home.path(), &["keys", "endpoint-keys", "posthorn-data/seal.key.former"]);
-    assert_exit(&shown, 0);
+    let shown = home.run("keys endpoint-keys posthorn-data/seal.key.former").exits(0);
     let kept = keys_in(&home.data().join("endpoint.keys"));
     assert!(kept.len() == 1 && kept[0].starts_with("phek_"), "{kept:?}");
-    assert_eq!(out(&shown).trim_end(), kept[0]);
-    let nothing = server.ask(&["keys", "rotate-seal"]);
+    assert_eq!(shown.out.trim_end(), kept[0]);
+    let nothing = server.ask("keys rotate-seal");
     assert_eq!(nothing["resealed"], 0, "{nothing}");
     server.stop();
 
@@ -67,7 +61,7 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     delivers(&server, "{\"n\": 2}");
     server.stop();
     std::fs::write(&file, format!("{}\n", old[0])).expect("written");
-    let stale = posthorn(home.path()).arg("serve").output().expect("runs");
-    assert_ne!(stale.status.code(), Some(0));
-    assert_says(&stale, &["does not open"]);
+    let stale = home.run("serve");
+    assert_ne!(stale.code, Some(0));
+    stale.says(&["does not open"]);
 }

@@ -1,18 +1,18 @@
 //! One subscription, one schedule: through the real program. What becomes of one delivery does not move
 //! the others, a delivery that waits says why, and a receiver that only fails is given up in the end.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use posthorn_testkit::postgres::TestPostgres;
+use posthorn_testkit::program::{Home, Server, id_of};
+use posthorn_testkit::receiver::{Answer, Receiver, Request};
+use posthorn_testkit::wait::{eventually, until};
 use serde_json::{Value, json};
 
-use crate::caller::call;
-use crate::harness::{Home, PATIENCE, Server, eventually, out};
 use crate::postgres;
 
 /// How much later than its time an attempt may begin: the promise is a second, and a busy machine may
@@ -22,88 +22,55 @@ const LATE_MAX: Duration = Duration::from_secs(2);
 const HANGS: Duration = Duration::from_secs(12);
 
 /// A receiver whose answer is said by the payload: `{"n": 1, "does": "hang"}`.
-struct Receiver {
+struct Told {
+    receiver: Receiver,
     url: String,
-    /// When each number was asked for.
-    seen: Arc<Mutex<BTreeMap<u64, Vec<Instant>>>>,
     /// The status of everything that says nothing.
-    status: Arc<Mutex<u16>>,
+    status: Arc<AtomicU16>,
 }
 
-impl Receiver {
+impl Told {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let seen: Arc<Mutex<BTreeMap<u64, Vec<Instant>>>> = Arc::default();
-        let status = Arc::new(Mutex::new(200));
-        let (into, told) = (Arc::clone(&seen), Arc::clone(&status));
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (into, told) = (Arc::clone(&into), Arc::clone(&told));
-                thread::spawn(move || serve(&stream, &into, &told));
+        let status = Arc::new(AtomicU16::new(200));
+        let usual = Arc::clone(&status);
+        let receiver = Receiver::scripted(move |seen| {
+            let Some(body) = payload(seen) else { return Answer::from(0) };
+            match body["does"].as_str() {
+                Some("hang") => Answer::from(200).after(HANGS),
+                Some("busy") => 503.into(),
+                Some("later") => Answer::from(503).header("Retry-After", "20"),
+                Some("gone") => 410.into(),
+                Some("fail") => 500.into(),
+                _ => usual.load(Ordering::SeqCst).into(),
             }
         });
-        Self { url, seen, status }
+        Self { url: receiver.url(""), receiver, status }
     }
 
     fn answers(&self, status: u16) {
-        *self.status.lock().expect("fine") = status;
+        self.status.store(status, Ordering::SeqCst);
     }
 
+    /// When a number was asked for.
     fn of(&self, number: u64) -> Vec<Instant> {
-        self.seen.lock().expect("fine").get(&number).cloned().unwrap_or_default()
+        let seen = self.receiver.seen();
+        let own = seen.iter().filter(|seen| payload(seen).is_some_and(|body| body["n"] == number));
+        own.map(|seen| seen.at).collect()
     }
 
     fn all(&self) -> usize {
-        self.seen.lock().expect("fine").values().map(Vec::len).sum()
+        self.receiver.count()
     }
 }
 
-fn serve(
-    stream: &TcpStream,
-    seen: &Mutex<BTreeMap<u64, Vec<Instant>>>,
-    status: &Mutex<u16>,
-) -> Option<()> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let line = line.trim_end();
-        if line.is_empty() {
-            break;
-        }
-        let lower = line.to_ascii_lowercase();
-        if let Some(value) = lower.strip_prefix("content-length: ") {
-            length = value.parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let body: Value = serde_json::from_slice(&body).ok()?;
-    seen.lock().ok()?.entry(body["n"].as_u64()?).or_default().push(Instant::now());
-    let (status, more) = match body["does"].as_str() {
-        Some("hang") => {
-            thread::sleep(HANGS);
-            (200, "")
-        }
-        Some("busy") => (503, ""),
-        Some("later") => (503, "Retry-After: 20\r\n"),
-        Some("gone") => (410, ""),
-        Some("fail") => (500, ""),
-        _ => (*status.lock().ok()?, ""),
-    };
-    let text = format!(
-        "HTTP/1.1 {status} Whatever\r\n{more}Content-Length: 0\r\nConnection: close\r\n\r\n"
-    );
-    (&mut &*stream).write_all(text.as_bytes()).ok()
+fn payload(seen: &Request) -> Option<Value> {
+    serde_json::from_slice(&seen.body).ok()
 }
 
 /// Subscribes the receiver to a topic of its own.
 fn subscribe(
     server: &Server,
-    receiver: &Receiver,
+    receiver: &Told,
     topic: &str,
     profile: &str,
     policy: &Value,
@@ -115,38 +82,23 @@ fn subscribe(
     if profile.starts_with("pca-hub") {
         args.extend(["--secret", "event-api-key=key"]);
     }
-    server.ask(&args)["id"].as_str().expect("an id").to_owned()
+    id_of(&server.ask(&args))
 }
 
 /// Publishes over HTTP, since a process for each event would take its time; returns the id.
-#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
 fn publish(server: &Server, topic: &str, payload: &Value) -> String {
     let account = payload["n"].to_string();
     let event = json!({"topic": topic, "type": "user.changed", "payload": payload,
         "attributes": {"service_partition": "pca.hub.t", "eventSender": "user", "account": account}});
-    let (host, body) = (server.url.strip_prefix("http://").expect("plain"), event.to_string());
-    let mut tcp = TcpStream::connect(host).expect("a connection");
-    let head = format!(
-        "POST /v1/events HTTP/1.1\r\nhost: test\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        server.key,
-        body.len()
-    );
-    tcp.write_all(head.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    tcp.read_to_string(&mut answer).expect("an answer");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    let body: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"));
-    body["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    id_of(&server.call("POST", "/v1/events").json(&event).send().expect(202))
 }
 
 /// Hanging calls beside failing ones: every retry comes at its time, and so does what is new. Before,
 /// three failures were enough to let one hanging call stop everything.
 #[test]
 fn a_hanging_call_does_not_move_the_schedule_of_the_others() {
-    let mut home = Home::new();
-    let server = home.serve();
-    let receiver = Receiver::start();
+    let (_home, server) = Home::new().served();
+    let receiver = Told::start();
     // The waits are those of the systems where a test can wait for them.
     let systems = [
         ("cedros", json!({}), vec![1_000, 2_000]),
@@ -204,24 +156,23 @@ fn a_hanging_call_does_not_move_the_schedule_of_the_others() {
 /// A receiver that fails at once is asked at its schedule, however many wait.
 #[test]
 fn a_backlog_that_fails_quickly_keeps_its_schedule() {
-    let mut home = Home::new();
-    let server = home.serve();
-    let receiver = Receiver::start();
+    let (_home, server) = Home::new().served();
+    let receiver = Told::start();
     let waits = json!({"schedule": {"backoff": {"fixed": {"wait": "1s"}}, "jitter": "none",
         "max_attempts": 2}});
     subscribe(&server, &receiver, "fails", "default", &waits);
     // Nobody listens there.
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let nobody = Receiver { url: format!("http://{closed}"), ..Receiver::start() };
+    let nobody = Told { url: format!("http://{closed}"), ..Told::start() };
     subscribe(&server, &nobody, "refuses", "default", &waits);
     let began = Instant::now();
     for n in 0..40 {
         publish(&server, "fails", &json!({"n": n, "does": "fail"}));
         publish(&server, "refuses", &json!({"n": n}));
     }
-    eventually("80 dead letters", || {
-        let stats = server.ask(&["stats"]);
-        (stats["dead"] == 80 && stats["pending"] == 0).then_some(())
+    until("80 dead letters", || {
+        let stats = server.ask("stats");
+        stats["dead"] == 80 && stats["pending"] == 0
     });
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(receiver.all(), 80);
@@ -234,18 +185,17 @@ fn waiting(server: &Server, event: &str) -> Value {
 
 #[track_caller]
 fn waits_for(server: &Server, event: &str, reason: &str, known: bool) {
-    eventually(reason, || {
+    until(reason, || {
         let found = waiting(server, event);
-        (found["reason"] == reason && found["until"].is_string() == known).then_some(())
+        found["reason"] == reason && found["until"].is_string() == known
     });
 }
 
 /// Whatever a delivery waits for, it says so wherever it is shown.
 #[test]
 fn a_delivery_that_waits_says_why_and_until_when() {
-    let mut home = Home::new();
-    let server = home.serve();
-    let receiver = Receiver::start();
+    let (_home, server) = Home::new().served();
+    let receiver = Told::start();
     let once = |more: Value| {
         let mut policy = json!({"schedule": {"backoff": {"fixed": {"wait": "1h"}}}});
         policy.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
@@ -304,25 +254,21 @@ fn a_delivery_that_waits_says_why_and_until_when() {
     waits_for(&server, &behind, "paused", false);
 
     // People read it too.
-    let show = server.command().args(["events", "show", &failed]).output().expect("runs");
-    assert!(out(&show).contains("waits for schedule until 2"), "{}", out(&show));
-    let list = server.command().args(["deliveries", "list"]).output().expect("runs");
-    assert!(out(&list).contains("WHY") && out(&list).contains("paused"), "{}", out(&list));
-    let show = server.command().args(["subscriptions", "show", &gone]).output().expect("runs");
-    assert!(out(&show).contains("{\"reason\":\"disabled\"}"), "{}", out(&show));
+    let show = server.run(&["events", "show", &failed]);
+    assert!(show.out.contains("waits for schedule until 2"), "{}", show.out);
+    let list = server.run("deliveries list");
+    assert!(list.out.contains("WHY") && list.out.contains("paused"), "{}", list.out);
+    let show = server.run(&["subscriptions", "show", &gone]);
+    assert!(show.out.contains("{\"reason\":\"disabled\"}"), "{}", show.out);
 }
 
 /// The rest of what a delivery can wait for, with one slot for attempts.
 #[test]
 fn a_delivery_that_waits_for_spacing_a_gate_or_a_slot_says_so() {
     let mut home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    let one_slot = config.replace("engine: {drain: 2s}", "engine: {drain: 2s, slots: 1}");
-    assert_ne!(one_slot, config);
-    std::fs::write(&file, one_slot).expect("written");
+    home.edit("engine: {drain: 2s}", "engine: {drain: 2s, slots: 1}");
     let server = home.serve();
-    let receiver = Receiver::start();
+    let receiver = Told::start();
     let make = |topic: &str, policy: Value| {
         subscribe(&server, &receiver, topic, "default", &policy);
     };
@@ -348,7 +294,7 @@ fn a_delivery_that_waits_for_spacing_a_gate_or_a_slot_says_so() {
     let events =
         ["a", "b", "c"].map(|topic| publish(&server, topic, &json!({"n": 3, "does": "hang"})));
     // An attempt that takes long leaves its slot to another, but not to all.
-    eventually("two that hang", || (receiver.of(3).len() == 2).then_some(()));
+    until("two that hang", || receiver.of(3).len() == 2);
     let reasons = events.each_ref().map(|event| waiting(&server, event));
     let waits: Vec<&Value> = reasons.iter().filter(|waiting| !waiting.is_null()).collect();
     assert_eq!(waits, [&json!({"reason": "quota"})], "{reasons:?}");
@@ -359,19 +305,19 @@ fn a_delivery_that_waits_for_spacing_a_gate_or_a_slot_says_so() {
 fn a_dead_endpoint_ends(database: Option<&TestPostgres>) {
     let mut home = Home::new();
     if let Some(database) = database {
-        postgres::configure(&home, &database.url());
+        home.store_in(&database.url());
     }
     let server = home.serve();
-    let receiver = Receiver::start();
+    let receiver = Told::start();
     receiver.answers(500);
     let policy = json!({"failing": {"disable_after": "6s"}, "schedule": {"jitter": "none",
         "backoff": {"fixed": {"wait": "100ms"}}, "max_attempts": 2, "max_age": "8s"}});
     let id = subscribe(&server, &receiver, "dead", "default", &policy);
     publish(&server, "dead", &json!({"n": 1}));
     let first = eventually("the first attempt", || receiver.of(1).first().copied());
-    eventually("the first dead letter", || (server.ask(&["stats"])["dead"] == 1).then_some(()));
+    server.settles(&[("dead", 1)]);
     publish(&server, "dead", &json!({"n": 2}));
-    eventually("another one", || (server.ask(&["stats"])["dead"] == 2).then_some(()));
+    server.settles(&[("dead", 2)]);
     assert_eq!(server.ask(&["subscriptions", "show", &id])["status"], "active");
     server.stop();
 
@@ -389,18 +335,17 @@ fn a_dead_endpoint_ends(database: Option<&TestPostgres>) {
         (&shown["status_reason"], &shown["waiting"]["reason"]),
         (&json!("failing"), &json!("disabled"))
     );
-    let metrics = call(&server.url, None, "GET", "/metrics", &[]).expect("an answer").body;
     let counted = "posthorn_subscriptions_disabled_total{reason=\"failing\"} 1";
-    assert!(metrics.contains(counted), "{metrics}");
+    until("the count", || server.metrics().contains(counted));
 
     // What comes waits, and while it does it does not age.
     publish(&server, "dead", &json!({"n": 4}));
     thread::sleep(Duration::from_secs(9));
-    let stats = server.ask(&["stats"]);
+    let stats = server.ask("stats");
     assert_eq!((&stats["pending"], &stats["dead"]), (&json!(2), &json!(2)), "{stats}");
     receiver.answers(200);
     server.ask(&["subscriptions", "resume", &id]);
-    eventually("what was kept", || (server.ask(&["stats"])["delivered"] == 2).then_some(()));
+    server.settles(&[("delivered", 2)]);
     server.stop();
 }
 

@@ -1,94 +1,44 @@
 //! A stored secret goes where it was given for, and nowhere else.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-
+use posthorn_testkit::caller::Reply;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::receiver::{Answer, Receiver};
 use serde_json::{Value, json};
-
-use crate::caller::{Reply, send};
-use crate::harness::{Home, Server};
-
-/// A receiver, and a token server, that keeps every byte it got.
-struct Sink {
-    url: String,
-    got: Arc<Mutex<String>>,
-}
-
-impl Sink {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let got: Arc<Mutex<String>> = Arc::default();
-        let into = Arc::clone(&got);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let into = Arc::clone(&into);
-                std::thread::spawn(move || drop(answer(stream, &into)));
-            }
-        });
-        Self { url, got }
-    }
-
-    fn got(&self) -> String {
-        self.got.lock().expect("not poisoned").clone()
-    }
-}
-
-fn answer(mut stream: TcpStream, into: &Mutex<String>) -> std::io::Result<()> {
-    let (mut request, mut chunk) = (String::new(), [0; 4096]);
-    loop {
-        let length = stream.read(&mut chunk)?;
-        if length == 0 {
-            return Ok(());
-        }
-        request.push_str(&String::from_utf8_lossy(&chunk[..length]));
-        let Some(head) = request.find("\r\n\r\n") else { continue };
-        let lower = request[..head].to_lowercase();
-        let size = lower.lines().find_map(|line| line.strip_prefix("content-length:"));
-        let size: usize = size.and_then(|size| size.trim().parse().ok()).unwrap_or(0);
-        if request.len() < head + 4 + size {
-            continue;
-        }
-        into.lock().expect("not poisoned").push_str(&request);
-        request.clear();
-        let body = r#"{"access_token":"granted-4711","token_type":"Bearer","expires_in":3600}"#;
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
-        stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes())?;
-    }
-}
 
 struct World {
     server: Server,
-    first: Sink,
-    second: Sink,
+    first: Receiver,
+    second: Receiver,
 }
 
 impl World {
     fn start(home: &mut Home) -> Self {
-        Self { server: home.serve(), first: Sink::start(), second: Sink::start() }
+        // Receivers, and token servers.
+        let body = r#"{"access_token":"granted-4711","token_type":"Bearer","expires_in":3600}"#;
+        let sink = || Receiver::new(Answer::from(200).body(body));
+        Self { server: home.serve(), first: sink(), second: sink() }
     }
 
     fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
-        send(&self.server.url, &self.server.key, method, path, &body.to_string())
+        self.server.call(method, path).json(body).send()
     }
 
     #[track_caller]
     fn subscribe(&self, body: &Value) -> String {
-        let made = self.call("POST", "/v1/subscriptions", body).expect(201).json();
+        let made = self.call("POST", "/v1/subscriptions", body).expect(201);
         format!("/v1/subscriptions/{}", made["id"].as_str().expect("an id"))
     }
 
     /// A change that must be refused because of this secret, and changes nothing.
     #[track_caller]
     fn refused(&self, path: &str, change: &Value, secret: &str) {
-        let before = self.call("GET", path, &Value::Null).expect(200).json();
-        let reply = self.call("PATCH", path, change).expect(422).json();
+        let before = self.call("GET", path, &Value::Null).expect(200);
+        let reply = self.call("PATCH", path, change).expect(422);
         assert_eq!(reply["code"], "secret_required", "{reply}");
         assert_eq!(reply["field"], format!("secrets.{secret}"), "{reply}");
         let detail = reply["detail"].as_str().expect("a detail");
         assert!(detail.contains(&format!("`{secret}`")), "{detail}");
-        assert_eq!(self.call("GET", path, &Value::Null).expect(200).json(), before);
+        assert_eq!(self.call("GET", path, &Value::Null).expect(200), before);
     }
 }
 
@@ -107,7 +57,7 @@ fn oauth2(token_url: &str) -> Value {
 fn a_stored_secret_is_given_again_when_it_would_go_to_another_origin() {
     let mut home = Home::new();
     let world = World::start(&mut home);
-    let (first, second) = (world.first.url.clone(), world.second.url.clone());
+    let (first, second) = (world.first.url(""), world.second.url(""));
     let hmac = json!({"kind": "hmac_header", "secret": "token", "header": "x-sign", "hash": "sha256",
         "encoding": "hex", "content": "body", "format": "{signature}"});
     let jwt = json!({"kind": "zgw_jwt", "client_id": "c", "secret": "token", "lifetime": "1h"});
@@ -152,7 +102,7 @@ fn a_stored_secret_is_given_again_when_it_would_go_to_another_origin() {
         // Another secret beside it does not help.
         let other = json!({"url": format!("{second}/steal"), "secrets": {"other": "x"}});
         world.refused(&path, &other, "token");
-        let tested = world.call("POST", &format!("{path}/test"), &json!({})).expect(200).json();
+        let tested = world.call("POST", &format!("{path}/test"), &json!({})).expect(200);
         assert_eq!(tested["outcome"], "answered", "{tested}");
         // Given again, it is what goes there.
         let given = json!({"url": format!("{second}/own"), "secrets": {"token": "my-own-value"}});
@@ -184,7 +134,7 @@ fn a_stored_secret_is_given_again_when_it_would_go_to_another_origin() {
     let path = world.subscribe(&json!({"url": format!("{first}/a"), "profile": "mine",
         "secrets": {"token": SECRET}}));
     put("mine", &format!("{first}/moved")).expect(200);
-    let refused = put("mine", &format!("{second}/token")).expect(422).json();
+    let refused = put("mine", &format!("{second}/token")).expect(422);
     assert_eq!(
         (&refused["code"], &refused["field"]),
         (&json!("secret_required"), &json!("policy"))
@@ -198,7 +148,7 @@ fn a_stored_secret_is_given_again_when_it_would_go_to_another_origin() {
     world.call("PATCH", &path, &given).expect(200);
     world.call("POST", &format!("{path}/test"), &json!({})).expect(200);
 
-    let (at_home, stolen) = (world.first.got(), world.second.got());
+    let (at_home, stolen) = (world.first.heard(), world.second.heard());
     assert!(at_home.contains(SECRET) && at_home.contains("granted-4711"), "the search can find");
     assert!(stolen.contains("my-own-value"));
     let basic = "dTpjMlZq"; // how `u:c2Vj…` begins in Base64

@@ -3,15 +3,15 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Home, Running, assert_exit, assert_says, err, eventually, posthorn, run};
+use posthorn_testkit::program::{Home, Ran, Running};
+use posthorn_testkit::wait::{eventually, until};
 
 #[test]
 fn the_first_start_makes_a_key_and_a_restart_keeps_everything() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (mut home, server) = Home::new().served();
     server.running.says("listening on http://127.0.0.1:");
     assert!(server.running.stdout().is_empty(), "a server has no data to print");
-    server.ask(&["topics", "put", "orders"]);
+    server.ask("topics put orders");
     let sent = server.ask(&["send", "orders", "order.created", "{\"total\":  12}"]);
     assert_eq!(sent["deliveries"], 0);
     let seal = home.data().join("seal.key");
@@ -24,23 +24,22 @@ fn the_first_start_makes_a_key_and_a_restart_keeps_everything() {
 
     let server = home.serve();
     assert!(!server.running.stderr().contains("operator.key"), "a key is made once");
-    assert_eq!(server.ask(&["topics", "list"])["items"][0]["name"], "orders");
-    let events = server.ask(&["events", "list"]);
+    assert_eq!(server.ask("topics list")["items"][0]["name"], "orders");
+    let events = server.ask("events list");
     assert_eq!(events["items"][0]["id"], sent["id"]);
     server.stop();
 }
 
 #[test]
 fn nothing_accepted_is_lost_when_it_is_killed() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
+    let (mut home, server) = Home::new().served();
+    server.ask("topics put orders");
     // Nobody listens there, so that everything is still to be done when the server dies.
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");
     let made = server.ask(&["subscriptions", "create", &url, "--profile", "quick"]);
     let secret = made["signing_secret"].as_str().expect("made").to_owned();
-    let sent = server.ask(&["send", "orders", "order.created", "--count", "3"]);
+    let sent = server.ask("send orders order.created --count 3");
     assert_eq!(sent["accepted"], 3);
     drop(server);
 
@@ -50,9 +49,9 @@ fn nothing_accepted_is_lost_when_it_is_killed() {
         server.listen(&["--port", &port, "--count", "3", "--verify", &secret, "--json"]);
     assert_eq!(listener.wait().code(), Some(0), "{}", listener.stderr());
     assert_eq!(listener.stdout().matches("\"verified\":true").count(), 3);
-    eventually("the end of all deliveries", || {
-        let stats = server.ask(&["stats"]);
-        (stats["delivered"] == 3 && stats["pending"] == 0).then_some(())
+    until("the end of all deliveries", || {
+        let stats = server.ask("stats");
+        stats["delivered"] == 3 && stats["pending"] == 0
     });
     server.stop();
 }
@@ -64,13 +63,11 @@ fn free_port() -> u16 {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut home = Home::new();
-    let config = std::fs::read_to_string(home.path().join("posthorn.yaml")).expect("there");
-    let config = config.replace("drain: 2s", "drain: 20s");
-    std::fs::write(home.path().join("posthorn.yaml"), config).expect("written");
+    home.edit("drain: 2s", "drain: 20s");
     let mut server = home.serve();
-    let (listener, _) = server.listen(&["--subscribe", "orders", "--stall"]);
-    server.ask(&["send", "orders", "order.created"]);
-    eventually("an attempt under way", || (!listener.stdout().is_empty()).then_some(()));
+    let (listener, _) = server.listen("--subscribe orders --stall");
+    server.ask("send orders order.created");
+    until("an attempt under way", || !listener.stdout().is_empty());
     server.running.signal("INT");
     server.running.wait_for("stop", |text| text.contains("\"stopping\"").then_some(()));
     let begun = Instant::now();
@@ -84,19 +81,14 @@ fn a_port_in_use_is_named_and_no_data_is_touched() {
     let home = Home::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = taken.local_addr().expect("bound").to_string();
-    let output = run(home.path(), &["serve", "--listen", &address]);
-    assert_exit(&output, 75);
-    assert_says(&output, &[&address, "in use", "--listen"]);
+    home.run(&["serve", "--listen", &address]).exits(75).says(&[&address, "in use", "--listen"]);
     assert!(!home.data().exists());
 }
 
 #[test]
 fn a_second_process_on_the_same_data_is_refused() {
-    let mut home = Home::new();
-    let server = home.serve();
-    let output = run(home.path(), &["serve"]);
-    assert_exit(&output, 75);
-    assert_says(&output, &["posthorn-data", "in use by another", "--data"]);
+    let (home, server) = Home::new().served();
+    home.run("serve").exits(75).says(&["posthorn-data", "in use by another", "--data"]);
     server.stop();
 }
 
@@ -104,43 +96,33 @@ fn a_second_process_on_the_same_data_is_refused() {
 fn a_data_directory_that_cannot_be_used_is_named() {
     // A file in its place is as unusable as a directory without rights, also for root.
     let home = Home::new();
-    std::fs::write(home.path().join("file"), "").expect("written");
-    let output = run(home.path(), &["serve", "--data", "file/data"]);
-    assert_exit(&output, 73);
-    assert_says(&output, &["file/data", "hint:"]);
+    home.write("file", "");
+    home.run("serve --data file/data").exits(73).says(&["file/data", "hint:"]);
 }
 
 #[test]
 fn a_seal_key_that_does_not_fit_is_refused() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["subscriptions", "create", "http://127.0.0.1:9/"]);
+    let (home, server) = Home::new().served();
+    server.ask("subscriptions create http://127.0.0.1:9/");
     server.stop();
     let seal = home.data().join("seal.key");
     let right = std::fs::read_to_string(&seal).expect("there");
 
     std::fs::remove_file(&seal).expect("removed");
-    let output = run(home.path(), &["serve"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["seal.key", "is gone"]);
+    home.run("serve").exits(78).says(&["seal.key", "is gone"]);
     assert!(!seal.exists(), "no fresh key hides that the right one is lost");
 
     std::fs::write(&seal, "nonsense").expect("written");
-    let output = run(home.path(), &["serve"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["holds no seal key"]);
+    home.run("serve").exits(78).says(&["holds no seal key"]);
 
     std::fs::remove_file(&seal).expect("removed");
-    let made = run(home.path(), &["keys", "generate-seal", "--to", "other.key"]);
-    assert_exit(&made, 0);
+    home.run("keys generate-seal --to other.key").exits(0);
     std::fs::copy(home.path().join("other.key"), &seal).expect("copied");
-    let output = run(home.path(), &["serve"]);
-    assert_exit(&output, 78);
-    assert_says(&output, &["does not open 1 of 1", "seal.former"]);
+    home.run("serve").exits(78).says(&["does not open 1 of 1", "seal.former"]);
 
     // With the old key among the former ones, the new one may take over.
-    std::fs::write(home.path().join("old.key"), right).expect("written");
-    let mut command = posthorn(home.path());
+    home.write("old.key", right);
+    let mut command = home.command();
     command.args(["serve", "--set", "seal.former=file:old.key"]);
     let mut running = Running::start(&mut command);
     running.wait_for("start", |text| text.contains("listening on").then_some(()));
@@ -150,29 +132,25 @@ fn a_seal_key_that_does_not_fit_is_refused() {
 fn a_database_that_is_away_is_waited_for_and_then_named() {
     let home = Home::new();
     let url = format!("postgres://posthorn:hush@127.0.0.1:{}/posthorn", free_port());
-    let output = posthorn(home.path())
-        .args(["serve", "--set", "store.wait=1s", "--set", "store.url=env:DB"])
-        .env("DB", url)
-        .output()
-        .expect("runs");
-    assert_exit(&output, 69);
-    assert_says(
-        &output,
-        &["trying again", "PostgreSQL could not be reached within 1s", "store.wait"],
-    );
-    assert!(!err(&output).contains("hush"), "{}", err(&output));
+    let output = Ran::of(
+        home.command()
+            .args(["serve", "--set", "store.wait=1s", "--set", "store.url=env:DB"])
+            .env("DB", url),
+    )
+    .exits(69)
+    .says(&["trying again", "PostgreSQL could not be reached within 1s", "store.wait"]);
+    assert!(!output.err.contains("hush"), "{}", output.err);
 }
 
 #[test]
 fn probes_and_metrics_answer_without_a_key() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    server.ask(&["send", "orders", "order.created"]);
+    let (_home, server) = Home::new().served();
+    server.ask("topics put orders");
+    server.ask("send orders order.created");
     for path in ["/healthz", "/readyz", "/openapi.json"] {
-        assert!(get(&server.url, path).starts_with("HTTP/1.1 200"), "{path}");
+        server.get(path).expect(200);
     }
-    let metrics = get(&server.url, "/metrics");
+    let metrics = server.metrics();
     for part in [
         "posthorn_events_accepted_total 1",
         "posthorn_accept_batch_events_bucket",
@@ -188,41 +166,34 @@ fn probes_and_metrics_answer_without_a_key() {
 
 #[test]
 fn a_receiver_that_is_gone_is_told_in_status_log_and_metrics() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    let (_listener, address) = server.listen(&["--status", "410"]);
+    let (_home, server) = Home::new().served();
+    server.ask("topics put orders");
+    let (_listener, address) = server.listen("--status 410");
     let made = server.ask(&["subscriptions", "create", &address]);
     let id = made["id"].as_str().expect("an id");
-    server.ask(&["send", "orders", "order.created"]);
+    server.ask("send orders order.created");
     let shown = eventually("disabled", || {
         let shown = server.ask(&["subscriptions", "show", id]);
         (shown["status"] == "disabled").then_some(shown)
     });
     assert_eq!(shown["status_reason"], "the receiver answered 410 Gone");
-    assert_eq!(server.ask(&["stats"])["pending"], 1, "its work is kept");
+    assert_eq!(server.ask("stats")["pending"], 1, "its work is kept");
     let counted = "posthorn_subscriptions_disabled_total{reason=\"gone\"} 1";
-    eventually("the count", || get(&server.url, "/metrics").contains(counted).then_some(()));
+    until("the count", || server.metrics().contains(counted));
     server.running.says("a subscription was disabled");
     server.stop();
 }
 
 #[test]
 fn the_server_does_not_deliver_to_itself() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let port = server.url.rsplit(':').next().expect("a port").to_owned();
     // Loopback is open here, and still the server's own port is not.
     for url in [server.url.clone(), format!("http://2130706433:{port}/v1/events")] {
-        let output = server
-            .command()
-            .args(["subscriptions", "create", &url, "--profile", "quick"])
-            .output()
-            .expect("runs");
-        assert_exit(&output, 1);
+        let output = server.run(&["subscriptions", "create", &url, "--profile", "quick"]).exits(1);
         // The tenant learns that it is closed, not what is there.
-        assert_says(&output, &["receivers may not be at this address"]);
-        assert!(!err(&output).contains("installation"), "{}", err(&output));
+        let output = output.says(&["receivers may not be at this address"]);
+        assert!(!output.err.contains("installation"), "{}", output.err);
     }
     server.stop();
 }
@@ -230,7 +201,7 @@ fn the_server_does_not_deliver_to_itself() {
 #[test]
 fn opening_metadata_is_said_loudly() {
     let home = Home::new();
-    let mut running = Running::start(posthorn(home.path()).args([
+    let mut running = Running::start(home.command().args([
         "serve",
         "--set",
         "egress.dangerously_allow_metadata=true",
@@ -240,18 +211,6 @@ fn opening_metadata_is_said_loudly() {
     });
     running.signal("TERM");
     running.wait();
-}
-
-fn get(url: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let address = url.trim_start_matches("http://");
-    #[expect(clippy::disallowed_methods, reason = "the test's own client, to its own server")]
-    let mut stream = std::net::TcpStream::connect(address).expect("connects");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("sends");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("reads");
-    answer
 }
 
 #[test]
@@ -268,18 +227,18 @@ fn a_store_that_fails_ends_the_process_and_a_restart_recovers() {
     let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
     let payload = format!("\"{}\"", "x".repeat(10_000));
     let key = home.key.clone().expect("made at the first start");
-    let mut sender = posthorn(home.path());
+    let mut sender = home.command();
     sender.args(["send", "orders", "order.created", &payload, "--create-topic", "--count", "2000"]);
     sender.env("POSTHORN_SERVER", url.trim()).env("POSTHORN_KEY", key).arg("--json");
-    let sent = sender.output().expect("runs");
-    assert_ne!(sent.status.code(), Some(0), "not everything fits");
+    let sent = Ran::of(&mut sender);
+    assert_ne!(sent.code, Some(0), "not everything fits");
     assert_eq!(running.wait().code(), Some(70), "{}", running.stderr());
     running.says("the server has failed");
 
     let server = home.serve();
-    let events = server.ask(&["stats"])["events"].as_u64().expect("a number");
+    let events = server.ask("stats")["events"].as_u64().expect("a number");
     assert!((1..2000).contains(&events), "{events}");
-    server.ask(&["send", "orders", "order.created"]);
+    server.ask("send orders order.created");
     server.stop();
 }
 
@@ -287,7 +246,7 @@ fn a_store_that_fails_ends_the_process_and_a_restart_recovers() {
 fn a_stop_while_waiting_for_a_database_is_obeyed() {
     let home = Home::new();
     let url = format!("postgres://posthorn@127.0.0.1:{}/posthorn", free_port());
-    let mut command = posthorn(home.path());
+    let mut command = home.command();
     command.args(["serve", "--set", &format!("store.url={url}")]);
     let mut running = Running::start(&mut command);
     running.wait_for("message", |text| text.contains("trying again").then_some(()));

@@ -1,78 +1,50 @@
 //! What becomes of a server whose store is taken away, filled up or damaged.
 
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::TcpStream;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::{
-    Home, Running, assert_exit, assert_says, err, eventually, out, posthorn, run,
-};
+use posthorn_testkit::caller::{Reply, call};
+use posthorn_testkit::program::{Home, Ran, Running};
+use posthorn_testkit::wait::until;
+use serde_json::json;
 
-#[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
-fn exchange(url: &str, request: &str) -> String {
-    let address = url.strip_prefix("http://").expect("an address");
-    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    drop(stream.write_all(request.as_bytes()));
-    let mut answer = Vec::new();
-    drop(stream.read_to_end(&mut answer));
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn get(url: &str, path: &str) -> String {
-    exchange(url, &format!("GET {path} HTTP/1.1\r\nhost: a.test\r\nconnection: close\r\n\r\n"))
-}
-
-fn publish(url: &str, key: &str, bytes: usize) -> String {
-    let payload = "x".repeat(bytes);
-    let body = format!("{{\"topic\":\"orders\",\"type\":\"a\",\"payload\":\"{payload}\"}}");
-    exchange(
-        url,
-        &format!(
-            "POST /v1/events HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {key}\r\n\
-             content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ),
-    )
+fn publish(url: &str, key: &str, bytes: usize) -> Reply {
+    let event = json!({"topic": "orders", "type": "a", "payload": "x".repeat(bytes)});
+    call(url, "POST", "/v1/events").key(key).json(&event).send()
 }
 
 #[test]
 fn a_data_directory_that_is_removed_makes_the_server_unready_and_refuse() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 202"));
+    let (mut home, server) = Home::new().served();
+    server.ask("topics put orders");
+    publish(&server.url, &server.key, 10).expect(202);
     let (data, aside) = (home.data(), home.path().join("aside"));
     std::fs::rename(&data, &aside).expect("moved");
     let gone = Instant::now();
-    let answer = publish(&server.url, &server.key, 10);
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("unavailable"), "{answer}");
-    let ready = get(&server.url, "/readyz");
-    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    assert_eq!(publish(&server.url, &server.key, 10).expect(503)["code"], "unavailable");
+    server.get("/readyz").expect(503);
     assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
-    assert!(get(&server.url, "/healthz").starts_with("HTTP/1.1 200"));
+    server.get("/healthz").expect(200);
     server.running.says("was removed or replaced");
     // A new directory in its place is not the store.
     std::fs::create_dir(&data).expect("made");
-    assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 503"));
+    publish(&server.url, &server.key, 10).expect(503);
     std::fs::remove_dir(&data).expect("removed");
     // The same files again are.
     std::fs::rename(&aside, &data).expect("moved back");
-    eventually("readiness", || {
-        get(&server.url, "/readyz").starts_with("HTTP/1.1 200").then_some(())
-    });
-    assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 202"));
-    let events = server.ask(&["events", "list"]);
+    until("readiness", || server.get("/readyz").status == 200);
+    publish(&server.url, &server.key, 10).expect(202);
+    let events = server.ask("events list");
     assert_eq!(events["items"].as_array().map(Vec::len), Some(2), "{events}");
     server.stop();
 
     // Removed for good.
     let server = home.serve();
     std::fs::remove_dir_all(&data).expect("removed");
-    assert!(get(&server.url, "/readyz").starts_with("HTTP/1.1 503"));
-    assert!(publish(&server.url, &server.key, 10).starts_with("HTTP/1.1 503"));
+    server.get("/readyz").expect(503);
+    publish(&server.url, &server.key, 10).expect(503);
 }
 
 /// A server whose data directory is a file system of its own, of so many bytes; only it sees it, so its
@@ -98,40 +70,31 @@ fn serve_on_small_disk(home: &Home, bytes: usize, key: &str) -> (Running, String
 #[test]
 fn a_full_disk_is_said_at_once_and_by_its_name() {
     let home = Home::new();
-    let key = out(&run(home.path(), &["keys", "generate", "operator"])).trim().to_owned();
+    let key = home.run("keys generate operator").out.trim().to_owned();
     let (mut running, url) = serve_on_small_disk(&home, 12 << 20, &key);
-    let topic = posthorn(home.path())
-        .args(["topics", "put", "orders"])
-        .env("POSTHORN_SERVER", &url)
-        .env("POSTHORN_KEY", &key)
-        .output()
-        .expect("runs");
-    assert_exit(&topic, 0);
+    Ran::of(
+        home.command()
+            .args(["topics", "put", "orders"])
+            .env("POSTHORN_SERVER", &url)
+            .env("POSTHORN_KEY", &key),
+    )
+    .exits(0);
     let mut accepted = 0;
     let refused = loop {
         let answer = publish(&url, &key, 200_000);
-        if !answer.starts_with("HTTP/1.1 202") {
+        if answer.status != 202 {
             break answer;
         }
         accepted += 1;
         assert!(accepted < 200, "the disk is never full");
     };
-    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
-    assert!(refused.contains("\"code\":\"disk_full\""), "{refused}");
-    assert!(refused.to_lowercase().contains("retry-after: "), "{refused}");
+    assert_eq!(refused.expect(503)["code"], "disk_full");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
     assert!(accepted > 5, "{accepted}");
     // It lives on, and says what is the matter as often as it is asked.
-    let again = publish(&url, &key, 200_000);
-    assert!(again.contains("\"code\":\"disk_full\""), "{again}");
-    assert!(get(&url, "/healthz").starts_with("HTTP/1.1 200"));
-    let events = exchange(
-        &url,
-        &format!(
-            "GET /v1/events HTTP/1.1\r\nhost: a.test\r\nauthorization: Bearer {key}\r\n\
-             connection: close\r\n\r\n"
-        ),
-    );
-    assert!(events.starts_with("HTTP/1.1 200"), "{events}");
+    assert_eq!(publish(&url, &key, 200_000).expect(503)["code"], "disk_full");
+    call(&url, "GET", "/healthz").send().expect(200);
+    call(&url, "GET", "/v1/events").key(&key).send().expect(200);
     running.signal("TERM");
     running.wait();
 }
@@ -150,40 +113,33 @@ fn damage(file: &Path) {
 
 #[test]
 fn damaged_pages_are_found_read_only_and_only_a_backup_is_promised() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
+    let (mut home, server) = Home::new().served();
+    server.ask("topics put orders");
     for _ in 0..20 {
-        assert!(publish(&server.url, &server.key, 20_000).starts_with("HTTP/1.1 202"));
+        publish(&server.url, &server.key, 20_000).expect(202);
     }
     // Beside a server at work, too.
-    let sound = run(home.path(), &["check", "store"]);
-    assert_exit(&sound, 0);
-    assert_says(&sound, &["is sound", "pages"]);
+    home.run("check store").exits(0).says(&["is sound", "pages"]);
     let backup = home.path().join("backup.db");
-    let made = posthorn(home.path()).args(["backup", "--to"]).arg(&backup).output().expect("runs");
-    assert_exit(&made, 0);
+    Ran::of(home.command().args(["backup", "--to"]).arg(&backup)).exits(0);
     server.stop();
 
     let file = home.data().join("posthorn.db");
     damage(&file);
     let before = std::fs::read(&file).expect("read");
     for args in [&["check", "store"][..], &["check", "store", "--quick"]] {
-        let found = run(home.path(), args);
-        assert_exit(&found, 65);
-        assert_says(&found, &["is damaged", "restore", "backup"]);
-        assert!(!out(&found).is_empty(), "findings are data");
+        let found = home.run(args).exits(65).says(&["is damaged", "restore", "backup"]);
+        assert!(!found.out.is_empty(), "findings are data");
     }
-    let json = run(home.path(), &["check", "store", "--json"]);
-    assert_exit(&json, 65);
-    let report: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let json = home.run("check store --json").exits(65);
+    let report: serde_json::Value = json.json();
     assert_eq!(report["sound"], false);
     assert_eq!(before, std::fs::read(&file).expect("read"), "the check wrote something");
 
     // The server says the same, at its start or when it finds out.
     let address = home.path().join("address");
     drop(std::fs::remove_file(&address));
-    let mut command = posthorn(home.path());
+    let mut command = home.command();
     command.args(["serve", "--address-file"]).arg(&address);
     let mut running = Running::start(&mut command);
     let begun = Instant::now();
@@ -207,9 +163,9 @@ fn damaged_pages_are_found_read_only_and_only_a_backup_is_promised() {
         drop(std::fs::remove_file(home.data().join(name)));
     }
     std::fs::copy(&backup, &file).expect("restored");
-    assert_exit(&run(home.path(), &["check", "store"]), 0);
+    home.run("check store").exits(0);
     let server = home.serve();
-    let events = server.ask(&["events", "list"]);
+    let events = server.ask("events list");
     assert_eq!(events["items"].as_array().map(Vec::len), Some(20));
     server.stop();
 }
@@ -217,24 +173,21 @@ fn damaged_pages_are_found_read_only_and_only_a_backup_is_promised() {
 #[test]
 fn a_check_of_no_store_says_so() {
     let home = Home::new();
-    let none = run(home.path(), &["check", "store"]);
-    assert_exit(&none, 1);
-    assert!(err(&none).contains("there is no store"), "{}", err(&none));
+    let none = home.run("check store").exits(1);
+    assert!(none.err.contains("there is no store"), "{}", none.err);
 }
 
 #[test]
 fn damaged_pages_of_postgresql_are_found_as_well() {
     let database = crate::postgres::database();
     let mut home = Home::new();
-    crate::postgres::configure(&home, &database.url());
+    home.store_in(&database.url());
     let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
+    server.ask("topics put orders");
     for _ in 0..10 {
-        assert!(publish(&server.url, &server.key, 5_000).starts_with("HTTP/1.1 202"));
+        publish(&server.url, &server.key, 5_000).expect(202);
     }
-    let sound = run(home.path(), &["check", "store"]);
-    assert_exit(&sound, 0);
-    assert_says(&sound, &["is sound", "rows", "tables"]);
+    home.run("check store").exits(0).says(&["is sound", "rows", "tables"]);
     server.stop();
     let find = "select pg_relation_filepath('entry'), current_setting('data_directory')";
     let found = database.sql(find).expect("answers");
@@ -246,8 +199,6 @@ fn damaged_pages_of_postgresql_are_found_as_well() {
     opened.write_all(&[0xa5; 4_096]).expect("written");
     drop(opened);
     database.restart().expect("starts");
-    let damaged = run(home.path(), &["check", "store"]);
-    assert_exit(&damaged, 65);
-    assert_says(&damaged, &["is damaged", "backup"]);
-    assert!(out(&damaged).contains("invalid page"), "{}", out(&damaged));
+    let damaged = home.run("check store").exits(65).says(&["is damaged", "backup"]);
+    assert!(damaged.out.contains("invalid page"), "{}", damaged.out);
 }

@@ -3,15 +3,15 @@
 //! Times are bounds that hold on a busy machine with a debug build; what they replace were tens of
 //! seconds.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use posthorn_testkit::caller::call;
+use posthorn_testkit::program::{Home, Server};
+use posthorn_testkit::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, eventually};
 use crate::postgres;
 
 const GREEDY: &str = "greedy";
@@ -20,39 +20,21 @@ const QUIET: &str = "quiet";
 /// A caller with the operator's key, who acts for any tenant.
 #[derive(Clone)]
 struct Caller {
-    address: String,
+    url: String,
     key: String,
 }
 
 impl Caller {
     fn of(server: &Server) -> Self {
-        let address = server.url.strip_prefix("http://").expect("an address").to_owned();
-        Self { address, key: server.key.clone() }
+        Self { url: server.url.clone(), key: server.key.clone() }
     }
 
-    /// Status and document of an answer.
-    #[expect(clippy::disallowed_methods, reason = "the test's own client talks to its own server")]
+    /// Status and document of an answer; 0 when there is none.
     fn ask(&self, tenant: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let mut stream = TcpStream::connect(&self.address).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
-             posthorn-tenant: {tenant}\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\nconnection: close\r\n\r\n",
-            self.address,
-            self.key,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).expect("sent");
-        // What is refused by its head is answered before all of its body is read.
-        drop(stream.write_all(body.as_bytes()));
-        let mut answer = Vec::new();
-        drop(stream.read_to_end(&mut answer));
-        let answer = String::from_utf8_lossy(&answer);
-        let status = answer.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let document = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        (status, serde_json::from_str(document).unwrap_or(Value::Null))
+        let asked = call(&self.url, method, path).key(&self.key).header("posthorn-tenant", tenant);
+        let reply = asked.text(&body).try_send();
+        reply.map_or((0, Value::Null), |reply| (reply.status, reply.expect(reply.status)))
     }
 
     #[track_caller]
@@ -125,16 +107,13 @@ fn searching(groups: usize, tests: usize) -> Value {
 
 fn configured(more: &str) -> Home {
     let home = Home::new();
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, format!("{config}{more}\n")).expect("written");
+    home.configure(&format!("{more}\n"));
     home
 }
 
 #[test]
 fn costly_filters_keep_nobody_else_waiting_and_nothing_is_left_undelivered_silently() {
-    let mut home = Home::new();
-    let server = home.serve();
+    let (_home, server) = Home::new().served();
     let caller = Caller::of(&server);
     caller.prepare();
     let subscribe = |filter: Value| {
@@ -237,7 +216,7 @@ fn a_large_batch_with_a_large_fan_out_lets_others_through_on_sqlite() {
 fn a_large_batch_with_a_large_fan_out_lets_others_through_on_postgresql() {
     let database = postgres::database();
     let home = configured("quotas: {fan_out: 200}");
-    postgres::configure(&home, &database.url());
+    home.store_in(&database.url());
     fan_out_on(home);
 }
 
@@ -253,8 +232,7 @@ fn memory(server: &Server) -> u64 {
 #[test]
 fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     let quotas = "quotas: {subscriptions: 40, topics: 3, profiles: 2, catalog: 16MiB}";
-    let mut home = configured(quotas);
-    let server = home.serve();
+    let (mut home, server) = configured(quotas).served();
     let caller = Caller::of(&server);
     caller.prepare();
     let before = memory(&server);
@@ -328,10 +306,7 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     server.stop();
 
     // What was there before a quota is still there, and whoever runs it is told.
-    let file = home.path().join("posthorn.yaml");
-    let config = std::fs::read_to_string(&file).expect("there");
-    std::fs::write(file, config.replace(quotas, "quotas: {subscriptions: 5, catalog: 1MiB}"))
-        .expect("written");
+    home.edit(quotas, "quotas: {subscriptions: 5, catalog: 1MiB}");
     let server = home.serve();
     let caller = Caller::of(&server);
     let list = caller.must(QUIET, "GET", "/v1/subscriptions?limit=200", &Value::Null);
@@ -352,7 +327,7 @@ fn lines(server: &Server) -> usize {
 fn policies_write_so_many_lines_and_no_more() {
     let flood = |server: &Server, events: usize| {
         let caller = Caller::of(server);
-        let (_listener, address) = server.listen(&["--json"]);
+        let (_listener, address) = server.listen("--json");
         caller.must("default", "PUT", "/v1/topics/orders", &json!({}));
         let before = format!("a line of a policy {}{{event.payload.text}}", "x".repeat(900));
         let new = json!({"url": address, "policy": {"log": {"before": before}}});
@@ -361,12 +336,9 @@ fn policies_write_so_many_lines_and_no_more() {
         let event = json!({"topic": "orders", "type": "order.created", "payload": {"text": text}});
         let batch = json!({"events": vec![event; events]});
         caller.must("default", "POST", "/v1/events/batch", &batch);
-        eventually("all deliveries", || {
-            (server.ask(&["stats"])["delivered"] == events).then_some(())
-        });
+        server.settles(&[("delivered", events)]);
     };
-    let mut home = configured("log: {policy_lines: 3}");
-    let server = home.serve();
+    let (_home, server) = configured("log: {policy_lines: 3}").served();
     let began = Instant::now();
     flood(&server, 200);
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("few") + 1;
@@ -388,8 +360,7 @@ fn policies_write_so_many_lines_and_no_more() {
     assert!(longest < 30_000, "{longest}");
     server.stop();
 
-    let mut home = configured("log: {policy: false}");
-    let server = home.serve();
+    let (_home, server) = configured("log: {policy: false}").served();
     flood(&server, 5);
     assert_eq!(lines(&server), 0);
     server.stop();
@@ -400,7 +371,7 @@ fn policies_write_so_many_lines_and_no_more() {
 fn publishes_that_cannot_be_stored_are_one_line_a_second() {
     let database = postgres::database();
     let mut home = Home::new();
-    postgres::configure(&home, &database.url());
+    home.store_in(&database.url());
     let server = home.serve();
     let caller = Caller::of(&server);
     caller.must("default", "PUT", "/v1/topics/orders", &json!({}));

@@ -1,50 +1,29 @@
 //! Access tokens, client secrets and private keys must not be found in what a server leaves behind.
 //! The other kinds of secrets are looked for by [`canary`](crate::canary).
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_sealing::standard_webhooks::SigningSecret;
+use posthorn_testkit::program::Home;
+use posthorn_testkit::receiver::{Answer, Receiver};
 use serde_json::json;
 
-use crate::harness::{Home, eventually};
-
-/// A token server that gives everybody the same token. It lives as long as the test.
-fn token_server(token: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
-    let address = listener.local_addr().expect("an address");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let mut request = [0; 4_096];
-            drop(stream.read(&mut request));
-            let body = json!({"access_token": token, "token_type": "Bearer", "expires_in": 600});
-            let body = body.to_string();
-            let length = body.len();
-            drop(write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-            ));
-        }
-    });
-    format!("http://{address}/token")
+/// A token server that gives everybody the same token.
+fn token_server(token: &str) -> Receiver {
+    let body = json!({"access_token": token, "token_type": "Bearer", "expires_in": 600});
+    Receiver::new(Answer::from(200).body(body.to_string()))
 }
 
 #[test]
 fn no_token_client_secret_or_private_key_is_in_the_log_or_the_data() {
     const TOKEN: &str = "canary-access-token-71f0";
     let mut home = Home::new();
-    let config = home.path().join("posthorn.yaml");
-    let text = std::fs::read_to_string(&config).expect("reads");
-    std::fs::write(&config, format!("{text}\nlog: {{level: trace, format: json}}\n"))
-        .expect("writes");
+    home.configure("log: {level: trace, format: json}\n");
     let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    let (listener, address) = server.listen(&["--json", "--fail-first", "3"]);
-    let token_url = token_server(TOKEN);
+    server.ask("topics put orders");
+    let (listener, address) = server.listen("--json --fail-first 3");
+    let tokens = token_server(TOKEN);
+    let token_url = tokens.url("/token");
     let ed = SigningSecret::generate_ed25519().to_text();
     let client = |form: &str| {
         json!({"kind": "oauth2", "token_url": token_url, "client_id": "me", "secret": "s",
@@ -65,10 +44,8 @@ fn no_token_client_secret_or_private_key_is_in_the_log_or_the_data() {
         canaries.push((*secret).to_owned());
         canaries.push(STANDARD.encode(format!("me:{secret}")));
     }
-    server.ask(&["send", "orders", "order.created"]);
-    eventually("all deliveries", || {
-        (server.ask(&["stats"])["delivered"] == auth.len()).then_some(())
-    });
+    server.ask("send orders order.created");
+    server.settles(&[("delivered", auth.len())]);
     assert!(listener.stdout().contains(TOKEN), "the token was really used");
     for list in ["subscriptions", "deliveries", "events"] {
         let shown = server.ask(&[list, "list"]).to_string();

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use posthorn_sealing::standard_webhooks::{SigningSecret, signature_header};
+use posthorn_testkit::program::{Home, Ran, posthorn};
 use serde_json::Value;
-
-use crate::harness::{Home, assert_exit, assert_says, err, out, posthorn, run};
 
 const AT: i64 = 1_700_000_000;
 const BODY: &str = "{\"total\":12,\"b\":\"ä\"}";
@@ -39,11 +38,11 @@ impl Bench<'_> {
             args.extend(["--at", &at]);
         }
         args.extend(more);
-        let output = run(self.dir, &args);
-        let report: Value = serde_json::from_str(&out(&output)).unwrap_or_else(|e| {
-            panic!("no report ({e}): {}", err(&output));
+        let output = Ran::of(posthorn(self.dir).args(&args));
+        let report: Value = serde_json::from_str(&output.out).unwrap_or_else(|e| {
+            panic!("no report ({e}): {}", output.err);
         });
-        assert_exit(&output, if report["verified"] == true { 0 } else { 1 });
+        output.exits(if report["verified"] == true { 0 } else { 1 });
         report
     }
 }
@@ -88,15 +87,14 @@ fn what_is_right_is_verified_with_every_kind_of_secret() {
         format!("webhook-signature: {both}"),
     ];
     fs::write(home.path().join("body"), BODY).expect("written");
-    let mut command = posthorn(home.path());
+    let mut command = home.command();
     command.env("OUR_SECRET", hmac.to_text()).args(["verify", "--secret", "env:OUR_SECRET"]);
     for header in &headers {
         command.args(["--header", header]);
     }
-    let output = command.args(["--body", "body", "--at", "2023-11-14T22:13:21Z"]).output();
-    let output = output.expect("runs");
-    assert_exit(&output, 0);
-    assert!(out(&output).contains("verified"), "{}", out(&output));
+    let output = command.args(["--body", "body", "--at", "2023-11-14T22:13:21Z"]);
+    let output = Ran::of(output).exits(0);
+    assert!(output.out.contains("verified"), "{}", output.out);
 }
 
 #[test]
@@ -268,19 +266,16 @@ fn what_cannot_be_checked_is_a_usage_error() {
             "sha1, sha256, sha512",
         ),
     ] {
-        let output = run(home.path(), &[&["verify"][..], &args].concat());
-        assert_exit(&output, 2);
-        assert_says(&output, &[words]);
-        assert!(!err(&output).contains(&long) && !err(&output).contains("hunter2"));
+        let output = home.run(&[&["verify"][..], &args].concat()).exits(2).says(&[words]);
+        assert!(!output.err.contains(&long) && !output.err.contains("hunter2"));
     }
 }
 
 #[test]
 fn what_a_server_sends_verifies_with_the_public_key_it_shows() {
-    let mut home = Home::new();
-    let server = home.serve();
-    server.ask(&["topics", "put", "orders"]);
-    let (mut listener, address) = server.listen(&["--count", "1", "--json"]);
+    let (home, server) = Home::new().served();
+    server.ask("topics put orders");
+    let (mut listener, address) = server.listen("--count 1 --json");
     let made = server.ask(&["subscriptions", "create", &address, "--secret-kind", "ed25519"]);
     assert!(made.get("signing_secret").is_none());
     let key = made["public_keys"][0]["key"].as_str().expect("a key").to_owned();
@@ -295,8 +290,7 @@ fn what_a_server_sends_verifies_with_the_public_key_it_shows() {
     }
     args.extend(["--body".to_owned(), "body".to_owned()]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let output = run(home.path(), &args);
-    assert_exit(&output, 0);
-    assert!(out(&output).contains("v1a (Ed25519)"), "{}", out(&output));
+    let output = home.run(&args).exits(0);
+    assert!(output.out.contains("v1a (Ed25519)"), "{}", output.out);
     server.stop();
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthorn_store::{Error, Store};
 use posthorn_store_postgres::{Options, PostgresStore};
+use posthorn_testkit::authority::Pair;
 use posthorn_testkit::postgres::{Settings, TestPostgres};
 use tokio::time::{Instant, sleep};
 
@@ -13,12 +14,10 @@ use crate::fixture::raw;
 async fn servers_certificate_and_name_are_checked() {
     let fast = Settings { fsync: false, ..Settings::default() };
     let server = TestPostgres::start_with(fast).expect("a server");
-    let names = vec!["localhost".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
-    let certificate = made.cert.pem();
-    server.enable_tls(&certificate, &made.signing_key.serialize_pem()).expect("TLS");
+    let own = Pair::self_signed("localhost");
+    server.enable_tls(&own.certificate, &own.key).expect("TLS");
     let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), &certificate).expect("a file");
+    std::fs::write(file.path(), &own.certificate).expect("a file");
 
     let base = server.url();
     let named = base.replace("127.0.0.1", "localhost");

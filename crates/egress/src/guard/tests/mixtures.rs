@@ -1,6 +1,8 @@
 //! Random mixtures of everything that has ever confused a URL parser: whatever is let through must
 //! mean one thing only.
 
+use posthorn_testkit::dice::Dice;
+
 use super::*;
 
 const PIECES: [&str; 64] = [
@@ -69,17 +71,6 @@ const PIECES: [&str; 64] = [
     " ",
     "path?q=1",
 ];
-
-/// A small generator, the same on every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % end as u64) as usize
-    }
-}
 
 fn mixture(dice: &mut Dice) -> String {
     let scheme = PIECES[dice.below(3)];

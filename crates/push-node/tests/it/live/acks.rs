@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use posthorn_agent::{Agent, Event};
 use posthorn_domain::{AgentId, Span};
+use posthorn_testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
 use crate::live::gated::{Gated, Verb};
-use crate::live::house::{
-    House, PATIENCE, QUIET, Wires, notification, options, silence, take, text,
-};
+use crate::live::house::{House, QUIET, Wires, notification, options, silence, take, text};
 
 /// An agent that is away, with so many messages.
 async fn away(house: &House, many: usize) -> (AgentId, String) {

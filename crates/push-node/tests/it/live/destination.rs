@@ -6,9 +6,10 @@ use posthorn_domain::{AgentId, ChannelId, Clock, MessageId, PushMessage};
 use posthorn_engine::{PushDelivery, PushOutcome, PushProblem};
 use posthorn_push::endpoint::Limits;
 use posthorn_push_node::Mailboxes;
+use posthorn_testkit::clock::Wall;
 use tokio::time::timeout;
 
-use crate::live::house::{House, Wall, Wires, notification, options, store, text};
+use crate::live::house::{House, Wires, notification, options, store, text};
 
 fn message(agent: AgentId, channel: ChannelId) -> PushMessage {
     PushMessage {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use posthorn_agent::Agent;
 use posthorn_domain::ChannelId;
 use posthorn_store::push::PushStore as _;
+use posthorn_testkit::caller::Reply;
 use serde_json::{Value, json};
 
 use crate::live::gated::{Gated, Verb};
 use crate::live::house::{
-    Answer, House, Wires, exchange, notification, options, request, silence, store, take, text,
+    House, Wires, location, notification, options, request, silence, store, take, text,
 };
 
 const PLAIN: &str = "TTL: 60\r\nContent-Encoding: aes128gcm\r\n";
@@ -19,7 +20,7 @@ async fn house() -> House {
 }
 
 /// A refusal as senders know it. `errno` 0 stands for none.
-fn is_refused(answer: &Answer, status: u16, errno: u16) {
+fn is_refused(answer: &Reply, status: u16, errno: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
     let body: Value = serde_json::from_str(&answer.body).expect("JSON");
     let reason = match status {
@@ -43,10 +44,10 @@ fn is_refused(answer: &Answer, status: u16, errno: u16) {
     assert_eq!(answer.header("www-authenticate"), None);
 }
 
-fn is_created(answer: &Answer, house: &House, ttl: &str) {
+fn is_created(answer: &Reply, house: &House, ttl: &str) {
     assert_eq!(answer.status, 201, "{answer:?}");
     assert_eq!(answer.header("ttl"), Some(ttl));
-    assert!(answer.location().starts_with(&format!("{}/m/", house.url)), "{answer:?}");
+    assert!(location(answer).starts_with(&format!("{}/m/", house.url)), "{answer:?}");
     assert_eq!(answer.header("link"), None);
     assert!(answer.body.is_empty(), "{answer:?}");
 }
@@ -192,8 +193,9 @@ async fn a_body_has_its_limit_however_it_is_sent() {
         let in_chunks = format!("{PLAIN}Transfer-Encoding: chunked\r\n");
         for (headers, sent) in [(announced, body.clone()), (in_chunks, chunked(&body))] {
             // The sender would keep the connection; the server ends it where it did not read all.
-            let headers = if fits { format!("{headers}Connection: close\r\n") } else { headers };
-            let answer = exchange(&house.url, "POST", &endpoint, &headers, &sent).await;
+            let stays = if fits { "close" } else { "keep-alive" };
+            let headers = format!("{headers}Connection: {stays}\r\n");
+            let answer = request(&house.url, "POST", &endpoint, &headers, &sent).await;
             if fits {
                 is_created(&answer, &house, "60");
                 assert_eq!(text(&notification(&mut agent).await).len(), bytes);
@@ -250,7 +252,7 @@ async fn encrypted(
     agent: &mut Agent,
     endpoint: &str,
     headers: &str,
-) -> Result<[Option<String>; 3], Answer> {
+) -> Result<[Option<String>; 3], Reply> {
     let headers = format!("TTL: 60\r\n{headers}");
     let answer = request(&house.url, "POST", endpoint, &headers, b"body").await;
     if answer.status != 201 {

@@ -1,11 +1,10 @@
 //! Nodes that go away, with a goodbye and without, and what of their messages is left.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use posthorn_agent::{Agent, Error};
-use posthorn_domain::{Clock, Timestamp};
 use posthorn_push_node::{Direct, Options};
+use posthorn_testkit::clock::StillClock;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::live::gated::{Gated, Verb};
@@ -134,19 +133,10 @@ async fn a_node_that_goes_away_closes_its_sockets_and_leaves_nothing_behind() {
     assert!(matches!(refused, Err(Error::NoSocket(503))), "{:?}", refused.err());
 }
 
-/// A clock that stands still.
-struct Stopped(AtomicI64);
-
-impl Clock for Stopped {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
-    }
-}
-
 #[tokio::test]
 async fn connections_within_one_moment_are_told_apart() {
     let store = Gated::new();
-    let clock = Arc::new(Stopped(AtomicI64::new(1_800_000_000_000)));
+    let clock = StillClock::at(1_800_000_000_000);
     let house =
         House::start_with(Arc::clone(&store) as _, &Wires::default(), options("n1"), |parts| {
             parts.clock = clock

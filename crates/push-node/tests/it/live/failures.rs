@@ -10,7 +10,7 @@ use posthorn_push_node::Options;
 
 use crate::live::gated::{Gated, Verb};
 use crate::live::house::{
-    House, Wires, closed, notification, options, request, settled, silence, take, text,
+    House, Wires, closed, location, notification, options, request, settled, silence, take, text,
 };
 
 async fn house(change: impl FnOnce(&mut Options)) -> (Arc<Gated>, House) {
@@ -160,10 +160,10 @@ async fn senders_are_asked_to_come_back_later() {
     let answer = house.post(&endpoint, "accepted").await;
     assert_eq!(answer.status, 201);
     store.gates.break_down(Verb::Delete);
-    let delete = request(&house.url, "DELETE", answer.location(), "", b"").await;
+    let delete = request(&house.url, "DELETE", location(&answer), "", b"").await;
     assert_eq!(delete.status, 503, "{delete:?}");
     store.open(Verb::Delete);
-    let delete = request(&house.url, "DELETE", answer.location(), "", b"").await;
+    let delete = request(&house.url, "DELETE", location(&answer), "", b"").await;
     assert_eq!(delete.status, 204, "{delete:?}");
     recovered(&house, id).await;
 }

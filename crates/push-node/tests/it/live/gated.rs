@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,10 +18,12 @@ use posthorn_store::push::{
     Route, RouteAsk, Trim,
 };
 use posthorn_store::{Error, Result};
+use posthorn_testkit::clock::StillClock;
+use posthorn_testkit::wait::PATIENCE;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::live::house::{PATIENCE, store};
+use crate::live::house::store;
 
 #[derive(Clone, Copy, Default)]
 struct Gate {
@@ -84,6 +87,7 @@ impl<K: Copy + Eq + Hash> Gates<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verb {
     Routes,
+    Agents,
     Connect,
     Clear,
     Drop,
@@ -97,17 +101,41 @@ pub(crate) enum Verb {
     Ack,
     Delete,
     Trim,
+    Expire,
+}
+
+/// What becomes of all questions, behind their gates.
+#[derive(Clone, Copy)]
+pub(crate) enum Mood {
+    Well,
+    Broken,
+    Mute,
+    /// There is always more to remove.
+    Endless,
 }
 
 /// The model store behind gates.
 pub(crate) struct Gated {
     pub(crate) store: Arc<ModelStore>,
     pub(crate) gates: Gates<Verb>,
+    pub(crate) mood: Mutex<Mood>,
+    /// How many questions there were.
+    pub(crate) asked: AtomicUsize,
 }
 
 impl Gated {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { store: store(), gates: Gates::default() })
+        Self::on(store(), Mood::Well)
+    }
+
+    /// In this mood, and with a clock that stands.
+    pub(crate) fn in_mood(mood: Mood) -> Arc<Self> {
+        Self::on(Arc::new(ModelStore::new(StillClock::at(0))), mood)
+    }
+
+    fn on(store: Arc<ModelStore>, mood: Mood) -> Arc<Self> {
+        let (gates, mood) = (Gates::default(), Mutex::new(mood));
+        Arc::new(Self { store, gates, mood, asked: AtomicUsize::new(0) })
     }
 
     pub(crate) fn close(&self, verb: Verb) {
@@ -149,10 +177,22 @@ impl Gated {
     }
 
     async fn pass(&self, verb: Verb) -> Result<()> {
-        match self.gates.pass(verb).await {
-            true => Ok(()),
-            false => Err(Error::Unavailable { context: "behind a broken gate", source: None }),
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let (works, mood) = (self.gates.pass(verb).await, *self.mood.lock());
+        match mood {
+            Mood::Well | Mood::Endless if works => Ok(()),
+            Mood::Mute => std::future::pending().await,
+            _ => Err(Error::Unavailable { context: "behind a broken gate", source: None }),
         }
+    }
+
+    /// A bite of what is over, of which there may be no end.
+    async fn bite(&self, limit: usize, bite: impl Future<Output = Result<Bite>>) -> Result<Bite> {
+        self.pass(Verb::Expire).await?;
+        if matches!(*self.mood.lock(), Mood::Endless) {
+            return Ok(Bite { removed: limit, more: true });
+        }
+        bite.await
     }
 }
 
@@ -164,6 +204,7 @@ impl PushStore for Gated {
     }
 
     async fn agents(&self, asks: Vec<AgentId>) -> Result<Vec<Option<Agent>>> {
+        self.pass(Verb::Agents).await?;
         self.store.agents(asks).await
     }
 
@@ -230,10 +271,10 @@ impl PushStore for Gated {
     }
 
     async fn expire_messages(&self, now: Timestamp, limit: usize) -> Result<Bite> {
-        self.store.expire_messages(now, limit).await
+        self.bite(limit, self.store.expire_messages(now, limit)).await
     }
 
     async fn expire_agents(&self, before: Timestamp, limit: usize) -> Result<Bite> {
-        self.store.expire_agents(before, limit).await
+        self.bite(limit, self.store.expire_agents(before, limit)).await
     }
 }

@@ -10,36 +10,24 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_agent::{Agent, Closed, Error, Event, Notification};
 use posthorn_conformance::model::ModelStore;
-use posthorn_domain::{AgentId, ChannelId, Clock, PushMessage, Timestamp};
+use posthorn_domain::{AgentId, ChannelId, PushMessage};
 use posthorn_listener::{ServeLimits, serve};
 use posthorn_push::endpoint::{Limits, NodeAnswer};
 use posthorn_push::session::{self, Broadcasts, Pushed};
 use posthorn_push_node::{Direct, Node, Options, Parts, Remote, Roles};
 use posthorn_sealing::endpoint_token::{EndpointKey, EndpointTokens};
 use posthorn_store::push::PushStore;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use posthorn_testkit::caller::{Reply, call};
+use posthorn_testkit::clock::Wall;
+use posthorn_testkit::wait::PATIENCE;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::live::gated::Gates;
 
-/// Long enough for anything that happens at all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for something that should not happen to show itself.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
-
-/// The clock of the nodes.
-pub(crate) struct Wall;
-
-impl Clock for Wall {
-    #[expect(clippy::disallowed_methods, reason = "sockets live in real time")]
-    fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let millis = since.expect("after 1970").as_millis();
-        Timestamp::from_millis(i64::try_from(millis).expect("before the year 292277026596"))
-    }
-}
 
 /// What nodes ask of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,12 +156,12 @@ impl House {
     }
 
     /// Posts without a body.
-    pub(crate) async fn knock(&self, endpoint: &str, headers: &str) -> Answer {
+    pub(crate) async fn knock(&self, endpoint: &str, headers: &str) -> Reply {
         request(&self.url, "POST", endpoint, headers, b"").await
     }
 
     /// Posts some text, which nobody decrypts here.
-    pub(crate) async fn post(&self, endpoint: &str, text: &str) -> Answer {
+    pub(crate) async fn post(&self, endpoint: &str, text: &str) -> Reply {
         let headers = "TTL: 600\r\nContent-Encoding: aes128gcm\r\n";
         request(&self.url, "POST", endpoint, headers, text.as_bytes()).await
     }
@@ -197,64 +185,23 @@ pub(crate) fn store() -> Arc<ModelStore> {
     Arc::new(ModelStore::new(Arc::new(Wall)))
 }
 
-/// What a server answered.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
+/// Where a message can be taken back.
+pub(crate) fn location(reply: &Reply) -> &str {
+    reply.header("location").expect("a location")
 }
 
-impl Answer {
-    /// The value of a header, by its name in lower case.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
-        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim()).next()
-    }
-
-    /// Where a message can be taken back.
-    pub(crate) fn location(&self) -> &str {
-        self.header("location").expect("a location")
-    }
-}
-
-/// One request on a connection of its own. `to` is a whole URL; only its path counts.
+/// One request on a connection of its own, with lines of headers. `to` is a whole URL; only its path
+/// counts.
 pub(crate) async fn request(
     server: &str,
     method: &str,
     to: &str,
     headers: &str,
     body: &[u8],
-) -> Answer {
-    let length = body.len();
-    let headers = format!("Connection: close\r\nContent-Length: {length}\r\n{headers}");
-    exchange(server, method, to, &headers, body).await
-}
-
-/// A request with exactly these headers, and everything that is answered until the server ends the
-/// connection.
-#[expect(clippy::disallowed_methods, reason = "the sender of a test, on loopback")]
-pub(crate) async fn exchange(
-    server: &str,
-    method: &str,
-    to: &str,
-    headers: &str,
-    body: &[u8],
-) -> Answer {
-    let address = server.strip_prefix("http://").expect("plain http");
-    let path = to.splitn(4, '/').nth(3).unwrap_or_default();
-    let exchange = async {
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        let head = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
-        stream.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("an answer");
-        String::from_utf8(answer).expect("text")
-    };
-    let answer = timeout(PATIENCE, exchange).await.expect("an answer in time");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.expect("a status"), head: head.to_owned(), body: body.to_owned() }
+) -> Reply {
+    let lines = headers.lines().filter_map(|line| line.split_once(':'));
+    let asked = call(server, method, to).raw(body);
+    lines.fold(asked, |asked, (name, value)| asked.header(name, value.trim())).await
 }
 
 /// The next notification.

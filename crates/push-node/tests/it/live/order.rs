@@ -5,10 +5,11 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use posthorn_agent::Agent;
 use posthorn_push_node::Options;
+use posthorn_testkit::caller::Reply;
 
 use crate::live::gated::Gated;
 use crate::live::house::{
-    Answer, House, Wires, notification, options, request, settled, silence, take, text,
+    House, Wires, notification, options, request, settled, silence, take, text,
 };
 
 async fn house(change: impl FnOnce(&mut Options)) -> (Arc<Gated>, House) {
@@ -28,7 +29,7 @@ async fn post_topic(house: &House, endpoint: &str, topic: &str, text: &str) {
 /// Posts texts one after the other.
 async fn post_all(house: &House, endpoint: &str, texts: impl IntoIterator<Item = String>) {
     for text in texts {
-        let answer: Answer = house.post(endpoint, &text).await;
+        let answer: Reply = house.post(endpoint, &text).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 }

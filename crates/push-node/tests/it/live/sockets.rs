@@ -1,6 +1,6 @@
 //! The way of a message over real sockets.
 
-use crate::live::house::{House, Wires, notification, options, silence, store, text};
+use crate::live::house::{House, Wires, location, notification, options, silence, store, text};
 
 async fn house() -> House {
     House::start(store(), &Wires::default(), options("n1")).await
@@ -13,7 +13,7 @@ async fn a_message_goes_straight_to_a_connected_agent() {
     let answer = house.post(&endpoint, "hello").await;
     assert_eq!(answer.status, 201, "{answer:?}");
     assert_eq!(answer.header("ttl"), Some("600"), "{answer:?}");
-    assert!(answer.location().starts_with(&format!("{}/m/", house.url)), "{answer:?}");
+    assert!(location(&answer).starts_with(&format!("{}/m/", house.url)), "{answer:?}");
     let got = notification(&mut agent).await;
     assert_eq!(text(&got), "hello");
     agent.ack(&[got.ack()]).await.expect("sent");

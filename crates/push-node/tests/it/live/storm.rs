@@ -9,10 +9,11 @@ use futures_util::StreamExt as _;
 use posthorn_agent::{Agent, Event, Options as AgentOptions};
 use posthorn_domain::AgentId;
 use posthorn_push_node::{Direct, Options};
+use posthorn_testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
 use crate::live::gated::Gated;
-use crate::live::house::{House, PATIENCE, QUIET, Wires, options, text};
+use crate::live::house::{House, QUIET, Wires, options, text};
 
 const MANY: usize = 400;
 

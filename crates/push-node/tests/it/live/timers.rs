@@ -13,10 +13,12 @@ use posthorn_domain::{AgentId, Clock as _, Span};
 use posthorn_push::session::Broadcasts;
 use posthorn_push_node::Options;
 use posthorn_store::push::{Connect, PushStore as _};
+use posthorn_testkit::clock::Wall;
+use posthorn_testkit::wait::PATIENCE;
 use serde_json::json;
 
 use crate::live::gated::Gated;
-use crate::live::house::{House, PATIENCE, Wall, Wires, options, silence, store};
+use crate::live::house::{House, Wires, options, silence, store};
 use crate::live::wire::{HELLO, PING, PONG, Raw, TEXT, frame, greeted};
 
 async fn house(change: impl FnOnce(&mut Options)) -> House {

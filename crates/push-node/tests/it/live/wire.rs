@@ -1,11 +1,12 @@
 //! A socket byte by byte: an agent that may send what no library would.
 
+use posthorn_testkit::wait::PATIENCE;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::live::house::{PATIENCE, QUIET};
+use crate::live::house::QUIET;
 
 /// First bytes of frames.
 pub(crate) const TEXT: u8 = 0x81;

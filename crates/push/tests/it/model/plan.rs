@@ -55,24 +55,3 @@ impl Stats {
         self.failures += other.failures;
     }
 }
-
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    /// SplitMix64.
-    pub(super) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        (self.roll() % bound.max(1) as u64) as usize
-    }
-
-    pub(super) fn percent(&mut self, chance: u64) -> bool {
-        self.roll() % 100 < chance
-    }
-}

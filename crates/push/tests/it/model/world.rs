@@ -9,8 +9,9 @@ use posthorn_push::endpoint::{
     Connection, Found, NodeAnswer, Outcome, Step, StoreAnswer, hint_after_save, route,
 };
 use posthorn_push::session::{ASKS_MAX, Answer, Ask, Broadcasts, Context, Output, Pushed, Session};
+use posthorn_testkit::dice::Dice;
 
-use super::plan::{Dice, Plan, Stats};
+use super::plan::{Plan, Stats};
 use crate::rig::{id, number, versions};
 
 const AGENTS: u128 = 3;
