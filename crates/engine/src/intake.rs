@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
@@ -64,6 +65,37 @@ pub struct Publish {
     pub payload: Bytes,
     /// Protection against publishing twice.
     pub idempotency: Option<Idempotency>,
+}
+
+impl Publish {
+    /// SHA-256 over everything that was published. Every part is preceded by its length, so that no two
+    /// different events have the same encoding.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut hash = Context::new(&SHA256);
+        let mut part = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        part(b"posthorn event 1");
+        part(self.topic.as_str().as_bytes());
+        part(self.event_type.as_str().as_bytes());
+        match &self.key {
+            None => part(b"-"),
+            Some(key) => {
+                part(b"+");
+                part(key.as_str().as_bytes());
+            }
+        }
+        part(&(self.attributes.len() as u64).to_be_bytes());
+        for (name, value) in &self.attributes {
+            part(name.as_bytes());
+            part(value.as_bytes());
+        }
+        part(self.content_type.as_bytes());
+        part(&self.payload);
+        let digest = hash.finish();
+        std::array::from_fn(|index| digest.as_ref()[index])
+    }
 }
 
 /// What the publisher gets back. It means: committed.

@@ -17,7 +17,7 @@ pub enum Error {
     NoUrl,
     /// The way out cannot be set up.
     #[error("the way out to the network cannot be set up")]
-    Egress(#[source] posthorn_egress::Error),
+    Egress(#[source] posthorn::egress::Error),
     /// The engine said no.
     #[error(transparent)]
     Engine(#[from] posthorn_engine::Error),
@@ -45,4 +45,25 @@ pub enum Error {
     /// The one attempt did not succeed.
     #[error("the webhook was not taken: {0}")]
     NotDelivered(String),
+}
+
+impl From<posthorn::Error> for Error {
+    fn from(error: posthorn::Error) -> Self {
+        use posthorn::Error::{Egress, Engine, NoSealKey, Postgres, SealKey, Sqlite};
+        match error {
+            Egress(source) => Self::Egress(source),
+            Engine(source) => Self::Engine(source),
+            SealKey { path, source } => Self::SealKey(format!("{}: {source}", path.display())),
+            missing @ NoSealKey => Self::SealKey(missing.to_string()),
+            Sqlite(source) => Self::Open(chain(&source)),
+            Postgres(source) => Self::Open(chain(&source)),
+            other => Self::Open(chain(&other)),
+        }
+    }
+}
+
+/// An error with all its causes, for one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

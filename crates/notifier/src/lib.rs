@@ -9,9 +9,9 @@
 //!   crash.
 //!
 //! # Theory of operation
-//! [`CallbacksConfig`] becomes a policy over the profile `cedros`. Both notifiers make their
-//! attempts with the engine's own request builder and way out, so that the wire contract exists
-//! once: headers, signature and timestamp are of the attempt, redirects are never followed, and
+//! [`CallbacksConfig`] becomes a policy over the profile `cedros`. Both notifiers stand on [`posthorn`]: the persistent
+//! one on a database of its own, the one in memory on its courier, which makes the same attempts without a store. So the
+//! wire contract exists once: headers, signature and timestamp are of the attempt, redirects are never followed, and
 //! addresses are vetted.
 //!
 //! # What it must not know
@@ -21,7 +21,6 @@
 //! `examples/payment_server.rs`; [`start`] for the notifier a block asks for,
 //! [`RetryableNotifier::builder`] and [`PersistentNotifier::sqlite`] for more choice.
 
-mod clock;
 pub mod config;
 pub mod dlq;
 mod error;
@@ -33,7 +32,6 @@ mod persistent;
 mod retryable;
 mod standing;
 
-pub use clock::SystemClock;
 pub use config::{Backend, Callbacks, CallbacksConfig, ConfigError, RetryConfig};
 pub use dlq::{DlqError, DlqStore, FailedWebhook, FileDlqStore, MemoryDlqStore, NoopDlqStore};
 pub use error::Error;
@@ -45,8 +43,8 @@ pub use observe::{
 };
 pub use once::{SentOnce, send_json_once, send_once, send_once_through};
 pub use persistent::{Enqueued, PersistentBuilder, PersistentNotifier};
-pub use posthorn_egress::{AddressRule, Options as EgressOptions};
+pub use posthorn::egress::{AddressRule, Options as EgressOptions};
+pub use posthorn::{SystemClock, VaultKey};
 pub use posthorn_engine::{Engine, Transport};
-pub use posthorn_sealing::vault::VaultKey;
 pub use retryable::{RetryableBuilder, RetryableNotifier};
 pub use standing::{PROFILE, SUBSCRIPTION_NAME, Standing, keep_subscription, retire_subscriptions};

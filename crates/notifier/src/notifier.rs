@@ -1,7 +1,7 @@
 //! The interface payment servers talk to.
 
 use async_trait::async_trait;
-use posthorn_sealing::vault::VaultKey;
+use posthorn::VaultKey;
 
 use crate::config::{Backend, CallbacksConfig};
 use crate::error::Error;

@@ -1,47 +1,40 @@
 //! One webhook, now, once: for command lines, migrations and tests.
 
 use bytes::Bytes;
+use posthorn::{Builder, SystemClock};
 use posthorn_domain::{DeliveryState, EventType};
 use serde_json::Value;
 
 use crate::config::{Callbacks, CallbacksConfig};
 use crate::error::Error;
 use crate::event::{PAYMENT_SUCCEEDED, PaymentEvent, Prepared, prepare_json};
-use crate::retryable::{Outside, courier};
 
 /// Sends one payment event at once, without retries, and says whether it was taken.
 pub async fn send_once(config: &CallbacksConfig, event: PaymentEvent) -> Result<(), Error> {
-    send(config, event, &Outside::default()).await
+    send_once_through(config, event, posthorn::egress::Options::default()).await
 }
 
 /// The same with other rules for the way out, such as which private networks are open.
 pub async fn send_once_through(
     config: &CallbacksConfig,
     event: PaymentEvent,
-    egress: posthorn_egress::Options,
-) -> Result<(), Error> {
-    send(config, event, &Outside { egress, ..Outside::default() }).await
-}
-
-async fn send(
-    config: &CallbacksConfig,
-    event: PaymentEvent,
-    outside: &Outside,
+    egress: posthorn::egress::Options,
 ) -> Result<(), Error> {
     let callbacks = config.check()?.ok_or(Error::NoUrl)?;
-    let prepared = Prepared::payment(event, &*outside.clock);
+    let prepared = Prepared::payment(event, &SystemClock);
     let event_type = EventType::new(&prepared.event_type)
         .map_err(|source| Error::Event { field: "eventType", source })?;
-    attempt(&callbacks, event_type, prepared.payload, outside).await
+    attempt(&callbacks, event_type, prepared.payload, egress).await
 }
 
 async fn attempt(
     callbacks: &Callbacks,
     event_type: EventType,
     payload: Bytes,
-    outside: &Outside,
+    egress: posthorn::egress::Options,
 ) -> Result<(), Error> {
-    let courier = courier(callbacks, outside)?;
+    let outside = Builder::default().egress(egress);
+    let courier = outside.courier(&callbacks.url, callbacks.policy.clone(), &callbacks.secrets)?;
     let media_type = "application/json".to_owned();
     let mut work = courier.work(callbacks.topic.clone(), event_type, media_type, payload);
     let attempt = courier.attempt(&mut work).await?;
@@ -67,17 +60,16 @@ pub async fn send_json_once(
     callbacks: &Callbacks,
     event_type: Option<&str>,
     payload: &[u8],
-    egress: posthorn_egress::Options,
+    egress: posthorn::egress::Options,
 ) -> Result<SentOnce, Error> {
-    let outside = Outside { egress, ..Outside::default() };
     let own = member(payload, "eventType")?;
     let given = event_type.or(own.as_deref());
     let event_type = EventType::new(given.unwrap_or(PAYMENT_SUCCEEDED))
         .map_err(|source| Error::Event { field: "eventType", source })?;
-    let payload = prepare_json(payload, event_type.as_str(), &*outside.clock)
+    let payload = prepare_json(payload, event_type.as_str(), &SystemClock)
         .unwrap_or_else(|| Bytes::copy_from_slice(payload));
     let event_id = member(&payload, "eventId")?.unwrap_or_default();
-    attempt(callbacks, event_type, payload, &outside).await?;
+    attempt(callbacks, event_type, payload, egress).await?;
     Ok(SentOnce { event_id, url: callbacks.url.clone() })
 }
 

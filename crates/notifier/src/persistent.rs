@@ -1,17 +1,15 @@
 //! The notifier on the engine: an event is committed before the call returns, tried again by the
 //! engine's schedule, and resumed after a restart.
 
-mod open;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use posthorn_domain::{Clock, EventType, Idempotency, IdempotencyKey};
-use posthorn_engine::{Engine, Publish, Transport};
-use posthorn_sealing::vault::VaultKey;
+use posthorn::{Posthorn, SystemClock, VaultKey};
+use posthorn_domain::{Clock, EventType, Idempotency, IdempotencyKey, Span as Length};
+use posthorn_engine::{Engine, Options, Publish, Transport};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -25,25 +23,22 @@ use crate::observe::{
     MetricsFacade, ObserveWebhook, WebhookObservation, WebhookStatus, family_label,
     observe_outcomes,
 };
-use crate::retryable::Outside;
 use crate::standing::{Standing, keep_subscription, retire_subscriptions};
-use open::Opened;
 
-/// Where a persistent notifier keeps its work.
-enum Backing {
-    Sqlite(PathBuf),
-    Postgres(String),
-    Engine(Engine),
-}
+/// How long an event's id is remembered: as long as receivers should.
+const IDS_KEPT: Length = Length::from_secs(7 * 86_400);
 
 /// How a persistent notifier is made.
 pub struct PersistentBuilder {
     config: CallbacksConfig,
-    backing: Backing,
-    seal_key: Option<VaultKey>,
+    /// Makes an engine, unless there is one.
+    own: posthorn::Builder,
+    engine: Option<Engine>,
+    /// Whether nobody else works on its database.
+    alone: bool,
+    clock: Arc<dyn Clock>,
     observer: Arc<dyn ObserveWebhook>,
     span: Span,
-    outside: Outside,
 }
 
 impl PersistentBuilder {
@@ -51,7 +46,7 @@ impl PersistentBuilder {
     /// is given; every process on one PostgreSQL needs the same, and does not start without.
     #[must_use]
     pub fn seal_key(mut self, key: VaultKey) -> Self {
-        self.seal_key = Some(key);
+        self.own = self.own.seal_key(key);
         self
     }
 
@@ -71,22 +66,23 @@ impl PersistentBuilder {
 
     /// The rules of the way out, such as which private networks are open to receivers.
     #[must_use]
-    pub fn egress(mut self, options: posthorn_egress::Options) -> Self {
-        self.outside.egress = options;
+    pub fn egress(mut self, options: posthorn::egress::Options) -> Self {
+        self.own = self.own.egress(options);
         self
     }
 
     /// Another way out altogether.
     #[must_use]
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
-        self.outside.transport = Some(transport);
+        self.own = self.own.transport(transport);
         self
     }
 
     /// Another clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.outside.clock = clock;
+        self.clock = Arc::clone(&clock);
+        self.own = self.own.clock(clock);
         self
     }
 
@@ -97,28 +93,21 @@ impl PersistentBuilder {
         for warning in &callbacks.warnings {
             warn!("{warning}");
         }
-        let mut alone = false;
-        let (engine, outcomes, opened) = match self.backing {
-            Backing::Engine(engine) => {
+        let (engine, outcomes, own) = match self.engine {
+            Some(engine) => {
                 let outcomes = engine.outcomes();
                 (engine, outcomes, None)
             }
-            Backing::Sqlite(folder) => {
-                alone = true;
-                let own = open::sqlite(&folder, self.seal_key, &callbacks, &self.outside).await?;
-                (own.engine, own.outcomes, Some(own.opened))
-            }
-            Backing::Postgres(url) => {
-                let own = open::postgres(url, self.seal_key, &callbacks, &self.outside).await?;
-                (own.engine, own.outcomes, Some(own.opened))
+            None => {
+                let own = self.own.engine(options(&callbacks)).build().await?;
+                (own.engine().clone(), own.outcome_stream(), Some(own))
             }
         };
-        let standing = match stand(&engine, &callbacks, alone).await {
+        let standing = match stand(&engine, &callbacks, self.alone).await {
             Ok(standing) => standing,
             Err(error) => {
-                if let Some(opened) = opened {
-                    engine.stop().await;
-                    opened.close().await;
+                if let Some(own) = own {
+                    own.shutdown().await;
                 }
                 return Err(error);
             }
@@ -133,15 +122,23 @@ impl PersistentBuilder {
         let observing = observe_outcomes(store, outcomes, standing.clone(), observer, stopped);
         let task = tokio::spawn(observing.instrument(self.span.clone()));
         Ok(PersistentNotifier {
-            clock: self.outside.clock,
+            clock: self.clock,
             engine,
-            opened,
+            own,
             standing,
             span: self.span,
             observer: self.observer,
             observing: Mutex::new(Some(Observing { stop, task })),
         })
     }
+}
+
+fn options(callbacks: &Callbacks) -> Options {
+    let mut options = Options { key_retention: IDS_KEPT, ..Options::default() };
+    if let Some(poll) = callbacks.poll_interval {
+        options.poll = poll.to_duration();
+    }
+    options
 }
 
 /// The subscription of the block. In a database of its own, what an earlier block asked for is paused.
@@ -171,8 +168,8 @@ pub struct Enqueued {
 /// The notifier on the engine.
 pub struct PersistentNotifier {
     engine: Engine,
-    /// What this notifier opened itself, and has to close.
-    opened: Option<Opened>,
+    /// What this notifier started itself, and has to stop.
+    own: Option<Posthorn>,
     standing: Standing,
     clock: Arc<dyn Clock>,
     span: Span,
@@ -181,30 +178,33 @@ pub struct PersistentNotifier {
 }
 
 impl PersistentNotifier {
-    fn builder(config: CallbacksConfig, backing: Backing) -> PersistentBuilder {
+    fn builder(config: CallbacksConfig, own: posthorn::Builder) -> PersistentBuilder {
         PersistentBuilder {
             config,
-            backing,
-            seal_key: None,
+            own,
+            engine: None,
+            alone: false,
+            clock: Arc::new(SystemClock),
             observer: Arc::new(MetricsFacade),
             span: Span::current(),
-            outside: Outside::default(),
         }
     }
 
     /// One that keeps its work in an embedded database in this folder; one process at a time.
     pub fn sqlite(config: CallbacksConfig, folder: impl Into<PathBuf>) -> PersistentBuilder {
-        Self::builder(config, Backing::Sqlite(folder.into()))
+        let builder = Self::builder(config, Posthorn::builder().sqlite(folder));
+        PersistentBuilder { alone: true, ..builder }
     }
 
     /// One that keeps its work in a PostgreSQL database, beside others that do.
     pub fn postgres(config: CallbacksConfig, url: impl Into<String>) -> PersistentBuilder {
-        Self::builder(config, Backing::Postgres(url.into()))
+        Self::builder(config, Posthorn::builder().postgres(url))
     }
 
     /// One on an engine that runs already, and goes on running when the notifier is closed.
     pub fn on(config: CallbacksConfig, engine: Engine) -> PersistentBuilder {
-        Self::builder(config, Backing::Engine(engine))
+        let builder = Self::builder(config, Posthorn::builder());
+        PersistentBuilder { engine: Some(engine), ..builder }
     }
 
     /// Commits a payment event. Repeating what was said under the same id is fine and changes
@@ -250,9 +250,8 @@ impl PersistentNotifier {
     /// Stops: an engine of its own finishes or hands back what is under way, and its database is
     /// closed. What is not delivered by then is resumed at the next start.
     pub async fn close(&self) {
-        if let Some(opened) = &self.opened {
-            self.engine.stop().await;
-            opened.close().await;
+        if let Some(own) = &self.own {
+            own.shutdown().await;
         }
         let observing = self.observing.lock().take();
         if let Some(Observing { stop, task }) = observing {

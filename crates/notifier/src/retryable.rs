@@ -1,35 +1,36 @@
 //! The notifier in memory: events are taken over at once, sent in the background, tried again, and
 //! given up into a dead letter store. What is under way is lost with the process.
 //!
-//! One task owns everything that is under way; see [`worker`]. The number of events it holds is
-//! bounded: one more than fits is not waited for, but goes to the dead letters at once.
+//! The number of events it holds is bounded: one more than fits is not waited for, but goes to the dead letters at
+//! once. What becomes of the others is in [`dispatch`].
 
-mod worker;
+mod dispatch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use posthorn::SystemClock;
 use posthorn_domain::policy::{Auth, profiles};
-use posthorn_domain::{Clock, EventType};
-use posthorn_egress::Egress;
-use posthorn_engine::{Courier, CourierParts, EgressTransport, Transport};
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use posthorn_domain::{Clock, EventType, TopicName};
+use posthorn_engine::Transport;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, warn};
 
-use crate::clock::SystemClock;
 use crate::config::{Callbacks, CallbacksConfig, RetryConfig};
 use crate::dlq::{DlqStore, FileDlqStore, NoopDlqStore};
 use crate::error::Error;
 use crate::event::{PaymentEvent, Prepared, RefundEvent};
 use crate::notifier::{NoopNotifier, Notifier};
 use crate::observe::{MetricsFacade, ObserveWebhook};
-use worker::{Command, Ending, Item, Worker};
+use dispatch::{Dispatch, Webhook};
 
 /// Events held at once, unless the builder says otherwise.
 const CAPACITY: usize = 10_000;
+/// Events that did not fit and are on their way to the dead letters at once.
+const REFUSED_MAX: usize = 4_096;
 /// How long a close waits for attempts under way.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -41,34 +42,8 @@ pub struct RetryableBuilder {
     span: Span,
     capacity: usize,
     drain: Duration,
-    outside: Outside,
-}
-
-/// Where a notifier gets time and network from.
-pub(crate) struct Outside {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) transport: Option<Arc<dyn Transport>>,
-    pub(crate) egress: posthorn_egress::Options,
-}
-
-impl Default for Outside {
-    fn default() -> Self {
-        let egress = posthorn_egress::Options::default();
-        Self { clock: Arc::new(SystemClock), transport: None, egress }
-    }
-}
-
-impl Outside {
-    /// The way out: the one that was given, or a guarded one of its own.
-    pub(crate) fn transport(&self) -> Result<Arc<dyn Transport>, Error> {
-        match &self.transport {
-            Some(transport) => Ok(Arc::clone(transport)),
-            None => {
-                let egress = Egress::new(self.egress.clone()).map_err(Error::Egress)?;
-                Ok(Arc::new(EgressTransport::new(egress)))
-            }
-        }
-    }
+    clock: Arc<dyn Clock>,
+    outside: posthorn::Builder,
 }
 
 impl RetryableBuilder {
@@ -117,22 +92,23 @@ impl RetryableBuilder {
 
     /// The rules of the way out, such as which private networks are open to receivers.
     #[must_use]
-    pub fn egress(mut self, options: posthorn_egress::Options) -> Self {
-        self.outside.egress = options;
+    pub fn egress(mut self, options: posthorn::egress::Options) -> Self {
+        self.outside = self.outside.egress(options);
         self
     }
 
     /// Another way out altogether.
     #[must_use]
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
-        self.outside.transport = Some(transport);
+        self.outside = self.outside.transport(transport);
         self
     }
 
     /// Another clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.outside.clock = clock;
+        self.clock = Arc::clone(&clock);
+        self.outside = self.outside.clock(clock);
         self
     }
 
@@ -147,27 +123,26 @@ impl RetryableBuilder {
             (None, Some(path)) => Arc::new(FileDlqStore::open(path)?),
             (None, None) => Arc::new(NoopDlqStore),
         };
-        let courier = courier(&callbacks, &self.outside)?;
-        let url = courier.url().to_owned();
-        let ending = Ending::new(url, header_names(&callbacks), dlq, self.observer);
-        let (queue, commands) = mpsc::channel(self.capacity + 1);
-        let worker = Worker::new(
-            Arc::new(courier),
-            Arc::clone(&ending),
-            Arc::clone(&self.outside.clock),
-            self.drain,
-        );
-        let courier = worker.courier();
-        let task = tokio::spawn(worker.run(commands).instrument(self.span.clone()));
+        let policy = callbacks.policy.clone();
+        let concurrency = policy.limits.concurrency as usize;
+        let dispatch = Dispatch {
+            courier: self.outside.courier(&callbacks.url, policy, &callbacks.secrets)?,
+            clock: self.clock,
+            headers: header_names(&callbacks),
+            dlq,
+            observer: self.observer,
+            turns: Semaphore::new(concurrency),
+            closing: CancellationToken::new(),
+            stopping: CancellationToken::new(),
+        };
         Ok(RetryableNotifier {
-            courier,
-            ending,
-            clock: self.outside.clock,
+            dispatch: Arc::new(dispatch),
             places: Arc::new(Semaphore::new(self.capacity)),
-            queue,
+            refused: Arc::new(Semaphore::new(REFUSED_MAX)),
+            tasks: TaskTracker::new(),
             topic: callbacks.topic,
+            drain: self.drain,
             span: self.span,
-            task: Mutex::new(Some(task)),
         })
     }
 
@@ -179,17 +154,6 @@ impl RetryableBuilder {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The engine's courier to the configured URL.
-pub(crate) fn courier(callbacks: &Callbacks, outside: &Outside) -> Result<Courier, Error> {
-    let parts = CourierParts {
-        transport: outside.transport()?,
-        clock: Arc::clone(&outside.clock),
-        seed: rand::random(),
-    };
-    let policy = callbacks.policy.clone();
-    Ok(Courier::new(parts, &callbacks.url, policy, &callbacks.secrets)?)
 }
 
 /// The names of the headers that dead letters tell of besides those of the webhook itself.
@@ -205,14 +169,13 @@ fn header_names(callbacks: &Callbacks) -> Vec<String> {
 
 /// The notifier in memory.
 pub struct RetryableNotifier {
-    courier: Arc<Courier>,
-    ending: Arc<Ending>,
-    clock: Arc<dyn Clock>,
+    dispatch: Arc<Dispatch>,
     places: Arc<Semaphore>,
-    queue: mpsc::Sender<Command>,
-    topic: posthorn_domain::TopicName,
+    refused: Arc<Semaphore>,
+    tasks: TaskTracker,
+    topic: TopicName,
+    drain: Duration,
     span: Span,
-    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl RetryableNotifier {
@@ -225,7 +188,8 @@ impl RetryableNotifier {
             span: Span::current(),
             capacity: CAPACITY,
             drain: DRAIN,
-            outside: Outside::default(),
+            clock: Arc::new(SystemClock),
+            outside: posthorn::Builder::default(),
         }
     }
 
@@ -233,51 +197,57 @@ impl RetryableNotifier {
     /// by then goes to the dead letters. Dropping the notifier instead lets it deliver what it
     /// holds for as long as the runtime lives.
     pub async fn close(&self) {
-        let (done, ended) = oneshot::channel();
         self.places.close();
-        if self.queue.send(Command::Close(done)).await.is_ok() {
-            // An error means that it ended, which is what was asked for.
-            let _ = ended.await;
-        }
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            let _ = task.await;
+        self.dispatch.closing.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(self.drain, self.tasks.wait()).await.is_err() {
+            self.dispatch.stopping.cancel();
+            self.tasks.wait().await;
         }
     }
 
-    async fn take_over(&self, prepared: Prepared) {
+    fn take_over(&self, prepared: Prepared) {
+        // Whoever closes meanwhile waits for what is handed over here.
+        let _counted = self.tasks.token();
+        let dispatch = Arc::clone(&self.dispatch);
         let event_type = match EventType::new(&prepared.event_type) {
             Ok(event_type) => event_type,
             Err(problem) => {
-                let (reason, now) = (problem.to_string(), self.clock.now());
-                return self.ending.give_up_unsent(prepared, reason, now);
+                let reason = problem.to_string();
+                return self.spawn(async move { dispatch.give_up_unsent(prepared, reason).await });
             }
         };
-        let media_type = "application/json".to_owned();
-        let work = self.courier.work(self.topic.clone(), event_type, media_type, prepared.payload);
-        let item = Item::new(work, prepared.event_id);
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let closed = self.places.is_closed();
-            let reason = if closed { "the notifier is closed" } else { "too many are waiting" };
-            return self.ending.give_up_aside(item, reason, self.clock.now());
-        };
-        let command = Command::Take(Box::new(item.holding(place)));
-        if let Err(mpsc::error::SendError(Command::Take(item))) = self.queue.send(command).await {
-            self.ending.give_up_aside(*item, "the notifier has ended", self.clock.now());
+        let (topic, media_type) = (self.topic.clone(), "application/json".to_owned());
+        let work = dispatch.courier.work(topic, event_type, media_type, prepared.payload);
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            let webhook = Webhook::new(work, prepared.event_id, Some(place));
+            return self.spawn(async move { dispatch.bring(webhook).await });
         }
+        let webhook = Webhook::new(work, prepared.event_id, None);
+        let closed = self.places.is_closed();
+        let reason = if closed { "the notifier is closed" } else { "too many are waiting" };
+        match Arc::clone(&self.refused).try_acquire_owned() {
+            Ok(place) => self.spawn(async move {
+                dispatch.give_up(&webhook, reason.to_owned()).await;
+                drop(place);
+            }),
+            Err(_) => dispatch.lose(&webhook),
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task.instrument(self.span.clone()));
     }
 }
 
 #[async_trait]
 impl Notifier for RetryableNotifier {
     async fn payment_succeeded(&self, event: PaymentEvent) {
-        let prepared = Prepared::payment(event, &*self.clock);
-        self.take_over(prepared).instrument(self.span.clone()).await;
+        self.take_over(Prepared::payment(event, &*self.dispatch.clock));
     }
 
     async fn refund_succeeded(&self, event: RefundEvent) {
-        let prepared = Prepared::refund(event, &*self.clock);
-        self.take_over(prepared).instrument(self.span.clone()).await;
+        self.take_over(Prepared::refund(event, &*self.dispatch.clock));
     }
 
     async fn close(&self) {

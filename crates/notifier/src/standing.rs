@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use posthorn::SystemClock;
 use posthorn_domain::filter::Group;
 use posthorn_domain::{
     Filter, Labels, ProfileName, SubscriptionId, SubscriptionName, TenantId, TopicName,
@@ -14,7 +15,6 @@ use posthorn_domain::{
 use posthorn_engine::{Engine, NewSubscription, Publish, SubscriptionChange, SubscriptionView};
 use tracing::{info, warn};
 
-use crate::clock::SystemClock;
 use crate::config::Callbacks;
 use crate::error::Error;
 use crate::event::prepare_json;

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use posthorn_domain::limits::BATCH_EVENTS_MAX;
@@ -195,7 +194,7 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
         idempotency: None,
     };
     if let Some(key) = key {
-        let fingerprint = fingerprint(&publish);
+        let fingerprint = publish.fingerprint();
         publish.idempotency = Some(Idempotency { key, fingerprint });
     }
     Ok(publish)
@@ -233,33 +232,4 @@ fn idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
     }
     let text = std::str::from_utf8(value.as_bytes()).map_err(|e| refuse(e.to_string()))?;
     IdempotencyKey::new(text).map(Some).map_err(|e| refuse(e.to_string()))
-}
-
-/// SHA-256 over everything that was published. Every part is preceded by its length, so that no two
-/// different events have the same encoding.
-fn fingerprint(publish: &Publish) -> [u8; 32] {
-    let mut hash = Context::new(&SHA256);
-    let mut part = |bytes: &[u8]| {
-        hash.update(&(bytes.len() as u64).to_be_bytes());
-        hash.update(bytes);
-    };
-    part(b"posthorn event 1");
-    part(publish.topic.as_str().as_bytes());
-    part(publish.event_type.as_str().as_bytes());
-    match &publish.key {
-        None => part(b"-"),
-        Some(key) => {
-            part(b"+");
-            part(key.as_str().as_bytes());
-        }
-    }
-    part(&(publish.attributes.len() as u64).to_be_bytes());
-    for (name, value) in &publish.attributes {
-        part(name.as_bytes());
-        part(value.as_bytes());
-    }
-    part(publish.content_type.as_bytes());
-    part(&publish.payload);
-    let digest = hash.finish();
-    std::array::from_fn(|index| digest.as_ref()[index])
 }
