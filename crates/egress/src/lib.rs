@@ -13,7 +13,7 @@
 //!
 //! What it leaves to others: retries, storage, signatures, and what a delivery is.
 //!
-//! Start reading at [`client`], then `exchange` and `link`; `guard` stands alone.
+//! Start reading at `client`, then `exchange` and `link`; `guard` stands alone.
 
 mod certificate;
 mod client;

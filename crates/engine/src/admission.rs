@@ -3,7 +3,7 @@
 //! # Theory of operation
 //! [`Admission::publish`] is asked before a publish is read. It looks at three things, all in memory:
 //!
-//! * **The wait for a commit**, of each tenant by itself ([`gauge`]): tenants take turns at the store, so
+//! * **The wait for a commit**, of each tenant by itself (`gauge`): tenants take turns at the store, so
 //!   one that publishes too fast waits for itself. Every commit tells how long the youngest of a
 //!   tenant's events in it had waited. When that stays above the target for a whole interval, the
 //!   tenant's publishes come faster than they can be stored, and a longer queue would make them wait
@@ -13,7 +13,7 @@
 //!   overloaded too.
 //! * **The tenant's unfinished deliveries.** Those in shards that this node holds are counted as
 //!   they are accepted and end. What ends on another node is not noticed here, so it is not counted
-//!   here either: a count of the store every few seconds ([`counts`]) brings it in and puts the rest
+//!   here either: a count of the store every few seconds (`counts`) brings it in and puts the rest
 //!   right. Publishes that are on their way when the quota is reached are still stored, so it may be
 //!   exceeded by what waits for a commit and by what is accepted for, or on, other nodes between two
 //!   counts. When the store could not count several times in a row, nobody is refused for a number

@@ -3,7 +3,7 @@
 //! Every node keeps the whole catalog. It is brought up to date by deltas from the store, and each
 //! plan for an event remembers the version it was made on, so that the store can refuse a plan that
 //! missed a change. Readers take the lock for microseconds; nothing is awaited under it, and an event
-//! whose matching may take longer is matched by [`crate::matching`], on a copy of the list.
+//! whose matching may take longer is matched by `crate::matching`, on a copy of the list.
 
 mod audience;
 pub(crate) mod certificates;

@@ -9,19 +9,19 @@
 //!                ▲           │
 //!                └─ recorder ◀┘   outcomes, batched into the next commit
 //! ```
-//! * [`intake`] groups publishes, matches them with the [`catalog`] and commits both at once.
-//! * [`scheduler`] is one task that owns everything about deliveries that are due soon: the bounded
+//! * `intake` groups publishes, matches them with the [`catalog`] and commits both at once.
+//! * `scheduler` is one task that owns everything about deliveries that are due soon: the bounded
 //!   window, fairness, breakers, pace. It alone decides what is attempted.
-//! * [`attempt`] asks the gate, fetches a token from [`tokens`] where one is needed, builds the request and
+//! * `attempt` asks the gate, fetches a token from `tokens` where one is needed, builds the request and
 //!   sends it.
-//! * [`rehearsal`] makes one such request outside of any delivery, for tests and before a receiver is
+//! * `rehearsal` makes one such request outside of any delivery, for tests and before a receiver is
 //!   written down.
-//! * [`recorder`] writes outcomes in batches and gives the answers back to the scheduler.
-//! * [`membership`] keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
+//! * `recorder` writes outcomes in batches and gives the answers back to the scheduler.
+//! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
-//! * [`maintenance`] sweeps, prunes and advances redrives.
-//! * [`waiting`] says why a delivery has not been attempted yet.
+//! * `maintenance` sweeps, prunes and advances redrives.
+//! * `waiting` says why a delivery has not been attempted yet.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know

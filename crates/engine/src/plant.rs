@@ -1,6 +1,6 @@
 //! Planted bugs: with the feature `plant`, which no product has, the simulator turns one on at a time and must notice.
 //!
-//! Without the feature [`active`] is the constant `false`, and the compiler removes every bug.
+//! Without the feature `active` is the constant `false`, and the compiler removes every bug.
 
 use std::borrow::Cow;
 

@@ -164,7 +164,7 @@ impl Builder {
         transport: Arc<dyn Transport>,
     ) -> Result<Started, Error> {
         #[cfg(feature = "push")]
-        let push = self.push.map(|url| crate::push::Push::start(url, opened, &key, &self.clock));
+        let push = self.push.map(|url| crate::push::Push::start(&url, opened, &key, &self.clock));
         let parts = Parts {
             store: opened.store(),
             transport,

@@ -36,8 +36,8 @@
 //! Everything else that the engine can do is behind [`Posthorn::engine`], with its types in [`engine`] and [`domain`].
 //!
 //! # Features
-//! `sqlite` (the default): [`Builder::sqlite`] and [`Builder::in_memory`]. `postgres`: [`Builder::postgres`]. `push`:
-//! [`Builder::push`].
+//! `sqlite` (the default): [`Builder::sqlite`] and [`Builder::in_memory`]. `postgres`: `Builder::postgres`. `push`:
+//! `Builder::push`.
 //!
 //! # What it must not know
 //! Configuration files, command lines, routes of an API.

@@ -32,7 +32,7 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn start(
-        endpoint_url: String,
+        endpoint_url: &str,
         opened: &Opened,
         key: &VaultKey,
         clock: &Arc<dyn Clock>,
@@ -85,7 +85,7 @@ impl Drop for Push {
 }
 
 /// What the server has by default, for a node alone.
-fn options(endpoint_url: String) -> Options {
+fn options(endpoint_url: &str) -> Options {
     Options {
         roles: Roles { connection: true, endpoint: true },
         endpoint_url: endpoint_url.trim_end_matches('/').to_owned(),

@@ -1,7 +1,7 @@
 //! The socket's wire: what agents write, what they are told, and how a socket is closed.
 //!
 //! # How it works
-//! [`read`] makes a [`ClientMessage`] of one text frame; the functions of [`write`] make the texts
+//! [`read`] makes a [`ClientMessage`] of one text frame; the functions of [`mod@write`] make the texts
 //! of the answers, byte for byte. Whatever else may happen to a socket ends in a [`Close`].
 //!
 //! # What it must not know

@@ -10,7 +10,7 @@
 //!   it commands over a bounded queue. It takes everything that is queued, applies it in one
 //!   transaction, commits with a sync of the log (`synchronous=full`), and answers everybody. While
 //!   it syncs, the next group forms: no delay is added, and no call waits for more than one other
-//!   commit. See [`writer`].
+//!   commit. See `writer`.
 //! * **A command that fails** takes nobody with it: its group is rolled back and run again one by
 //!   one. A full disk refuses the moment's commands; an I/O error ends the store, because after a
 //!   failed sync nobody knows what is on disk.

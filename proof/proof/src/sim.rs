@@ -12,8 +12,8 @@
 //!                             FaultStore ──▶ ModelStore
 //!                                     └────▶ Oracle::…   (at the moment a call takes effect)
 //! ```
-//! The [`FaultStore`](fault_store) delays, refuses, loses replies, and lets calls of dead nodes take
-//! effect after their death. The [`oracle`] keeps its own account of every delivery, lease and
+//! The `FaultStore` delays, refuses, loses replies, and lets calls of dead nodes take
+//! effect after their death. The `oracle` keeps its own account of every delivery, lease and
 //! version, written from the design and not from the engine, and compares each effect and each
 //! request with it. When nothing is due for a while the clock jumps, which to the nodes looks like a
 //! suspended machine; that is how a run covers days.

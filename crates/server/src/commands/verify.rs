@@ -1,7 +1,7 @@
 //! `posthorn verify`: checks a received request by hand, and says what is wrong with it. Needs no
 //! server.
 //!
-//! This part reads what was asked; [`message`] takes requests apart, [`examine`] judges them.
+//! This part reads what was asked; `message` takes requests apart, `examine` judges them.
 
 mod examine;
 mod hmac_header;

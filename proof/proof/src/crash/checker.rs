@@ -7,7 +7,7 @@
 //!   subscription wants, under the id that was acknowledged, signed with the subscription's secret.
 //! - One idempotency key is one event, for ever; the same key with other contents is refused.
 //! - In a lane nothing is attempted before what is known to come before it has succeeded
-//!   ([`order`]).
+//!   (`order`).
 //! - Success is repeated only around a fault, and not more often than work was under way.
 //! - The server's own counts agree with all this.
 //!
