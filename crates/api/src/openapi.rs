@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made from the table of routes and hand-written schemas.
+//! The OpenAPI 3.1 document, made from the table of routes, the types of policies and filters, and schemas by hand.
 //!
 //! `crates/api/openapi.json` is a copy that a test keeps equal, so that a change of the wire shows up
 //! in review.

@@ -14,6 +14,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
@@ -31,10 +32,11 @@ pub use cost::{Cost, Meter};
 pub use glob::Glob;
 
 /// Which events a subscription wants.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
     /// Wanted when any of these groups wants it.
+    #[schemars(length(max = FILTER_GROUPS_MAX))]
     pub any_of: Vec<Group>,
     /// What a condition on an attribute the event does not have means.
     #[serde(default)]
@@ -48,8 +50,9 @@ pub struct Filter {
 impl Eq for Filter {}
 
 /// Conditions that must all hold.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "FilterGroup")]
 pub struct Group {
     /// The event's topic is one of these; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,7 +69,7 @@ pub struct Group {
 }
 
 /// What a condition on an attribute the event does not have means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingAttribute {
     /// The group does not match.
@@ -77,7 +80,7 @@ pub enum MissingAttribute {
 }
 
 /// How attribute names are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AttributeNames {
     /// Byte for byte.

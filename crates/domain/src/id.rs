@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::json_schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Timestamp;
@@ -95,6 +96,11 @@ macro_rules! typed_id {
                 Self(bytes)
             }
         }
+
+        crate::schema::of!($name, _ => json_schema!({
+            "type": "string",
+            "pattern": concat!("^", $prefix, "_[0-9a-hjkmnp-tv-z]{26}$"),
+        }));
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,8 @@
 //! There is no async here, no I/O, no HTTP client, no SQL, no wall clock and no global randomness.
 //! Time comes in as [`Timestamp`], chance as a `u64` drawn by the caller. The serde forms of
 //! [`Policy`] and [`Filter`] are the one JSON shape that config files, API and stores all share, so
-//! that every knob is spelled once.
+//! that every knob is spelled once. Their JSON schemas come from the same types: what the comments of
+//! their fields say is what the OpenAPI document says.
 //!
 //! # Where to start
 //! [`delivery::step`] is the state machine; [`policy::Policy`] lists every knob;
@@ -33,6 +34,7 @@ pub mod policy;
 pub mod push;
 mod rate;
 mod redrive;
+mod schema;
 pub mod setting;
 mod shard;
 mod span;

@@ -52,6 +52,8 @@ macro_rules! name {
             }
         }
 
+        crate::schema::of!($name, _ => crate::schema::name($max, $alphabet));
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)

@@ -18,10 +18,11 @@ mod size;
 mod status;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -42,11 +43,12 @@ pub use status::StatusSet;
 pub use values::{NamedValue, WithValues};
 
 /// Every knob.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Values that every template may use as `{values.NAME}`: said once, changed in one place.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = values::VALUES_MAX))]
     pub values: BTreeMap<String, NamedValue>,
     /// What a subscription's URL must be like, besides what the guard demands of all.
     pub url: UrlPolicy,
@@ -91,7 +93,7 @@ pub struct Policy {
 }
 
 /// What a subscription's URL must be like. Checked when it is written down and before each attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UrlPolicy {
     /// Refuse plain http, also to a gate and a token server.
@@ -107,7 +109,7 @@ pub struct UrlPolicy {
 
 /// What follows when a URL is refused before an attempt: by the guard, by these rules, or because its
 /// host leads to a closed address. A host that cannot be looked up is a failed attempt in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRefused {
     /// What the guard refuses whatever the host resolves to is given up at once; the rest is a failed
@@ -129,11 +131,12 @@ impl Default for UrlPolicy {
 }
 
 /// Whom the receiver's certificate must come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsPolicy {
     /// Only from these `authority` certificates of the registry; when empty, from the public
     /// authorities and those the operator added.
+    #[schemars(length(max = AUTHORITIES_MAX))]
     pub authorities: Vec<CertificateId>,
 }
 
@@ -141,27 +144,30 @@ pub struct TlsPolicy {
 const AUTHORITIES_MAX: usize = 10;
 
 /// Deadlines and caps of one subscription.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// To a connection, name resolution included.
+    /// To a connection, name resolution included; at most 10m.
     pub connect: Span,
-    /// To a finished TLS handshake, after the connection.
+    /// To a finished TLS handshake, after the connection; at most 10m.
     pub tls: Span,
-    /// To the first byte of the response, after the request was sent.
+    /// To the first byte of the response, after the request was sent; at most 10m.
     pub response: Span,
-    /// For the whole attempt.
+    /// For the whole attempt; at most 10m.
     pub total: Span,
     /// Attempts under way at once.
+    #[schemars(range(min = 1, max = 1_000))]
     pub concurrency: u32,
     /// Attempts per second at most.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub rate: Option<f64>,
     /// The largest payload this policy sends.
+    #[schemars(range(min = 1))]
     pub payload_bytes: usize,
 }
 
 /// Which deliveries wait for which.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
     /// What a lane is.
@@ -175,7 +181,7 @@ pub struct Order {
 }
 
 /// What a lane is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderScope {
     /// No order.
@@ -187,7 +193,7 @@ pub enum OrderScope {
 }
 
 /// What a dead head does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadHead {
     /// The next one goes on.
@@ -197,7 +203,7 @@ pub enum DeadHead {
 }
 
 /// A question asked before each attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gate {
     /// Where to ask, with GET.
@@ -214,7 +220,7 @@ pub struct Gate {
 }
 
 /// What the JSON answer of an open gate must say.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateExpect {
     /// Where to look, a JSON pointer.
@@ -227,7 +233,7 @@ pub struct GateExpect {
 }
 
 /// What to do at a closed gate. Neither charges an attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OnClosed {
     /// Give up at once; the dead letter can be redriven.
@@ -240,7 +246,7 @@ pub enum OnClosed {
 }
 
 /// What becomes of a delivery whose schedule has run out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
     /// It is kept as a dead letter.
@@ -254,7 +260,7 @@ pub enum OnExhausted {
 }
 
 /// What becomes of a delivery that was refused for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnPermanent {
     /// It is kept as a dead letter.
@@ -264,7 +270,7 @@ pub enum OnPermanent {
 }
 
 /// How an attempt under way is protected against being repeated after a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
     /// How long nobody else may try the delivery once an attempt has begun.

@@ -14,7 +14,6 @@ pub(super) fn all() -> Value {
         events(),
         subscriptions(),
         policy::all(),
-        policy::conditions(),
         deliveries(),
         certificates(),
         operators(),
@@ -43,7 +42,7 @@ fn page(item: &str) -> Value {
 }
 
 /// An object with these fields and no others.
-pub(super) fn object(required: &[&str], properties: Value) -> Value {
+fn object(required: &[&str], properties: Value) -> Value {
     let mut schema = json!({"type": "object", "additionalProperties": false});
     if !required.is_empty() {
         schema["required"] = json!(required);
@@ -52,7 +51,7 @@ pub(super) fn object(required: &[&str], properties: Value) -> Value {
     schema
 }
 
-pub(super) fn text() -> Value {
+fn text() -> Value {
     json!({"type": "string"})
 }
 
@@ -64,11 +63,11 @@ fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }
 
-pub(super) fn flag() -> Value {
+fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-pub(super) fn texts() -> Value {
+fn texts() -> Value {
     json!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
@@ -81,11 +80,11 @@ fn labels() -> Value {
 }
 
 /// What an id of a kind looks like.
-pub(super) fn id(prefix: &str) -> Value {
+fn id(prefix: &str) -> Value {
     json!({"type": "string", "pattern": format!("^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$")})
 }
 
-pub(super) fn name(max: usize) -> Value {
+fn name(max: usize) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": "^[A-Za-z0-9._:/-]+$"})
 }
 

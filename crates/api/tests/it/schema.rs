@@ -21,7 +21,9 @@ pub(crate) fn check(schema: &Value, value: &Value, at: &str) -> Result<(), Strin
     let all = schema.as_object().expect("a schema is an object");
     for (keyword, rule) in all {
         let fits = match keyword.as_str() {
-            "description" | "default" | "format" | "writeOnly" | "discriminator" => true,
+            "description" | "default" | "examples" | "format" | "writeOnly" | "discriminator" => {
+                true
+            }
             "$ref" => {
                 let target = rule.as_str().and_then(|target| target.strip_prefix('#'));
                 let target = target.and_then(|target| DOCUMENT.pointer(target));

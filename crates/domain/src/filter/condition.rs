@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cost::{Cost, SCAN, TEST, weight};
 use super::document::Document;
 
-/// A condition on a JSON document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A condition on a JSON payload; at most 64 nodes, 8 levels deep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Condition {
     /// All hold; an empty list holds.
@@ -32,8 +33,9 @@ pub enum Condition {
 }
 
 /// A JSON pointer (RFC 6901).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct Pointer(String);
 
 impl<'de> Deserialize<'de> for Pointer {
@@ -80,7 +82,7 @@ fn index(token: &str) -> Option<usize> {
 }
 
 /// How a value found in the document is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {
     /// The same JSON value.

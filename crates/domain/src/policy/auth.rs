@@ -5,6 +5,7 @@ mod tagged;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, headers, refuse};
@@ -12,9 +13,13 @@ use crate::{CertificateId, SecretName, Span, Template};
 
 /// How a salt may change a key; the second spelling of the third is how some write it.
 const SALT_USES: &[&str] = &["prefix", "suffix", "key_xor", "key-xor", "none"];
+const HASHES: &[&str] = &["sha1", "sha256", "sha512"];
+const ENCODINGS: &[&str] = &["hex", "base64", "base64url"];
+const METHODS: &[&str] = &["totp", "hmac", "static"];
+const SECRET_ENCODINGS: &[&str] = &["utf8", "hex", "base64", "base32"];
 
 /// One way of authentication. A policy may combine several.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Auth {
     /// Standard Webhooks headers, signed with every live secret of this name.
@@ -68,7 +73,7 @@ pub enum SentTo<'a> {
 }
 
 /// Which `client` certificate of the registry.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateChoice {
     /// This one; found by the host of the URL when absent.
@@ -81,13 +86,14 @@ pub struct CertificateChoice {
 }
 
 /// A header with the thumbprint of a certificate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThumbprintHeader {
     /// The header.
     pub header: String,
     /// `hex` or `base64`.
     #[serde(default = "hex")]
+    #[schemars(extend("enum" = ["hex", "base64"]))]
     pub encoding: String,
     /// Which certificate.
     #[serde(default)]
@@ -95,7 +101,7 @@ pub struct ThumbprintHeader {
 }
 
 /// A header with an HMAC over the body.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HmacHeader {
     /// The key.
@@ -103,8 +109,10 @@ pub struct HmacHeader {
     /// The header.
     pub header: String,
     /// `sha1`, `sha256` or `sha512`.
+    #[schemars(extend("enum" = HASHES))]
     pub hash: String,
     /// `hex`, `base64` or `base64url`.
+    #[schemars(extend("enum" = ENCODINGS))]
     pub encoding: String,
     /// What is signed.
     pub content: SignedContent,
@@ -112,8 +120,8 @@ pub struct HmacHeader {
     pub format: String,
 }
 
-/// What an [`HmacHeader`] signs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SignedContent {
     /// The body.
@@ -123,25 +131,29 @@ pub enum SignedContent {
 }
 
 /// A one-time code, fresh for each attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Otp {
     /// The key.
     pub secret: SecretName,
     /// `totp`, `hmac` or `static`.
+    #[schemars(extend("enum" = METHODS))]
     pub method: String,
     /// `sha1`, `sha256` or `sha512`.
+    #[schemars(extend("enum" = HASHES))]
     pub hash: String,
     /// How the secret's text becomes bytes: `utf8`, `hex`, `base64` or `base32`.
     #[serde(default = "utf8")]
+    #[schemars(extend("enum" = SECRET_ENCODINGS))]
     pub secret_encoding: String,
     /// A second secret to combine with the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub salt: Option<SecretName>,
     /// How: `prefix`, `suffix`, `key_xor` or `none`.
     #[serde(default = "none")]
+    #[schemars(extend("enum" = SALT_USES))]
     pub salt_use: String,
-    /// How long one code is valid.
+    /// How long one code is valid, at least 1s.
     #[serde(default = "half_a_minute")]
     pub step: Span,
     /// Where steps begin to count, in seconds since 1970.
@@ -149,12 +161,14 @@ pub struct Otp {
     pub t0: i64,
     /// Digits of a `totp` code.
     #[serde(default = "six")]
+    #[schemars(range(min = 6, max = 8))]
     pub digits: u32,
     /// What an `hmac` code covers.
     #[serde(default)]
     pub message: String,
     /// `hex`, `base64` or `base64url` for an `hmac` code.
     #[serde(default = "hex")]
+    #[schemars(extend("enum" = ENCODINGS))]
     pub encode: String,
     /// The header.
     #[serde(default = "authorization")]
@@ -199,22 +213,23 @@ fn bare_code() -> String {
 }
 
 /// A JWT as the Dutch ZGW APIs use it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ZgwJwt {
     /// Who we are to the receiver.
     pub client_id: String,
     /// The HMAC key.
     pub secret: SecretName,
-    /// How long a token is valid.
+    /// How long a token is valid, at most 24h.
     pub lifetime: Span,
 }
 
 /// The client credentials grant of OAuth 2.0 (RFC 6749, section 4.4).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Oauth2 {
     /// Where tokens are fetched. It is reached the same way as receivers, and under the same rules.
+    #[schemars(extend("format" = "uri"))]
     pub token_url: String,
     /// Who we are to the token server.
     pub client_id: String,
@@ -236,7 +251,7 @@ pub struct Oauth2 {
 }
 
 /// How a client secret is presented (RFC 6749, section 2.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAuth {
     /// In the header `Authorization: Basic …`.
@@ -370,7 +385,6 @@ impl Auth {
                 refuse(path, format!("must be one of {}", allowed.join(", ")))
             }
         };
-        let hashes = ["sha1", "sha256", "sha512"];
         match self {
             Self::SecretHeader { header, .. } => Self::check_header(header, "")?,
             Self::Basic { user, .. }
@@ -380,23 +394,19 @@ impl Auth {
             }
             Self::HmacHeader(scheme) => {
                 Self::check_header(&scheme.header, &scheme.format)?;
-                one_of("auth.hash", &scheme.hash, &hashes)?;
-                one_of("auth.encoding", &scheme.encoding, &["hex", "base64", "base64url"])?;
+                one_of("auth.hash", &scheme.hash, HASHES)?;
+                one_of("auth.encoding", &scheme.encoding, ENCODINGS)?;
                 if !scheme.format.contains("{signature}") {
                     return refuse("auth.format", "must contain {signature}");
                 }
             }
             Self::Otp(otp) => {
                 Self::check_header(&otp.header, &otp.format)?;
-                one_of("auth.method", &otp.method, &["totp", "hmac", "static"])?;
-                one_of("auth.hash", &otp.hash, &hashes)?;
-                one_of(
-                    "auth.secret_encoding",
-                    &otp.secret_encoding,
-                    &["utf8", "hex", "base64", "base32"],
-                )?;
+                one_of("auth.method", &otp.method, METHODS)?;
+                one_of("auth.hash", &otp.hash, HASHES)?;
+                one_of("auth.secret_encoding", &otp.secret_encoding, SECRET_ENCODINGS)?;
                 one_of("auth.salt_use", &otp.salt_use, SALT_USES)?;
-                one_of("auth.encode", &otp.encode, &["hex", "base64", "base64url"])?;
+                one_of("auth.encode", &otp.encode, ENCODINGS)?;
                 if let Some(name) = otp.secret_values.keys().find(|n| otp.values.contains_key(*n)) {
                     return refuse("auth.secret_values", format!("`{name}` is in values too"));
                 }

@@ -1,5 +1,6 @@
 //! What a receiver's trouble does to the rest of its subscription's work.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, refuse};
@@ -7,12 +8,13 @@ use crate::Span;
 
 /// Holds back the work of a receiver whose failures cost slots: calls that hang or run into their
 /// deadline. One that fails quickly keeps its schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {
     /// Failures in a row, each of a second or more, that open it.
+    #[schemars(range(min = 1, max = 1_000))]
     pub open_after: u32,
-    /// The longest it stays open before the receiver is asked again.
+    /// The longest it stays open before the receiver is asked again, 1s to 1h.
     pub longest: Span,
 }
 
@@ -35,11 +37,11 @@ impl Breaker {
 }
 
 /// What becomes of a subscription whose receiver fails for days.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failing {
-    /// Without a success for so long, and with at least one delivery exhausted, it is disabled. What
-    /// is pending is kept.
+    /// Without a success for so long, 1s to 365d, and with at least one delivery exhausted, it is disabled.
+    /// What is pending is kept.
     pub disable_after: Span,
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{OnRefused, Policy, StatusSet};
 use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
 
 /// Which answers mean that trying again is pointless.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Permanent {
     /// These statuses.
@@ -23,7 +24,7 @@ pub struct Permanent {
 }
 
 /// A shape of JSON body that means "I understood you, and no".
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BodyRule {
     /// The fields the object must have, with their types. More fields are fine.
@@ -33,8 +34,8 @@ pub struct BodyRule {
     pub except: StatusSet,
 }
 
-/// The type of a field in a [`BodyRule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The type of a field in the body of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldType {
     /// A JSON number.
@@ -48,7 +49,7 @@ pub enum FieldType {
 }
 
 /// What a 410 does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gone {
     /// The subscription is disabled and its pending work kept, until an operator decides.

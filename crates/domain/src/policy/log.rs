@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, refuse};
@@ -14,8 +15,9 @@ const RESERVED: [&str; 5] = ["timestamp", "level", "target", "span", "spans"];
 
 /// Extra log lines, for operators who search for exact texts. What a template has no value for is
 /// empty in a text, and left out as a field: there is always a line.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "LogPolicy")]
 pub struct LogTemplates {
     /// The field that carries the text; `message` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

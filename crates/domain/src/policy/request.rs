@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::de::{self, Deserializer};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use super::{PolicyError, headers, refuse};
 use crate::Template;
 
 /// What a request looks like, before authentication.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestPolicy {
     /// The HTTP method.
@@ -33,7 +34,7 @@ pub struct RequestPolicy {
     #[serde(default)]
     pub headers: BTreeMap<String, Template>,
     /// Which form of an event with several is sent, by its media type; the first one when absent.
-    /// An event without this form is not sent. See [`crate::alternatives`].
+    /// An event without this form is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternative: Option<String>,
     /// The media type of the body; the event's own when absent.
@@ -97,7 +98,7 @@ pub enum Route<'a> {
 }
 
 /// The HTTP method of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
     /// POST.
@@ -123,7 +124,7 @@ impl Method {
 }
 
 /// What the body of a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodySource {
     /// The event's payload, byte for byte.

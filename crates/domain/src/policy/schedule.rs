@@ -1,12 +1,13 @@
 //! When to try again.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{ATTEMPTS_MAX, PolicyError, WAIT_DAYS_MAX, refuse};
 use crate::{Span, Timestamp};
 
 /// When to try again, and how often.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// The waits.
@@ -14,9 +15,10 @@ pub struct Schedule {
     /// What chance adds to them.
     pub jitter: Jitter,
     /// Sends in all, the first included. At least one of this and `max_age` must be set.
+    #[schemars(range(min = 1, max = ATTEMPTS_MAX))]
     pub max_attempts: Option<u32>,
-    /// No attempt starts later than this after the budget began. The time in which the subscription is
-    /// paused or disabled does not count.
+    /// No attempt starts later than this after the budget began; `auto` fits the schedule. The time in which
+    /// the subscription is paused or disabled does not count.
     pub max_age: Option<MaxAge>,
     /// What a receiver's `Retry-After` does.
     pub retry_after: RetryAfter,
@@ -58,12 +60,12 @@ impl<'de> Deserialize<'de> for MaxAge {
 }
 
 /// The waits between attempts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Backoff {
     /// Always the same.
     Fixed {
-        /// How long.
+        /// How long, at most 30d.
         wait: Span,
     },
     /// Growing by a factor.
@@ -71,19 +73,20 @@ pub enum Backoff {
         /// The first wait.
         initial: Span,
         /// Each wait is this many times the one before.
+        #[schemars(range(min = 1, max = 100))]
         factor: f64,
-        /// But never longer than this.
+        /// But never longer than this, at most 30d.
         cap: Span,
     },
     /// Written out. The last one repeats.
     List {
-        /// One after the other.
+        /// One after the other, each at most 30d.
         waits: Vec<Span>,
     },
 }
 
 /// What chance adds to a wait, so that failures of one moment do not return as one herd.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Jitter {
     /// Nothing.
@@ -91,6 +94,7 @@ pub enum Jitter {
     /// Up to this share of the wait, either way.
     Ratio {
         /// 0.1 means ± 10 %.
+        #[schemars(range(min = 0, max = 1))]
         ratio: f64,
     },
     /// A uniform choice of `from`, `from + step`, … up to `to`, always added.
@@ -99,13 +103,13 @@ pub enum Jitter {
         from: Span,
         /// The most.
         to: Span,
-        /// The grain.
+        /// The grain, more than zero.
         step: Span,
     },
 }
 
 /// What a receiver's `Retry-After` does. It only ever lengthens a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryAfter {
     /// Whether it is listened to.

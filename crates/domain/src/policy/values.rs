@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
@@ -19,7 +20,7 @@ use crate::{Lookup, Template};
 /// How placeholders of values begin.
 const PREFIX: &str = "values.";
 /// How many a policy may have.
-const VALUES_MAX: usize = 50;
+pub(super) const VALUES_MAX: usize = 50;
 /// How deep values may use values, itself included. Circles are refused; this bounds the rest.
 const DEPTH_MAX: usize = 3;
 /// Placeholders of one value. With the depth it bounds what filling one in may cost.
@@ -44,6 +45,18 @@ impl NamedValue {
     }
 }
 
+/// The long form.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PolicyValue")]
+pub(crate) struct Long {
+    /// What it is.
+    from: Template,
+    /// Only what comes after this beginning; no value without it.
+    #[serde(default)]
+    after: Option<String>,
+}
+
 impl Serialize for NamedValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.after {
@@ -60,13 +73,6 @@ impl Serialize for NamedValue {
 
 impl<'de> Deserialize<'de> for NamedValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Long {
-            from: Template,
-            #[serde(default)]
-            after: Option<String>,
-        }
         struct ShortOrLong;
         impl<'de> Visitor<'de> for ShortOrLong {
             type Value = NamedValue;
