@@ -117,7 +117,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Stats => {
             let context = context()?;
             let stats = context.client.get("/v1/stats").await?;
-            context.show_one(&stats, &["events", "pending", "delivered", "dead", "cancelled"])?;
+            context.show_one(&stats, "events pending delivered dead cancelled")?;
         }
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod listen;
 mod names;
 pub mod notificaties;
+mod noun;
 pub mod profiles;
 pub mod send;
 pub mod subscriptions;
@@ -43,8 +44,8 @@ impl Context {
         Ok(Self { client: Client::new(access)?, json })
     }
 
-    /// Shows a list, as a table of `(heading, field)`.
-    pub fn show_list(&self, list: &Value, columns: &[(&str, &str)]) -> anyhow::Result<()> {
+    /// Shows a list, as a table of `HEADING field, HEADING field`.
+    pub fn show_list(&self, list: &Value, columns: &str) -> anyhow::Result<()> {
         if self.json {
             return Ok(terminal::json(list)?);
         }
@@ -60,12 +61,13 @@ impl Context {
         Ok(())
     }
 
-    /// Shows one thing, field by field.
-    pub fn show_one(&self, value: &Value, fields: &[&str]) -> anyhow::Result<()> {
+    /// Shows one thing, field by field: `field field`.
+    pub fn show_one(&self, value: &Value, fields: &str) -> anyhow::Result<()> {
         if self.json {
             return Ok(terminal::json(value)?);
         }
-        Ok(terminal::data(terminal::describe(value, fields))?)
+        let fields: Vec<&str> = fields.split(' ').collect();
+        Ok(terminal::data(terminal::describe(value, &fields))?)
     }
 
     /// Says what the server thinks is probably not meant.
@@ -82,13 +84,12 @@ impl Context {
     }
 }
 
-/// Things as a table of `(heading, field)`.
-pub(crate) fn rows(items: &[Value], columns: &[(&str, &str)]) -> String {
-    let heading: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
-    let rows: Vec<Vec<String>> = items
-        .iter()
-        .map(|item| columns.iter().map(|(_, field)| terminal::cell(item, field)).collect())
-        .collect();
+/// Things as a table of `HEADING field, HEADING field`.
+pub(crate) fn rows(items: &[Value], columns: &str) -> String {
+    let columns = columns.split(", ").filter_map(|column| column.rsplit_once(' '));
+    let (heading, fields): (Vec<&str>, Vec<&str>) = columns.unzip();
+    let row = |item: &Value| fields.iter().map(|field| terminal::cell(item, field)).collect();
+    let rows: Vec<Vec<String>> = items.iter().map(row).collect();
     terminal::table(&heading, &rows)
 }
 

@@ -3,11 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use http::Method;
 use serde_json::{Value, json};
 
+use super::noun::{Id, Noun};
 use super::{Context, Limit};
-use crate::client::{Call, segment};
+
+const CERTIFICATES: Noun = Noun {
+    path: "certificates",
+    columns: "ID id, KIND kind, STATE state, HOST host, OWNER owner, ENDS until:not_after",
+    fields: "id kind state subject thumbprint host owner scopes has_key not_before not_after",
+};
 
 /// List, add, rotate, revoke and delete certificates
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -50,47 +55,15 @@ pub enum Command {
         key_file: Option<PathBuf>,
     },
     /// Take a certificate back for good
-    Revoke {
-        /// Its id
-        id: String,
-    },
+    Revoke(Id),
     /// Remove a certificate and its key
-    Delete {
-        /// Its id
-        id: String,
-    },
+    Delete(Id),
 }
-
-const FIELDS: [&str; 11] = [
-    "id",
-    "kind",
-    "state",
-    "subject",
-    "thumbprint",
-    "host",
-    "owner",
-    "scopes",
-    "has_key",
-    "not_before",
-    "not_after",
-];
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let client = &context.client;
     match command {
-        Command::List(limit) => {
-            let list = client.list("/v1/certificates", &[], limit.items()).await?;
-            let columns = [
-                ("ID", "id"),
-                ("KIND", "kind"),
-                ("STATE", "state"),
-                ("HOST", "host"),
-                ("OWNER", "owner"),
-                ("ENDS", "until:not_after"),
-            ];
-            context.show_list(&list, &columns)
-        }
+        Command::List(limit) => CERTIFICATES.list(context, *limit).await,
         Command::Add { kind, certificate, key_file, host, owner, scopes, description } => {
             let mut body = contents(certificate, key_file.as_deref())?;
             body["kind"] = json!(kind);
@@ -98,25 +71,19 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             body["host"] = json!(host);
             body["owner"] = json!(owner);
             body["scopes"] = json!(scopes);
-            context.show_one(&client.post("/v1/certificates", &body).await?, &FIELDS)
+            CERTIFICATES.create(context, &body).await
         }
         Command::Rotate { id, certificate, key_file } => {
             let body = contents(certificate, key_file.as_deref())?;
-            let path = format!("/v1/certificates/{}/rotate", segment(id));
-            context.show_one(&client.post(path, &body).await?, &FIELDS)
+            let path = format!("{}/rotate", CERTIFICATES.at(id));
+            context.show_one(&context.client.post(path, &body).await?, CERTIFICATES.fields)
         }
-        Command::Revoke { id } => {
-            let path = format!("/v1/certificates/{}/revoke", segment(id));
-            client.call(Call::new(Method::POST, path)).await?;
+        Command::Revoke(Id { id }) => {
+            CERTIFICATES.act(context, id, "revoke").await?;
             context.done(format_args!("revoked {id}"));
             Ok(())
         }
-        Command::Delete { id } => {
-            let path = format!("/v1/certificates/{}", segment(id));
-            client.call(Call::new(Method::DELETE, path)).await?;
-            context.done(format_args!("deleted {id}"));
-            Ok(())
-        }
+        Command::Delete(Id { id }) => CERTIFICATES.delete(context, id, "deleted").await,
     }
 }
 

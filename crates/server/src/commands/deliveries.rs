@@ -2,33 +2,34 @@
 
 use std::time::Duration;
 
-use http::Method;
 use serde_json::{Value, json};
 
 use super::events::show_attempts;
+use super::noun::{Id, Noun, given};
 use super::{Context, Limit, names};
-use crate::client::{Call, segment};
 use crate::lifecycle::Signals;
 use crate::terminal;
 
 /// How often a redrive is asked how far it is.
 const REDRIVE_POLL: Duration = Duration::from_millis(500);
 
-const FIELDS: [&str; 11] = [
-    "id",
-    "event",
-    "subscription",
-    "state",
-    "reason",
-    "due_at",
-    "waiting",
-    "attempts_made",
-    "lane",
-    "created_at",
-    "ended_at",
-];
-const REDRIVE_FIELDS: [&str; 8] =
-    ["id", "state", "filter", "per_second", "total", "moved", "created_at", "finished_at"];
+const DELIVERIES: Noun = Noun {
+    path: "deliveries",
+    columns: "ID id, STATE state, WHY why, N attempts_made, NEXT until:due_at, TO to",
+    fields: "id event subscription state reason due_at waiting attempts_made lane \
+             created_at ended_at",
+};
+const DEAD_LETTERS: Noun = Noun {
+    path: "dead-letters",
+    columns: "ID id, REASON reason, TRIES attempts_made, AGE since:ended_at, TO to",
+    ..DELIVERIES
+};
+const REDRIVES: Noun = Noun {
+    path: "redrives",
+    columns: "ID id, STATE state, MOVED moved, TOTAL total, PER SECOND per_second, \
+              AGE since:created_at",
+    fields: "id state filter per_second total moved created_at finished_at",
+};
 
 /// List, show, retry, cancel and forget deliveries
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -54,20 +55,11 @@ pub enum Command {
         id: String,
     },
     /// Try a delivery now, ended or waiting, with a fresh budget
-    Retry {
-        /// Its id
-        id: String,
-    },
+    Retry(Id),
     /// Give up a delivery that has not ended
-    Cancel {
-        /// Its id
-        id: String,
-    },
+    Cancel(Id),
     /// Remove a delivery with its attempts for good; one that has not ended is cancelled
-    Forget {
-        /// Its id
-        id: String,
-    },
+    Forget(Id),
 }
 
 /// List, show and redrive dead letters
@@ -88,10 +80,7 @@ pub enum DeadLetters {
         id: String,
     },
     /// Try one again, with a fresh budget
-    Retry {
-        /// Its id
-        id: String,
-    },
+    Retry(Id),
     /// Try many again, at a pace, and wait until all are on their way
     Redrive {
         /// Only of this subscription, by id or name
@@ -122,47 +111,54 @@ pub enum DeadLetters {
     },
 }
 
-const COLUMNS: [(&str, &str); 6] = [
-    ("ID", "id"),
-    ("STATE", "state"),
-    ("WHY", "why"),
-    ("N", "attempts_made"),
-    ("NEXT", "until:due_at"),
-    ("TO", "to"),
-];
-const DEAD_COLUMNS: [(&str, &str); 5] = [
-    ("ID", "id"),
-    ("REASON", "reason"),
-    ("TRIES", "attempts_made"),
-    ("AGE", "since:ended_at"),
-    ("TO", "to"),
-];
-
 /// Runs `deliveries`.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List { event, subscription, state, limit } => {
-            let mut query = Vec::new();
-            query.extend(event.clone().map(|id| ("event", id)));
-            query.extend(subscription.clone().map(|id| ("subscription", id)));
-            query.extend(state.clone().map(|state| ("state", state)));
-            let mut list = context.client.list("/v1/deliveries", &query, limit.items()).await?;
-            if !context.json {
-                names::add_receivers(context, names::items(&mut list)).await?;
-                names::items(&mut list).iter_mut().for_each(say_why);
-            }
-            context.show_list(&list, &COLUMNS)
+            let query = [("event", event), ("subscription", subscription), ("state", state)];
+            list(context, &DELIVERIES, &query, *limit).await
         }
-        Command::Show { id } => show(context, "deliveries", id).await,
-        Command::Retry { id } => act(context, "deliveries", id, "retry").await,
-        Command::Cancel { id } => act(context, "deliveries", id, "cancel").await,
-        Command::Forget { id } => {
-            let call = Call::new(Method::DELETE, format!("/v1/deliveries/{}", segment(id)));
-            context.client.call(call).await?;
-            context.done(format_args!("forgot {id}"));
-            Ok(())
-        }
+        Command::Show { id } => show(context, &DELIVERIES, id).await,
+        Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
+        Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
+        Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,
     }
+}
+
+/// Runs `dead-letters`.
+pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyhow::Result<()> {
+    match command {
+        DeadLetters::List { subscription, limit } => {
+            list(context, &DEAD_LETTERS, &[("subscription", subscription)], *limit).await
+        }
+        DeadLetters::Show { id } => show(context, &DEAD_LETTERS, id).await,
+        DeadLetters::Retry(Id { id }) => act(context, &DEAD_LETTERS, id, "retry").await,
+        DeadLetters::Redrive { subscription, reason, since, until, per_second, no_wait } => {
+            let body = given(json!({
+                "per_second": per_second, "subscription": subscription, "reason": reason,
+                "since": since, "until": until,
+            }));
+            let redrive = context.client.post("/v1/redrives", &body).await?;
+            let redrive = if *no_wait { redrive } else { follow(context, redrive).await? };
+            context.show_one(&redrive, REDRIVES.fields)
+        }
+        DeadLetters::Redrives(limit) => REDRIVES.list(context, *limit).await,
+        DeadLetters::Cancel { id } => act(context, &REDRIVES, id, "cancel").await,
+    }
+}
+
+async fn list(
+    context: &Context,
+    noun: &Noun,
+    query: &[(&str, &Option<String>)],
+    limit: Limit,
+) -> anyhow::Result<()> {
+    let mut list = noun.find(context, query, limit).await?;
+    if !context.json {
+        names::add_receivers(context, names::items(&mut list)).await?;
+        names::items(&mut list).iter_mut().for_each(say_why);
+    }
+    context.show_list(&list, noun.columns)
 }
 
 /// In a table, one word says why a delivery ended, or what it waits for.
@@ -171,58 +167,9 @@ fn say_why(delivery: &mut Value) {
     delivery["why"] = why.unwrap_or_default();
 }
 
-/// Runs `dead-letters`.
-pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyhow::Result<()> {
-    match command {
-        DeadLetters::List { subscription, limit } => {
-            let mut query = Vec::new();
-            query.extend(subscription.clone().map(|id| ("subscription", id)));
-            let mut list = context.client.list("/v1/dead-letters", &query, limit.items()).await?;
-            if !context.json {
-                names::add_receivers(context, names::items(&mut list)).await?;
-            }
-            context.show_list(&list, &DEAD_COLUMNS)
-        }
-        DeadLetters::Show { id } => show(context, "dead-letters", id).await,
-        DeadLetters::Retry { id } => act(context, "dead-letters", id, "retry").await,
-        DeadLetters::Redrive { subscription, reason, since, until, per_second, no_wait } => {
-            let mut body = json!({ "per_second": per_second });
-            for (name, value) in [
-                ("subscription", subscription),
-                ("reason", reason),
-                ("since", since),
-                ("until", until),
-            ] {
-                if let Some(value) = value {
-                    body[name] = Value::String(value.clone());
-                }
-            }
-            let redrive = context.client.post("/v1/redrives", &body).await?;
-            let redrive = if *no_wait { redrive } else { follow(context, redrive).await? };
-            context.show_one(&redrive, &REDRIVE_FIELDS)
-        }
-        DeadLetters::Redrives(limit) => {
-            let list = context.client.list("/v1/redrives", &[], limit.items()).await?;
-            let columns = [
-                ("ID", "id"),
-                ("STATE", "state"),
-                ("MOVED", "moved"),
-                ("TOTAL", "total"),
-                ("PER SECOND", "per_second"),
-                ("AGE", "since:created_at"),
-            ];
-            context.show_list(&list, &columns)
-        }
-        DeadLetters::Cancel { id } => {
-            let call = Call::new(Method::POST, format!("/v1/redrives/{}/cancel", segment(id)));
-            context.show_one(&context.client.call(call).await?.json()?, &REDRIVE_FIELDS)
-        }
-    }
-}
-
-async fn show(context: &Context, noun: &str, id: &str) -> anyhow::Result<()> {
-    let delivery = context.client.get(format!("/v1/{noun}/{}", segment(id))).await?;
-    context.show_one(&delivery, &FIELDS)?;
+async fn show(context: &Context, noun: &Noun, id: &str) -> anyhow::Result<()> {
+    let delivery = context.client.get(noun.at(id)).await?;
+    context.show_one(&delivery, noun.fields)?;
     if context.json {
         return Ok(());
     }
@@ -230,9 +177,8 @@ async fn show(context: &Context, noun: &str, id: &str) -> anyhow::Result<()> {
     show_attempts(&delivery)
 }
 
-async fn act(context: &Context, noun: &str, id: &str, verb: &str) -> anyhow::Result<()> {
-    let call = Call::new(Method::POST, format!("/v1/{noun}/{}/{verb}", segment(id)));
-    context.show_one(&context.client.call(call).await?.json()?, &FIELDS)
+async fn act(context: &Context, noun: &Noun, id: &str, verb: &str) -> anyhow::Result<()> {
+    context.show_one(&noun.act(context, id, verb).await?, noun.fields)
 }
 
 /// Watches a redrive to its end. It lives in the server: leaving here does not stop it.
@@ -253,7 +199,7 @@ async fn follow(context: &Context, mut redrive: Value) -> anyhow::Result<Value> 
                 return Ok(redrive);
             }
         }
-        redrive = context.client.get(format!("/v1/redrives/{}", segment(&id))).await?;
+        redrive = context.client.get(REDRIVES.at(&id)).await?;
     }
     bar.finish_and_clear();
     Ok(redrive)

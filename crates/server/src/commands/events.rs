@@ -1,11 +1,17 @@
 //! `posthorn events`.
 
-use http::Method;
 use serde_json::Value;
 
+use super::noun::{Id, Noun};
 use super::{Context, Limit, names, rows};
-use crate::client::{Call, segment};
 use crate::terminal::{self, Paint};
+
+const EVENTS: Noun = Noun {
+    path: "events",
+    columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at",
+    fields: "id topic type attributes key content_type accepted_at payload_bytes payload \
+             payload_base64",
+};
 
 /// List events, explain what became of one, publish one again
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -28,50 +34,23 @@ pub enum Command {
         id: String,
     },
     /// Publish an event again, to all who want it now
-    Republish {
-        /// Its id
-        id: String,
-    },
+    Republish(Id),
 }
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List { topic, event_type, limit } => {
-            let mut query = Vec::new();
-            query.extend(topic.clone().map(|topic| ("topic", topic)));
-            query.extend(event_type.clone().map(|kind| ("type", kind)));
-            let list = context.client.list("/v1/events", &query, limit.items()).await?;
-            let columns = [
-                ("ID", "id"),
-                ("TOPIC", "topic"),
-                ("TYPE", "type"),
-                ("KEY", "key"),
-                ("BYTES", "payload_bytes"),
-                ("AGE", "since:accepted_at"),
-            ];
-            context.show_list(&list, &columns)
+            let query = [("topic", topic), ("type", event_type)];
+            context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
         }
-        Command::Republish { id } => {
-            let path = format!("/v1/events/{}/republish", segment(id));
-            let published = context.client.call(Call::new(Method::POST, path)).await?.json()?;
-            context.show_one(&published, &["id", "accepted_at", "deliveries"])
+        Command::Republish(Id { id }) => {
+            let published = EVENTS.act(context, id, "republish").await?;
+            context.show_one(&published, "id accepted_at deliveries")
         }
         Command::Show { id } => {
-            let mut event = context.client.get(format!("/v1/events/{}", segment(id))).await?;
-            let fields = [
-                "id",
-                "topic",
-                "type",
-                "attributes",
-                "key",
-                "content_type",
-                "accepted_at",
-                "payload_bytes",
-                "payload",
-                "payload_base64",
-            ];
-            context.show_one(&event, &fields)?;
+            let mut event = context.client.get(EVENTS.at(id)).await?;
+            context.show_one(&event, EVENTS.fields)?;
             if context.json {
                 return Ok(());
             }
@@ -149,15 +128,9 @@ pub(crate) fn show_attempts(delivery: &Value) -> anyhow::Result<()> {
         terminal::note("no attempt was made yet");
         return Ok(());
     }
-    let columns = [
-        ("N", "number"),
-        ("STARTED", "started_at"),
-        ("MS", "took_ms"),
-        ("RESULT", "result"),
-        ("SAID", "said"),
-    ];
+    let columns = "N number, STARTED started_at, MS took_ms, RESULT result, SAID said";
     let attempts: Vec<Value> = attempts.iter().cloned().map(told).collect();
-    Ok(terminal::data(rows(&attempts, &columns))?)
+    Ok(terminal::data(rows(&attempts, columns))?)
 }
 
 /// An attempt with what came of it in one field, and what was said about it in another.

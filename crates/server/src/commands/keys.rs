@@ -5,7 +5,6 @@ mod rotate;
 
 use std::path::{Path, PathBuf};
 
-use http::Method;
 use posthorn_domain::{Clock as _, KeyId};
 use posthorn_sealing::api_key;
 use posthorn_sealing::endpoint_token::EndpointKey;
@@ -14,11 +13,19 @@ use posthorn_sealing::vapid::SenderKey;
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
+use super::noun::{Id, Noun, given};
 use super::{Context, Limit, names};
-use crate::client::{Access, Call, segment};
+use crate::client::Access;
 use crate::clock::WallClock;
 use crate::private_file;
 use crate::terminal::{self, Paint};
+
+const KEYS: Noun = Noun {
+    path: "keys",
+    columns: "ID id, TENANT tenant, SCOPES scopes, DESCRIPTION description, ENDS ends, \
+              USED since:last_used_at",
+    fields: "key id tenant scopes description created_at expires_at rate_limit",
+};
 
 /// List, make, revoke and recover API keys; make a seal key
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -44,10 +51,7 @@ pub enum Command {
         rate_limit: Option<u32>,
     },
     /// Revoke a key; it opens nothing from then on
-    Revoke {
-        /// Its id
-        id: String,
-    },
+    Revoke(Id),
     /// Change the key that seals secrets at rest, while the server runs
     ///
     /// Three steps, each of which may be repeated or be cut short: `--begin FILE` puts a new key in
@@ -137,58 +141,27 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
     let context = Context::new(access, json)?;
     match command {
         Command::RotateSeal { finish, .. } => rotate::run(&context, finish.as_deref()).await,
-        Command::Push => {
-            let key = context.client.get("/v1/push/key").await?;
-            context.show_one(&key, &["public_key"])
-        }
+        Command::Push => context.show_one(&context.client.get("/v1/push/key").await?, "public_key"),
         Command::List(limit) => {
-            let mut list = context.client.list("/v1/keys", &[], limit.items()).await?;
+            let mut list = KEYS.find(&context, &[], *limit).await?;
             if !context.json {
                 names::name_tenants(&context, names::items(&mut list)).await?;
                 names::items(&mut list).iter_mut().for_each(say_end);
             }
-            let columns = [
-                ("ID", "id"),
-                ("TENANT", "tenant"),
-                ("SCOPES", "scopes"),
-                ("DESCRIPTION", "description"),
-                ("ENDS", "ends"),
-                ("USED", "since:last_used_at"),
-            ];
-            context.show_list(&list, &columns)
+            context.show_list(&list, KEYS.columns)
         }
         Command::Create { scopes, description, expires_at, rate_limit } => {
-            let mut body = json!({"scopes": scopes, "description": description});
-            if !scopes.iter().any(|scope| scope == "operator") {
-                let tenant = access.tenant.clone().unwrap_or_else(|| "default".to_owned());
-                body["tenant"] = Value::String(tenant);
-            }
-            if let Some(at) = expires_at {
-                body["expires_at"] = Value::String(at.clone());
-            }
-            if let Some(limit) = rate_limit {
-                body["rate_limit"] = Value::from(*limit);
-            }
+            let of_tenant = !scopes.iter().any(|scope| scope == "operator");
+            let tenant = of_tenant.then(|| access.tenant.as_deref().unwrap_or("default"));
+            let body = given(json!({
+                "scopes": scopes, "description": description, "tenant": tenant,
+                "expires_at": expires_at, "rate_limit": rate_limit,
+            }));
             let made = context.client.post("/v1/keys", &body).await?;
             terminal::note(Paint::stderr().warn("the key is shown once; keep it"));
-            let fields = [
-                "key",
-                "id",
-                "tenant",
-                "scopes",
-                "description",
-                "created_at",
-                "expires_at",
-                "rate_limit",
-            ];
-            context.show_one(&made, &fields)
+            context.show_one(&made, KEYS.fields)
         }
-        Command::Revoke { id } => {
-            let path = format!("/v1/keys/{}", segment(id));
-            context.client.call(Call::new(Method::DELETE, path)).await?;
-            context.done(format_args!("revoked {id}"));
-            Ok(())
-        }
+        Command::Revoke(Id { id }) => KEYS.delete(&context, id, "revoked").await,
         Command::Generate { .. }
         | Command::GenerateSeal { .. }
         | Command::EndpointKeys { .. }

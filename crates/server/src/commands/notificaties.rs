@@ -92,7 +92,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     let present = context.client.get(&*path).await?;
     let settings = of(&present)?.with(&change);
     if change.is_empty() {
-        return context.show_one(&settings.view(), &FIELDS);
+        return context.show_one(&settings.view(), &FIELDS.join(" "));
     }
     let mut body = json!({"policy": settings.patch_over(present.get("changes"))});
     if let Some(base) = present.get("base") {
@@ -100,7 +100,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     }
     let call = Call::new(Method::PUT, path).body(body.to_string());
     let changed = context.client.call(call).await?.json()?;
-    context.show_one(&of(&changed)?.view(), &FIELDS)
+    context.show_one(&of(&changed)?.view(), &FIELDS.join(" "))
 }
 
 /// Has the server apply a file.

@@ -1,11 +1,20 @@
 //! `posthorn profiles`.
 
-use http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
+use super::noun::{Name, Noun, given};
 use super::{Context, read_json, rows};
-use crate::client::{Call, segment};
 use crate::terminal;
+
+const PROFILES: Noun = Noun {
+    path: "profiles",
+    columns: "NAME name, CHANGES base, ATTEMPTS policy.schedule.max_attempts, \
+              BACKOFF policy.schedule.backoff, ORDER policy.order.scope, \
+              EXHAUSTED policy.on_exhausted",
+    fields: "name base changes problem updated_at policy",
+};
+/// What is shown of one that was just changed: who did so knows the rest.
+const CHANGED: Noun = Noun { fields: "name base changes problem updated_at", ..PROFILES };
 
 /// List profiles, and change them while everything runs
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -13,10 +22,7 @@ pub enum Command {
     /// List the profiles that subscriptions may name
     List,
     /// Show a profile with every knob
-    Show {
-        /// Its name
-        name: String,
-    },
+    Show(Name),
     /// Make or change a profile of the tenant; its subscriptions follow at once
     Put {
         /// Its name
@@ -29,33 +35,21 @@ pub enum Command {
         policy: String,
     },
     /// Take back what was made of a profile
-    Delete {
-        /// Its name
-        name: String,
-    },
+    Delete(Name),
 }
-
-const FIELDS: [&str; 6] = ["name", "base", "changes", "problem", "updated_at", "policy"];
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let client = &context.client;
-    let path = |name: &str| format!("/v1/profiles/{}", segment(name));
     match command {
         Command::List => list(context).await,
-        Command::Show { name } => context.show_one(&client.get(path(name)).await?, &FIELDS),
+        Command::Show(Name { name }) => PROFILES.show(context, name).await,
         Command::Put { name, base, policy } => {
-            let mut body = Map::new();
-            body.insert("policy".to_owned(), read_json("the policy", policy)?);
-            body.extend(base.clone().map(|base| ("base".to_owned(), Value::String(base))));
-            let body = Value::Object(body).to_string();
-            let call = Call::new(Method::PUT, path(name)).body(body);
-            context.show_one(&client.call(call).await?.json()?, &FIELDS[..5])
+            let mut body = given(json!({ "base": base }));
+            body["policy"] = read_json("the policy", policy)?;
+            CHANGED.put(context, name, &body).await
         }
-        Command::Delete { name } => {
-            client.call(Call::new(Method::DELETE, path(name))).await?;
-            context.done(format_args!("took back the changes of profile {name}"));
-            Ok(())
+        Command::Delete(Name { name }) => {
+            PROFILES.delete(context, name, "took back the changes of profile").await
         }
     }
 }
@@ -66,13 +60,5 @@ async fn list(context: &Context) -> anyhow::Result<()> {
         return Ok(terminal::json(&list)?);
     }
     let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let columns = [
-        ("NAME", "name"),
-        ("CHANGES", "base"),
-        ("ATTEMPTS", "policy.schedule.max_attempts"),
-        ("BACKOFF", "policy.schedule.backoff"),
-        ("ORDER", "policy.order.scope"),
-        ("EXHAUSTED", "policy.on_exhausted"),
-    ];
-    Ok(terminal::data(rows(items, &columns))?)
+    Ok(terminal::data(rows(items, PROFILES.columns))?)
 }

@@ -2,37 +2,33 @@
 
 mod push;
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use http::header::IF_MATCH;
 use posthorn_domain::Span;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{Context, Limit, parse_pair, read_json};
-use crate::client::{Call, segment};
+use super::noun::{Noun, given};
+use super::{Context, Limit, names, parse_pair, read_json};
+use crate::client::Call;
 use crate::terminal::{self, Paint};
 
 use push::PushFields;
 
-const FIELDS: [&str; 18] = [
-    "id",
-    "name",
-    "url",
-    "destination",
-    "description",
-    "labels",
-    "status",
-    "status_reason",
-    "waiting",
-    "failing_since",
-    "profile",
-    "policy",
-    "filter",
-    "version",
-    "signing_secret",
-    "public_keys",
-    "created_at",
-    "updated_at",
-];
+const SUBSCRIPTIONS: Noun = Noun {
+    path: "subscriptions",
+    columns: "ID id, STATUS status, NAME name, URL url",
+    fields: "id name url destination description labels status status_reason waiting failing_since \
+             profile policy filter version signing_secret public_keys created_at updated_at",
+};
+
+/// Which one.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Known {
+    /// Its id or its name
+    id: String,
+}
 
 /// List, make, change and test subscriptions
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -83,20 +79,11 @@ pub enum Command {
         if_version: Option<u64>,
     },
     /// Stop sending; events go on matching and wait
-    Pause {
-        /// Its id or its name
-        id: String,
-    },
+    Pause(Known),
     /// Send again
-    Resume {
-        /// Its id or its name
-        id: String,
-    },
+    Resume(Known),
     /// Send one test event now, and show what came of it
-    Test {
-        /// Its id or its name
-        id: String,
-    },
+    Test(Known),
     /// Replace a secret; the old one goes on signing for a while
     RotateSecret {
         /// Its id or its name
@@ -115,10 +102,7 @@ pub enum Command {
         overlap: Option<Span>,
     },
     /// Delete a subscription; no attempt starts afterwards
-    Delete {
-        /// Its id or its name
-        id: String,
-    },
+    Delete(Known),
 }
 
 /// Fields that creation and change share.
@@ -165,40 +149,35 @@ fn parse_secret(text: &str) -> Result<(String, String), String> {
 }
 
 impl Fields {
-    fn into_body(self) -> anyhow::Result<Map<String, Value>> {
-        let mut body = Map::new();
+    fn into_body(self) -> anyhow::Result<Value> {
+        let pairs = |list: Vec<(String, String)>| -> Option<BTreeMap<_, _>> {
+            (!list.is_empty()).then(|| list.into_iter().collect())
+        };
+        let mut body = given(json!({
+            "profile": self.profile, "name": self.name, "description": self.description,
+            "labels": pairs(self.labels), "secrets": pairs(self.secrets),
+        }));
         if let Some(filter) = &self.filter {
-            body.insert("filter".to_owned(), read_json("the filter", filter)?);
+            body["filter"] = read_json("the filter", filter)?;
         } else if !self.topics.is_empty() || !self.types.is_empty() {
-            let mut group = Map::new();
-            for (name, list) in [("topics", self.topics), ("types", self.types)] {
-                if !list.is_empty() {
-                    group.insert(name.to_owned(), json!(list));
-                }
-            }
-            body.insert("filter".to_owned(), json!({ "any_of": [group] }));
+            let some = |list: Vec<String>| Some(list).filter(|list| !list.is_empty());
+            let group = given(json!({"topics": some(self.topics), "types": some(self.types)}));
+            body["filter"] = json!({ "any_of": [group] });
         }
         if let Some(policy) = &self.policy {
-            body.insert("policy".to_owned(), read_json("the policy", policy)?);
+            body["policy"] = read_json("the policy", policy)?;
         }
-        if !self.labels.is_empty() {
-            let labels = self.labels.into_iter().map(|(name, value)| (name, Value::String(value)));
-            body.insert("labels".to_owned(), Value::Object(labels.collect()));
+        Ok(body)
+    }
+
+    /// The same with where to.
+    fn leading(self, url: Option<String>, push: PushFields) -> anyhow::Result<Value> {
+        let mut body = self.into_body()?;
+        if let Some(url) = url {
+            body["url"] = url.into();
         }
-        let texts =
-            [("profile", self.profile), ("name", self.name), ("description", self.description)];
-        for (name, value) in texts {
-            if let Some(value) = value {
-                body.insert(name.to_owned(), Value::String(value));
-            }
-        }
-        if !self.secrets.is_empty() {
-            let secrets: Map<String, Value> = self
-                .secrets
-                .into_iter()
-                .map(|(name, value)| (name, Value::String(value)))
-                .collect();
-            body.insert("secrets".to_owned(), Value::Object(secrets));
+        if let Some(destination) = push.into_destination()? {
+            body["destination"] = destination;
         }
         Ok(body)
     }
@@ -207,86 +186,69 @@ impl Fields {
 /// Runs it.
 pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     let client = &context.client;
-    let path = |id: &str| format!("/v1/subscriptions/{}", segment(id));
     match command {
         Command::List(limit) => list(context, limit).await,
-        Command::Show { id } => context.show_one(&client.get(path(&id)).await?, &FIELDS),
+        Command::Show { id } => SUBSCRIPTIONS.show(context, &id).await,
         Command::Create { url, push, fields, secret_kind, paused } => {
-            let mut body = fields.into_body()?;
-            body.extend(secret_kind.map(|kind| ("secret_kind".to_owned(), Value::String(kind))));
-            body.extend(url.map(|url| ("url".to_owned(), Value::String(url))));
-            body.extend(push.into_destination()?.map(|push| ("destination".to_owned(), push)));
-            if paused {
-                body.insert("paused".to_owned(), Value::Bool(true));
+            let mut body = fields.leading(url, *push)?;
+            if let Some(kind) = secret_kind {
+                body["secret_kind"] = kind.into();
             }
-            let made = client.post("/v1/subscriptions", &Value::Object(body)).await?;
+            if paused {
+                body["paused"] = true.into();
+            }
+            let made = client.post("/v1/subscriptions", &body).await?;
             if made.get("signing_secret").is_some() {
                 terminal::note(Paint::stderr().warn("the signing secret is shown once; keep it"));
             }
             context.warn(&made);
-            context.show_one(&made, &FIELDS)
+            context.show_one(&made, SUBSCRIPTIONS.fields)
         }
         Command::Update { id, url, push, fields, if_version } => {
-            let mut body = fields.into_body()?;
-            body.extend(url.map(|url| ("url".to_owned(), Value::String(url))));
-            body.extend(push.into_destination()?.map(|push| ("destination".to_owned(), push)));
-            let body = Value::Object(body).to_string();
-            let mut call = Call::new(Method::PATCH, path(&id)).body(body);
+            let body = fields.leading(url, *push)?.to_string();
+            let mut call = Call::new(Method::PATCH, SUBSCRIPTIONS.at(&id)).body(body);
             if let Some(version) = if_version {
                 call = call.header(IF_MATCH, format!("\"{version}\""));
             }
             let changed = client.call(call).await?.json()?;
             context.warn(&changed);
-            context.show_one(&changed, &FIELDS)
+            context.show_one(&changed, SUBSCRIPTIONS.fields)
         }
-        Command::Pause { id } => act(context, &format!("{}/pause", path(&id)), &FIELDS).await,
-        Command::Resume { id } => act(context, &format!("{}/resume", path(&id)), &FIELDS).await,
-        Command::Test { id } => {
-            let fields = ["outcome", "status", "failure", "detail", "response"];
-            act(context, &format!("{}/test", path(&id)), &fields).await
+        Command::Pause(Known { id }) => act(context, &id, "pause", SUBSCRIPTIONS.fields).await,
+        Command::Resume(Known { id }) => act(context, &id, "resume", SUBSCRIPTIONS.fields).await,
+        Command::Test(Known { id }) => {
+            act(context, &id, "test", "outcome status failure detail response").await
         }
         Command::RotateSecret { id, name, secret, secret_kind, overlap } => {
-            let mut body = json!({ "name": name });
-            if let Some(secret) = secret {
-                body["secret"] = Value::String(secret);
-            }
-            if let Some(kind) = secret_kind {
-                body["secret_kind"] = Value::String(kind);
-            }
-            if let Some(overlap) = overlap {
-                body["overlap"] = Value::String(overlap.to_string());
-            }
-            let answer = client.post(format!("{}/rotate-secret", path(&id)), &body).await?;
+            let body = given(json!({
+                "name": name, "secret": secret, "secret_kind": secret_kind, "overlap": overlap,
+            }));
+            let path = format!("{}/rotate-secret", SUBSCRIPTIONS.at(&id));
+            let answer = client.post(path, &body).await?;
             if answer.get("secret").is_some() {
                 terminal::note(Paint::stderr().warn("the secret is shown once; keep it"));
             }
-            context.show_one(&answer, &["secret", "public_keys"])
+            context.show_one(&answer, "secret public_keys")
         }
-        Command::Delete { id } => {
-            client.call(Call::new(Method::DELETE, path(&id))).await?;
-            context.done(format_args!("deleted {id}"));
-            Ok(())
-        }
+        Command::Delete(Known { id }) => SUBSCRIPTIONS.delete(context, &id, "deleted").await,
     }
 }
 
 async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
-    let mut list = context.client.list("/v1/subscriptions", &[], limit.items()).await?;
+    let mut list = SUBSCRIPTIONS.find(context, &[], limit).await?;
     if !context.json {
         // In a table, the word stands where a webhook has its URL.
-        for item in list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        for item in names::items(&mut list) {
             if let Some(kind) = item.pointer("/destination/type").cloned() {
                 item["url"] = kind;
             }
         }
     }
-    let columns = [("ID", "id"), ("STATUS", "status"), ("NAME", "name"), ("URL", "url")];
-    context.show_list(&list, &columns)
+    context.show_list(&list, SUBSCRIPTIONS.columns)
 }
 
-async fn act(context: &Context, path: &str, fields: &[&str]) -> anyhow::Result<()> {
-    let answer = context.client.call(Call::new(Method::POST, path)).await?.json()?;
-    context.show_one(&answer, fields)
+async fn act(context: &Context, id: &str, verb: &str, fields: &str) -> anyhow::Result<()> {
+    context.show_one(&SUBSCRIPTIONS.act(context, id, verb).await?, fields)
 }
 
 #[cfg(test)]

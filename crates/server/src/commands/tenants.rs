@@ -2,7 +2,14 @@
 
 use serde_json::json;
 
+use super::noun::{Name, Noun};
 use super::{Context, Limit};
+
+const TENANTS: Noun = Noun {
+    path: "tenants",
+    columns: "ID id, NAME name, CREATED created_at",
+    fields: "id name created_at",
+};
 
 /// List and make tenants
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -10,22 +17,13 @@ pub enum Command {
     /// List tenants
     List(Limit),
     /// Make a tenant
-    Create {
-        /// Its name
-        name: String,
-    },
+    Create(Name),
 }
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::List(limit) => {
-            let list = context.client.list("/v1/tenants", &[], limit.items()).await?;
-            context.show_list(&list, &[("ID", "id"), ("NAME", "name"), ("CREATED", "created_at")])
-        }
-        Command::Create { name } => {
-            let made = context.client.post("/v1/tenants", &json!({ "name": name })).await?;
-            context.show_one(&made, &["id", "name", "created_at"])
-        }
+        Command::List(limit) => TENANTS.list(context, *limit).await,
+        Command::Create(Name { name }) => TENANTS.create(context, &json!({ "name": name })).await,
     }
 }

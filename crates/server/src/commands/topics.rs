@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use http::Method;
 use serde_json::json;
 
+use super::noun::{Name, Noun};
 use super::{Context, Limit, parse_pair};
-use crate::client::{Call, segment};
+
+const TOPICS: Noun = Noun {
+    path: "topics",
+    columns: "NAME name, ATTRIBUTES attributes, DESCRIPTION description, AGE since:created_at",
+    fields: "name description attributes labels created_at",
+};
 
 /// List, make and delete topics
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -28,41 +33,19 @@ pub enum Command {
         labels: Vec<(String, String)>,
     },
     /// Delete a topic; events published on it stay
-    Delete {
-        /// Its name
-        name: String,
-    },
+    Delete(Name),
 }
-
-const FIELDS: [&str; 5] = ["name", "description", "attributes", "labels", "created_at"];
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let client = &context.client;
     match command {
-        Command::List(limit) => {
-            let list = client.list("/v1/topics", &[], limit.items()).await?;
-            let columns = [
-                ("NAME", "name"),
-                ("ATTRIBUTES", "attributes"),
-                ("DESCRIPTION", "description"),
-                ("AGE", "since:created_at"),
-            ];
-            context.show_list(&list, &columns)
-        }
+        Command::List(limit) => TOPICS.list(context, *limit).await,
         Command::Put { name, description, attributes, labels } => {
             let labels: BTreeMap<_, _> = labels.iter().cloned().collect();
             let body =
                 json!({"description": description, "attributes": attributes, "labels": labels});
-            let path = format!("/v1/topics/{}", segment(name));
-            let call = Call::new(Method::PUT, path).body(body.to_string());
-            context.show_one(&client.call(call).await?.json()?, &FIELDS)
+            TOPICS.put(context, name, &body).await
         }
-        Command::Delete { name } => {
-            let path = format!("/v1/topics/{}", segment(name));
-            client.call(Call::new(Method::DELETE, path)).await?;
-            context.done(format_args!("deleted topic {name}"));
-            Ok(())
-        }
+        Command::Delete(Name { name }) => TOPICS.delete(context, name, "deleted topic").await,
     }
 }

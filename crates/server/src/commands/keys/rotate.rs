@@ -72,7 +72,7 @@ pub(super) async fn run(context: &Context, finish: Option<&Path>) -> anyhow::Res
     let shown = json!({
         "key": last["key"], "total": last["total"], "resealed": resealed, "remaining": 0,
     });
-    context.show_one(&shown, &["key", "total", "resealed", "remaining"])
+    context.show_one(&shown, "key total resealed remaining")
 }
 
 /// Moves all but the first key to a file beside: backups from before still need them.

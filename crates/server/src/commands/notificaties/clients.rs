@@ -1,13 +1,25 @@
 //! `posthorn notificaties clients`.
 
-use http::Method;
 use posthorn_dialects::notificaties::Scope;
 use serde_json::json;
 
-use crate::client::{Call, segment};
+use crate::commands::noun::Noun;
 use crate::commands::{Context, read_argument};
 use crate::config::values::SecretRef;
 use crate::exit::{Code, Failure};
+
+const CLIENTS: Noun = Noun {
+    path: "clients",
+    columns: "CLIENT name, SECRET has_secret, SCOPES scopes, CHANGED updated_at",
+    fields: "name has_secret scopes updated_at",
+};
+
+/// Which one.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Client {
+    /// Its client_id
+    name: String,
+}
 
 /// Clients of the Notificaties API
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -15,10 +27,7 @@ pub enum Command {
     /// List the clients that were made or changed at run time
     List,
     /// Show one; its secret is never shown
-    Show {
-        /// Its client_id
-        name: String,
-    },
+    Show(Client),
     /// Make a client, or change one; what is not given stays. It counts at once, on all nodes
     Put {
         /// Its client_id
@@ -40,13 +49,8 @@ pub enum Command {
         as_configured: bool,
     },
     /// Take back what was said of a client at run time
-    Delete {
-        /// Its client_id
-        name: String,
-    },
+    Delete(Client),
 }
-
-const FIELDS: [&str; 4] = ["name", "has_secret", "scopes", "updated_at"];
 
 fn parse_scope(text: &str) -> Result<String, String> {
     let known = [Scope::Consume, Scope::Publish].map(Scope::as_str);
@@ -58,22 +62,11 @@ fn parse_scope(text: &str) -> Result<String, String> {
 
 /// Runs it.
 pub(super) async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let path = |name: &str| format!("/v1/clients/{}", segment(name));
     match command {
         Command::List => {
-            let list = context.client.get("/v1/clients").await?;
-            let columns = [
-                ("CLIENT", "name"),
-                ("SECRET", "has_secret"),
-                ("SCOPES", "scopes"),
-                ("CHANGED", "updated_at"),
-            ];
-            context.show_list(&list, &columns)
+            context.show_list(&context.client.get("/v1/clients").await?, CLIENTS.columns)
         }
-        Command::Show { name } => {
-            let client = context.client.get(&*path(name)).await?;
-            context.show_one(&client, &FIELDS)
-        }
+        Command::Show(Client { name }) => CLIENTS.show(context, name).await,
         Command::Put { name, secret, scopes, all, none, as_configured } => {
             let mut body = json!({});
             if let Some(place) = secret {
@@ -86,15 +79,9 @@ pub(super) async fn run(context: &Context, command: &Command) -> anyhow::Result<
             } else if *as_configured {
                 body["scopes"] = json!(null);
             }
-            let call = Call::new(Method::PUT, path(name)).body(body.to_string());
-            let client = context.client.call(call).await?.json()?;
-            context.show_one(&client, &FIELDS)
+            CLIENTS.put(context, name, &body).await
         }
-        Command::Delete { name } => {
-            context.client.call(Call::new(Method::DELETE, path(name))).await?;
-            context.done(format_args!("deleted {name}"));
-            Ok(())
-        }
+        Command::Delete(Client { name }) => CLIENTS.delete(context, name, "deleted").await,
     }
 }
 
