@@ -71,6 +71,7 @@ pub struct Group {
 /// What a condition on an attribute the event does not have means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum MissingAttribute {
     /// The group does not match.
     #[default]
@@ -82,6 +83,7 @@ pub enum MissingAttribute {
 /// How attribute names are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum AttributeNames {
     /// Byte for byte.
     #[default]

@@ -111,6 +111,7 @@ pub struct UrlPolicy {
 /// host leads to a closed address. A host that cannot be looked up is a failed attempt in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum OnRefused {
     /// What the guard refuses whatever the host resolves to is given up at once; the rest is a failed
     /// attempt.
@@ -183,6 +184,7 @@ pub struct Order {
 /// What a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum OrderScope {
     /// No order.
     None,
@@ -195,6 +197,7 @@ pub enum OrderScope {
 /// What a dead head does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum DeadHead {
     /// The next one goes on.
     Skip,
@@ -248,6 +251,7 @@ pub enum OnClosed {
 /// What becomes of a delivery whose schedule has run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum OnExhausted {
     /// It is kept as a dead letter.
     DeadLetter,
@@ -262,6 +266,7 @@ pub enum OnExhausted {
 /// What becomes of a delivery that was refused for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum OnPermanent {
     /// It is kept as a dead letter.
     DeadLetter,

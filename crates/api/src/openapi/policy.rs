@@ -53,8 +53,14 @@ fn as_we_write_it(schema: &mut Schema) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = text.replace('\n', " ").trim_end_matches('.').to_owned();
     }
-    if let Some(forms) = schema.remove("anyOf") {
-        schema.insert("oneOf".to_owned(), forms);
+    if let Some(Value::Array(forms)) = schema.remove("anyOf") {
+        // A choice that is optional is one of its forms or nothing.
+        let flat =
+            forms.into_iter().flat_map(|mut form| match form.get_mut("oneOf").map(Value::take) {
+                Some(Value::Array(inner)) => inner,
+                _ => vec![form],
+            });
+        schema.insert("oneOf".to_owned(), flat.collect());
     }
     if schema.get("properties").is_some() {
         schema.insert("additionalProperties".to_owned(), json!(false));

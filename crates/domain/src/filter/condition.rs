@@ -84,6 +84,7 @@ fn index(token: &str) -> Option<usize> {
 /// How a value found in the document is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum Operator {
     /// The same JSON value.
     Eq,

@@ -75,6 +75,7 @@ pub enum SentTo<'a> {
 /// Which `client` certificate of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 pub struct CertificateChoice {
     /// This one; found by the host of the URL when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +124,7 @@ pub struct HmacHeader {
 /// What is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum SignedContent {
     /// The body.
     Body,
@@ -253,6 +255,7 @@ pub struct Oauth2 {
 /// How a client secret is presented (RFC 6749, section 2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum ClientAuth {
     /// In the header `Authorization: Basic …`.
     #[default]

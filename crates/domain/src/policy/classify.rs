@@ -37,6 +37,7 @@ pub struct BodyRule {
 /// The type of a field in the body of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum FieldType {
     /// A JSON number.
     Number,
@@ -51,6 +52,7 @@ pub enum FieldType {
 /// What a 410 does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum Gone {
     /// The subscription is disabled and its pending work kept, until an operator decides.
     #[default]

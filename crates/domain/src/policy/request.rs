@@ -100,6 +100,7 @@ pub enum Route<'a> {
 /// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
 pub enum Method {
     /// POST.
     Post,
@@ -126,6 +127,7 @@ impl Method {
 /// What the body of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum BodySource {
     /// The event's payload, byte for byte.
     Payload,
