@@ -9,9 +9,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
+use posthorn_access::{Caller, Callers, Denied, bearer};
 use posthorn_domain::{Scope, SubscriptionId, SubscriptionName, TenantId};
-use posthorn_engine::{Engine, Principal};
-use posthorn_listener::{Loan, Owner, Peer, body, shown};
+use posthorn_engine::Engine;
+use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
 
 use crate::limits::{Limits, rate_limited};
@@ -21,36 +22,13 @@ use crate::router::Overloaded;
 use crate::routes::{Access, Route};
 use crate::{Options, codes, json};
 
-/// The header with which an operator names a tenant.
-pub(crate) const TENANT_HEADER: &str = "posthorn-tenant";
-
 /// What all requests share.
 pub(crate) struct Api {
     pub(crate) engine: Engine,
+    pub(crate) callers: Callers,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) overloaded: Overloaded,
-}
-
-/// Who calls, and for which tenant.
-pub(crate) struct Caller {
-    principal: Principal,
-    tenant: TenantId,
-}
-
-impl Caller {
-    /// Counts the request against the limits of the caller, and of everybody.
-    fn enter(&self, engine: &Engine, scope: Option<Scope>) -> Result<()> {
-        let admission = engine.admission();
-        self.principal
-            .key
-            .take(admission)
-            .map_err(|wait| rate_limited("the key makes more requests than it may", wait))?;
-        if scope == Some(Scope::Publish) {
-            admission.publish(self.tenant)?;
-        }
-        Ok(())
-    }
 }
 
 /// One request that may be served.
@@ -82,13 +60,7 @@ impl Call {
             Access::Open => (None, Query::default()),
             Access::Key | Access::Scope(_) => {
                 let peer = parts.extensions.get::<Peer>();
-                let caller = match authorize(api, scope, peer, &parts.headers) {
-                    Err(problem) if problem.is(codes::UNAUTHORIZED) => {
-                        return Err(api.limits.failed(peer));
-                    }
-                    other => other?,
-                };
-                caller.enter(&api.engine, scope)?;
+                let caller = authorize(api, scope, peer, &parts.headers)?;
                 let query = match parts.uri.query() {
                     None => Query::default(),
                     query => Query::parse(query, route.query)?,
@@ -112,7 +84,8 @@ impl Call {
     /// The tenant that an operator names, where a route is for operators and yet of one tenant.
     pub(crate) fn named_tenant(&self) -> Result<TenantId> {
         let caller = self.caller.as_ref().ok_or_else(Problem::unauthorized)?;
-        tenant(&self.api.engine, &caller.principal, &self.parts.headers)
+        let headers = &self.parts.headers;
+        Ok(self.api.callers.tenant(&caller.principal, headers, TenantId::DEFAULT)?)
     }
 
     /// Counts more against the rate of the key than the one request that was let in.
@@ -195,76 +168,38 @@ fn authorize(
     peer: Option<&Peer>,
     headers: &HeaderMap,
 ) -> Result<Caller> {
-    let engine = &api.engine;
-    let principal = match certified(api, peer, headers) {
-        Some(principal) => principal,
-        None => {
-            let text = bearer(headers).ok_or_else(Problem::unauthorized)?;
-            engine.authenticate(text).ok_or_else(Problem::unauthorized)?
+    let callers = &api.callers;
+    // A key that does not work is not mended by a certificate.
+    let found = if headers.contains_key(header::AUTHORIZATION) {
+        bearer(headers).and_then(|text| callers.key(text))
+    } else {
+        callers.certificate(api.options.identity.as_ref(), peer, headers)
+    };
+    let caller = callers.admit(found, scope, peer, headers, TenantId::DEFAULT)?;
+    if scope == Some(Scope::Publish) {
+        api.engine.admission().publish(caller.tenant)?;
+    }
+    Ok(caller)
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::unauthorized(),
+            Denied::TooManyFailures(wait) => {
+                let detail = "too many requests without a valid key came from this address";
+                Self::new(codes::TOO_MANY_FAILURES, detail).retry_after(wait)
+            }
+            Denied::Scope(scope) => {
+                let name = scope_name(scope);
+                Self::new(codes::FORBIDDEN, format!("the key needs the scope `{name}`"))
+            }
+            Denied::RateLimited(wait) => {
+                rate_limited("the key makes more requests than it may", wait)
+            }
+            Denied::NoTenant => Self::new(codes::FORBIDDEN, "the key belongs to no tenant"),
+            Denied::UnknownTenant => Self::not_found("tenant").at("Posthorn-Tenant"),
         }
-    };
-    let allowed = |scope| match scope {
-        // A key bound to a tenant is never an operator, whatever its scopes say.
-        Scope::Operator => principal.is_operator(),
-        scope => principal.key.allows(scope),
-    };
-    if let Some(scope) = scope.filter(|scope| !allowed(*scope)) {
-        let name = scope_name(scope);
-        return Err(Problem::new(codes::FORBIDDEN, format!("the key needs the scope `{name}`")));
-    }
-    let tenant = match scope {
-        Some(Scope::Operator) => TenantId::DEFAULT,
-        _ => tenant(engine, &principal, headers)?,
-    };
-    Ok(Caller { principal, tenant })
-}
-
-/// Who calls, when a certificate says so and no key is shown: a key that does not work is not mended
-/// by a certificate.
-fn certified(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
-    if headers.contains_key(header::AUTHORIZATION) {
-        return None;
-    }
-    let shown = shown(api.options.identity.as_ref(), peer, headers)?;
-    api.engine.authenticate_certificate(shown.thumbprint, shown.country.as_deref())
-}
-
-/// The text of the key, when there is exactly one.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let value = values.next()?.to_str().ok()?;
-    if values.next().is_some() {
-        return None;
-    }
-    let (scheme, text) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
-}
-
-/// The tenant a key acts for. Naming another tenant than one's own is like naming none there is.
-fn tenant(engine: &Engine, principal: &Principal, headers: &HeaderMap) -> Result<TenantId> {
-    let own = principal.key.tenant;
-    let mut values = headers.get_all(TENANT_HEADER).iter();
-    let Some(wanted) = values.next() else {
-        return match own {
-            Some(own) => Ok(own),
-            None if principal.is_operator() => Ok(TenantId::DEFAULT),
-            None => Err(Problem::new(codes::FORBIDDEN, "the key belongs to no tenant")),
-        };
-    };
-    // Two names are none: who could say which one a proxy in front went by?
-    let wanted = wanted.to_str().ok().filter(|_| values.next().is_none());
-    let wanted = wanted.and_then(|text| find_tenant(engine, text));
-    match wanted {
-        Some(tenant) if principal.is_operator() || own == Some(tenant) => Ok(tenant),
-        _ => Err(Problem::not_found("tenant").at("Posthorn-Tenant")),
-    }
-}
-
-/// A tenant by id or name.
-pub(crate) fn find_tenant(engine: &Engine, text: &str) -> Option<TenantId> {
-    match text.parse::<TenantId>() {
-        Ok(id) => engine.catalog().tenant(id).ok().map(|tenant| tenant.id),
-        Err(_) => engine.catalog().tenant_named(text).map(|tenant| tenant.id),
     }
 }
 

@@ -2,12 +2,11 @@
 //!
 //! Everything is kept in memory, per node, and bounded.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{Rate, TenantId, setting};
 use posthorn_engine::Refused;
-use posthorn_listener::{BodyError, Failures, Peer, Table};
+use posthorn_listener::{BodyError, Peer, Table};
 use serde::Deserialize;
 
 use crate::codes;
@@ -32,29 +31,16 @@ pub struct LimitOptions {
 
 /// All limits of one API.
 pub(crate) struct Limits {
-    failures: Arc<Failures>,
     redrives: Table<TenantId>,
     refusal_hold: Duration,
 }
 
 impl Limits {
-    pub(crate) fn new(options: &LimitOptions, failures: Arc<Failures>) -> Self {
+    pub(crate) fn new(options: &LimitOptions) -> Self {
         let a_minute = |count| Rate::new(count, Duration::from_secs(60));
         Self {
-            failures,
             redrives: Table::new(a_minute(options.redrives), TENANTS_MAX),
             refusal_hold: options.refusal_hold,
-        }
-    }
-
-    /// What somebody who showed no valid key is told: at first that, later to stop.
-    pub(crate) fn failed(&self, peer: Option<&Peer>) -> Problem {
-        match self.failures.count(peer) {
-            Ok(()) => Problem::unauthorized(),
-            Err(wait) => {
-                let detail = "too many requests without a valid key came from this address";
-                Problem::new(codes::TOO_MANY_FAILURES, detail).retry_after(wait)
-            }
         }
     }
 
@@ -126,7 +112,7 @@ mod tests {
     fn only_those_who_repeat_at_once_are_held_back() {
         let hold = Duration::from_millis(20);
         let options = LimitOptions { refusal_hold: hold, ..LimitOptions::default() };
-        let limits = Limits::new(&options, Arc::default());
+        let limits = Limits::new(&options);
         let peer = || Peer::new([192, 0, 2, 1].into(), None);
         let (one, other) = (peer(), peer());
         assert_eq!(limits.hold(Some(&one), SECOND), Duration::ZERO);

@@ -8,6 +8,7 @@ use axum::routing::{MethodFilter, on};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use metrics::Counter;
+use posthorn_access::Callers;
 use posthorn_domain::Scope;
 use posthorn_engine::metrics::ADMISSION_REFUSED;
 use posthorn_engine::{Engine, Refused};
@@ -51,9 +52,10 @@ pub fn surfaces(engine: Engine, options: Options) -> Surfaces {
     // What the listener refuses by itself has its page among the codes of the API.
     assert_eq!(codes::MALFORMED_REQUEST.code, posthorn_listener::MALFORMED_REQUEST);
     assert_eq!(codes::TOO_MANY_CONNECTIONS.code, posthorn_listener::TOO_MANY_CONNECTIONS);
-    let limits = Limits::new(&options.limits, Arc::clone(&options.failures));
+    let callers = Callers::new(engine.clone(), Arc::clone(&options.failures));
+    let limits = Limits::new(&options.limits);
     let overloaded = Overloaded::new();
-    let api = Arc::new(Api { engine, options, limits, overloaded });
+    let api = Arc::new(Api { engine, callers, options, limits, overloaded });
     let mut surfaces = Surfaces::default();
     for route in &ROUTES {
         let api = Arc::clone(&api);

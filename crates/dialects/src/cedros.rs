@@ -14,7 +14,7 @@
 //! SQL, sockets, schedules.
 //!
 //! # Where to start
-//! [`router`]; `webhook.rs` for how a delivery becomes a webhook.
+//! `Cedros::start`; `webhook.rs` for how a delivery becomes a webhook.
 
 mod access;
 mod cors;
@@ -24,31 +24,33 @@ mod webhook;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use http::{Method, Request};
+use posthorn_access::Callers;
 use posthorn_domain::{Scope, TenantId};
 use posthorn_engine::Engine;
-use posthorn_listener::Failures;
 use serde::{Deserialize, Deserializer, de::Error};
 use url::Url;
 
-use access::Caller;
+use crate::{Around, Dialect, Home, Services, Settings, StartError, Started};
 use failure::Failure;
+
+/// The profile of the callbacks that are seen here.
+const PROFILE: &str = "cedros";
 
 /// Knobs: the section `dialects.cedros` of the configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Options {
+struct Options {
     /// Whether they are there at all.
-    pub enabled: bool,
-    /// The tenant of operators that name none, by name; it is made when it is not there.
-    #[serde(skip)]
-    pub tenant: String,
+    enabled: bool,
     /// The origins of pages that may call from a browser, such as `https://admin.example.com`.
     #[serde(deserialize_with = "origins")]
-    pub origins: Vec<String>,
+    origins: Vec<String>,
 }
 
 /// What a browser sends, and nothing that only looks like it.
@@ -66,42 +68,68 @@ fn origins<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D:
     Ok(origins)
 }
 
+/// The endpoints, when they are on or there are callbacks to see.
+pub(crate) fn configured(
+    settings: &mut impl Settings,
+    around: &Around<'_>,
+) -> Option<Box<dyn Dialect>> {
+    let options: Options = settings.at("dialects.cedros");
+    let (tenant, called) = around.callbacks.clone();
+    (options.enabled || called)
+        .then(|| Box::new(Cedros { tenant, called, origins: options.origins }) as Box<dyn Dialect>)
+}
+
+/// The endpoints as they were configured.
+#[derive(Debug)]
+struct Cedros {
+    /// The tenant of operators that name none; it is made when it is not there.
+    tenant: String,
+    /// Whether that tenant is where callbacks go.
+    called: bool,
+    origins: Vec<String>,
+}
+
 /// What all requests share.
 struct Service {
     engine: Engine,
-    failures: Arc<Failures>,
+    callers: Callers,
     tenant: TenantId,
 }
 
-/// The endpoints as a router, once the tenant exists.
-pub async fn router(
-    engine: Engine,
-    options: Options,
-    failures: Arc<Failures>,
-) -> posthorn_engine::Result<axum::Router> {
-    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
-    let origins = Arc::new(options.origins);
-    let service = Arc::new(Service { engine, failures, tenant });
-    let wrap = |scope: Scope, act: Act| {
-        let service = Arc::clone(&service);
-        move |request: Request<Body>| serve(service, scope, act, request)
-    };
-    let (read, manage) = (Scope::Read, Scope::Subscriptions);
-    let only = |router: MethodRouter| router.fallback(wrong_method);
-    // The word `dlq` stands before ids: they all begin with `dlv_`.
-    Ok(axum::Router::new()
-        .route("/admin/webhooks", only(get(wrap(read, Act::List))))
-        .route("/admin/webhooks/dlq", only(get(wrap(read, Act::ListDead))))
-        .route("/admin/webhooks/dlq/{id}", only(delete(wrap(manage, Act::DeleteDead))))
-        .route("/admin/webhooks/dlq/{id}/retry", only(post(wrap(manage, Act::RetryDead))))
-        .route(
-            "/admin/webhooks/{id}",
-            only(get(wrap(read, Act::Get)).delete(wrap(manage, Act::Delete))),
-        )
-        .route("/admin/webhooks/{id}/retry", only(post(wrap(manage, Act::Retry))))
-        .layer(axum::middleware::from_fn(move |request, next| {
-            cors::answer(Arc::clone(&origins), request, next)
-        })))
+#[async_trait]
+impl Dialect for Cedros {
+    fn home(&self) -> Option<Home<'_>> {
+        let home = Home { key: "callbacks.tenant", tenant: &self.tenant, profile: PROFILE };
+        self.called.then_some(home)
+    }
+
+    async fn start(self: Box<Self>, services: Services) -> Result<Started, StartError> {
+        let Services { engine, callers, .. } = services;
+        let tenant = engine.ensure_tenant(&self.tenant).await?.id;
+        let origins = Arc::new(self.origins);
+        let service = Arc::new(Service { engine, callers, tenant });
+        let wrap = |scope: Scope, act: Act| {
+            let service = Arc::clone(&service);
+            move |request: Request<Body>| serve(service, scope, act, request)
+        };
+        let (read, manage) = (Scope::Read, Scope::Subscriptions);
+        let only = |router: MethodRouter| router.fallback(wrong_method);
+        // The word `dlq` stands before ids: they all begin with `dlv_`.
+        let routes = Router::new()
+            .route("/admin/webhooks", only(get(wrap(read, Act::List))))
+            .route("/admin/webhooks/dlq", only(get(wrap(read, Act::ListDead))))
+            .route("/admin/webhooks/dlq/{id}", only(delete(wrap(manage, Act::DeleteDead))))
+            .route("/admin/webhooks/dlq/{id}/retry", only(post(wrap(manage, Act::RetryDead))))
+            .route(
+                "/admin/webhooks/{id}",
+                only(get(wrap(read, Act::Get)).delete(wrap(manage, Act::Delete))),
+            )
+            .route("/admin/webhooks/{id}/retry", only(post(wrap(manage, Act::Retry))))
+            .layer(axum::middleware::from_fn(move |request, next| {
+                cors::answer(Arc::clone(&origins), request, next)
+            }));
+        Ok(Started { routes, ..Started::default() })
+    }
 }
 
 /// What is asked for.
@@ -118,7 +146,7 @@ enum Act {
 
 async fn serve(service: Arc<Service>, scope: Scope, act: Act, request: Request<Body>) -> Response {
     let (mut parts, _) = request.into_parts();
-    let caller = match Caller::of(&service, scope, &parts) {
+    let caller = match access::admit(&service, scope, &parts) {
         Ok(caller) => caller,
         Err(failure) => return failure.into_response(),
     };

@@ -15,7 +15,7 @@
 //! When and how often anything is sent.
 //!
 //! # Where to start
-//! [`router`]; `target.rs` for how callback URLs are read, `answer.rs` for the bodies clients expect.
+//! `Efgs::start`; `target.rs` for how callback URLs are read, `answer.rs` for the bodies clients expect.
 
 mod answer;
 mod batch;
@@ -25,6 +25,7 @@ mod target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -33,15 +34,19 @@ use axum::response::Response;
 use axum::routing::{get, put};
 use http::request::Parts;
 use http::{Request, StatusCode};
+use posthorn_access::Callers;
 use posthorn_domain::filter::Group;
+use posthorn_domain::policy::Auth;
 use posthorn_domain::{
-    Filter, Labels, ProfileName, SubscriptionName, SubscriptionStatus, TenantId, TopicName, setting,
+    Filter, Labels, Policy, ProfileName, SubscriptionName, SubscriptionStatus, TenantId, TopicName,
+    setting,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, SubscriptionChange, SubscriptionView};
-use posthorn_listener::{Failures, ProxyIdentity};
+use posthorn_listener::ProxyIdentity;
 use serde::{Deserialize, Deserializer};
 use tracing::{info, warn};
 
+use crate::{Around, Dialect, Home, Services, Settings, StartError, Started};
 use answer::{Answer, Refusal, accepts_json};
 
 pub use target::target;
@@ -78,9 +83,9 @@ pub enum Mode {
 
 /// Knobs of this dialect: the section `dialects.efgs` of the configuration.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Options {
+struct Options {
     /// Whether it is served at all.
-    pub enabled: bool,
+    enabled: bool,
     /// Whose subscriptions callbacks are.
     #[serde(deserialize_with = "setting::some_text")]
     pub tenant: String,
@@ -111,44 +116,93 @@ fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
     crate::prefix(deserializer, &["v1"])
 }
 
-/// What all requests share.
-struct Dialect {
-    engine: Engine,
-    tenant: TenantId,
-    options: Options,
-    failures: Arc<Failures>,
+/// The dialect, when it is on. Changes its profile where the mode asks for it.
+///
+/// The proxy that is believed has its own headers, and its own addresses or those of `server.identity`.
+pub(crate) fn configured(
+    settings: &mut impl Settings,
+    around: &mut Around<'_>,
+) -> Option<Box<dyn Dialect>> {
+    let mut options: Options = settings.at("dialects.efgs");
+    options.identity = settings.at("dialects.efgs");
+    if options.identity.proxies.is_empty() {
+        around.proxies.clone_into(&mut options.identity.proxies);
+    }
+    if !options.enabled {
+        return None;
+    }
+    match around.profiles.get_mut(&options.profile) {
+        Some(policy) if options.mode == Mode::NativeMtls => show_certificates(policy),
+        Some(_) => {}
+        None => {
+            let problem = format!("there is no profile `{}`", options.profile);
+            settings.refuse("dialects.efgs.profile", problem);
+        }
+    }
+    let told = !options.identity.proxies.is_empty() || around.asks_for_certificates;
+    let problem = "must name where the proxy that ends the callers' TLS connects from (or \
+                   server.identity.proxies), unless server.tls asks for certificates";
+    settings.require(told, "dialects.efgs.proxies", problem);
+    Some(Box::new(Efgs { options }))
 }
 
-/// The routes, once tenant and topic exist. `failures` counts those who are not known, for all
-/// routers of the process.
-pub async fn router(
-    engine: Engine,
-    options: Options,
-    failures: Arc<Failures>,
-) -> Result<Router, Error> {
-    answer::describe();
-    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
-    if engine.catalog().topic(tenant, &options.topic).is_err() {
-        let description = "New batches of diagnosis keys".to_owned();
-        let attributes = vec!["batchTag".to_owned(), "date".to_owned()];
-        let topic = options.topic.clone();
-        engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
+/// The certificates that the profile would name to a proxy are shown in the handshake.
+fn show_certificates(policy: &mut Policy) {
+    for auth in &mut policy.auth {
+        if let Auth::CertificateThumbprint(header) = auth {
+            *auth = Auth::ClientCertificate(header.choice.clone());
+        }
     }
-    let batches = batch::Announcements {
-        tenant,
-        topic: options.topic.clone(),
-        profile: options.profile.clone(),
-    };
-    let check = move |engine: &Engine, publish| batches.check(engine, publish);
-    engine.check_publishes(tenant, Arc::new(check));
-    let all = format!("{}/callback", options.prefix);
-    let dialect = Arc::new(Dialect { engine, tenant, options, failures });
-    let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
-    Ok(Router::new()
-        .route(&all, get(list).fallback(wrong_method))
-        .route(&format!("{all}/"), get(list).fallback(wrong_method))
-        .route(&format!("{all}/{{id}}"), one)
-        .with_state(dialect))
+}
+
+/// The dialect as it was configured.
+#[derive(Debug)]
+struct Efgs {
+    options: Options,
+}
+
+/// What all requests share.
+struct Service {
+    engine: Engine,
+    callers: Callers,
+    tenant: TenantId,
+    options: Options,
+}
+
+#[async_trait]
+impl Dialect for Efgs {
+    fn home(&self) -> Option<Home<'_>> {
+        let Options { tenant, profile, .. } = &self.options;
+        Some(Home { key: "dialects.efgs.tenant", tenant, profile: profile.as_str() })
+    }
+
+    async fn start(self: Box<Self>, services: Services) -> Result<Started, StartError> {
+        let (Services { engine, callers, .. }, Self { options }) = (services, *self);
+        answer::describe();
+        let tenant = engine.ensure_tenant(&options.tenant).await?.id;
+        if engine.catalog().topic(tenant, &options.topic).is_err() {
+            let description = "New batches of diagnosis keys".to_owned();
+            let attributes = vec!["batchTag".to_owned(), "date".to_owned()];
+            let topic = options.topic.clone();
+            engine.put_topic(tenant, topic, description, attributes, Labels::default()).await?;
+        }
+        let batches = batch::Announcements {
+            tenant,
+            topic: options.topic.clone(),
+            profile: options.profile.clone(),
+        };
+        let check = move |engine: &Engine, publish| batches.check(engine, publish);
+        engine.check_publishes(tenant, Arc::new(check));
+        let all = format!("{}/callback", options.prefix);
+        let service = Arc::new(Service { engine, callers, tenant, options });
+        let one = put(subscribe).delete(unsubscribe).fallback(wrong_method);
+        let routes = Router::new()
+            .route(&all, get(list).fallback(wrong_method))
+            .route(&format!("{all}/"), get(list).fallback(wrong_method))
+            .route(&format!("{all}/{{id}}"), one)
+            .with_state(service);
+        Ok(Started { routes, ..Started::default() })
+    }
 }
 
 async fn wrong_method() -> Response {
@@ -158,32 +212,32 @@ async fn wrong_method() -> Response {
     )
 }
 
-async fn list(State(dialect): State<Arc<Dialect>>, request: Request<Body>) -> Response {
+async fn list(State(service): State<Arc<Service>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
-    answer::count("list", dialect.list(&parts).unwrap_or_else(Refusal::into))
+    answer::count("list", service.list(&parts).unwrap_or_else(Refusal::into))
 }
 
 async fn subscribe(
-    State(dialect): State<Arc<Dialect>>,
+    State(service): State<Arc<Service>>,
     id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.subscribe(&parts, id.ok().map(|Path(id)| id)).await;
+    let answer = service.subscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("subscribe", answer.unwrap_or_else(Refusal::into))
 }
 
 async fn unsubscribe(
-    State(dialect): State<Arc<Dialect>>,
+    State(service): State<Arc<Service>>,
     id: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    let answer = dialect.unsubscribe(&parts, id.ok().map(|Path(id)| id)).await;
+    let answer = service.unsubscribe(&parts, id.ok().map(|Path(id)| id)).await;
     answer::count("unsubscribe", answer.unwrap_or_else(Refusal::into))
 }
 
-impl Dialect {
+impl Service {
     /// The callbacks of the caller's country, oldest first.
     fn list(&self, parts: &Parts) -> Answer {
         if !accepts_json(&parts.headers) {

@@ -1,15 +1,34 @@
-//! Dialects: other systems' wire APIs, spoken on top of the same engine. One module a system.
+//! Dialects: other systems' wire APIs, spoken on top of the same engine. One folder a system.
+//!
+//! # Where to start
+//! [`Dialect`] for what each of them is, [`configured`] for the list of all.
 //!
 //! # What it must not know
 //! No SQL, no sockets. What is delivered, when and how often is decided by the engine and by the
 //! profile a system names; a dialect only translates between its wire and the engine's words.
 
 pub mod cedros;
+mod dialect;
 mod document;
 pub mod efgs;
 pub mod notificaties;
 
 use serde::{Deserialize, Deserializer, de::Error};
+
+pub use dialect::{Around, Dialect, Home, Services, Settings, StartError, Started};
+
+/// All dialects that the configuration turns on. This is the list: a new one is a folder and a line here.
+///
+/// Of the five systems, the two others need no wire API of their own: PCA Hub is a profile
+/// (`posthorn_domain::policy::profiles`), and Web Push is the crate `push-node`.
+pub fn configured(settings: &mut impl Settings, around: &mut Around<'_>) -> Vec<Box<dyn Dialect>> {
+    let all = [
+        efgs::configured(settings, around),
+        cedros::configured(settings, around),
+        notificaties::configured(settings, around),
+    ];
+    all.into_iter().flatten().collect()
+}
 
 /// What stands before all paths of a system, without a slash at its end; not where others are already.
 fn prefix<'de, D: Deserializer<'de>>(deserializer: D, taken: &[&str]) -> Result<String, D::Error> {

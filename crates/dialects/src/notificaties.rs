@@ -14,7 +14,7 @@
 //! SQL, sockets, schedules.
 //!
 //! # Where to start
-//! [`router`]; `dispatch.rs` for what there is, `fields.rs` for how bodies are read, `notificatie.rs`
+//! `Notificaties::start`; `dispatch.rs` for what there is, `fields.rs` for how bodies are read, `notificatie.rs`
 //! for the conversion to CloudEvents.
 
 mod abonnement;
@@ -22,6 +22,7 @@ mod access;
 mod authentication;
 mod authorizations;
 mod cloudevent;
+mod configuration;
 mod dispatch;
 mod fields;
 #[doc(hidden)]
@@ -42,9 +43,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use posthorn_access::Callers;
 use posthorn_domain::{Labels, ProfileName, Rate, Span, TenantId, setting};
 use posthorn_engine::{Engine, FailureNames};
-use posthorn_listener::{Failures, Table};
+use posthorn_listener::Table;
 use posthorn_sealing::jwt::Terms;
 use serde::{Deserialize, Deserializer, de::Error};
 use tokio::sync::Mutex;
@@ -52,11 +55,16 @@ use url::Url;
 
 pub use access::{Application, Credential, Scope};
 pub use authorizations::{Authorizations, Fetch, Fetching};
+pub(crate) use configuration::configured;
 pub use management::Management;
 pub use setup::{Applied, Service as SetupService, Setup, resolve};
 
+use crate::{Dialect, Home, Services, StartError, Started};
 use access::Clients;
 use authorizations::{Changes, Rights};
+
+/// Where its settings are.
+const SECTION: &str = "dialects.notificaties";
 
 /// Beginnings of paths that are taken.
 const TAKEN: [&str; 7] = ["v1", "jwks", "healthz", "readyz", "metrics", "openapi.json", "admin"];
@@ -131,17 +139,6 @@ fn site(text: &str) -> Option<Url> {
     (web && url.query().is_none()).then_some(url)
 }
 
-/// Why the API cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The engine could not do it.
-    #[error(transparent)]
-    Engine(#[from] posthorn_engine::Error),
-    /// What was declared cannot be made so.
-    #[error("setup_configuration: {0}")]
-    Setup(String),
-}
-
 /// What all requests share.
 pub(crate) struct Service {
     pub(crate) engine: Engine,
@@ -152,7 +149,7 @@ pub(crate) struct Service {
     pub(crate) rights: Option<Arc<Rights>>,
     /// Who hears that these changed says it here.
     pub(crate) changes: Changes,
-    pub(crate) failures: Arc<Failures>,
+    pub(crate) callers: Callers,
     /// How much each client used of the rate that keys have too (`admission.key_rate`).
     pub(crate) rates: Table<String>,
     /// One kanaal at a time is changed, so that what two changes do not name both stay.
@@ -166,50 +163,63 @@ const CLIENTS_COUNTED: usize = 1_000;
 const FAILURES: FailureNames =
     FailureNames { failed: "notification_failed", dead: "notification_dead_letter" };
 
-/// The API as a router for everything below its prefix, and what operators do with it from outside.
-/// `fetch` asks others, over the way out that everything takes. Makes its tenant and its own topic when
-/// they are not there.
-pub async fn router(
-    engine: Engine,
-    mut options: Options,
-    failures: Arc<Failures>,
-    fetch: Fetch,
-) -> Result<(axum::Router, Management), StartError> {
-    dispatch::describe();
-    let tenant = engine.ensure_tenant(&options.tenant).await?.id;
-    engine.catalog().profile(tenant, &options.profile)?;
-    ensure_cloudevents(&engine, tenant).await?;
-    let setup = std::mem::take(&mut options.setup);
-    for section in &setup.ignored {
-        tracing::warn!(section, "a section of the setup_configuration file means nothing here");
+/// The API as it was configured.
+#[derive(Debug)]
+struct Notificaties {
+    options: Options,
+}
+
+#[async_trait]
+impl Dialect for Notificaties {
+    fn home(&self) -> Option<Home<'_>> {
+        let Options { tenant, profile, .. } = &self.options;
+        Some(Home { key: "dialects.notificaties.tenant", tenant, profile: profile.as_str() })
     }
-    setup.apply(&engine, tenant, &options.profile).await?;
-    let changes = Changes::default();
-    let (expiry, leeway) = (seconds(options.jwt_expiry), seconds(options.leeway));
-    engine.check_publishes(tenant, incoming::check(tenant, leeway, changes.clone()));
-    engine.name_failures(tenant, FAILURES);
-    let terms = Terms { expiry, leeway };
-    let credentials = std::mem::take(&mut options.credentials);
-    let clients = Clients::new(credentials, &options.applications, terms);
-    let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
-    let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
-    let changing = Mutex::new(());
-    let api = options.authorizations.clone();
-    let rights = api.is_asked().then(|| Rights::new(api, fetch, changes.clone()));
-    let management =
-        Management { engine: engine.clone(), tenant, profile: options.profile.clone() };
-    let service = Arc::new(Service {
-        engine,
-        tenant,
-        options,
-        clients,
-        rights,
-        changes,
-        failures,
-        rates,
-        changing,
-    });
-    Ok((dispatch::router(service), management))
+
+    fn asks(&self) -> Vec<(&'static str, &str)> {
+        let api = &self.options.authorizations;
+        let asked = api.is_asked().then_some(api.url.as_str());
+        asked.map(|url| ("dialects.notificaties.authorizations.url", url)).into_iter().collect()
+    }
+
+    async fn start(self: Box<Self>, services: Services) -> Result<Started, StartError> {
+        let (Services { engine, callers, fetch }, Self { mut options }) = (services, *self);
+        dispatch::describe();
+        let tenant = engine.ensure_tenant(&options.tenant).await?.id;
+        engine.catalog().profile(tenant, &options.profile)?;
+        ensure_cloudevents(&engine, tenant).await?;
+        let setup = std::mem::take(&mut options.setup);
+        for section in &setup.ignored {
+            tracing::warn!(section, "a section of the setup_configuration file means nothing here");
+        }
+        setup.apply(&engine, tenant, &options.profile).await?;
+        let changes = Changes::default();
+        let (expiry, leeway) = (seconds(options.jwt_expiry), seconds(options.leeway));
+        engine.check_publishes(tenant, incoming::check(tenant, leeway, changes.clone()));
+        engine.name_failures(tenant, FAILURES);
+        let terms = Terms { expiry, leeway };
+        let credentials = std::mem::take(&mut options.credentials);
+        let clients = Clients::new(credentials, &options.applications, terms);
+        let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
+        let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
+        let changing = Mutex::new(());
+        let api = options.authorizations.clone();
+        let rights = api.is_asked().then(|| Rights::new(api, fetch, changes.clone()));
+        let management =
+            Management { engine: engine.clone(), tenant, profile: options.profile.clone() };
+        let service = Arc::new(Service {
+            engine,
+            tenant,
+            options,
+            clients,
+            rights,
+            changes,
+            callers,
+            rates,
+            changing,
+        });
+        Ok(Started { routes: dispatch::router(service), management: Some(management) })
+    }
 }
 
 /// As the times in tokens and messages are.

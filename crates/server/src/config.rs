@@ -14,11 +14,9 @@
 //! Nothing is opened, listened to or generated here, except that files named by the configuration
 //! are read. What a policy may say is the domain's business.
 
-mod cedros;
-mod efgs;
+mod callbacks;
 pub mod layers;
 pub mod listeners;
-mod notificaties;
 mod profiles;
 mod proxies;
 pub mod push;
@@ -35,7 +33,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posthorn_dialects as dialects;
+use posthorn_dialects::Dialect;
 use posthorn_domain::setting;
 use posthorn_egress as egress;
 use posthorn_engine as engine;
@@ -81,7 +79,7 @@ pub struct Config {
     /// Metrics.
     pub telemetry: Telemetry,
     /// Other systems' APIs.
-    pub dialects: Dialects,
+    pub dialects: Vec<Box<dyn Dialect>>,
     /// Where the webhooks of a payment server go.
     pub callbacks: Option<Callbacks>,
     /// Web Push, when it is on.
@@ -95,17 +93,6 @@ pub struct SecretFile {
     pub key: String,
     /// Where it is.
     pub file: PathBuf,
-}
-
-/// Other systems' APIs; `None` for those that are off.
-#[derive(Debug)]
-pub struct Dialects {
-    /// The callbacks of the European Federation Gateway Service.
-    pub efgs: Option<dialects::efgs::Options>,
-    /// The admin endpoints of Cedros webhooks.
-    pub cedros: Option<dialects::cedros::Options>,
-    /// The Notificaties API.
-    pub notificaties: Option<dialects::notificaties::Options>,
 }
 
 /// The listener.

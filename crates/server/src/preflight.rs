@@ -20,11 +20,8 @@ pub fn way_out(config: &Config) -> anyhow::Result<Egress> {
         let message = format!("egress cannot be set up: failed to {}", chain(&e));
         Failure::new(Code::Config, message)
     })?;
-    if let Some(options) = &config.dialects.notificaties
-        && options.authorizations.is_asked()
-    {
-        egress.guard().check_url(&options.authorizations.url).map_err(|e| {
-            let key = "dialects.notificaties.authorizations.url";
+    for (key, url) in config.dialects.iter().flat_map(|dialect| dialect.asks()) {
+        egress.guard().check_url(url).map_err(|e| {
             Failure::new(Code::Config, format!("{key} cannot be asked: {e}")).hint(OPEN_IT)
         })?;
     }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use posthorn_dialects::{cedros, efgs, notificaties};
+use posthorn_access::Callers;
+use posthorn_dialects::{StartError, notificaties};
 use posthorn_domain::{CatalogVersion, Clock};
 use posthorn_egress::Egress;
 use posthorn_engine::{EgressTransport, Engine, OutcomeStream, Parts, PushDelivery};
@@ -166,28 +167,20 @@ async fn start(
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let render = telemetry.metrics.then(|| recorder.render());
+    let services = posthorn_dialects::Services {
+        engine: engine.clone(),
+        callers: Callers::new(engine.clone(), Arc::clone(&failures)),
+        fetch: fetch::through(egress.clone()),
+    };
     let (mut router, mut setup) = (axum::Router::new(), None);
-    if let Some(options) = dialects.efgs {
-        let efgs = efgs::router(engine.clone(), options, Arc::clone(&failures)).await;
-        router = router.merge(efgs.map_err(|e| explain_engine(&e))?);
-    }
-    if let Some(options) = dialects.cedros {
-        let cedros = cedros::router(engine.clone(), options, Arc::clone(&failures)).await;
-        router = router.merge(cedros.map_err(|e| explain_engine(&e))?);
-    }
-    if let Some(options) = dialects.notificaties {
-        let fetch = fetch::through(egress.clone());
-        let made =
-            notificaties::router(engine.clone(), options, Arc::clone(&failures), fetch).await;
-        let (routes, management) = made.map_err(|e| match e {
-            notificaties::StartError::Engine(e) => explain_engine(&e),
-            setup @ notificaties::StartError::Setup(_) => {
-                Failure::new(Code::Config, setup.to_string())
-                    .hint("correct the file that dialects.notificaties.setup_configuration names")
-            }
+    for dialect in dialects {
+        let started = dialect.start(services.clone()).await.map_err(|e| match e {
+            StartError::Engine(e) => explain_engine(&e),
+            StartError::Setup(_) => Failure::new(Code::Config, e.to_string())
+                .hint("correct the file that dialects.notificaties.setup_configuration names"),
         })?;
-        router = router.merge(routes);
-        setup = Some(apply_with(management));
+        router = router.merge(started.routes);
+        setup = setup.or(started.management.map(apply_with));
     }
     let options = posthorn_api::Options {
         metrics: render,
@@ -269,8 +262,8 @@ fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup 
         let management = management.clone();
         Box::pin(async move {
             management.apply(&document).await.map_err(|e| match e {
-                notificaties::StartError::Engine(e) => posthorn_api::SetupRefusal::Engine(e),
-                setup @ notificaties::StartError::Setup(_) => {
+                StartError::Engine(e) => posthorn_api::SetupRefusal::Engine(e),
+                setup @ StartError::Setup(_) => {
                     posthorn_api::SetupRefusal::Invalid(setup.to_string())
                 }
             })

@@ -181,10 +181,7 @@ struct Publisher {
 
 impl Publisher {
     async fn run(mut self) -> anyhow::Result<()> {
-        let mut stream =
-            TcpStream::connect(self.target.address).await.context("connecting a publisher")?;
-        stream.set_nodelay(true)?;
-        let mut reader = Reader::new();
+        let (mut stream, mut reader) = (self.connect().await?, Reader::new());
         let events = self.request.places.len() as u64;
         // Spread open-loop publishers evenly over one pause.
         let mut due = Instant::now()
@@ -205,9 +202,19 @@ impl Publisher {
                 self.accepted.fetch_add(events, Ordering::Relaxed);
             } else {
                 self.failed.fetch_add(events, Ordering::Relaxed);
+                // A server that refuses a body it has not read closes the connection.
+                (stream, reader) = (self.connect().await?, Reader::new());
+                continue;
             }
             reader.consume(&message);
         }
         Ok(())
+    }
+
+    async fn connect(&self) -> anyhow::Result<TcpStream> {
+        let stream =
+            TcpStream::connect(self.target.address).await.context("connecting a publisher")?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use posthorn_access::find_tenant;
 use posthorn_domain::{KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
 use posthorn_engine::{KnownKey, Resealed};
 use serde::{Deserialize, Serialize};
 
 use super::{check_description, page};
-use crate::call::{Answer, Call, find_tenant};
+use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
 use crate::problem::{Problem, Result};
 use crate::respond;

@@ -4,6 +4,7 @@ use axum::extract::{FromRequestParts as _, Path};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
+use posthorn_access::Caller;
 use posthorn_domain::{Delivery, DeliveryId, DeliveryState, TenantId};
 use posthorn_store::{DeliveryFilter, StateKind};
 use serde::Serialize;
@@ -12,7 +13,6 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use super::Service;
-use super::access::Caller;
 use super::failure::Failure;
 use super::webhook::{Status, Told};
 
@@ -95,7 +95,7 @@ pub(super) async fn retry(
     let delivery = find(service, caller, parts, dead).await?;
     let (tenant, id) = (caller.tenant, delivery.id);
     engine.retry_delivery(tenant, id).await?;
-    info!(key = %caller.key, webhook = %id, "a webhook is tried again on behalf of an admin");
+    info!(key = %caller.principal.key.id, webhook = %id, "a webhook is tried again on behalf of an admin");
     let message = "Webhook queued for retry";
     Ok(json(StatusCode::OK, &json!({"status": "queued", "message": message, "webhookId": id})))
 }
@@ -109,7 +109,7 @@ pub(super) async fn delete(
 ) -> Answer {
     let id = find(service, caller, parts, dead).await?.id;
     service.engine.forget_delivery(caller.tenant, id).await?;
-    info!(key = %caller.key, webhook = %id, "a webhook was deleted on behalf of an admin");
+    info!(key = %caller.principal.key.id, webhook = %id, "a webhook was deleted on behalf of an admin");
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

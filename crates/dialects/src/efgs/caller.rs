@@ -2,14 +2,15 @@
 
 use http::StatusCode;
 use http::request::Parts;
+use posthorn_access::Denied;
 use posthorn_domain::{CertificateId, Scope};
 use posthorn_listener::{Peer, shown};
 use tracing::warn;
 
-use super::Dialect;
+use super::Service;
 use super::answer::Refusal;
 
-impl Dialect {
+impl Service {
     /// The country of whoever calls, as its certificate and the registry say, in capitals.
     pub(super) fn country(&self, parts: &Parts) -> Result<String, Refusal> {
         let peer = parts.extensions.get::<Peer>();
@@ -33,27 +34,28 @@ impl Dialect {
         let Some(principal) = known else {
             return Err(self.unknown(peer, "the client certificate is not known"));
         };
-        if !principal.key.allows(Scope::Subscriptions) {
-            let problem = "the client certificate may not manage callbacks";
-            return Err(Refusal::new(StatusCode::FORBIDDEN, problem));
-        }
-        principal
-            .key
-            .take(self.engine.admission())
-            .map_err(|wait| Refusal::slow_down("too many requests with this certificate", wait))?;
+        self.callers.permit(&principal, Scope::Subscriptions).map_err(|denied| match denied {
+            Denied::RateLimited(wait) => {
+                Refusal::slow_down("too many requests with this certificate", wait)
+            }
+            _ => {
+                let problem = "the client certificate may not manage callbacks";
+                Refusal::new(StatusCode::FORBIDDEN, problem)
+            }
+        })?;
         Ok(country.to_ascii_uppercase())
     }
 
     /// What somebody nobody knows is told: at first that, later to stop.
     fn unknown(&self, peer: Option<&Peer>, problem: &'static str) -> Refusal {
-        match self.failures.count(peer) {
-            Ok(()) => {
-                warn!(address = ?peer.map(Peer::address), problem, "a caller was refused");
-                Refusal::new(StatusCode::FORBIDDEN, problem)
-            }
-            Err(wait) => {
+        match self.callers.unknown(peer) {
+            Denied::TooManyFailures(wait) => {
                 let problem = "too many requests without a known client certificate";
                 Refusal::slow_down(problem, wait)
+            }
+            _ => {
+                warn!(address = ?peer.map(Peer::address), problem, "a caller was refused");
+                Refusal::new(StatusCode::FORBIDDEN, problem)
             }
         }
     }

@@ -8,6 +8,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use posthorn_access::Denied;
 use posthorn_domain::ClientName;
 use posthorn_listener::{BodyError, Loan, Owner, Peer, body, only};
 use serde_json::Value;
@@ -218,12 +219,12 @@ async fn enter(
     let at_run_time = |name: &ClientName| service.engine.catalog().client(service.tenant, name);
     let known = service.clients.authenticate(&parts.headers, now, at_run_time);
     let mut client =
-        known.map_err(|problem| match service.failures.count(parts.extensions.get::<Peer>()) {
-            Ok(()) => problem,
-            Err(wait) => Problem::throttled(
+        known.map_err(|problem| match service.callers.unknown(parts.extensions.get::<Peer>()) {
+            Denied::TooManyFailures(wait) => Problem::throttled(
                 "Too many requests without a valid token came from this address.",
                 seconds(wait),
             ),
+            _ => problem,
         })?;
     service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
         let detail = "This client sends more requests than it may (admission.key_rate).";

@@ -5,8 +5,8 @@ use posthorn_domain::{ProfileName, TenantId};
 use posthorn_engine::Engine;
 use serde_json::{Value, json};
 
-use super::StartError;
 use super::setup::Setup;
+use crate::StartError;
 
 /// Applies setup files.
 #[derive(Clone)]

@@ -17,13 +17,13 @@ use posthorn_sealing::vault::Secret;
 use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::StartError;
 use super::abonnement::Abonnement;
 use super::access::{Application, Credential, Scope};
 use super::kanaal::Kanaal;
 use super::problem::Problem;
 use super::settings::{self, SettingsChange};
 use super::uuid::Uuid;
+use crate::StartError;
 
 const KANALEN: &str = "notifications_kanalen_config";
 const ABONNEMENTEN: &str = "notifications_abonnementen_config";

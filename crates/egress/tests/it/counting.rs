@@ -66,7 +66,7 @@ async fn connections_lookups_handshakes_and_refusals_are_counted() {
     .await;
     let pair = Pair::self_signed("127.0.0.1");
     let (secure, _) = Setup { closing: true, ..Setup::of(&pair) }.start().await;
-    let extra_roots = Some(pair.certificate.clone().into_bytes());
+    let extra_roots = Some(pair.certificate.clone());
     let egress = server.egress(Options { extra_roots, ..options() });
 
     for _ in 0..3 {

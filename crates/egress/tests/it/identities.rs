@@ -125,7 +125,7 @@ async fn tenants_never_share_a_session_and_each_resumes_its_own() {
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         let (receiver, seen) =
             Setup { closing: true, versions, ..Setup::of(&server) }.start().await;
-        let extra_roots = Some(authority.pem.clone().into_bytes());
+        let extra_roots = Some(authority.pem.clone());
         let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
         let shared = client(&egress, None, &[&authority]);
         for tls in [None, Some(&shared)] {
@@ -151,7 +151,7 @@ async fn a_private_authority_is_trusted_only_where_it_was_given() {
     let (first, _) = Setup::of(&behind_private).start().await;
     let (second, _) = Setup::of(&behind_public).start().await;
     // What stands for the public roots here are the operator's extra ones.
-    let extra_roots = Some(public.pem.clone().into_bytes());
+    let extra_roots = Some(public.pem.clone());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pinned = client(&egress, None, &[&private]);
     let both = client(&egress, None, &[&private, &public]);

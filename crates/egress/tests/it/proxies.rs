@@ -118,7 +118,7 @@ async fn tls_through_a_tunnel_is_with_the_receiver_by_its_name() {
         let (receiver, seen) = Setup::of(&pair).start().await;
         let mut options = options(proxy.address, ProxyMode::Connect);
         options.allow.push(format!("127.0.0.1:{}", receiver.address.port()).parse().expect("rule"));
-        options.extra_roots = Some(authority.pem.clone().into_bytes());
+        options.extra_roots = Some(authority.pem.clone());
         let egress = Egress::new(options).expect("egress");
         let sent = send(&egress, &format!("https://{}/", receiver.address)).await;
         if good {

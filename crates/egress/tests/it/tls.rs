@@ -14,7 +14,7 @@ use crate::receiver::{Receiver, answer, egress, failure, options, request, send}
 const HOST: &str = "127.0.0.1";
 
 fn trusting(certificate: &Pair) -> Egress {
-    let extra_roots = Some(certificate.certificate.clone().into_bytes());
+    let extra_roots = Some(certificate.certificate.clone());
     Egress::new(Options { extra_roots, ..options() }).expect("egress")
 }
 
@@ -67,7 +67,7 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
             true,
         ),
     ];
-    let extra_roots = Some(authority.pem.clone().into_bytes());
+    let extra_roots = Some(authority.pem.clone());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     for (what, pair, good) in &pairs {
         let (receiver, seen) = Setup::of(pair).start().await;
@@ -84,7 +84,7 @@ async fn certificates_that_do_not_prove_who_answers_are_refused() {
 #[tokio::test]
 async fn a_certificate_with_thousands_of_names_is_neither_believed_nor_quoted() {
     let authority = Authority::new("trusted");
-    let extra_roots = Some(authority.pem.clone().into_bytes());
+    let extra_roots = Some(authority.pem.clone());
     let egress = Egress::new(Options { extra_roots, ..options() }).expect("egress");
     let pair = authority.sign_with("other.example.com", |it| {
         it.subject_alt_names.extend((0..1_000).map(|number| {

@@ -195,7 +195,7 @@ async fn tests_and_rehearsals_share_one_limit() {
     topic(&engine).await;
     let view = subscribe(&engine, "https://a/", json!({})).await;
     let rehearsal = || Rehearsal {
-        destination: "https://a/".into(),
+        url: "https://a/".to_owned(),
         content_type: "application/json".to_owned(),
         overrides: json!({"auth": []}),
         ..Rehearsal::default()

@@ -11,7 +11,7 @@ use posthorn_domain::plain;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::layers::{Layers, Problem};
+use super::layers::{Layers, Problem, parse_yaml};
 use super::values::SecretRef;
 use super::{ConfigError, SecretFile, steps};
 
@@ -152,6 +152,24 @@ impl<'a> Reading<'a> {
                 Err(problem.to_owned())
             }
         }
+    }
+}
+
+impl posthorn_dialects::Settings for Reading<'_> {
+    fn at<T: DeserializeOwned>(&mut self, key: &str) -> T {
+        self.at(key)
+    }
+
+    fn refuse(&mut self, key: &str, problem: String) {
+        self.refuse(key, problem);
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.env.get(name).cloned()
+    }
+
+    fn yaml(&self, text: &str) -> Result<Value, String> {
+        parse_yaml(text)
     }
 }
 

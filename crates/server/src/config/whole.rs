@@ -2,6 +2,7 @@
 //!
 //! Sections that need more than a few lines have modules of their own beside this one.
 
+use posthorn_dialects::{Around, Home};
 use posthorn_engine as engine;
 use posthorn_sealing::vault::VaultKey;
 use posthorn_store_postgres as postgres;
@@ -9,8 +10,8 @@ use posthorn_store_postgres as postgres;
 use super::reading::Reading;
 use super::values::SecretRef;
 use super::{
-    Config, Dialects, Disk, Seal, Server, Store, StoreKind, cedros, efgs, listeners, notificaties,
-    profiles, proxies, push, tls,
+    Config, Disk, Seal, Server, Store, StoreKind, callbacks, listeners, profiles, proxies, push,
+    tls,
 };
 
 /// Everything; to be used only when no problem was found.
@@ -25,7 +26,18 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         quotas: read.at("quotas"),
         ..read.at("engine")
     };
-    let (callbacks, admin) = cedros::build(read, &store);
+    let (callbacks, tenant) = callbacks::build(read, &store);
+    let dialects = posthorn_dialects::configured(
+        read,
+        &mut Around {
+            https: server.tls.is_some(),
+            asks_for_certificates: server.tls.as_ref().is_some_and(|tls| tls.tls.asks()),
+            proxies: &server.identity.proxies,
+            body_bytes: server.body,
+            callbacks: (tenant, callbacks.is_some()),
+            profiles: &mut engine.profiles,
+        },
+    );
     let config = Config {
         push: push::build(read, &server, &store),
         egress: posthorn_egress::Options { proxies: proxies.all, ..read.at("egress") },
@@ -38,11 +50,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         seal: seal(read),
         log: read.at("log"),
         telemetry: read.at("telemetry"),
-        dialects: Dialects {
-            efgs: efgs::build(read, &server, &mut engine.profiles),
-            cedros: admin,
-            notificaties: notificaties::build(read, &server),
-        },
+        dialects,
         server,
         store,
         engine,
@@ -139,24 +147,11 @@ fn check_disk(read: &mut Reading<'_>, disk: Disk) {
 /// What other systems have must be there, and theirs alone: each takes the topics and subscriptions of its
 /// tenant for its own.
 fn check_systems(read: &mut Reading<'_>, config: &Config) {
-    let Dialects { efgs, cedros, notificaties } = &config.dialects;
-    if let Some(options) = notificaties {
-        let problem = format!("there is no profile `{}`", options.profile);
-        let there = config.engine.profiles.contains_key(&options.profile);
-        read.require(there, "dialects.notificaties.profile", problem);
-    }
-    let called = config.callbacks.as_ref().and(cedros.as_ref());
-    let systems = [
-        efgs.as_ref().map(|o| ("dialects.efgs.tenant", &o.tenant, o.profile.as_str())),
-        notificaties
-            .as_ref()
-            .map(|o| ("dialects.notificaties.tenant", &o.tenant, o.profile.as_str())),
-        called.map(|o| ("callbacks.tenant", &o.tenant, posthorn_notifier::PROFILE)),
-    ];
     let mut taken: Vec<&str> = Vec::new();
-    for (key, tenant, profile) in systems.into_iter().flatten() {
+    for home in config.dialects.iter().filter_map(|dialect| dialect.home()) {
+        let Home { key, tenant, profile } = home;
         let problem = format!("the tenant `{tenant}` is another system's already");
-        read.require(!taken.contains(&tenant.as_str()), key, problem);
+        read.require(!taken.contains(&tenant), key, problem);
         taken.push(tenant);
         let profiles = &config.engine.profiles;
         let policy = profiles.iter().find(|(name, _)| name.as_str() == profile).map(|(_, it)| it);

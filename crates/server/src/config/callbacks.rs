@@ -1,17 +1,15 @@
-//! `callbacks`, and the admin endpoints of `dialects.cedros` that come with it.
+//! `callbacks`: where the webhooks of a payment server go.
 
-use posthorn_dialects::cedros::Options;
 use posthorn_notifier::{Backend, Callbacks, CallbacksConfig};
 
 use super::reading::Reading;
 use super::{Store, StoreKind};
 
 /// The block `callbacks` with what `CALLBACK_…` in the environment says over it, when it has a URL; and the
-/// endpoints, when they are on or there is something to see.
-pub(super) fn build(read: &mut Reading<'_>, store: &Store) -> (Option<Callbacks>, Option<Options>) {
+/// tenant that it names, or else the usual one.
+pub(super) fn build(read: &mut Reading<'_>, store: &Store) -> (Option<Callbacks>, String) {
     let block: CallbacksConfig = read.at("callbacks");
-    let mut options: Options = read.at("dialects.cedros");
-    options.tenant = block.tenant.clone().unwrap_or_else(|| "default".to_owned());
+    let tenant = block.tenant.clone().unwrap_or_else(|| "default".to_owned());
     let env = read.env;
     let lookup = |name: &str| env.get(name).cloned();
     let checked = block.with_env(env.clone()).and_then(|block| block.check_with(&lookup));
@@ -22,8 +20,7 @@ pub(super) fn build(read: &mut Reading<'_>, store: &Store) -> (Option<Callbacks>
     if let Some(callbacks) = &mut callbacks {
         warn_of_backend(callbacks, store);
     }
-    let admin = (options.enabled || callbacks.is_some()).then_some(options);
-    (callbacks, admin)
+    (callbacks, tenant)
 }
 
 /// Events are kept in the store of the server, whatever the block says. Who wrote something else there

@@ -1,20 +1,18 @@
-//! `dialects.notificaties`: the Notificaties API, its clients and what they may do.
+//! The section `dialects.notificaties`: what must hold between its keys, and the setup file it names.
 
 use std::path::Path;
 
-use posthorn_dialects::notificaties::{Authorizations, Options, Setup};
+use super::{Authorizations, Notificaties, Options, SECTION, Setup};
+use crate::{Around, Dialect, Settings};
 
-use super::Server;
-use super::layers::parse_yaml;
-use super::reading::Reading;
-
-const SECTION: &str = "dialects.notificaties";
-
-/// The API's knobs; `None` when it is off.
-pub(super) fn build(read: &mut Reading<'_>, server: &Server) -> Option<Options> {
+/// The API, when it is on.
+pub(crate) fn configured(
+    read: &mut impl Settings,
+    around: &Around<'_>,
+) -> Option<Box<dyn Dialect>> {
     let mut options: Options = read.at(SECTION);
-    options.https = server.tls.is_some();
-    options.body_bytes = server.body;
+    options.https = around.https;
+    options.body_bytes = around.body_bytes;
     if let Some(file) = options.setup_configuration.as_deref().filter(|_| options.enabled) {
         options.setup = read_setup(read, file);
     }
@@ -29,17 +27,22 @@ pub(super) fn build(read: &mut Reading<'_>, server: &Server) -> Option<Options> 
         let secret = service.secret.clone();
         options.authorizations = Authorizations { url, client_id, secret, cache, stale };
     }
-    options.enabled.then_some(options)
+    if !options.enabled {
+        return None;
+    }
+    let there = around.profiles.contains_key(&options.profile);
+    let problem = format!("there is no profile `{}`", options.profile);
+    read.require(there, &format!("{SECTION}.profile"), problem);
+    Some(Box::new(Notificaties { options }))
 }
 
 /// What is declared in a file of its own, as the original has it.
-fn read_setup(read: &mut Reading<'_>, file: &Path) -> Setup {
+fn read_setup(read: &mut impl Settings, file: &Path) -> Setup {
     let document = match std::fs::read_to_string(file) {
-        Ok(text) => parse_yaml(&text),
+        Ok(text) => read.yaml(&text),
         Err(e) => Err(format!("the file cannot be read: {e}")),
     };
-    let variables = read.env;
-    let env = |name: &str| variables.get(name).cloned();
+    let env = |name: &str| read.variable(name);
     let setup = document.map_err(|e| vec![e]).and_then(|document| Setup::read(&document, &env));
     setup.unwrap_or_else(|problems| {
         for problem in problems {
@@ -51,7 +54,7 @@ fn read_setup(read: &mut Reading<'_>, file: &Path) -> Setup {
 }
 
 /// Clients are there once, and only those there are can do something.
-fn check_clients(read: &mut Reading<'_>, options: &Options) {
+fn check_clients(read: &mut impl Settings, options: &Options) {
     let mut known: Vec<&str> = Vec::new();
     for (index, credential) in options.credentials.iter().enumerate() {
         let once = !known.contains(&credential.identifier.as_str());
@@ -80,7 +83,7 @@ fn check_clients(read: &mut Reading<'_>, options: &Options) {
     }
 }
 
-fn check_authorizations(read: &mut Reading<'_>, api: &Authorizations) {
+fn check_authorizations(read: &mut impl Settings, api: &Authorizations) {
     let key = |name: &str| format!("{SECTION}.authorizations.{name}");
     let fits = api.stale >= api.cache;
     read.require(fits, &key("stale"), "must not be less than the cache beside it");
