@@ -165,14 +165,14 @@ codes! {
         "The filter has too many groups, conditions or bytes, or matching it with the largest payload \
          may cost more than an event may; `detail` says which."
         "Use fewer groups and smaller conditions, or several subscriptions. What costs most are \
-         `contains` tests. Operators can raise quotas.match_event."
+         `contains` tests. Operators can raise quotas.match_cost_per_event."
 
     MATCHING_TOO_COSTLY 422 "matching_too_costly" "Matching too costly"
         "To find out which subscriptions want the event, its payload would have to be compared with \
          more payload conditions than one event may cost. Nothing was published."
         "Make the payload smaller, or use fewer and simpler payload conditions in the tenant's \
          subscriptions: conditions on topics, types and attributes cost next to nothing. Operators \
-         can raise quotas.match_event."
+         can raise quotas.match_cost_per_event."
 
     FAN_OUT_EXCEEDED 422 "fan_out_exceeded" "Fan-out exceeded"
         "More subscriptions want the event than one event may have deliveries. Nothing was published."
@@ -233,7 +233,7 @@ codes! {
         "The tenant has as many unfinished deliveries as it may have. Nothing was published."
         "Repeat after the seconds in `Retry-After`; look for subscriptions whose receivers fail \
          (`posthorn deliveries list --state pending`), and mend, pause or delete them. Operators can \
-         raise admission.pending_quota."
+         raise admission.pending_per_tenant."
 
     TOO_MANY_FAILURES 429 "too_many_failures" "Too many failures"
         "Too many requests without a valid key came from this address within a minute. Requests with \
@@ -242,7 +242,7 @@ codes! {
 
     TOO_MANY_BODIES 429 "too_many_bodies" "Too many bodies"
         "The tenant has as many bytes of large bodies under way as it may have \
-         (server.bodies_per_tenant), and none ended within two seconds. Nothing was done."
+         (server.body_memory_per_tenant), and none ended within two seconds. Nothing was done."
         "Send fewer large requests at once, or smaller ones; repeat after the seconds in \
          `Retry-After`."
 
@@ -276,13 +276,13 @@ codes! {
 
     BODIES_FULL 503 "bodies_full" "No room for bodies"
         "All callers together have as many bytes of large bodies under way as the server takes \
-         (server.bodies), and no room came free within two seconds. Nothing was done."
+         (server.body_memory), and no room came free within two seconds. Nothing was done."
         "Repeat after the seconds in `Retry-After`; smaller requests find room sooner."
 
     DISK_FULL 503 "disk_full" "Disk full"
         "The disk of the server is full or nearly full, so that nothing new is taken in. What was \
          accepted is safe; it goes on being delivered while there is any room at all."
-        "Operators: free or add space, or shorten engine.retention; publishes are taken in again by \
+        "Operators: free or add space, or shorten engine.event_retention; publishes are taken in again by \
          themselves. Publishers: repeat after the seconds in `Retry-After`."
 
     OUTCOME_UNKNOWN 503 "outcome_unknown" "Outcome unknown"

@@ -1,4 +1,4 @@
-//! Entrances for the fuzz room to what is otherwise private: the readers of what clients write, each
+//! Entrances for the fuzz targets to what is otherwise private: the readers of what clients write, each
 //! without a server around it. Nothing of the product uses them, and they promise nothing.
 
 use std::collections::BTreeMap;

@@ -18,6 +18,7 @@
 mod call;
 mod codes;
 mod cursor;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod handlers;

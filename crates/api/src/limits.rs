@@ -20,34 +20,34 @@ const TENANTS_MAX: usize = 100_000;
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct LimitOptions {
     /// Requests a minute of one address that do not say who it is, for whoever makes [`Failures`].
-    pub auth_failures: u32,
+    pub auth_failures_per_minute: u32,
     /// Redrives a minute that one tenant may begin.
-    pub redrives: u32,
+    pub redrives_per_minute: u32,
     /// How long the answer to a publish that is refused because of overload is held back when its
     /// client repeats at once, so that it does not take the time of those who are served.
     #[serde(deserialize_with = "setting::time")]
-    pub refusal_hold: Duration,
+    pub refusal_delay: Duration,
 }
 
 /// All limits of one API.
 pub(crate) struct Limits {
     redrives: Table<TenantId>,
-    refusal_hold: Duration,
+    refusal_delay: Duration,
 }
 
 impl Limits {
     pub(crate) fn new(options: &LimitOptions) -> Self {
         let a_minute = |count| Rate::new(count, Duration::from_secs(60));
         Self {
-            redrives: Table::new(a_minute(options.redrives), TENANTS_MAX),
-            refusal_hold: options.refusal_hold,
+            redrives: Table::new(a_minute(options.redrives_per_minute), TENANTS_MAX),
+            refusal_delay: options.refusal_delay,
         }
     }
 
     /// How long the refusal of a publish is held back.
     pub(crate) fn hold(&self, peer: Option<&Peer>, now: u64) -> Duration {
         let at_once = peer.is_some_and(|peer| peer.refused(now));
-        if at_once { self.refusal_hold } else { Duration::ZERO }
+        if at_once { self.refusal_delay } else { Duration::ZERO }
     }
 
     pub(crate) fn redrive(&self, tenant: TenantId, now: u64) -> Result<(), Problem> {
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn only_those_who_repeat_at_once_are_held_back() {
         let hold = Duration::from_millis(20);
-        let options = LimitOptions { refusal_hold: hold, ..LimitOptions::default() };
+        let options = LimitOptions { refusal_delay: hold, ..LimitOptions::default() };
         let limits = Limits::new(&options);
         let peer = || Peer::new([192, 0, 2, 1].into(), None);
         let (one, other) = (peer(), peer());

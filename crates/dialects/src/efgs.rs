@@ -106,10 +106,10 @@ struct Options {
     pub callback_id_scope: CallbackIdScope,
     /// The longest id, in characters. The store keeps no more of a name with its country before it.
     #[serde(deserialize_with = "setting::within::<1, 60, _, _>")]
-    pub callback_id_length: usize,
+    pub callback_id_length_max: usize,
     /// The longest URL, in bytes. Labels keep no more of it beside the rest.
     #[serde(deserialize_with = "setting::within::<1, 2048, _, _>")]
-    pub url_length: usize,
+    pub url_length_max: usize,
 }
 
 fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -265,7 +265,7 @@ impl Service {
     async fn put(&self, parts: &Parts, country: &str, id: &str) -> Answer {
         let name = self.name(country, id)?;
         let url = target(parts.uri.query().unwrap_or_default()).map_err(Refusal::from)?;
-        if url.len() > self.options.url_length {
+        if url.len() > self.options.url_length_max {
             return Err(Refusal::invalid_url("it is too long"));
         }
         let labels = BTreeMap::from([
@@ -375,7 +375,7 @@ impl Service {
 
     /// An id as the country chose it.
     fn callback_id(&self, id: Option<String>) -> Result<String, Refusal> {
-        let max = self.options.callback_id_length;
+        let max = self.options.callback_id_length_max;
         let fits = |id: &String| {
             !id.is_empty() && id.chars().count() <= max && !id.chars().any(char::is_control)
         };

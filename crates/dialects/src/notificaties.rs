@@ -25,6 +25,7 @@ mod cloudevent;
 mod configuration;
 mod dispatch;
 mod fields;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod handlers;
@@ -150,7 +151,7 @@ pub(crate) struct Service {
     /// Who hears that these changed says it here.
     pub(crate) changes: Changes,
     pub(crate) callers: Callers,
-    /// How much each client used of the rate that keys have too (`admission.key_rate`).
+    /// How much each client used of the rate that keys have too (`admission.key_requests_per_second`).
     pub(crate) rates: Table<String>,
     /// One kanaal at a time is changed, so that what two changes do not name both stay.
     pub(crate) changing: Mutex<()>,
@@ -200,7 +201,8 @@ impl Dialect for Notificaties {
         let terms = Terms { expiry, leeway };
         let credentials = std::mem::take(&mut options.credentials);
         let clients = Clients::new(credentials, &options.applications, terms);
-        let rate = Rate::new(engine.admission().options().key_rate, Duration::from_secs(1));
+        let rate =
+            Rate::new(engine.admission().options().key_requests_per_second, Duration::from_secs(1));
         let rates = Table::new(rate, clients.count() + CLIENTS_COUNTED);
         let changing = Mutex::new(());
         let api = options.authorizations.clone();

@@ -119,7 +119,7 @@ pub enum FilterError {
     /// With the largest payload it would cost more than an event may.
     #[error(
         "matching it with a payload of {payload} bytes may cost {cost} of the {limit} that an event \
-         may cost in all (quotas.match_event); use fewer `contains` tests"
+         may cost in all (quotas.match_cost_per_event); use fewer `contains` tests"
     )]
     TooCostly {
         /// The largest payload.

@@ -64,7 +64,7 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// How long a connection is used at all, so that a receiver that moved is found.
     #[serde(deserialize_with = "setting::some_time")]
-    pub connection_age: Duration,
+    pub connection_age_max: Duration,
     /// Open connections in all, busy and idle.
     #[serde(deserialize_with = "setting::at_least_one")]
     pub connections: usize,
@@ -94,7 +94,7 @@ impl Default for Options {
             dangerously_allow_metadata: false,
             idle_per_subscription: 64,
             idle_timeout: Duration::from_secs(30),
-            connection_age: Duration::from_secs(300),
+            connection_age_max: Duration::from_secs(300),
             connections: 2_000,
             proxies: BTreeMap::new(),
             resolvers: Vec::new(),
@@ -309,7 +309,7 @@ impl Egress {
         let pool = Pool::new(Limits {
             idle_per_key: options.idle_per_subscription,
             idle_timeout: options.idle_timeout,
-            age_max: options.connection_age,
+            age_max: options.connection_age_max,
             open_max: options.connections,
         });
         let guard = Guard::new(Rules {

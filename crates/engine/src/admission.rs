@@ -56,14 +56,14 @@ pub struct AdmissionOptions {
     #[serde(deserialize_with = "setting::some_time")]
     pub commit_interval: Duration,
     /// Unfinished deliveries of one tenant.
-    pub pending_quota: u64,
+    pub pending_per_tenant: u64,
     /// How often the count of them is put right, at most.
     #[serde(deserialize_with = "setting::some_time")]
-    pub pending_refresh: Duration,
+    pub pending_count_interval: Duration,
     /// Requests per second of a key that has no limit of its own; zero means no limit.
-    pub key_rate: u32,
+    pub key_requests_per_second: u32,
     /// Tests and rehearsals of subscriptions a minute of one tenant; zero means no limit.
-    pub tests: u32,
+    pub tests_per_minute: u32,
 }
 
 impl Default for AdmissionOptions {
@@ -71,10 +71,10 @@ impl Default for AdmissionOptions {
         Self {
             commit_delay: Duration::from_millis(100),
             commit_interval: Duration::from_secs(1),
-            pending_quota: 10_000_000,
-            pending_refresh: Duration::from_secs(5),
-            key_rate: 50_000,
-            tests: 30,
+            pending_per_tenant: 10_000_000,
+            pending_count_interval: Duration::from_secs(5),
+            key_requests_per_second: 50_000,
+            tests_per_minute: 30,
         }
     }
 }
@@ -146,7 +146,7 @@ impl Admission {
         if gauge.is_pressed(&self.options, self.millis()) {
             return Err(Refused::Overloaded);
         }
-        let quota = self.options.pending_quota;
+        let quota = self.options.pending_per_tenant;
         if quota > 0 && self.is_counted() {
             let pending = u64::try_from(gauge.pending.load(Ordering::Relaxed)).unwrap_or(0);
             if pending >= quota {
@@ -216,7 +216,7 @@ impl Admission {
 
     /// Deliveries were made (or, below zero, ended).
     pub(crate) fn add_pending(&self, tenant: TenantId, change: i64) {
-        if self.options.pending_quota > 0 && change != 0 {
+        if self.options.pending_per_tenant > 0 && change != 0 {
             self.gauge(tenant).pending.fetch_add(change, Ordering::Relaxed);
         }
     }

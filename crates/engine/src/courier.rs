@@ -109,7 +109,10 @@ impl Courier {
             term: LeaseTerm::default(),
             tokens: Tokens::default(),
             // Its policy is the embedding program's own.
-            log: Arc::new(PolicyLog::new(PolicyLogOptions { policy: true, policy_lines: 0 })),
+            log: Arc::new(PolicyLog::new(PolicyLogOptions {
+                policy: true,
+                policy_lines_per_second: 0,
+            })),
         });
         Ok(Self { around, view, policy, clock, chance })
     }

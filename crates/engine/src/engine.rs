@@ -153,7 +153,7 @@ impl Engine {
             publishes,
             Arc::clone(&clock),
             Arc::clone(&chance),
-            options.payload,
+            options.payload_max,
             Arc::clone(&admission),
             Arc::clone(&matcher),
         );
@@ -179,7 +179,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             matcher: Arc::clone(&matcher),
             keeper,
-            trials: Trials::new(options.admission.tests),
+            trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
             checks: RwLock::default(),
@@ -300,7 +300,7 @@ impl Engine {
 
     /// The largest payload of an event.
     pub fn payload_bytes(&self) -> usize {
-        self.inner.options.payload
+        self.inner.options.payload_max
     }
 
     /// One uniform number, for those who make up ids of their own.
@@ -400,7 +400,7 @@ impl Engine {
         *self.inner.intake.lock() = None;
         let (done, quiet) = oneshot::channel();
         drop(self.inner.scheduler.send(Input::Drain(done)).await);
-        match tokio::time::timeout(self.inner.options.drain, quiet).await {
+        match tokio::time::timeout(self.inner.options.drain_timeout, quiet).await {
             Ok(_) => info!("nothing is under way any more"),
             Err(_) => warn!("some attempts did not end in time; they will be made again"),
         }

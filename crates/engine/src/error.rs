@@ -109,7 +109,7 @@ pub enum Error {
     /// Finding out who wants the event costs more than an event may; nothing was done.
     #[error(
         "matching the event with the filters of all subscriptions costs more than {limit} \
-         (quotas.match_event); make the payload smaller, or use fewer and simpler payload conditions"
+         (quotas.match_cost_per_event); make the payload smaller, or use fewer and simpler payload conditions"
     )]
     MatchingTooCostly {
         /// What it may cost.

@@ -76,7 +76,7 @@ impl Engine {
         let truncated = cut || others.len() > NOT_DELIVERED_MAX;
         others.truncate(NOT_DELIVERED_MAX);
         let cost: Cost = others.iter().map(|view| view.cost).sum();
-        let limit = self.inner.keeper.quotas().match_event();
+        let limit = self.inner.keeper.quotas().match_cost_per_event();
         let not_delivered = if Matcher::is_long(cost.of(event.payload.len())) {
             let event = event.clone();
             let work = move || explain_all(&event, &others, limit);
@@ -99,8 +99,9 @@ fn explain_all(
     let explained = others.iter().map(|view| {
         let reasons = reasons(view, event, &matching);
         let spent = candidate.meter().is_spent();
-        let unknown =
-            || vec!["not looked at: that would cost too much (quotas.match_event)".to_owned()];
+        let unknown = || {
+            vec!["not looked at: that would cost too much (quotas.match_cost_per_event)".to_owned()]
+        };
         NotDelivered {
             subscription: view.subscription.id,
             reasons: if spent { unknown() } else { reasons },

@@ -53,7 +53,7 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
-        let mut chores = tokio::time::interval(self.options.maintenance);
+        let mut chores = tokio::time::interval(self.options.maintenance_interval);
         chores.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut redrives = tokio::time::interval(REDRIVE_TICK);
         redrives.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -126,9 +126,9 @@ impl Maintenance {
             let pruned = self
                 .store
                 .prune(Prune {
-                    ended_before: now.minus(self.options.retention),
-                    dead_before: now.minus(self.options.dead_retention),
-                    keys_before: now.minus(self.options.key_retention),
+                    ended_before: now.minus(self.options.event_retention),
+                    dead_before: now.minus(self.options.dead_letter_retention),
+                    keys_before: now.minus(self.options.idempotency_retention),
                     recalls_before: now.minus(RECALLS_KEPT),
                     limit: BITE,
                 })

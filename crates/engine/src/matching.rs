@@ -106,7 +106,7 @@ impl Drop for Waiting {
 
 impl Matcher {
     pub(crate) fn new(catalog: Arc<Catalog>, quotas: Arc<Quotas>) -> Self {
-        let chunks = u32::try_from(quotas.match_second / CHUNK).unwrap_or(u32::MAX);
+        let chunks = u32::try_from(quotas.match_cost_per_second / CHUNK).unwrap_or(u32::MAX);
         // Half of the processors are left to those who need no such thing.
         let threads = std::thread::available_parallelism().map_or(1, |all| all.get() / 2).max(1);
         Self {
@@ -193,7 +193,7 @@ impl Matcher {
         let waiting = Waiting(turn);
         if before >= WAITING_MAX {
             let what = "too many costly events of the tenant wait to be matched with its filters \
-                        (quotas.match_second)";
+                        (quotas.match_cost_per_second)";
             return Err(Error::TooMany { what, wait: BUSY_WAIT });
         }
         Ok(waiting)
@@ -210,7 +210,7 @@ pub(crate) fn decide<'v>(
     views: impl IntoIterator<Item = &'v Arc<SubscriptionView>>,
     quotas: &Quotas,
 ) -> (u64, Result<Vec<Match>>) {
-    let limit = quotas.match_event();
+    let limit = quotas.match_cost_per_event();
     let candidate = Candidate::metered(event, limit);
     let mut wanted: Vec<&Arc<SubscriptionView>> = Vec::new();
     {

@@ -50,9 +50,9 @@ impl Membership {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
         let mut mind = Mind::default();
-        let mut beat = tokio::time::interval(self.options.heartbeat);
+        let mut beat = tokio::time::interval(self.options.heartbeat_interval);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut poll = tokio::time::interval(self.options.poll);
+        let mut poll = tokio::time::interval(self.options.poll_interval);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {

@@ -104,7 +104,10 @@ pub fn describe() {
     );
     describe_gauge!(OVERLOADED, "1 while publishes come faster than they can be stored");
     describe_counter!(OUTCOMES_MISSED, "Ends of deliveries that a slow follower did not hear of");
-    describe_counter!(LOG_LINES_LEFT_OUT, "Log lines of policies beyond log.policy_lines");
+    describe_counter!(
+        LOG_LINES_LEFT_OUT,
+        "Log lines of policies beyond log.policy_lines_per_second"
+    );
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
     at_zero();
 }

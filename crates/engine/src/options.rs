@@ -23,7 +23,7 @@ pub struct Options {
     pub proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     /// The largest payload of an event.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub payload: usize,
+    pub payload_max: usize,
     /// Accept transactions under way at once. More than one lets the next group form and be planned
     /// while one syncs.
     #[serde(deserialize_with = "setting::at_least_one")]
@@ -57,22 +57,22 @@ pub struct Options {
     pub lease: Duration,
     /// How often leases are renewed and the catalog is compared.
     #[serde(deserialize_with = "setting::some_time")]
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
     /// How often the store is asked for work nobody told us about.
     #[serde(deserialize_with = "setting::some_time")]
-    pub poll: Duration,
+    pub poll_interval: Duration,
     /// How often history is pruned and deleted subscriptions are swept.
     #[serde(deserialize_with = "setting::some_time")]
-    pub maintenance: Duration,
+    pub maintenance_interval: Duration,
     /// How long ended events are kept.
-    pub retention: Span,
+    pub event_retention: Span,
     /// How long dead letters are kept.
-    pub dead_retention: Span,
+    pub dead_letter_retention: Span,
     /// How long idempotency keys are kept.
-    pub key_retention: Span,
+    pub idempotency_retention: Span,
     /// How long a stop waits for attempts under way.
     #[serde(deserialize_with = "setting::time")]
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// How long a replaced secret goes on signing when nobody says.
     pub rotation_overlap: Span,
     /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
@@ -93,7 +93,7 @@ impl Default for Options {
         Self {
             profiles: profiles::shipped(),
             proxies: BTreeMap::new(),
-            payload: limits::PAYLOAD_BYTES_DEFAULT,
+            payload_max: limits::PAYLOAD_BYTES_DEFAULT,
             accept_pipeline: 2,
             record_pipeline: 2,
             accept_batch: 1_000,
@@ -104,13 +104,13 @@ impl Default for Options {
             window_bytes: 64 << 20,
             horizon: Span::from_secs(60),
             lease: Duration::from_secs(10),
-            heartbeat: Duration::from_secs(1),
-            poll: Duration::from_secs(5),
-            maintenance: Duration::from_secs(10),
-            retention: Span::from_secs(7 * 86_400),
-            dead_retention: Span::from_secs(30 * 86_400),
-            key_retention: Span::from_secs(2 * 86_400),
-            drain: Duration::from_secs(25),
+            heartbeat_interval: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(5),
+            maintenance_interval: Duration::from_secs(10),
+            event_retention: Span::from_secs(7 * 86_400),
+            dead_letter_retention: Span::from_secs(30 * 86_400),
+            idempotency_retention: Span::from_secs(2 * 86_400),
+            drain_timeout: Duration::from_secs(25),
             rotation_overlap: Span::from_secs(86_400),
             rotation_overlap_max: Span::from_secs(86_400),
             admission: AdmissionOptions::default(),

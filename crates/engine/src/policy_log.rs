@@ -40,12 +40,12 @@ pub struct PolicyLogOptions {
     /// Whether they may at all.
     pub policy: bool,
     /// Lines of one subscription in a second; zero means no limit.
-    pub policy_lines: u32,
+    pub policy_lines_per_second: u32,
 }
 
 impl Default for PolicyLogOptions {
     fn default() -> Self {
-        Self { policy: true, policy_lines: 100 }
+        Self { policy: true, policy_lines_per_second: 100 }
     }
 }
 
@@ -103,7 +103,7 @@ impl PolicyLog {
         if !self.options.policy {
             return false;
         }
-        if self.options.policy_lines == 0 {
+        if self.options.policy_lines_per_second == 0 {
             return true;
         }
         let now = Instant::now();
@@ -114,7 +114,7 @@ impl PolicyLog {
             window.tell(subscription);
             *window = Window { began: now, written: 0, left_out: 0 };
         }
-        let may = window.written < self.options.policy_lines;
+        let may = window.written < self.options.policy_lines_per_second;
         if may {
             window.written += 1;
         } else {
@@ -143,7 +143,7 @@ impl Window {
         if self.left_out > 0 {
             ::metrics::counter!(metrics::LOG_LINES_LEFT_OUT).increment(self.left_out);
             warn!(%subscription, left_out = self.left_out,
-                "a policy asks for more log lines than a subscription may write (log.policy_lines)");
+                "a policy asks for more log lines than a subscription may write (log.policy_lines_per_second)");
         }
     }
 }

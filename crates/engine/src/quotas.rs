@@ -30,15 +30,15 @@ pub struct Quotas {
     pub profiles: usize,
     /// Bytes of all of these, as they are in memory.
     #[serde(deserialize_with = "setting::bytes")]
-    pub catalog: usize,
+    pub catalog_memory: usize,
     /// Deliveries of one event.
     pub fan_out: usize,
     /// What matching one event with all filters may cost: bytes looked at, nearly.
     #[serde(deserialize_with = "setting::bytes")]
-    pub match_event: u64,
+    pub match_cost_per_event: u64,
     /// What matching may cost in a second, where it is worth counting.
     #[serde(deserialize_with = "setting::bytes")]
-    pub match_second: u64,
+    pub match_cost_per_second: u64,
 }
 
 impl Default for Quotas {
@@ -47,10 +47,10 @@ impl Default for Quotas {
             subscriptions: 10_000,
             topics: 1_000,
             profiles: 100,
-            catalog: 64 << 20,
+            catalog_memory: 64 << 20,
             fan_out: 10_000,
-            match_event: 64 << 20,
-            match_second: 256 << 20,
+            match_cost_per_event: 64 << 20,
+            match_cost_per_second: 256 << 20,
         }
     }
 }
@@ -60,8 +60,8 @@ impl Quotas {
         if self.fan_out == 0 { usize::MAX } else { self.fan_out }
     }
 
-    pub(crate) fn match_event(&self) -> u64 {
-        if self.match_event == 0 { u64::MAX } else { self.match_event }
+    pub(crate) fn match_cost_per_event(&self) -> u64 {
+        if self.match_cost_per_event == 0 { u64::MAX } else { self.match_cost_per_event }
     }
 
     /// Whether a tenant with these may have `more` besides, and what stands against it.
@@ -76,7 +76,13 @@ impl Quotas {
             ),
             ("topics", "quotas.topics", self.topics, has.topics, more.topics),
             ("profiles of its own", "quotas.profiles", self.profiles, has.profiles, more.profiles),
-            ("bytes in its catalog", "quotas.catalog", self.catalog, has.bytes, more.bytes),
+            (
+                "bytes in its catalog",
+                "quotas.catalog_memory",
+                self.catalog_memory,
+                has.bytes,
+                more.bytes,
+            ),
         ];
         for (what, key, limit, has, more) in of {
             if limit > 0 && more > 0 && has.saturating_add(more) > limit {

@@ -286,7 +286,7 @@ impl Engine {
     /// The limits on what it is made of.
     fn check_texts(&self, description: &str, filter: Option<&Filter>) -> Result<()> {
         check_description(description)?;
-        let units = self.inner.keeper.quotas().match_event();
+        let units = self.inner.keeper.quotas().match_cost_per_event();
         filter.map_or(Ok(()), |filter| Ok(filter.check_size(self.payload_bytes(), units)?))
     }
 

@@ -70,13 +70,13 @@ pub struct ServeLimits {
     pub write_timeout: Duration,
     /// How many bytes a second it must take beyond that.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub write_rate: usize,
+    pub write_per_second_min: usize,
     /// How long a request's head may take, a TLS handshake may take, and a connection may be idle.
     #[serde(deserialize_with = "setting::some_time")]
     pub head_timeout: Duration,
     /// The largest head.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub head: usize,
+    pub head_max: usize,
     /// How long requests under way may take to end after the shutdown began.
     #[serde(deserialize_with = "setting::time")]
     pub stop_timeout: Duration,
@@ -96,9 +96,9 @@ impl Default for ServeLimits {
             sockets_per_address: 0,
             reserve: reserve_places(),
             write_timeout: Duration::from_secs(10),
-            write_rate: 4 * 1024,
+            write_per_second_min: 4 * 1024,
             head_timeout: Duration::from_secs(10),
-            head: 32 * 1024,
+            head_max: 32 * 1024,
             stop_timeout: Duration::from_secs(10),
         }
     }
@@ -322,10 +322,10 @@ impl Connection {
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_timeout)
-            .max_buf_size(limits.head.max(8 * 1024))
+            .max_buf_size(limits.head_max.max(8 * 1024))
             .keep_alive(self.served.keep_alive);
         let verdict = Verdict::default();
-        let pace = Pace { silence: limits.write_timeout, rate: limits.write_rate };
+        let pace = Pace { silence: limits.write_timeout, rate: limits.write_per_second_min };
         let stream = Paced::new(stream, pace, verdict.clone());
         let service = FromPeer {
             inner: TowerToHyperService::new(self.served.router),

@@ -134,9 +134,9 @@ impl PersistentBuilder {
 }
 
 fn options(callbacks: &Callbacks) -> Options {
-    let mut options = Options { key_retention: IDS_KEPT, ..Options::default() };
+    let mut options = Options { idempotency_retention: IDS_KEPT, ..Options::default() };
     if let Some(poll) = callbacks.poll_interval {
-        options.poll = poll.to_duration();
+        options.poll_interval = poll.to_duration();
     }
     options
 }

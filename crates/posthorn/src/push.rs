@@ -90,7 +90,7 @@ fn options(endpoint_url: &str) -> Options {
         roles: Roles { connection: true, endpoint: true },
         endpoint_url: endpoint_url.trim_end_matches('/').to_owned(),
         node: "alone".to_owned(),
-        session: session::Options { stored_limit: STORED_LIMIT, ..session::Options::default() },
+        session: session::Options { stored_max: STORED_LIMIT, ..session::Options::default() },
         limits: Limits::default(),
         direct: Direct::Memory,
         channels_max: 1_000,

@@ -28,7 +28,7 @@ pub struct Mailboxes {
 impl Mailboxes {
     /// Mailboxes with the limits that senders have.
     pub fn new(limits: Limits) -> Self {
-        let Limits { body: body_bytes_max, ttl_max } = limits;
+        let Limits { body_max: body_bytes_max, ttl_max } = limits;
         Self { node: Arc::default(), limits: PushLimits { body_bytes_max, ttl_max } }
     }
 

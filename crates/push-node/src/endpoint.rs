@@ -141,7 +141,7 @@ async fn read_body(
     let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
     addressed.body_size(announced.unwrap_or(0), limits)?;
     // Messages are a few kilobytes, so that nobody lends them memory.
-    let read = body::read(headers, body, limits.body, None).await;
+    let read = body::read(headers, body, limits.body_max, None).await;
     read.map(|whole| whole.bytes).map_err(|e| match e {
         BodyError::TooLarge { limit } => Refusal::too_large(limit as u64 + 1, limit),
         _ => Refusal::broken_body(),

@@ -245,7 +245,7 @@ impl Node {
     /// Goes away: takes no more sockets, closes those that are open in waves, so that the other nodes
     /// are not overrun by all of them at once, and waits until what they left behind is stored.
     pub async fn drain(&self) {
-        self.drain_within(self.0.options.drain).await;
+        self.drain_within(self.0.options.drain_timeout).await;
     }
 
     /// The same, with another time for the waves.

@@ -74,7 +74,7 @@ pub struct Options {
     pub frames_per_second: u32,
     /// For how long sockets are closed, in waves, when the node goes away.
     #[serde(deserialize_with = "setting::time")]
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Options {
@@ -89,7 +89,7 @@ impl Default for Options {
             channels_max: 1_000,
             opens_per_second: 2_000,
             frames_per_second: 50,
-            drain: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
         }
     }
 }

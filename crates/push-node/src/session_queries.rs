@@ -179,7 +179,7 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
         Ok(Vec::new())
     } else {
         // Whether there are more than the limit is all that anybody wants to know.
-        let at_most = u64::from(node.options.session.stored_limit) + 1;
+        let at_most = u64::from(node.options.session.stored_max) + 1;
         node.store.count_messages(counted, node.clock.now(), at_most).await
     };
     let mut counts = match counts {

@@ -21,6 +21,7 @@ mod profiles;
 mod proxies;
 pub mod push;
 mod reading;
+mod renamed;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -119,16 +120,16 @@ pub struct Server {
     pub limits: ServeLimits,
     /// The largest body.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub body: usize,
+    pub body_max: usize,
     /// The largest body of a batch.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub batch_body: usize,
+    pub batch_body_max: usize,
     /// Bytes of all large bodies under way.
     #[serde(deserialize_with = "setting::some_bytes")]
-    pub bodies: usize,
+    pub body_memory: usize,
     /// The same of one tenant.
     #[serde(deserialize_with = "setting::bytes")]
-    pub bodies_per_tenant: usize,
+    pub body_memory_per_tenant: usize,
     /// The proxy that vouches for callers without a key.
     pub identity: ProxyIdentity,
     /// Its certificate; without one it speaks plain HTTP.
@@ -140,13 +141,13 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Disk {
     /// When it is warned of.
-    #[serde(rename = "disk_warn", deserialize_with = "setting::within::<1, 100, _, _>")]
+    #[serde(rename = "disk_warn_percent", deserialize_with = "setting::within::<1, 100, _, _>")]
     pub warn: u8,
     /// When publishes are refused, until the disk is two percent below it.
-    #[serde(rename = "disk_refuse", deserialize_with = "setting::within::<1, 100, _, _>")]
+    #[serde(rename = "disk_refuse_percent", deserialize_with = "setting::within::<1, 100, _, _>")]
     pub refuse: u8,
     /// How often it is looked at.
-    #[serde(rename = "disk_refresh", deserialize_with = "setting::some_time")]
+    #[serde(rename = "disk_check_interval", deserialize_with = "setting::some_time")]
     pub refresh: Duration,
 }
 
@@ -161,7 +162,7 @@ pub struct Store {
     pub kind: StoreKind,
     /// How long a start waits for it.
     #[serde(deserialize_with = "setting::time")]
-    pub wait: Duration,
+    pub start_timeout: Duration,
 }
 
 /// Which database.
@@ -223,7 +224,7 @@ pub struct Telemetry {
     pub metrics: bool,
     /// How often they are tidied up.
     #[serde(deserialize_with = "setting::some_time")]
-    pub upkeep: Duration,
+    pub maintenance_interval: Duration,
 }
 
 /// What the layers are made of. All of it is handed in, so that tests need no real environment.

@@ -133,7 +133,7 @@ fn tell(before: State, now: State, used: f64, limits: Disk, path: &Path) {
             warn!(percent, %path, "there is room on the disk again: publishes are taken in");
         }
         State::Warned => warn!(percent, refused_at = limits.refuse, %path,
-            "the disk is getting full; free some space or shorten engine.retention"),
+            "the disk is getting full; free some space or shorten engine.event_retention"),
         State::Roomy => info!(percent, %path, "there is room on the disk again"),
     }
 }

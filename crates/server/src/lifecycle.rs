@@ -3,10 +3,10 @@
 //! # The order
 //! 1. A signal comes (SIGTERM or SIGINT).
 //! 2. With Web Push, no agent is let in any more, and those that are connected are sent away in waves
-//!    over `push.drain`, while everything else still works: they go to another node, and what they
+//!    over `push.drain_timeout`, while everything else still works: they go to another node, and what they
 //!    had not acknowledged is stored.
 //! 3. Nothing new is accepted; requests under way end, or are cut after `server.stop_timeout`.
-//! 4. The engine stops: attempts under way end, or are given up after `engine.drain`, and the node
+//! 4. The engine stops: attempts under way end, or are given up after `engine.drain_timeout`, and the node
 //!    gives its shards back.
 //! 5. The store closes.
 //!

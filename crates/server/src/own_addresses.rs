@@ -166,7 +166,7 @@ mod tests {
 
     fn own_addresses(url: &str) -> OwnAddresses {
         let kind = StoreKind::Postgres(Box::new(postgres::Options::new(url)));
-        let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
+        let store = config::Store { path: PathBuf::new(), kind, start_timeout: Duration::ZERO };
         OwnAddresses::new(
             vec!["0.0.0.0:8080".parse().expect("address")],
             &["203.0.113.7".to_owned(), "hooks.example".to_owned()],
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn a_proxy_is_ours_on_its_port() {
         let kind = StoreKind::Sqlite;
-        let store = config::Store { path: PathBuf::new(), kind, wait: Duration::ZERO };
+        let store = config::Store { path: PathBuf::new(), kind, start_timeout: Duration::ZERO };
         let urls = ["http://10.0.0.9:3128", "http://[::1]:3129", "http://proxy.invalid:3130"];
         let proxies = urls.map(|url| Proxy::new(url, None, ProxyMode::Connect).expect("a proxy"));
         let around = OwnAddresses::new(Vec::new(), &[], &store, &proxies);

@@ -89,7 +89,7 @@ impl Ports {
 
     /// What a stop may take longer because of Web Push.
     pub fn patience(&self) -> Duration {
-        self.push.options.drain + LAST_SAVES
+        self.push.options.drain_timeout + LAST_SAVES
     }
 
     /// Starts the node. What the public listener has to serve is in [`Running::public`].
@@ -140,8 +140,12 @@ impl Ports {
         if let Some(poller) = poller(&push, table, parts.egress)? {
             tokio::spawn(poller.run(stop.clone()));
         }
-        let upkeep =
-            Upkeep { store: parts.store, clock, agent_ttl: push.agent_ttl, every: push.upkeep };
+        let upkeep = Upkeep {
+            store: parts.store,
+            clock,
+            agent_ttl: push.agent_ttl,
+            every: push.maintenance_interval,
+        };
         tokio::spawn(upkeep.run(stop.clone()));
         let public = node.router();
         Ok(Running { node, internal, public, health: health.routes() })

@@ -135,7 +135,7 @@ async fn start(
     let admin = surfaces::admin_port(config.server.admin_listen)?;
     let sockets = config.push.as_ref().map(surfaces::sockets);
     let push = config.push.take().map(push::Ports::take).transpose()?;
-    let mut patience = config.server.limits.stop_timeout + config.engine.drain;
+    let mut patience = config.server.limits.stop_timeout + config.engine.drain_timeout;
     let mut listeners = vec![socket.local_addr()?];
     if let Some(admin) = &admin {
         listeners.push(admin.local_addr()?);
@@ -144,7 +144,7 @@ async fn start(
         patience += push.patience();
         listeners.extend(push.internal()?);
     }
-    let failures = Arc::new(Failures::new(config.limits.auth_failures));
+    let failures = Arc::new(Failures::new(config.limits.auth_failures_per_minute));
     let limits = config.limits;
     let loopback_open = allows_loopback(&config.egress);
     let extra_roots = config.egress.extra_roots.clone();
@@ -184,8 +184,8 @@ async fn start(
     }
     let options = posthorn_api::Options {
         metrics: render,
-        body_bytes: server.body,
-        batch_bytes: server.batch_body,
+        body_bytes: server.body_max,
+        batch_bytes: server.batch_body_max,
         limits,
         failures: Arc::clone(&failures),
         identity: Some(server.identity.clone()),
@@ -227,7 +227,7 @@ async fn start(
     if let Some(tls) = server.tls {
         tokio::spawn(tls::watch(tls, stop.clone()));
     }
-    tokio::spawn(recorder.upkeep(telemetry.upkeep, stop.clone()));
+    tokio::spawn(recorder.upkeep(telemetry.maintenance_interval, stop.clone()));
     tokio::spawn(own_addresses.watch(way_out, stop.clone()));
     if matches!(store.kind, StoreKind::Sqlite) {
         let admission = Arc::clone(engine.admission());

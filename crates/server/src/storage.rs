@@ -86,7 +86,7 @@ pub async fn open(store: &config::Store) -> anyhow::Result<Opened> {
             let opened = opened.map_err(|e| explain_open(&e))?;
             Ok(Opened::Sqlite(Arc::new(opened)))
         }
-        StoreKind::Postgres(options) => connect(options, store.wait).await,
+        StoreKind::Postgres(options) => connect(options, store.start_timeout).await,
     }
 }
 
@@ -137,7 +137,7 @@ async fn connect(
                 Code::Unavailable,
                 format!("PostgreSQL could not be reached within {patience:?}: {message}"),
             )
-            .hint("start it or correct store.url; store.wait sets how long a start waits")
+            .hint("start it or correct store.url; store.start_timeout sets how long a start waits")
             .into());
         }
         warn!(error = %message, retry_in = ?wait, "PostgreSQL cannot be reached; trying again");

@@ -84,7 +84,7 @@ impl Listeners {
         let (sockets, sockets_per_address) = push.unwrap_or_default();
         let limits =
             ServeLimits { sockets, sockets_per_address, reserve: RESERVE, ..server.limits };
-        let bodies = Bodies::new(server.bodies, server.bodies_per_tenant);
+        let bodies = Bodies::new(server.body_memory, server.body_memory_per_tenant);
         Self { served, limits, bodies, stop }
     }
 

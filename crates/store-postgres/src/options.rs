@@ -34,7 +34,7 @@ pub struct Options {
     pub schema: Option<String>,
     /// Connections for work. One more is kept for hints between nodes.
     #[serde(deserialize_with = "setting::at_least_one")]
-    pub pool: usize,
+    pub connections: usize,
     /// For one new connection, and for a free one.
     #[serde(deserialize_with = "setting::some_time")]
     pub connect_timeout: Duration,
@@ -52,7 +52,7 @@ impl Options {
         Self {
             url: url.into(),
             schema: None,
-            pool: 8,
+            connections: 8,
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(15),
             application_name: application_name(),
@@ -107,7 +107,7 @@ impl Options {
     }
 
     pub(crate) fn parse(&self) -> Result<(Config, MakeRustlsConnect)> {
-        if self.pool == 0 {
+        if self.connections == 0 {
             return Err(Error::fatal("configure the database", "the pool needs a connection"));
         }
         let (url, tls) = split_tls(&self.url);
@@ -129,7 +129,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("schema", &self.schema)
-            .field("pool", &self.pool)
+            .field("pool", &self.connections)
             .field("connect_timeout", &self.connect_timeout)
             .field("statement_timeout", &self.statement_timeout)
             .finish_non_exhaustive()

@@ -83,7 +83,7 @@ impl Session {
             Box::pin(async move { client.batch_execute(&setup).await.map_err(HookError::Backend) })
         });
         let pool = Pool::builder(manager)
-            .max_size(options.pool)
+            .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(options.answer_timeout()))
             .create_timeout(Some(options.connect_timeout))

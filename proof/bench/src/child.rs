@@ -81,7 +81,7 @@ impl Home {
         let roots = roots.map(|file| format!("  extra_roots: {}\n", file.display()));
         let roots = roots.unwrap_or_default();
         let config = format!(
-            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\n{roots}admission:\n  disk_refuse: 100\n  key_rate: 0\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
+            "server:\n  listen: 127.0.0.1:0\n{store}egress:\n  allow: [\"127.0.0.0/8\"]\n{roots}admission:\n  disk_refuse_percent: 100\n  key_requests_per_second: 0\nlog:\n  level: warn\nseal:\n  key: file:{}\n",
             path.join("seal.key").display()
         );
         if !path.join("seal.key").exists() {

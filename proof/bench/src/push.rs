@@ -46,7 +46,7 @@ fn home(args: &Args) -> anyhow::Result<Home> {
         "push.enabled=true",
         "push.opens_per_second=1000000",
         "push.frames_per_second=1000000",
-        "push.stored_limit=0",
+        "push.stored_max=0",
         "server.connections=2000",
         "egress.connections=256",
         "server.connections_per_address=0",

@@ -68,7 +68,7 @@ fn what_is_stored_first_is_not_called_direct() {
 /// The server drops what is over the limit of an agent: that is a loss, and it is told.
 #[test]
 fn a_loss_is_seen_and_ends_in_an_error() {
-    let few = ["--set", "push.stored_limit=5", "--set", "push.on_overflow=drop_oldest"];
+    let few = ["--set", "push.stored_max=5", "--set", "push.on_overflow=drop_oldest"];
     let args = ["push", "--agents", "2", "--publishers", "2", "--seconds", "1"];
     let output = run(&[&args[..], &few].concat()).exits(1).says(&["accepted messages were lost"]);
     let text = output.out;

@@ -13,7 +13,7 @@ fn in_the_plan(package: &str) -> Option<&str> {
 }
 
 /// Every crate of the product with the crates it may know. Anything else is an arrow that points up.
-const PRODUCT: [(&str, &[&str]); 16] = [
+const PRODUCT: [(&str, &[&str]); 17] = [
     ("domain", &[]),
     ("sealing", &["domain"]),
     ("store", &["domain"]),
@@ -22,8 +22,9 @@ const PRODUCT: [(&str, &[&str]); 16] = [
     ("egress", &["domain"]),
     ("engine", &["store", "egress", "sealing", "domain"]),
     ("listener", &["sealing", "domain"]),
-    ("api", &["listener", "engine", "store", "sealing", "domain"]),
-    ("dialects", &["listener", "engine", "store", "sealing", "domain"]),
+    ("access", &["listener", "engine", "domain"]),
+    ("api", &["access", "listener", "engine", "store", "sealing", "domain"]),
+    ("dialects", &["access", "listener", "engine", "store", "sealing", "domain"]),
     ("push", &["sealing", "domain"]),
     ("push-node", &["push", "listener", "engine", "egress", "store", "sealing", "domain"]),
     // The other end of a socket: a small agent, for the command line, benchmarks and tests.
@@ -47,6 +48,7 @@ const PRODUCT: [(&str, &[&str]); 16] = [
     (
         "server",
         &[
+            "access",
             "api",
             "dialects",
             "notifier",

@@ -157,8 +157,8 @@ pub struct Home {
 const CONFIG: &str = "
 server: {listen: '127.0.0.1:0'}
 egress: {allow: [127.0.0.0/8]}
-admission: {disk_warn: 100, disk_refuse: 100}
-engine: {drain: 2s}
+admission: {disk_warn_percent: 100, disk_refuse_percent: 100}
+engine: {drain_timeout: 2s}
 profiles:
   quick:
     policy:

@@ -80,8 +80,8 @@ async fn the_events_of_a_batch_count_one_by_one() {
 #[tokio::test]
 async fn a_tenant_over_its_quota_waits_until_something_ends() {
     let admission = AdmissionOptions {
-        pending_quota: 3,
-        pending_refresh: Duration::from_millis(50),
+        pending_per_tenant: 3,
+        pending_count_interval: Duration::from_millis(50),
         ..AdmissionOptions::default()
     };
     let server = limited(admission, LimitOptions::default()).await;
@@ -112,8 +112,8 @@ async fn a_tenant_over_its_quota_waits_until_something_ends() {
 #[tokio::test]
 async fn what_other_nodes_and_operators_did_is_counted_too() {
     let admission = AdmissionOptions {
-        pending_quota: 2,
-        pending_refresh: Duration::from_millis(50),
+        pending_per_tenant: 2,
+        pending_count_interval: Duration::from_millis(50),
         ..AdmissionOptions::default()
     };
     let server = limited(admission, LimitOptions::default()).await;
@@ -173,8 +173,8 @@ async fn wrong_keys_are_told_to_stop_and_the_right_one_is_served_all_the_same() 
 
 #[tokio::test]
 async fn tests_and_redrives_are_limited_by_tenant() {
-    let who = LimitOptions { redrives: 1, ..LimitOptions::default() };
-    let admission = AdmissionOptions { tests: 2, ..AdmissionOptions::default() };
+    let who = LimitOptions { redrives_per_minute: 1, ..LimitOptions::default() };
+    let admission = AdmissionOptions { tests_per_minute: 2, ..AdmissionOptions::default() };
     let server = limited(admission, who).await;
     let made = server.subscribe("https://ok.example/", json!({})).await;
     let test = format!("/v1/subscriptions/{}/test", made["id"].as_str().unwrap());
@@ -243,7 +243,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
         commit_interval: Duration::from_nanos(1),
         ..AdmissionOptions::default()
     };
-    let who = LimitOptions { refusal_hold: Duration::from_millis(20), ..LimitOptions::default() };
+    let who = LimitOptions { refusal_delay: Duration::from_millis(20), ..LimitOptions::default() };
     let server = limited(admission, who).await;
     server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
     let (engine, tenant) = (server.engine.clone(), server.acme);

@@ -67,9 +67,9 @@ pub struct Authorizations {
     pub secret: Secret,
     /// How long an answer counts without asking again.
     #[serde(deserialize_with = "setting::some_time")]
-    pub cache: Span,
+    pub cache_time: Span,
     /// How long it counts while the API does not answer.
-    pub stale: Span,
+    pub stale_time: Span,
 }
 
 impl Authorizations {
@@ -228,7 +228,7 @@ impl Rights {
                 Look::Asking(mut ended) => drop(ended.changed().await),
             }
         }
-        lock(&place).last(self.api.stale, clock())
+        lock(&place).last(self.api.stale_time, clock())
     }
 
     fn look(
@@ -241,22 +241,23 @@ impl Rights {
         let asked = Moment { at: now, changes: self.changes.count() };
         let mut record = lock(place);
         let known = record.known.as_ref().filter(|known| known.asked.changes == asked.changes);
-        let counts =
-            |known: &&Known| known.asked.is_within(self.api.cache, now) || known.asked.at >= came;
+        let counts = |known: &&Known| {
+            known.asked.is_within(self.api.cache_time, now) || known.asked.at >= came
+        };
         if let Some(known) = known.filter(counts) {
             return Look::Answer(Ok(known.scopes.clone()));
         }
-        let pause = PAUSE.min(self.api.cache);
+        let pause = PAUSE.min(self.api.cache_time);
         let paused = |failed: Moment| {
             (failed.changes == asked.changes && failed.is_within(pause, now))
                 || failed.is_within(PAUSE_MIN, now)
         };
         if record.failed.is_some_and(paused) {
-            return Look::Answer(record.last(self.api.stale, now));
+            return Look::Answer(record.last(self.api.stale_time, now));
         }
         if let Some(ended) = record.asking.as_ref().filter(|ended| ended.has_changed().is_ok()) {
             // One request waits for an API that hangs, and the others go on by what is known.
-            let known = known.filter(|known| known.asked.is_within(self.api.stale, now));
+            let known = known.filter(|known| known.asked.is_within(self.api.stale_time, now));
             return match known {
                 Some(known) => Look::Answer(Ok(known.scopes.clone())),
                 None => Look::Asking(ended.clone()),
@@ -399,8 +400,8 @@ mod tests {
             url: "http://ac/api/v1".to_owned(),
             client_id: "nrc".to_owned(),
             secret: Secret::from("s"),
-            cache: Span::from_secs(cache),
-            stale: Span::from_secs(600),
+            cache_time: Span::from_secs(cache),
+            stale_time: Span::from_secs(600),
         }
     }
 

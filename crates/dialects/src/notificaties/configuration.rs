@@ -22,10 +22,10 @@ pub(crate) fn configured(
     if let (false, Some(service)) =
         (options.authorizations.is_asked(), &options.setup.authorizations)
     {
-        let Authorizations { cache, stale, .. } = options.authorizations;
+        let Authorizations { cache_time, stale_time, .. } = options.authorizations;
         let (url, client_id) = (service.url.clone(), service.client_id.clone());
         let secret = service.secret.clone();
-        options.authorizations = Authorizations { url, client_id, secret, cache, stale };
+        options.authorizations = Authorizations { url, client_id, secret, cache_time, stale_time };
     }
     if !options.enabled {
         return None;
@@ -85,7 +85,7 @@ fn check_clients(read: &mut impl Settings, options: &Options) {
 
 fn check_authorizations(read: &mut impl Settings, api: &Authorizations) {
     let key = |name: &str| format!("{SECTION}.authorizations.{name}");
-    let fits = api.stale >= api.cache;
+    let fits = api.stale_time >= api.cache_time;
     read.require(fits, &key("stale"), "must not be less than the cache beside it");
     let parts = [
         ("client_id", api.client_id.is_empty(), "must be given with the url beside it"),

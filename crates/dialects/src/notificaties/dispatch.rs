@@ -227,7 +227,8 @@ async fn enter(
             _ => problem,
         })?;
     service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
-        let detail = "This client sends more requests than it may (admission.key_rate).";
+        let detail =
+            "This client sends more requests than it may (admission.key_requests_per_second).";
         Problem::throttled(detail, seconds(wait))
     })?;
     if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {

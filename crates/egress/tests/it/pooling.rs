@@ -84,7 +84,7 @@ async fn idle_and_old_connections_are_closed() {
     let receiver = Receiver::always(OK).await;
     for changed in [
         Options { idle_timeout: Duration::from_millis(50), ..options() },
-        Options { connection_age: Duration::from_millis(50), ..options() },
+        Options { connection_age_max: Duration::from_millis(50), ..options() },
         Options { idle_per_subscription: 0, ..options() },
     ] {
         let egress = Egress::new(changed).expect("egress");

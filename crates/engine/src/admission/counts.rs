@@ -20,7 +20,7 @@ const RETRY_SHARE: u32 = 5;
 
 /// Runs until it is dropped.
 pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
-    if admission.options.pending_quota == 0 {
+    if admission.options.pending_per_tenant == 0 {
         return;
     }
     loop {
@@ -35,7 +35,7 @@ pub(crate) async fn run(admission: Arc<Admission>, store: Arc<dyn Store>) {
         // A tenant that was overloaded and went away says nothing itself.
         admission.tell_overload();
         let share = if counted.is_ok() { COUNT_SHARE } else { RETRY_SHARE };
-        let pause = admission.options.pending_refresh.max(began.elapsed() * share);
+        let pause = admission.options.pending_count_interval.max(began.elapsed() * share);
         tokio::time::sleep(pause).await;
     }
 }

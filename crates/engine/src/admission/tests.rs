@@ -92,7 +92,7 @@ async fn a_store_that_commits_nothing_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_over_its_quota_is_refused_and_no_other() {
-    let options = AdmissionOptions { pending_quota: 3, ..AdmissionOptions::default() };
+    let options = AdmissionOptions { pending_per_tenant: 3, ..AdmissionOptions::default() };
     let admission = admission(options);
     let other = TenantId::from_bytes([7; 16]);
     admission.add_pending(TENANT, 3);
@@ -106,7 +106,7 @@ async fn a_tenant_over_its_quota_is_refused_and_no_other() {
 async fn every_limit_can_be_switched_off() {
     let options = AdmissionOptions {
         commit_delay: Duration::ZERO,
-        pending_quota: 0,
+        pending_per_tenant: 0,
         ..AdmissionOptions::default()
     };
     let admission = admission(options);
@@ -121,7 +121,7 @@ async fn every_limit_can_be_switched_off() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_is_refused_for_counts_that_are_too_old() {
-    let options = AdmissionOptions { pending_quota: 3, ..AdmissionOptions::default() };
+    let options = AdmissionOptions { pending_per_tenant: 3, ..AdmissionOptions::default() };
     let admission = admission(options);
     admission.add_pending(TENANT, 3);
     for _ in 0..2 {

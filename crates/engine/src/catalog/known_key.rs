@@ -70,7 +70,8 @@ impl KnownKey {
     }
 
     fn rate(&self, admission: &Admission) -> Option<Rate> {
-        let per_second = self.record.rate_limit.unwrap_or(admission.options().key_rate);
+        let per_second =
+            self.record.rate_limit.unwrap_or(admission.options().key_requests_per_second);
         Rate::new(per_second, Duration::from_secs(1))
     }
 

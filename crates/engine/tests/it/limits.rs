@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::house::{House, TENANT, publish, rest, subscribe, topic};
 
 fn quota(quota: u64) -> Options {
-    let admission = AdmissionOptions { pending_quota: quota, ..AdmissionOptions::default() };
+    let admission = AdmissionOptions { pending_per_tenant: quota, ..AdmissionOptions::default() };
     Options { admission, ..Options::default() }
 }
 

@@ -190,7 +190,7 @@ async fn a_topic_is_created_once_on_all_nodes() {
 async fn tests_and_rehearsals_share_one_limit() {
     let house = House::new();
     let mut options = Options::default();
-    options.admission.tests = 3;
+    options.admission.tests_per_minute = 3;
     let engine = house.engine_with(43, options).await;
     topic(&engine).await;
     let view = subscribe(&engine, "https://a/", json!({})).await;

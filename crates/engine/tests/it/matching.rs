@@ -19,7 +19,11 @@ const DEBT: Duration = Duration::from_secs(5);
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn options() -> Options {
-    let quotas = Quotas { match_event: 5 << 20, match_second: 128 << 10, ..Quotas::default() };
+    let quotas = Quotas {
+        match_cost_per_event: 5 << 20,
+        match_cost_per_second: 128 << 10,
+        ..Quotas::default()
+    };
     Options { quotas, accept_batch: 4, ..Options::default() }
 }
 

@@ -71,8 +71,8 @@ async fn what_ends_on_another_node_does_not_fill_the_quota_of_the_one_that_took_
     let quota = 100;
     let options = |refresh| Options {
         admission: AdmissionOptions {
-            pending_quota: quota,
-            pending_refresh: Duration::from_secs(refresh),
+            pending_per_tenant: quota,
+            pending_count_interval: Duration::from_secs(refresh),
             ..AdmissionOptions::default()
         },
         ..Options::default()
@@ -114,7 +114,7 @@ async fn what_ends_on_another_node_does_not_fill_the_quota_of_the_one_that_took_
 async fn what_is_learnt_of_others_while_a_change_is_repeated_is_acted_upon() {
     let house = House::new();
     // Nobody looks for forgotten work, so that it is noticed when something is.
-    let options = Options { poll: Duration::from_secs(86_400), ..Options::default() };
+    let options = Options { poll_interval: Duration::from_secs(86_400), ..Options::default() };
     let engine = house.engine_with(1, options).await;
     topic(&engine).await;
     let changed = subscribe(&engine, "https://a/", json!({})).await.subscription.clone();

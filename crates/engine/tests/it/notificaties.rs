@@ -35,10 +35,10 @@ async fn subscribe(engine: &Engine, url: &str, overrides: Value) {
 fn calm() -> Options {
     let minutes = |count: u64| Duration::from_secs(60 * count);
     Options {
-        heartbeat: minutes(5),
+        heartbeat_interval: minutes(5),
         lease: minutes(20),
-        poll: minutes(10),
-        maintenance: minutes(60),
+        poll_interval: minutes(10),
+        maintenance_interval: minutes(60),
         ..Options::default()
     }
 }

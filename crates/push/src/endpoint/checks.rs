@@ -25,7 +25,7 @@ const BODY_MAX: ByteSize = ByteSize(64 * 1024);
 pub struct Limits {
     /// The largest body in bytes.
     #[serde(deserialize_with = "body")]
-    pub body: usize,
+    pub body_max: usize,
     /// The longest TTL in seconds; what is longer is cut down, and the sender told so.
     #[serde(deserialize_with = "ttl_max")]
     pub ttl_max: u32,
@@ -51,7 +51,7 @@ fn ttl_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> 
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: BODY_BYTES_MAX, ttl_max: TTL_MAX }
+        Self { body_max: BODY_BYTES_MAX, ttl_max: TTL_MAX }
     }
 }
 
@@ -204,8 +204,8 @@ impl Addressed {
 
     /// Whether a body of this size is taken, for whoever knows the size before the body.
     pub fn body_size(&self, bytes: u64, limits: &Limits) -> Result<(), Refusal> {
-        if bytes > limits.body as u64 {
-            return Err(Refusal::too_large(bytes, limits.body));
+        if bytes > limits.body_max as u64 {
+            return Err(Refusal::too_large(bytes, limits.body_max));
         }
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Session {
         self.agent = agent;
         self.phase = Phase::Connecting;
         out.push(Output::Enter(agent));
-        let count = cx.options.stored_limit > 0;
+        let count = cx.options.stored_max > 0;
         self.ask(Ask::Connect { agent, connected_at: cx.now, count }, out);
     }
 
@@ -187,7 +187,7 @@ impl Session {
     }
 
     fn ping(&mut self, cx: &Context<'_>, out: &mut Vec<Output>) {
-        let too_soon = |last| cx.now.since(last) < cx.options.ping_gap;
+        let too_soon = |last| cx.now.since(last) < cx.options.ping_interval_min;
         if self.last_ping.is_some_and(too_soon) {
             return self.end(Close::PingTooSoon, cx, out);
         }

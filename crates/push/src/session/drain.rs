@@ -34,7 +34,7 @@ impl Drain {
 impl Session {
     /// The agent is back, and so many messages wait for it.
     pub(super) fn begin_drain(&mut self, stored: u64, cx: &Context<'_>, out: &mut Vec<Output>) {
-        let limit = cx.options.stored_limit;
+        let limit = cx.options.stored_max;
         if limit > 0 && stored > u64::from(limit) {
             // Counted once, when the agent comes back: what is stored later, while it is connected
             // and slow, is not a backlog that it abandoned.

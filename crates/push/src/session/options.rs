@@ -17,7 +17,7 @@ pub struct Options {
     /// When acknowledged messages leave the store.
     pub ack: AckMode,
     /// How many messages may be stored for an agent that comes back; zero for any number.
-    pub stored_limit: u32,
+    pub stored_max: u32,
     /// What happens to an agent with more of them.
     pub on_overflow: Overflow,
     /// How long an agent may take until its first message.
@@ -34,7 +34,7 @@ pub struct Options {
     #[serde(deserialize_with = "setting::some_time")]
     pub renew_interval: Span,
     /// The least time between two pings of the agent itself.
-    pub ping_gap: Span,
+    pub ping_interval_min: Span,
 }
 
 impl Default for Options {
@@ -43,13 +43,13 @@ impl Default for Options {
             unacked_window: 128,
             batch: 10,
             ack: AckMode::Each,
-            stored_limit: 150,
+            stored_max: 150,
             on_overflow: Overflow::ResetAgent,
             handshake_timeout: Span::from_secs(5),
             ping_interval: Span::from_secs(300),
             pong_timeout: Span::from_secs(4),
             renew_interval: Span::from_secs(1_800),
-            ping_gap: Span::from_secs(45),
+            ping_interval_min: Span::from_secs(45),
         }
     }
 }

@@ -12,7 +12,7 @@ use posthorn_push::session::{AckMode, Options};
 use world::run;
 
 fn options(window: u16, batch: u16, ack: AckMode) -> Options {
-    Options { unacked_window: window, batch, ack, stored_limit: 0, ..Options::default() }
+    Options { unacked_window: window, batch, ack, stored_max: 0, ..Options::default() }
 }
 
 /// All seeds of a plan, and what happened in them together.

@@ -149,7 +149,7 @@ fn expired_ones_are_not_sent_and_do_not_stop_the_rest() {
 
 #[test]
 fn a_backlog_above_the_limit_resets_the_agent_after_as_many_as_allowed() {
-    let mut rig = greeted(Options { stored_limit: 20, ..Options::default() }, 21);
+    let mut rig = greeted(Options { stored_max: 20, ..Options::default() }, 21);
     rig.take();
     let mut seen = Vec::new();
     for from in [1, 11] {
@@ -180,7 +180,7 @@ fn an_agent_gets_as_many_as_the_limit_says_whatever_the_batch() {
     #[track_caller]
     fn check(limit: u32, stored: u64, batch: u16, window: u16) {
         let options =
-            Options { stored_limit: limit, batch, unacked_window: window, ..Options::default() };
+            Options { stored_max: limit, batch, unacked_window: window, ..Options::default() };
         let mut rig = greeted(options, stored);
         let (mut seen, mut after) = (Vec::new(), 0);
         // What is read and acknowledged, until the agent is dropped.
@@ -216,7 +216,7 @@ fn an_agent_gets_as_many_as_the_limit_says_whatever_the_batch() {
 
 #[test]
 fn who_closes_after_the_last_ack_is_dropped_all_the_same() {
-    let mut rig = greeted(Options { stored_limit: 5, ..Options::default() }, 7);
+    let mut rig = greeted(Options { stored_max: 5, ..Options::default() }, 7);
     let batch = range(&rig, 1, 5);
     rig.answer(Answer::Read(batch));
     rig.take();
@@ -227,7 +227,7 @@ fn who_closes_after_the_last_ack_is_dropped_all_the_same() {
 
 #[test]
 fn messages_that_expire_while_they_are_read_are_no_part_of_the_limit() {
-    let mut rig = greeted(Options { stored_limit: 3, batch: 3, ..Options::default() }, 4);
+    let mut rig = greeted(Options { stored_max: 3, batch: 3, ..Options::default() }, 4);
     rig.take();
     let mut batch = range(&rig, 1, 3);
     batch[0].message.ttl = 1;
@@ -243,7 +243,7 @@ fn messages_that_expire_while_they_are_read_are_no_part_of_the_limit() {
 
 #[test]
 fn a_backlog_at_the_limit_is_no_overflow_and_a_busy_agent_is_none_either() {
-    let mut rig = greeted(Options { stored_limit: 20, ..Options::default() }, 20);
+    let mut rig = greeted(Options { stored_max: 20, ..Options::default() }, 20);
     rig.take();
     // Far more come while it is connected, and slower than they arrive.
     for from in (1..=91).step_by(10) {
@@ -260,7 +260,7 @@ fn a_backlog_at_the_limit_is_no_overflow_and_a_busy_agent_is_none_either() {
 #[test]
 fn an_overflow_may_cost_the_oldest_only() {
     let options =
-        Options { stored_limit: 20, on_overflow: Overflow::DropOldest, ..Options::default() };
+        Options { stored_max: 20, on_overflow: Overflow::DropOldest, ..Options::default() };
     let mut rig = greeted(options.clone(), 21);
     assert_eq!(rig.asks()[1..], [Ask::Trim { agent: KNOWN, keep: 20 }, read(0, 0, 10)]);
     rig.answer(Answer::Trimmed);
@@ -270,7 +270,7 @@ fn an_overflow_may_cost_the_oldest_only() {
     let mut rig = greeted(options, 20);
     assert_eq!(rig.asks()[1..], [read(0, 0, 10)]);
     // Without a limit nobody counts.
-    let mut rig = Rig::with(Options { stored_limit: 0, ..Options::default() });
+    let mut rig = Rig::with(Options { stored_max: 0, ..Options::default() });
     rig.hello_known(1_000_000);
     assert!(matches!(rig.asks()[..], [Ask::Connect { count: false, .. }, Ask::Read { .. }]));
 }
@@ -308,7 +308,7 @@ fn a_store_that_fails_ends_the_session() {
     rig.take();
     rig.answer(Answer::Failed);
     assert_eq!(rig.closed(), Some(Close::StoreFailed));
-    let mut dropping = greeted(Options { stored_limit: 1, ..Options::default() }, 9);
+    let mut dropping = greeted(Options { stored_max: 1, ..Options::default() }, 9);
     let batch = range(&dropping, 1, 1);
     dropping.answer(Answer::Read(batch));
     dropping.ack(&[1]);

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use strsim::levenshtein;
 
+use super::renamed;
+
 /// The lowest layer, and the documentation of every key.
 pub const DEFAULTS: &str = include_str!("../../../../config/posthorn.default.yaml");
 /// What the names of overriding environment variables begin with.
@@ -171,7 +173,7 @@ impl Layers {
     }
 
     /// The keys as the default file lists them; a parsed object has lost that order.
-    fn documented_order(&self) -> Vec<Vec<String>> {
+    pub(super) fn documented_order(&self) -> Vec<Vec<String>> {
         let mut order = Vec::new();
         let mut section = String::new();
         for line in DEFAULTS.lines().filter(|line| !line.trim_start().starts_with('#')) {
@@ -253,9 +255,12 @@ impl Overlay<'_> {
 
     fn unknown(&mut self) {
         let key = self.path.join(".");
-        let text = match nearest(&key) {
-            Some(known) => format!("there is no such key; did you mean `{known}`?"),
-            None => "there is no such key; `posthorn check --defaults` lists all".to_owned(),
+        let text = match (renamed::new_name(&key), nearest(&key)) {
+            (Some(new), _) => format!("this key is now called `{new}`"),
+            (None, Some(known)) => format!("there is no such key; did you mean `{known}`?"),
+            (None, None) => {
+                "there is no such key; `posthorn check --defaults` lists all".to_owned()
+            }
         };
         self.problem(text);
     }

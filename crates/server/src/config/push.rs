@@ -48,7 +48,7 @@ pub struct Push {
     pub agent_ttl: Span,
     /// How often the expired are removed.
     #[serde(deserialize_with = "setting::some_time")]
-    pub upkeep: Duration,
+    pub maintenance_interval: Duration,
     /// Texts that every agent may follow.
     pub broadcasts: Broadcasts,
 }

@@ -52,19 +52,22 @@ fn the_default_file_says_what_the_code_does() {
 #[test]
 fn each_layer_lies_over_the_one_before() {
     let yaml = "engine:\n  slots: 10\n  window: 20\n  drain: 3s\nserver:\n";
-    let env = [("POSTHORN__ENGINE__WINDOW", "30"), ("POSTHORN__ENGINE__DRAIN", "4s")];
-    let loaded = good(yaml, &env, &[("engine.drain", "5s")]);
+    let env = [("POSTHORN__ENGINE__WINDOW", "30"), ("POSTHORN__ENGINE__DRAIN_TIMEOUT", "4s")];
+    let loaded = good(yaml, &env, &[("engine.drain_timeout", "5s")]);
     assert_eq!(loaded.config.engine.slots, 10);
     assert_eq!(loaded.config.engine.window, 30);
-    assert_eq!(loaded.config.engine.drain, Duration::from_secs(5));
+    assert_eq!(loaded.config.engine.drain_timeout, Duration::from_secs(5));
     let source = |key: &str| {
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         loaded.layers.source_of(&path).clone()
     };
     assert!(matches!(source("engine.slots"), Source::File(_)));
     assert_eq!(source("engine.window"), Source::Env("POSTHORN__ENGINE__WINDOW".to_owned()));
-    assert_eq!(source("engine.drain"), Source::Flag("--set engine.drain".to_owned()));
-    assert_eq!(source("engine.poll"), Source::Default);
+    assert_eq!(
+        source("engine.drain_timeout"),
+        Source::Flag("--set engine.drain_timeout".to_owned())
+    );
+    assert_eq!(source("engine.poll_interval"), Source::Default);
     let entries = loaded.layers.entries();
     assert_eq!(entries[0].0.join("."), "server.listen", "in the order of the documentation");
 }
@@ -83,19 +86,31 @@ fn unknown_keys_are_named_with_their_source_and_the_nearest_known_one() {
     bad("", &[("POSTHORN_ENGINE__SLOTS", "3")], &["write POSTHORN__ENGINE__SLOTS"]);
     bad("zebra: 1\n", &[], &["zebra", "check --defaults"]);
     bad("server: {lisen: 1, bodi: 2}\n", &[], &["server.lisen", "server.bodi"]);
+    // A name of a former version leads to the new one.
+    let now = "engine.drain: this key is now called `engine.drain_timeout`";
+    bad("engine: {drain: 1s}\n", &[], &[now]);
+    bad("", &[("POSTHORN__ADMISSION__TESTS", "5")], &["`admission.tests_per_minute`"]);
 }
 
 #[test]
 fn wrong_values_are_named_with_their_source() {
     bad("engine:\n  slots: many\n", &[], &["engine.slots", "file "]);
     bad("engine:\n  slots: 0\n", &[], &["engine.slots: must be at least 1"]);
-    let late = "admission: {disk_warn: 95, disk_refuse: 92}\n";
-    bad(late, &[], &["admission.disk_warn: must not be above admission.disk_refuse"]);
-    bad("engine:\n  drain: 5\n", &[], &["engine.drain"]);
+    let late = "admission: {disk_warn_percent: 95, disk_refuse_percent: 92}\n";
+    bad(
+        late,
+        &[],
+        &["admission.disk_warn_percent: must not be above admission.disk_refuse_percent"],
+    );
+    bad("engine:\n  drain: 5\n", &[], &["engine.drain_timeout"]);
     bad("server: 5\n", &[], &["server: is a section"]);
     bad("- a\n", &[], &["must hold sections"]);
     bad("server: [\n", &[], &["file "]);
-    bad("", &[("POSTHORN__ENGINE__PAYLOAD", "12KB")], &["engine.payload", "256KiB", "environment"]);
+    bad(
+        "",
+        &[("POSTHORN__ENGINE__PAYLOAD_MAX", "12KB")],
+        &["engine.payload_max", "256KiB", "environment"],
+    );
     bad("egress: {allow: [10.0.0.0/99]}\n", &[], &["egress.allow", "10.0.0.0/99"]);
     bad("egress: {deny: [nowhere]}\n", &[], &["egress.deny", "nowhere"]);
     bad("egress: {ports: [443, 0]}\n", &[], &["egress.ports", "1 to 65535"]);
@@ -104,7 +119,7 @@ fn wrong_values_are_named_with_their_source() {
     bad("log: {format: xml}\n", &[], &["log.format", "`xml` is not one of auto, human, json"]);
     bad("store: {url: 'mysql://u:pw@h'}\n", &[], &["store.url: must be sqlite"]);
     bad("engine: {lease: 2s}\n", &[], &["engine.lease", "three times"]);
-    bad("server: {body: 1KiB}\n", &[], &["engine.payload", "server.body"]);
+    bad("server: {body_max: 1KiB}\n", &[], &["engine.payload_max", "server.body_max"]);
 }
 
 #[test]
@@ -197,8 +212,8 @@ fn every_key_is_read_by_somebody() {
 #[test]
 fn everything_that_is_wrong_is_said_at_once() {
     let yaml = "
-server: {listen: here, connections: 0, body: much}
-engine: {slots: many, lease: 1s, heartbeat: 1s}
+server: {listen: here, connections: 0, body_max: much}
+engine: {slots: many, lease: 1s, heartbeat_interval: 1s}
 egress: {allow: [nowhere], proxies: {a: {url: 1}, b.c: {url: 'http://b:3128', mode: both}}}
 seal: {key: env:GONE, former: [plain, file:/no/such]}
 profiles: {a: {polcy: {}}, b: {base: a b}}
@@ -207,7 +222,7 @@ dialects: {notificaties: {credentials: [{identifier: x, secret: env:GONE}]}}
     let expected = [
         "server.listen: `here`",
         "server.connections: must be at least 1",
-        "server.body: `much` is not a size",
+        "server.body_max: `much` is not a size",
         "engine.slots: must be a whole number",
         "engine.lease: must be at least three times",
         "egress.allow.0: ",

@@ -33,7 +33,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
             https: server.tls.is_some(),
             asks_for_certificates: server.tls.as_ref().is_some_and(|tls| tls.tls.asks()),
             proxies: &server.identity.proxies,
-            body_bytes: server.body,
+            body_bytes: server.body_max,
             callbacks: (tenant, callbacks.is_some()),
             profiles: &mut engine.profiles,
         },
@@ -120,18 +120,18 @@ fn vault_keys(
 /// Bodies must find room at all.
 fn check_sizes(read: &mut Reading<'_>, config: &Config) {
     let server = &config.server;
-    let room = server.bodies_per_tenant >= server.body.max(server.batch_body);
-    let problem = "must be at least the larger of server.body and server.batch_body";
-    read.require(room, "server.bodies_per_tenant", problem);
-    let room = server.bodies >= server.bodies_per_tenant;
-    read.require(room, "server.bodies", "must be at least server.bodies_per_tenant");
-    let room = server.body >= config.engine.payload;
-    read.require(room, "engine.payload", "must fit into server.body");
+    let room = server.body_memory_per_tenant >= server.body_max.max(server.batch_body_max);
+    let problem = "must be at least the larger of server.body_max and server.batch_body_max";
+    read.require(room, "server.body_memory_per_tenant", problem);
+    let room = server.body_memory >= server.body_memory_per_tenant;
+    read.require(room, "server.body_memory", "must be at least server.body_memory_per_tenant");
+    let room = server.body_max >= config.engine.payload_max;
+    read.require(room, "engine.payload_max", "must fit into server.body_max");
 }
 
 fn check_times(read: &mut Reading<'_>, engine: &engine::Options) {
-    let often = engine.lease >= 3 * engine.heartbeat;
-    read.require(often, "engine.lease", "must be at least three times engine.heartbeat");
+    let often = engine.lease >= 3 * engine.heartbeat_interval;
+    read.require(often, "engine.lease", "must be at least three times engine.heartbeat_interval");
     let within = engine.rotation_overlap <= engine.rotation_overlap_max;
     let problem = "must be at most engine.rotation_overlap_max";
     read.require(within, "engine.rotation_overlap", problem);
@@ -139,9 +139,8 @@ fn check_times(read: &mut Reading<'_>, engine: &engine::Options) {
 
 fn check_disk(read: &mut Reading<'_>, disk: Disk) {
     let before = disk.warn <= disk.refuse || disk.warn == 100;
-    let problem =
-        "must not be above admission.disk_refuse: a warning comes before; 100 switches it off";
-    read.require(before, "admission.disk_warn", problem);
+    let problem = "must not be above admission.disk_refuse_percent: a warning comes before; 100 switches it off";
+    read.require(before, "admission.disk_warn_percent", problem);
 }
 
 /// What other systems have must be there, and theirs alone: each takes the topics and subscriptions of its

@@ -40,9 +40,9 @@ impl Home {
             "server": {"listen": "127.0.0.1:0"},
             "store": {"path": dir.path().join("data")},
             "egress": {"allow": ["127.0.0.0/8"]},
-            "admission": {"disk_refuse": 100},
+            "admission": {"disk_refuse_percent": 100},
             "log": {"level": "warn", "format": "json"},
-            "engine": {"drain": "3s"},
+            "engine": {"drain_timeout": "3s"},
             "profiles": {"demo": {"base": "default", "policy": {"schedule": {
                 "backoff": {"fixed": {"wait": "1s"}}, "jitter": "none", "max_attempts": 30,
             }}}},

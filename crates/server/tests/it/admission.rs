@@ -5,14 +5,16 @@ use posthorn_testkit::wait::until;
 
 fn configured(more: &str) -> Home {
     let home = Home::new();
-    home.edit("admission: {disk_warn: 100, disk_refuse: 100}\n", more);
+    home.edit("admission: {disk_warn_percent: 100, disk_refuse_percent: 100}\n", more);
     home
 }
 
 #[test]
 fn a_disk_above_its_watermark_takes_nothing_in_and_says_so() {
-    let (_home, server) =
-        configured("admission: {disk_warn: 1, disk_refuse: 1, disk_refresh: 100ms}\n").served();
+    let (_home, server) = configured(
+        "admission: {disk_warn_percent: 1, disk_refuse_percent: 1, disk_check_interval: 100ms}\n",
+    )
+    .served();
     until("a look at the disk", || server.metrics().contains("posthorn_disk_used_ratio "));
     let used = server.metric("posthorn_disk_used_ratio ");
     if used < 0.01 {
@@ -46,6 +48,7 @@ fn wrong_keys_from_one_address_are_told_to_stop_by_default() {
 
 #[test]
 fn limits_that_make_no_sense_are_named() {
-    let home = configured("admission: {disk_refuse: 0, commit_interval: 0s, key_rates: 5}\n");
+    let home =
+        configured("admission: {disk_refuse_percent: 0, commit_interval: 0s, key_rates: 5}\n");
     home.run("check").exits(78).says(&["admission.key_rates"]);
 }

@@ -102,7 +102,7 @@ fn a_redriven_delivery_goes_before_what_has_not_been_sent_on_postgresql() {
 /// A redrive goes on although more than a thousand were begun and ended after it, and all of them are
 /// listed, page by page.
 fn redrive_among_many(on: On) {
-    let (_home, server, _database) = serve(on, "admission: {redrives: 100000, ");
+    let (_home, server, _database) = serve(on, "admission: {redrives_per_minute: 100000, ");
     server.ask("topics put orders");
     let receiver = Receiver::new(200);
     receiver.answers(500);

@@ -337,10 +337,10 @@ fn the_password_of_the_database_is_in_no_message() {
     let url = format!("postgres://posthorn:{}@127.0.0.1:9/posthorn", password.text);
     let mut search = Search::default();
     for (args, level) in [
-        (&["serve", "--set", "store.wait=1s"][..], "trace"),
+        (&["serve", "--set", "store.start_timeout=1s"][..], "trace"),
         (&["check"], "info"),
         (&["check", "--json"], "info"),
-        (&["serve", "--set", "store.pool=0"], "info"),
+        (&["serve", "--set", "store.connections=0"], "info"),
     ] {
         let output = Ran::of(
             home.command()

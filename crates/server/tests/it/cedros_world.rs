@@ -54,8 +54,8 @@ impl World {
 
     /// Has the shards of a node that died taken over after two seconds.
     pub(crate) fn replace_dead_nodes_quickly(&mut self) {
-        let quick = "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}";
-        self.base = self.base.replace("engine: {drain: 2s}", quick);
+        let quick = "engine: {drain_timeout: 2s, lease: 2s, heartbeat_interval: 200ms}";
+        self.base = self.base.replace("engine: {drain_timeout: 2s}", quick);
     }
 
     /// Where its webhooks go.

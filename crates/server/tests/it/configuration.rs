@@ -41,9 +41,9 @@ fn check_shows_what_is_in_effect_and_where_it_comes_from() {
     assert_eq!((value, source.as_str()), (99.into(), "environment POSTHORN__ENGINE__WINDOW"));
     let (value, source) = entry(&check, "engine.slots");
     assert_eq!((value, source.as_str()), (7.into(), "flag --set engine.slots"));
-    let (value, source) = entry(&check, "engine.drain");
+    let (value, source) = entry(&check, "engine.drain_timeout");
     assert_eq!((value, source.as_str()), ("2s".into(), "file posthorn.yaml"));
-    assert_eq!(entry(&check, "engine.poll").1, "default");
+    assert_eq!(entry(&check, "engine.poll_interval").1, "default");
     assert_eq!(entry(&check, "store.url").0, "postgres://posthorn:redacted@db/posthorn");
     assert!(!output.out.contains("hush") && !output.err.contains("hush"));
 

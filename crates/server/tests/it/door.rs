@@ -356,8 +356,8 @@ fn held_bodies_cost_a_bounded_memory_which_goes_back() {
 fn a_body_as_large_as_may_be_finds_room_in_pieces_of_any_size() {
     const LARGEST: usize = 1 << 20;
     let mut home = home(
-        "server: {listen: '127.0.0.1:0', batch_body: 1MiB, bodies: 1MiB, \
-         bodies_per_tenant: 1MiB}\n",
+        "server: {listen: '127.0.0.1:0', batch_body_max: 1MiB, body_memory: 1MiB, \
+         body_memory_per_tenant: 1MiB}\n",
     );
     let server = home.serve();
     server.ask("topics put orders");

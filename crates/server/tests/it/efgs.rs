@@ -355,7 +355,7 @@ fn a_certificate_must_be_a_countrys_and_allowed_to_manage_callbacks() {
 fn failures_are_limited_over_all_surfaces_together() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, "");
-    home.edit("auth_failures: 1000", "auth_failures: 10");
+    home.edit("auth_failures_per_minute: 1000", "auth_failures_per_minute: 10");
     let server = home.serve();
     let germany = Country::register(&server, "DE");
     let callbacks = || {
@@ -535,7 +535,7 @@ fn what_cannot_work_is_said_before_anything_starts() {
         ("tenant", " ", "tenant"),
         ("mode", "telepathy", "native_mtls"),
         ("callback_id_scope", "galactic", "per_country"),
-        ("callback_id_length", "0", "1 to"),
+        ("callback_id_length_max", "0", "1 to"),
         ("thumbprint_header", "no header", "header name"),
         ("proxies", "0.0.0.0/0", "everybody"),
         ("proxies", "here", "network"),

@@ -102,8 +102,8 @@ impl Stage {
         let config = format!(
             "server: {{listen: '127.0.0.1:0'}}\n\
              egress: {{allow: [127.0.0.0/8], resolvers: ['{}'], extra_roots: '{}'}}\n\
-             admission: {{disk_warn: 100, disk_refuse: 100, auth_failures: 1000}}\n\
-             engine: {{drain: 2s, lease: 2s, heartbeat: 200ms}}\n\
+             admission: {{disk_warn_percent: 100, disk_refuse_percent: 100, auth_failures_per_minute: 1000}}\n\
+             engine: {{drain_timeout: 2s, lease: 2s, heartbeat_interval: 200ms}}\n\
              profiles: {{efgs: {{policy: {policy}}}}}\n\
              dialects: {{efgs: {{enabled: true, proxies: [127.0.0.1]{more}}}}}\n",
             self.names.address,

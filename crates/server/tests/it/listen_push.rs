@@ -13,7 +13,7 @@ use crate::push::{connected, wait};
 fn home(port: u16) -> Home {
     let home = Home::new();
     home.edit("127.0.0.1:0", &format!("127.0.0.1:{port}"));
-    home.configure("push: {enabled: true, drain: 0s}\n");
+    home.configure("push: {enabled: true, drain_timeout: 0s}\n");
     home
 }
 

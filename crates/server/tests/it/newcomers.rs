@@ -57,8 +57,8 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         ),
         ("server: {public_names: posthorn}", "server.public_names", "must be a list, not a text"),
         ("telemetry: {metrics: perhaps}", "telemetry.metrics", "must be true or false, not a text"),
-        ("engine: {drain: 5}", "engine.drain", "must be a text, not a number"),
-        ("engine: {drain: soon}", "engine.drain", "`soon` is not a duration"),
+        ("engine: {drain_timeout: 5}", "engine.drain_timeout", "must be a text, not a number"),
+        ("engine: {drain_timeout: soon}", "engine.drain_timeout", "`soon` is not a duration"),
         (
             "profiles: {a: {polcy: {}}}",
             "profiles.a.polcy",

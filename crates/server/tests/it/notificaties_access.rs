@@ -264,7 +264,7 @@ fn a_configuration_that_cannot_work_is_refused_and_secrets_are_not_shown() {
 #[test]
 fn a_client_may_send_so_many_requests_a_second_and_requests_are_counted() {
     let mut home = home();
-    home.edit("disk_refuse: 100}", "disk_refuse: 100, key_rate: 1}");
+    home.edit("disk_refuse_percent: 100}", "disk_refuse_percent: 100, key_requests_per_second: 1}");
     let server = home.serve();
     let told = eventually("a refusal", || {
         Some(get(&server, "/kanaal")).filter(|reply| reply.status == 429)

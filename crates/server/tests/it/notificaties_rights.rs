@@ -51,7 +51,7 @@ fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
     let authority = Authority::new();
     let mut home = home_with(&format!(
         "    authorizations: {{url: '{}', client_id: nrc, secret: 'env:AC_SECRET', \
-         cache: 2s, stale: 6s}}\n",
+         cache_time: 2s, stale_time: 6s}}\n",
         authority.url("/ac/api/v1/")
     ));
     home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));
@@ -121,7 +121,7 @@ fn long_answers_are_read_news_of_rights_come_in_by_any_way_and_nobody_waits_long
     let authority = Authority::new();
     let mut home = home_with(&format!(
         "    authorizations: {{url: '{}', client_id: nrc, secret: 'env:AC_SECRET', \
-         cache: 1h, stale: 2h}}\n",
+         cache_time: 1h, stale_time: 2h}}\n",
         authority.url("/ac/api/v1/")
     ));
     home.env.push(("AC_SECRET".to_owned(), "between-us".to_owned()));

@@ -16,10 +16,10 @@ pub(crate) const AUTH: &str = "Bearer callback-secret";
 
 /// Quick, and otherwise as shipped.
 const CONFIG: &str = "
-server: {listen: '127.0.0.1:0', body: 300KiB}
+server: {listen: '127.0.0.1:0', body_max: 300KiB}
 egress: {allow: [127.0.0.0/8]}
-admission: {tests: 1000, disk_warn: 100, disk_refuse: 100}
-engine: {drain: 2s}
+admission: {tests_per_minute: 1000, disk_warn_percent: 100, disk_refuse_percent: 100}
+engine: {drain_timeout: 2s}
 profiles:
   nrc:
     base: notificaties

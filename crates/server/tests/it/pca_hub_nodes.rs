@@ -18,7 +18,10 @@ fn three(database: &TestPostgres, hub: &FakeHub, patience: u64) -> Vec<(Home, Se
     let homes = [(); 3].map(|()| {
         let home = Home::new();
         patient_profile(&home, "pca-hub", hub, patience, "");
-        home.edit("engine: {drain: 2s}", "engine: {drain: 2s, lease: 2s, heartbeat: 200ms}");
+        home.edit(
+            "engine: {drain_timeout: 2s}",
+            "engine: {drain_timeout: 2s, lease: 2s, heartbeat_interval: 200ms}",
+        );
         home
     });
     nodes(database, homes).into()

@@ -60,7 +60,7 @@ fn a_database_that_refuses_us_is_named_at_once() {
     let database = database();
     let home = Home::new();
     home.store_in(&database.database_url("no_such_database"));
-    let output = home.run("serve --set store.wait=3s");
+    let output = home.run("serve --set store.start_timeout=3s");
     assert_ne!(output.code, Some(0));
     output.says(&["no_such_database", "store.url"]);
 }

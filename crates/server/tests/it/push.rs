@@ -154,7 +154,10 @@ async fn a_nearly_full_disk_takes_no_messages_in() {
     let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
     drop(agent);
     server.stop();
-    home.edit("disk_warn: 100, disk_refuse: 100", "disk_warn: 1, disk_refuse: 1");
+    home.edit(
+        "disk_warn_percent: 100, disk_refuse_percent: 100",
+        "disk_warn_percent: 1, disk_refuse_percent: 1",
+    );
     let mut server = home.serve();
     server.running.wait_for("the word", |text| text.contains("nearly full").then_some(()));
     post(&server, &endpoint, "60").expect(503);
@@ -165,7 +168,7 @@ async fn a_nearly_full_disk_takes_no_messages_in() {
 fn what_is_wrong_is_said_before_anything_starts() {
     let home = home("  body: 1KiB\n  endpoint_url: push.example\n");
     for command in [&["check"][..], &["serve"]] {
-        home.run(command).exits(78).says(&["push.body", "push.endpoint_url"]);
+        home.run(command).exits(78).says(&["push.body_max", "push.endpoint_url"]);
     }
     let plain = Home::new();
     let flag = plain.run("check --push --json").exits(0);

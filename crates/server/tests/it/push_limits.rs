@@ -35,7 +35,7 @@ async fn gone(town: &Town, id: AgentId, endpoint: &str) {
 }
 
 async fn dropped(shape: Shape, limit: usize, stored: usize) {
-    let town = Town::start(shape, &format!("stored_limit: {limit}"));
+    let town = Town::start(shape, &format!("stored_max: {limit}"));
     let numbers: Vec<String> = (0..limit).map(|number| number.to_string()).collect();
     // It gets as many as are allowed, and only then loses everything.
     let (id, endpoint) = away(&town, stored).await;

@@ -193,7 +193,7 @@ fn ended(log: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn every_connection_is_counted_and_has_one_line_in_the_log() {
-    let mut town = Town::start(Shape::Sqlite, "ping_gap: 0s");
+    let mut town = Town::start(Shape::Sqlite, "ping_interval_min: 0s");
     let node = town.agents();
     let (mut agent, id, endpoint) = node.registered().await;
     let mut sender = node.sender().await;

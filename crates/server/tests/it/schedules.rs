@@ -266,7 +266,7 @@ fn a_delivery_that_waits_says_why_and_until_when() {
 #[test]
 fn a_delivery_that_waits_for_spacing_a_gate_or_a_slot_says_so() {
     let mut home = Home::new();
-    home.edit("engine: {drain: 2s}", "engine: {drain: 2s, slots: 1}");
+    home.edit("engine: {drain_timeout: 2s}", "engine: {drain_timeout: 2s, slots: 1}");
     let server = home.serve();
     let receiver = Told::start();
     let make = |topic: &str, policy: Value| {

@@ -134,11 +134,15 @@ fn a_database_that_is_away_is_waited_for_and_then_named() {
     let url = format!("postgres://posthorn:hush@127.0.0.1:{}/posthorn", free_port());
     let output = Ran::of(
         home.command()
-            .args(["serve", "--set", "store.wait=1s", "--set", "store.url=env:DB"])
+            .args(["serve", "--set", "store.start_timeout=1s", "--set", "store.url=env:DB"])
             .env("DB", url),
     )
     .exits(69)
-    .says(&["trying again", "PostgreSQL could not be reached within 1s", "store.wait"]);
+    .says(&[
+        "trying again",
+        "PostgreSQL could not be reached within 1s",
+        "store.start_timeout",
+    ]);
     assert!(!output.err.contains("hush"), "{}", output.err);
 }
 

@@ -122,7 +122,9 @@ fn costly_filters_keep_nobody_else_waiting_and_nothing_is_left_undelivered_silen
     };
     let (status, answer) = subscribe(searching(15, 63));
     assert_eq!((status, answer["code"].as_str()), (422, Some("invalid_filter")), "{answer}");
-    assert!(answer["detail"].as_str().is_some_and(|text| text.contains("quotas.match_event")));
+    assert!(
+        answer["detail"].as_str().is_some_and(|text| text.contains("quotas.match_cost_per_event"))
+    );
 
     // What one event may cost is matched, and explained.
     let large = json!({"text": "ab".repeat(120_000)});
@@ -231,7 +233,7 @@ fn memory(server: &Server) -> u64 {
 
 #[test]
 fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
-    let quotas = "quotas: {subscriptions: 40, topics: 3, profiles: 2, catalog: 16MiB}";
+    let quotas = "quotas: {subscriptions: 40, topics: 3, profiles: 2, catalog_memory: 16MiB}";
     let (mut home, server) = configured(quotas).served();
     let caller = Caller::of(&server);
     caller.prepare();
@@ -276,7 +278,7 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
         (0..60).take_while(|_| caller.ask(GREEDY, "POST", "/v1/subscriptions", &large).0 == 201);
     let made = made.count();
     assert!((2..30).contains(&made), "{made}");
-    full(caller.ask(GREEDY, "POST", "/v1/subscriptions", &large), "quotas.catalog");
+    full(caller.ask(GREEDY, "POST", "/v1/subscriptions", &large), "quotas.catalog_memory");
     let after = memory(&server);
     assert!(after < before + 100, "{before} MiB before, {after} MiB after");
 
@@ -306,7 +308,7 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     server.stop();
 
     // What was there before a quota is still there, and whoever runs it is told.
-    home.edit(quotas, "quotas: {subscriptions: 5, catalog: 1MiB}");
+    home.edit(quotas, "quotas: {subscriptions: 5, catalog_memory: 1MiB}");
     let server = home.serve();
     let caller = Caller::of(&server);
     let list = caller.must(QUIET, "GET", "/v1/subscriptions?limit=200", &Value::Null);
@@ -338,7 +340,7 @@ fn policies_write_so_many_lines_and_no_more() {
         caller.must("default", "POST", "/v1/events/batch", &batch);
         server.settles(&[("delivered", events)]);
     };
-    let (_home, server) = configured("log: {policy_lines: 3}").served();
+    let (_home, server) = configured("log: {policy_lines_per_second: 3}").served();
     let began = Instant::now();
     flood(&server, 200);
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("few") + 1;

@@ -16,7 +16,7 @@ const TEMPLATE: &str = "template_posthorn";
 
 /// Options with few connections: many tests run at once.
 pub(crate) fn options(url: &str) -> Options {
-    Options { pool: 4, ..Options::new(url) }
+    Options { connections: 4, ..Options::new(url) }
 }
 
 pub(crate) async fn connect(url: &str) -> PostgresStore {

@@ -148,13 +148,13 @@ fn options(dice: &mut Dice, profiles: BTreeMap<ProfileName, Policy>) -> Options 
         window_per_subscription: if tiny { 8 } else { 256 },
         horizon: Span::from_secs(dice.between(5, 60)),
         lease: Duration::from_millis(ttl),
-        heartbeat: Duration::from_millis(ttl / dice.between(4, 6)),
-        poll: Duration::from_secs(dice.between(3, 8)),
-        maintenance: Duration::from_secs(dice.between(10, 40)),
-        retention: Span::from_secs(*dice.pick(&[300, 3_600, 7 * 86_400])),
-        dead_retention: Span::from_secs(*dice.pick(&[900, 86_400, 30 * 86_400])),
-        key_retention: Span::from_secs(2 * 86_400),
-        drain: Duration::from_secs(dice.between(1, 15)),
+        heartbeat_interval: Duration::from_millis(ttl / dice.between(4, 6)),
+        poll_interval: Duration::from_secs(dice.between(3, 8)),
+        maintenance_interval: Duration::from_secs(dice.between(10, 40)),
+        event_retention: Span::from_secs(*dice.pick(&[300, 3_600, 7 * 86_400])),
+        dead_letter_retention: Span::from_secs(*dice.pick(&[900, 86_400, 30 * 86_400])),
+        idempotency_retention: Span::from_secs(2 * 86_400),
+        drain_timeout: Duration::from_secs(dice.between(1, 15)),
         ..Options::default()
     }
 }

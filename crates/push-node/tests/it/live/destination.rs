@@ -26,7 +26,7 @@ fn message(agent: AgentId, channel: ChannelId) -> PushMessage {
 
 #[tokio::test]
 async fn deliveries_wait_for_the_node_and_then_are_kept() {
-    let mailboxes = Mailboxes::new(Limits { body: 4_096, ttl_max: 60 });
+    let mailboxes = Mailboxes::new(Limits { body_max: 4_096, ttl_max: 60 });
     let limits = mailboxes.limits();
     assert_eq!((limits.body_bytes_max, limits.ttl_max), (4_096, 60));
     let house = House::start(store(), &Wires::default(), options("one")).await;

@@ -44,7 +44,7 @@ async fn recovered(house: &House, id: AgentId) {
 #[tokio::test]
 async fn an_agent_that_cannot_be_written_down_is_not_greeted() {
     for verb in [Verb::Connect, Verb::Count] {
-        let (store, house) = house(|options| options.session.stored_limit = 150).await;
+        let (store, house) = house(|options| options.session.stored_max = 150).await;
         let (id, _) = away(&house).await;
         store.gates.break_down(verb);
         let agent = Agent::connect(&house.url, &AgentOptions::default()).await;
@@ -92,7 +92,7 @@ async fn an_overflow_that_cannot_be_dealt_with_ends_the_connection() {
     let ways = [(Overflow::ResetAgent, Verb::Drop), (Overflow::DropOldest, Verb::Trim)];
     for (overflow, verb) in ways {
         let (store, house) = house(|options| {
-            options.session.stored_limit = 1;
+            options.session.stored_max = 1;
             options.session.on_overflow = overflow;
         })
         .await;

@@ -84,13 +84,13 @@ pub(crate) fn options(name: &str) -> Options {
         roles: Roles { connection: true, endpoint: true },
         endpoint_url: String::new(),
         node: name.to_owned(),
-        session: session::Options { stored_limit: 0, ..session::Options::default() },
+        session: session::Options { stored_max: 0, ..session::Options::default() },
         limits: Limits::default(),
         direct: Direct::Memory,
         channels_max: 100,
         opens_per_second: 0,
         frames_per_second: 1_000,
-        drain: Duration::from_millis(300),
+        drain_timeout: Duration::from_millis(300),
     }
 }
 

@@ -78,7 +78,7 @@ async fn one_ack_may_name_many_messages_and_any_that_are_not_there() {
 #[tokio::test]
 async fn an_agent_with_too_many_messages_starts_anew() {
     let (_, house) = house(|options| {
-        options.session.stored_limit = 20;
+        options.session.stored_max = 20;
         options.session.on_overflow = Overflow::ResetAgent;
     })
     .await;
@@ -107,7 +107,7 @@ async fn an_agent_with_too_many_messages_starts_anew() {
 #[tokio::test]
 async fn or_its_oldest_messages_are_dropped() {
     let (_, house) = house(|options| {
-        options.session.stored_limit = 20;
+        options.session.stored_max = 20;
         options.session.on_overflow = Overflow::DropOldest;
     })
     .await;

@@ -32,7 +32,7 @@ fn it_is_off_until_somebody_turns_it_on() {
     assert_eq!(push.options.roles, Roles { connection: true, endpoint: true });
     assert!(push.endpoint_url.is_none() && push.internal.listen.is_none());
     assert!(push.endpoint_keys.is_empty() && push.internal.keys.is_empty());
-    let session = Session { stored_limit: 10_000, ..Session::default() };
+    let session = Session { stored_max: 10_000, ..Session::default() };
     assert_eq!(push.options.session, session);
     assert_eq!(push.options.limits, posthorn_push::endpoint::Limits::default());
     let options = push.options("https://push.example".to_owned(), "node".to_owned());
@@ -54,7 +54,7 @@ fn everything_can_be_said() {
   unacked_window: 1
   batch: 128
   ack: batch
-  stored_limit: 0
+  stored_max: 0
   on_overflow: drop_oldest
   direct: stored
   ttl_max: 1h
@@ -69,12 +69,12 @@ fn everything_can_be_said() {
     assert_eq!(internal.listen.expect("given").to_string(), "10.0.0.5:8081");
     assert_eq!(internal.url.as_deref(), Some("http://node-1:8081"));
     assert_eq!((push.options.session.unacked_window, push.options.session.batch), (1, 128));
-    assert_eq!((push.options.session.ack, push.options.session.stored_limit), (AckMode::Batch, 0));
+    assert_eq!((push.options.session.ack, push.options.session.stored_max), (AckMode::Batch, 0));
     assert_eq!(
         (push.options.session.on_overflow, push.options.direct),
         (Overflow::DropOldest, Direct::Stored)
     );
-    assert_eq!((push.options.limits.ttl_max, push.options.limits.body), (3_600, 4_096));
+    assert_eq!((push.options.limits.ttl_max, push.options.limits.body_max), (3_600, 4_096));
     assert_eq!(push.broadcasts.values["a/b"], "v1");
     assert_eq!(push.broadcasts.values["c"], "7");
 }
@@ -120,7 +120,7 @@ fn wrong_values_are_named() {
     refused("ack: never", &["push.ack", "each"]);
     refused("on_overflow: explode", &["push.on_overflow", "reset_agent"]);
     refused("direct: disk", &["push.direct", "memory"]);
-    refused("body: 4095B", &["push.body: must be 4KiB to 64KiB"]);
+    refused("body: 4095B", &["push.body_max: must be 4KiB to 64KiB"]);
     refused("ttl_max: 1ms", &["push.ttl_max: must be at least 1s"]);
     refused("ttl_max: 90000d", &["push.ttl_max", "100 years"]);
     refused("agent_ttl: 30m", &["push.agent_ttl", "push.renew_interval"]);
