@@ -173,7 +173,7 @@ impl Layers {
     }
 
     /// The keys as the default file lists them; a parsed object has lost that order.
-    pub(super) fn documented_order(&self) -> Vec<Vec<String>> {
+    fn documented_order(&self) -> Vec<Vec<String>> {
         let mut order = Vec::new();
         let mut section = String::new();
         for line in DEFAULTS.lines().filter(|line| !line.trim_start().starts_with('#')) {

@@ -51,7 +51,7 @@ fn the_default_file_says_what_the_code_does() {
 
 #[test]
 fn each_layer_lies_over_the_one_before() {
-    let yaml = "engine:\n  slots: 10\n  window: 20\n  drain: 3s\nserver:\n";
+    let yaml = "engine:\n  slots: 10\n  window: 20\n  drain_timeout: 3s\nserver:\n";
     let env = [("POSTHORN__ENGINE__WINDOW", "30"), ("POSTHORN__ENGINE__DRAIN_TIMEOUT", "4s")];
     let loaded = good(yaml, &env, &[("engine.drain_timeout", "5s")]);
     assert_eq!(loaded.config.engine.slots, 10);
@@ -102,7 +102,7 @@ fn wrong_values_are_named_with_their_source() {
         &[],
         &["admission.disk_warn_percent: must not be above admission.disk_refuse_percent"],
     );
-    bad("engine:\n  drain: 5\n", &[], &["engine.drain_timeout"]);
+    bad("engine:\n  drain_timeout: 5\n", &[], &["engine.drain_timeout"]);
     bad("server: 5\n", &[], &["server: is a section"]);
     bad("- a\n", &[], &["must hold sections"]);
     bad("server: [\n", &[], &["file "]);

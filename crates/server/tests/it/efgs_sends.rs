@@ -100,7 +100,7 @@ fn every_number_of_the_configuration_is_what_the_server_goes_by() {
 fn all_that_waits_is_sent_one_after_the_other_and_not_one_a_tick() {
     let stage = Stage::new();
     let mut home = stage.home(QUICK, "");
-    home.edit("drain: 2s", "drain: 2s, poll: 1m");
+    home.edit("drain_timeout: 2s", "drain_timeout: 2s, poll_interval: 1m");
     let server = home.serve();
     let backend = stage.backend("cb.de.example");
     Country::register(&server, "DE").subscribe(&server, "cb", &backend);

@@ -16,7 +16,7 @@ const CHANNEL: ChannelId = ChannelId::from_bytes([7; 16]);
 /// A home whose servers do Web Push, with more keys below `push`.
 pub(crate) fn home(keys: &str) -> Home {
     let home = Home::new();
-    home.configure(&format!("push:\n  enabled: true\n  drain: 200ms\n{keys}"));
+    home.configure(&format!("push:\n  enabled: true\n  drain_timeout: 200ms\n{keys}"));
     home
 }
 
@@ -166,7 +166,7 @@ async fn a_nearly_full_disk_takes_no_messages_in() {
 
 #[test]
 fn what_is_wrong_is_said_before_anything_starts() {
-    let home = home("  body: 1KiB\n  endpoint_url: push.example\n");
+    let home = home("  body_max: 1KiB\n  endpoint_url: push.example\n");
     for command in [&["check"][..], &["serve"]] {
         home.run(command).exits(78).says(&["push.body_max", "push.endpoint_url"]);
     }

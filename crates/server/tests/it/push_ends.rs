@@ -13,7 +13,7 @@ use crate::push_world::{
 };
 
 const WINDOW: usize = 16;
-const SETTINGS: &str = "unacked_window: 16, batch: 8, drain: 300ms";
+const SETTINGS: &str = "unacked_window: 16, batch: 8, drain_timeout: 300ms";
 
 /// Somebody who posts numbers, one after the other, to whichever node is there.
 struct Stream {

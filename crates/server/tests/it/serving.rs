@@ -63,7 +63,7 @@ fn free_port() -> u16 {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut home = Home::new();
-    home.edit("drain: 2s", "drain: 20s");
+    home.edit("drain_timeout: 2s", "drain_timeout: 20s");
     let mut server = home.serve();
     let (listener, _) = server.listen("--subscribe orders --stall");
     server.ask("send orders order.created");

@@ -235,7 +235,7 @@ fn config(store: &str, seal: &Path) -> String {
          store:\n  {store}\n  connect_timeout: 2s\n  statement_timeout: 5s\n\
          egress:\n  allow: [\"127.0.0.0/8\"]\n\
          admission:\n  disk_refuse_percent: 100\n\
-         engine:\n  lease: {lease}s\n  heartbeat: 500ms\n  poll: 1s\n  maintenance: 2s\n  drain: 5s\n\
+         engine:\n  lease: {lease}s\n  heartbeat_interval: 500ms\n  poll_interval: 1s\n  maintenance_interval: 2s\n  drain_timeout: 5s\n\
          seal:\n  key: file:{seal}\n\
          log:\n  level: info\n",
         lease = LEASE.as_secs(),

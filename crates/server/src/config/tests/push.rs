@@ -58,7 +58,7 @@ fn everything_can_be_said() {
   on_overflow: drop_oldest
   direct: stored
   ttl_max: 1h
-  body: 4KiB
+  body_max: 4KiB
   broadcasts: {{url: 'https://b.example/all', values: {{a/b: v1, c: 7}}}}
 "
     );
@@ -120,14 +120,20 @@ fn wrong_values_are_named() {
     refused("ack: never", &["push.ack", "each"]);
     refused("on_overflow: explode", &["push.on_overflow", "reset_agent"]);
     refused("direct: disk", &["push.direct", "memory"]);
-    refused("body: 4095B", &["push.body_max: must be 4KiB to 64KiB"]);
+    refused("body_max: 4095B", &["push.body_max: must be 4KiB to 64KiB"]);
     refused("ttl_max: 1ms", &["push.ttl_max: must be at least 1s"]);
     refused("ttl_max: 90000d", &["push.ttl_max", "100 years"]);
     refused("agent_ttl: 30m", &["push.agent_ttl", "push.renew_interval"]);
     refused("channels_max: 0", &["push.channels_max: must be at least 1"]);
     refused("opens_per_second: 0", &["push.opens_per_second: must be at least 1"]);
     refused("frames_per_second: 0", &["push.frames_per_second: must be at least 1"]);
-    for name in ["handshake_timeout", "ping_interval", "pong_timeout", "renew_interval", "upkeep"] {
+    for name in [
+        "handshake_timeout",
+        "ping_interval",
+        "pong_timeout",
+        "renew_interval",
+        "maintenance_interval",
+    ] {
         refused(&format!("{name}: 0s"), &[&format!("push.{name}: must be more than zero")]);
     }
     refused("broadcasts: {url: nowhere}", &["push.broadcasts.url", "`nowhere`"]);
