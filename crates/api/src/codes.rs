@@ -86,7 +86,7 @@ codes! {
 
     FORBIDDEN 403 "forbidden" "Forbidden"
         "The key is valid, but it has not the scope this needs; `detail` names the scope."
-        "Use another key, or have an operator make one with that scope."
+        "Use another key, or have an operator create one with that scope."
 
     NOT_FOUND 404 "not_found" "Not found"
         "There is no such thing here: the path or id is unknown or malformed, or it belongs to \

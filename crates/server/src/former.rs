@@ -23,7 +23,7 @@ const RENAMED: [(&str, &str); 12] = [
 ];
 
 /// The new name of a command, when it is for an old one that a command line makes no sense.
-pub fn renamed(error: &Error, args: impl Iterator<Item = OsString>) -> Option<Failure> {
+pub(crate) fn renamed(error: &Error, args: impl Iterator<Item = OsString>) -> Option<Failure> {
     if !matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::InvalidValue) {
         return None;
     }

@@ -256,7 +256,7 @@ fn subscriptions() -> Value {
     let create = with(
         &writable,
         json!({
-            "secret_kind": kind("The kind of signing secret to make; hmac when absent. The private \
+            "secret_kind": kind("The kind of signing secret to create; hmac when absent. The private \
                 half of an ed25519 key is never shown, only public_keys"),
         }),
     );
@@ -315,7 +315,7 @@ fn subscriptions() -> Value {
         "CreatedSubscription": object(&required, with(&shown, json!({
             "signing_secret": {
                 "type": "string",
-                "description": "The signing secret, when one was made; shown this once",
+                "description": "The signing secret, when one was created; shown this once",
             },
         }))),
         "PushDestination": object(&["type", "endpoint"], json!({
@@ -354,7 +354,7 @@ fn subscriptions() -> Value {
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},
             "secret": {"type": ["string", "null"], "writeOnly": true},
-            "secret_kind": kind("The kind to make; that of the present secret when absent"),
+            "secret_kind": kind("The kind to create; that of the present secret when absent"),
             "overlap": {
                 "type": ["string", "null"], "examples": ["24h"],
                 "description": "How long the old secret goes on signing; engine.rotation_overlap \

@@ -56,6 +56,7 @@ pub enum Command {
     Generate {
         /// What it is for
         kind: Kind,
+        /// Where it goes.
         #[command(flatten)]
         to: To,
     },

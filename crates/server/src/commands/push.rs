@@ -28,12 +28,13 @@ pub enum Command {
     },
     /// Create a key that the configuration or a sender needs; needs no server
     ///
-    /// `endpoint` makes endpoints (push.endpoint_keys), `node` signs calls between nodes
+    /// `endpoint` creates endpoints (push.endpoint_keys), `node` signs calls between nodes
     /// (push.internal.key), `sender` is a VAPID key of an application server, whose public half is
     /// shown too. A server that is given none has its own endpoint and node keys from the seal key.
     CreateKey {
         /// What it is for
         kind: Kind,
+        /// Where it goes.
         #[command(flatten)]
         to: To,
     },
@@ -42,7 +43,7 @@ pub enum Command {
 /// A kind of key.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Makes endpoints
+    /// Creates endpoints
     Endpoint,
     /// Signs calls between nodes
     Node,

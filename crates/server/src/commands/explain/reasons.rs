@@ -170,7 +170,7 @@ const fn of_cancellation(reason: CancelReason) -> (&'static str, &'static str, &
         CancelReason::Unsubscribed => (
             "unsubscribed",
             "Its subscription was deleted before the delivery had ended.",
-            "Nothing, if that was meant. Otherwise make the subscription again and publish the event \
+            "Nothing, if that was meant. Otherwise create the subscription again and publish the event \
              again: `posthorn events republish ID`.",
         ),
         CancelReason::Operator => (

@@ -100,7 +100,7 @@ fn retire(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
         former.display()
     )));
     terminal::note(format!(
-        "Web Push endpoints that were made with it go on working: their key is in {}, which every \
+        "Web Push endpoints that were created with it go on working: their key is in {}, which every \
          start reads. Give it to each node, and back it up",
         endpoints.display()
     ));
