@@ -274,7 +274,7 @@ async fn the_former_name_of_a_scope_is_refused_with_the_new_one() {
         let reply = server.as_operator("POST", path).json(&body).await;
         let problem = reply.expect_problem(422, "invalid_request");
         assert_eq!(problem["field"], "scopes[1]");
-        assert_eq!(problem["detail"], "scopes[1]: `subscriptions` is now `manage`");
+        assert_eq!(problem["detail"], "`subscriptions` is now `manage`");
     }
     let key = json!({"tenant": "acme", "scopes": ["manage"]});
     let made = server.as_operator("POST", "/v1/keys").json(&key).await.expect(201);
