@@ -207,7 +207,7 @@ impl From<Denied> for Problem {
 pub(crate) const fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Publish => "publish",
-        Scope::Subscriptions => "subscriptions",
+        Scope::Manage => "manage",
         Scope::Read => "read",
         Scope::Operator => "operator",
     }

@@ -81,12 +81,12 @@ codes! {
     UNAUTHORIZED 401 "unauthorized" "Unauthorized"
         "There is no key, or it is malformed, unknown, wrong, expired or revoked. The answer is the \
          same for all of these."
-        "Send `Authorization: Bearer ph_…` with a key that works. An operator can make one with \
+        "Send `Authorization: Bearer ph_…` with a key that works. An operator can create one with \
          `posthorn keys create`."
 
     FORBIDDEN 403 "forbidden" "Forbidden"
         "The key is valid, but it has not the scope this needs; `detail` names the scope."
-        "Use another key, or have an operator make one with that scope."
+        "Use another key, or have an operator create one with that scope."
 
     NOT_FOUND 404 "not_found" "Not found"
         "There is no such thing here: the path or id is unknown or malformed, or it belongs to \
@@ -114,7 +114,7 @@ codes! {
     LAST_OPERATOR_KEY 409 "last_operator_key" "Last operator key"
         "No other operator key works as long as this one, so that nobody could manage the server without \
          it. A key that expires does not replace one that does not."
-        "Make another operator key without `expires_at` (`posthorn keys create --scope operator`), try it, \
+        "Create another operator key without `expires_at` (`posthorn keys create --scope operator`), try it, \
          and then revoke this one."
 
     IDEMPOTENCY_KEY_REUSED 409 "idempotency_key_reused" "Idempotency key reused"
@@ -192,7 +192,7 @@ codes! {
         "A certificate cannot be registered as it is, or the one that a policy asks for is not in \
          the registry, revoked or out of date; `field` and `detail` say which and why."
         "Give the PEM text of the certificate, its chain behind it, and the key that belongs to it; \
-         or register the missing one first with `posthorn certificates add`."
+         or register the missing one first with `posthorn certificates create`."
 
     INVALID_SECRET 422 "invalid_secret" "Invalid secret"
         "A secret that the policy needs is missing, or one that was given is malformed."
@@ -203,7 +203,7 @@ codes! {
          for: the URL, the token server, the way of authentication or the profile is another one. `detail` \
          names them. Nothing was changed. Keys that only sign and seeds of one-time codes are not concerned."
         "Give the secrets that `detail` names again, in `secrets` of the same request. To change a profile \
-         that subscriptions use, make another profile, and change each subscription to it with its secrets."
+         that subscriptions use, create another profile, and change each subscription to it with its secrets."
 
     PUSH_ENDPOINT_UNKNOWN 422 "push_endpoint_unknown" "Unknown push endpoint"
         "The endpoint of a push destination is not one of this server's, or was altered."
@@ -227,7 +227,7 @@ codes! {
         "The key makes more requests, or publishes more events, than it may; or the tenant tests \
          subscriptions or begins redrives too often. Nothing was done."
         "Repeat after the seconds in `Retry-After`. Publish in batches only as fast as the rate of \
-         events allows; an operator can make a key with a higher `rate_limit`."
+         events allows; an operator can create a key with a higher `rate_limit`."
 
     QUOTA_EXCEEDED 429 "quota_exceeded" "Quota exceeded"
         "The tenant has as many unfinished deliveries as it may have. Nothing was published."

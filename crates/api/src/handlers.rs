@@ -11,6 +11,7 @@ pub(crate) mod open;
 pub(crate) mod profiles;
 pub(crate) mod publish;
 pub(crate) mod redrives;
+mod scopes;
 pub(crate) mod subscriptions;
 pub(crate) mod topics;
 

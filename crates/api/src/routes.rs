@@ -99,7 +99,7 @@ const OPEN: Access = Access::Open;
 const KEY: Access = Access::Key;
 const PUBLISH: Access = Access::Scope(Scope::Publish);
 const READ: Access = Access::Scope(Scope::Read);
-const MANAGE: Access = Access::Scope(Scope::Subscriptions);
+const MANAGE: Access = Access::Scope(Scope::Manage);
 const OPERATOR: Access = Access::Scope(Scope::Operator);
 
 const PAGE: &[&str] = &["cursor", "limit"];
@@ -132,12 +132,12 @@ routes! {
     GET "/v1/topics" READ "listTopics" "List topics by name" topics::list,
         query(PAGE), gives(200, "TopicPage");
     GET "/v1/topics/{name}" READ "getTopic" "One topic" topics::one, gives(200, "Topic");
-    PUT "/v1/topics/{name}" MANAGE "putTopic" "Make or change a topic" topics::put,
+    PUT "/v1/topics/{name}" MANAGE "putTopic" "Create a topic, or replace what it says" topics::put,
         takes("TopicContents"), gives(200, "Topic");
     DELETE "/v1/topics/{name}" MANAGE "deleteTopic" "Delete a topic; its events stay"
         topics::delete, gives_nothing();
 
-    POST "/v1/subscriptions" MANAGE "createSubscription" "Make a subscription"
+    POST "/v1/subscriptions" MANAGE "createSubscription" "Create a subscription"
         subscriptions::create, takes("NewSubscription"), gives(201, "CreatedSubscription");
     GET "/v1/subscriptions" READ "listSubscriptions" "List subscriptions, oldest first"
         subscriptions::list, query(&["name", "cursor", "limit"]),
@@ -167,17 +167,17 @@ routes! {
     GET "/v1/profiles/{name}" READ "getProfile" "One profile" profiles::one,
         gives(200, "Profile");
     PUT "/v1/profiles/{name}" MANAGE "putProfile"
-        "Make or change a profile of the tenant; its subscriptions follow at once" profiles::put,
+        "Create or change a profile of the tenant; its subscriptions follow at once" profiles::put,
         takes("ProfileContents"), gives(200, "Profile");
     DELETE "/v1/profiles/{name}" MANAGE "deleteProfile"
-        "Take back what was made of a profile" profiles::delete, gives_nothing();
+        "Take back what was changed of a profile" profiles::delete, gives_nothing();
 
-    GET "/v1/clients" READ "listClients" "List the clients of dialects that were made at run time"
+    GET "/v1/clients" READ "listClients" "List the clients of dialects that were created at run time"
         clients::list, gives(200, "ClientList");
     GET "/v1/clients/{name}" READ "getClient" "One client; its secret is never shown"
         clients::one, gives(200, "Client");
     PUT "/v1/clients/{name}" OPERATOR "putClient"
-        "Make or change a client of a dialect; what is absent stays" clients::put,
+        "Create or change a client of a dialect; what is absent stays" clients::put,
         takes("ClientContents"), gives(200, "Client");
     DELETE "/v1/clients/{name}" OPERATOR "deleteClient"
         "Take back what was said of a client" clients::delete, gives_nothing();
@@ -233,14 +233,16 @@ routes! {
 
     GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
         query(PAGE), gives(200, "TenantPage");
-    POST "/v1/tenants" OPERATOR "createTenant" "Make a tenant" keys::create_tenant,
+    POST "/v1/tenants" OPERATOR "createTenant" "Create a tenant" keys::create_tenant,
         takes("NewTenant"), gives(201, "Tenant");
     GET "/v1/tenants/{id}" OPERATOR "getTenant" "One tenant" keys::one_tenant,
         gives(200, "Tenant");
     GET "/v1/keys" OPERATOR "listKeys" "List keys, oldest first" keys::list,
         query(PAGE), gives(200, "KeyPage");
-    POST "/v1/keys" OPERATOR "createKey" "Make a key; its text is shown this once" keys::create,
+    POST "/v1/keys" OPERATOR "createKey" "Create a key; its text is shown this once" keys::create,
         takes("NewKey"), gives(201, "CreatedKey");
+    GET "/v1/keys/{id}" OPERATOR "getKey" "One key, without its secret half" keys::one,
+        gives(200, "Key");
     DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
 
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"

@@ -363,12 +363,13 @@ pub(crate) struct PushView {
     #[serde(rename = "type")]
     kind: &'static str,
     encrypted: bool,
-    ttl: u32,
+    ttl: Span,
 }
 
 impl From<&PushTarget> for PushView {
     fn from(target: &PushTarget) -> Self {
-        Self { kind: "push", encrypted: target.p256dh.is_some(), ttl: target.ttl }
+        let ttl = Span::from_secs(target.ttl.into());
+        Self { kind: "push", encrypted: target.p256dh.is_some(), ttl }
     }
 }
 

@@ -112,7 +112,7 @@ impl Dialect for Cedros {
             let service = Arc::clone(&service);
             move |request: Request<Body>| serve(service, scope, act, request)
         };
-        let (read, manage) = (Scope::Read, Scope::Subscriptions);
+        let (read, manage) = (Scope::Read, Scope::Manage);
         let only = |router: MethodRouter| router.fallback(wrong_method);
         // The word `dlq` stands before ids: they all begin with `dlv_`.
         let routes = Router::new()

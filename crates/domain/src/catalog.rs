@@ -200,8 +200,10 @@ pub struct Client {
 pub enum Scope {
     /// Publish events.
     Publish,
-    /// Manage topics and subscriptions, retry and cancel deliveries.
-    Subscriptions,
+    /// Manage topics and subscriptions, retry and cancel deliveries. Documents that were stored before 1.0
+    /// have another word for it, which nobody may write any more.
+    #[serde(alias = "subscriptions")]
+    Manage,
     /// Read everything of the tenant.
     Read,
     /// Everything, in every tenant.
@@ -250,5 +252,19 @@ impl ApiKey {
     /// Whether it may do this.
     pub fn allows(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Operator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scope;
+
+    #[test]
+    fn what_was_stored_under_the_former_name_of_a_scope_is_read() {
+        for text in [r#""manage""#, r#""subscriptions""#] {
+            let scope: Scope = serde_json::from_str(text).expect(text);
+            assert_eq!(scope, Scope::Manage);
+            assert_eq!(serde_json::to_string(&scope).expect("JSON"), r#""manage""#);
+        }
     }
 }

@@ -27,7 +27,7 @@ pub enum Error {
     InUse(&'static str),
     /// Nobody could manage the server without it.
     #[error(
-        "no other operator key works as long as this one; make one that does not expire, try it, and \
+        "no other operator key works as long as this one; create one that does not expire, try it, and \
          then revoke this one"
     )]
     LastOperatorKey,

@@ -31,7 +31,7 @@ pub enum Error {
     /// Secrets in PostgreSQL are sealed, and there is no key.
     #[error(
         "secrets in PostgreSQL are sealed: give every process on it the same key with seal_key; \
-         `posthorn keys generate-seal` makes one"
+         `posthorn seal create` creates one"
     )]
     NoSealKey,
     /// The key that seals secrets cannot be read or written.

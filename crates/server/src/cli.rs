@@ -7,9 +7,10 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, backup, callbacks, certificates, check, deliveries, events, explain, keys, listen,
-    notificaties, profiles, send, subscriptions, tenants, topics, verify,
+    notificaties, profiles, push, redrives, seal, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
+use crate::former;
 use crate::terminal::{self, Paint};
 use crate::{demo, serve};
 
@@ -40,10 +41,10 @@ enum Command {
     Demo(demo::Args),
     Send(send::Args),
     Listen(listen::Args),
-    /// List, make and delete topics
+    /// List, show, put and delete topics
     #[command(subcommand)]
     Topics(topics::Command),
-    /// List, make, change and test subscriptions
+    /// List, show, create, change and test subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::Command),
     /// List profiles, and change them while everything runs
@@ -61,18 +62,27 @@ enum Command {
     /// List, show, retry and cancel deliveries
     #[command(subcommand)]
     Deliveries(deliveries::Command),
-    /// List, show and redrive dead letters
+    /// List, show and retry dead letters; `redrives` tries many again
     #[command(subcommand)]
     DeadLetters(deliveries::DeadLetters),
+    /// Try many dead letters again: list, show, create and cancel redrives
+    #[command(subcommand)]
+    Redrives(redrives::Command),
     /// Show how many events and deliveries there are
     Stats,
-    /// List and make tenants
+    /// List, show and create tenants
     #[command(subcommand)]
     Tenants(tenants::Command),
-    /// List, make and revoke API keys; make a seal key
+    /// List, show, create, revoke and recover API keys
     #[command(subcommand)]
     Keys(keys::Command),
-    /// List, add, rotate, revoke and delete certificates
+    /// Create and rotate the key that seals secrets at rest
+    #[command(subcommand)]
+    Seal(seal::Command),
+    /// Show and create the keys of Web Push
+    #[command(subcommand)]
+    Push(push::Command),
+    /// List, show, create, rotate, revoke and delete certificates
     #[command(subcommand)]
     Certificates(certificates::Command),
     Backup(backup::Args),
@@ -84,8 +94,13 @@ enum Command {
 /// Reads the command line and does what it says.
 pub async fn run() -> ExitCode {
     // Usage errors end here, with code 2; so do --help and --version, with code 0.
-    let cli = Cli::parse();
-    let done = Box::pin(dispatch(cli)).await;
+    let done = match Cli::try_parse() {
+        Ok(cli) => Box::pin(dispatch(cli)).await,
+        Err(error) => match former::renamed(&error, std::env::args_os()) {
+            Some(renamed) => Err(renamed.into()),
+            None => error.exit(),
+        },
+    };
     match done {
         Ok(code) => code,
         Err(error) if exit::is_broken_pipe(&error) => Code::Ok.into(),
@@ -114,6 +129,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::DeadLetters(command) => {
             deliveries::run_dead_letters(&context()?, &command).await?;
         }
+        Command::Redrives(command) => redrives::run(&context()?, &command).await?,
         Command::Stats => {
             let context = context()?;
             let stats = context.client.get("/v1/stats").await?;
@@ -121,6 +137,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
+        Command::Seal(command) => seal::run(&access, json, &command).await?,
+        Command::Push(command) => push::run(&access, json, &command).await?,
         Command::Certificates(command) => certificates::run(&context()?, &command).await?,
         Command::Backup(args) => backup::run(&args, json).await?,
         Command::Check(args) => Box::pin(check::run(&args, json)).await?,

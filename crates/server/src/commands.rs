@@ -13,9 +13,13 @@ pub mod explain;
 pub mod keys;
 pub mod listen;
 mod names;
+mod new_key;
 pub mod notificaties;
 mod noun;
 pub mod profiles;
+pub mod push;
+pub mod redrives;
+pub mod seal;
 pub mod send;
 pub mod subscriptions;
 pub mod tenants;
@@ -133,6 +137,14 @@ pub(crate) fn read_json(what: &str, text: &str) -> anyhow::Result<Value> {
 pub(crate) fn not_json(what: &str, error: &serde_json::Error) -> Failure {
     Failure::new(Code::Usage, format!("{what} is not JSON: {error}"))
         .hint("a text is written with quotes, inside those of the shell: '\"hello\"'")
+}
+
+/// A scope as it is typed. Which there are is the server's to say, but for one that has another name now.
+pub(crate) fn parse_scope(text: &str) -> Result<String, String> {
+    match text {
+        "subscriptions" => Err("`subscriptions` is now `manage`".to_owned()),
+        other => Ok(other.to_owned()),
+    }
 }
 
 /// `name=value` as a pair.

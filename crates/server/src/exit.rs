@@ -75,7 +75,7 @@ pub const CODES: [(Code, &str, &str); 12] = [
     (
         Code::Denied,
         "the API key is missing, wrong, or may not do this",
-        "Give a key with --key or POSTHORN_KEY; an operator makes one with `posthorn keys create`.",
+        "Give a key with --key or POSTHORN_KEY; an operator creates one with `posthorn keys create`.",
     ),
     (
         Code::Config,

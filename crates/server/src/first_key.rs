@@ -93,7 +93,7 @@ async fn take_given(engine: &Engine, given: &Secret) -> anyhow::Result<()> {
     } else if !engine.knows_key(given.expose_str().unwrap_or_default()) {
         warn!(
             "keys.bootstrap names a key that does not work here: it is taken in only while no operator \
-             key works. Use one that does, or make one with `posthorn keys recover`"
+             key works. Use one that does, or create one with `posthorn keys recover`"
         );
     }
     Ok(())

@@ -25,6 +25,7 @@ pub mod disk;
 pub mod exit;
 pub mod fetch;
 pub mod first_key;
+mod former;
 pub mod lifecycle;
 pub mod open_files;
 pub mod own_addresses;

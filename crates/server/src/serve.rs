@@ -91,7 +91,7 @@ impl ConfigArgs {
 /// Run the server
 ///
 /// Without a configuration it listens on 127.0.0.1:8080 and keeps its data in ./posthorn-data. The
-/// first start makes an operator key, keeps it in the data folder, and shows it on a terminal.
+/// first start creates an operator key, keeps it in the data folder, and shows it on a terminal.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The configuration.

@@ -147,7 +147,7 @@ fn keys() -> Vec<ApiKey> {
     vec![
         ApiKey { expires_at: None, rate_limit: None, ..key(1, None) },
         ApiKey { expires_at: Some(at(2)), ..key(2, None) },
-        ApiKey { scopes: vec![Scope::Publish, Scope::Subscriptions], ..key(3, Some(ACME)) },
+        ApiKey { scopes: vec![Scope::Publish, Scope::Manage], ..key(3, Some(ACME)) },
         ApiKey { revoked_at: Some(at(60)), expires_at: None, ..key(4, Some(ACME)) },
         ApiKey { scopes: Vec::new(), ..key(5, Some(OTHER)) },
     ]

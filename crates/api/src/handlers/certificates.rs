@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use posthorn_domain::{CertificateId, CertificateKind, Scope};
+use posthorn_domain::{CertificateId, CertificateKind};
 use posthorn_engine::{CertificateContents, CertificateView, NewCertificate};
 use serde::Deserialize;
 
 use super::check_description;
+use super::scopes::{self, ScopeInput};
 use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
 use crate::problem::Problem;
@@ -52,15 +53,14 @@ struct Contents {
     #[serde(default)]
     host: String,
     #[serde(default)]
-    scopes: Vec<Scope>,
+    scopes: Vec<ScopeInput>,
     certificate: String,
     key: Option<String>,
 }
 
 /// `POST /v1/certificates`.
 pub(crate) async fn create(mut call: Call) -> Answer {
-    let Contents { kind, description, owner, host, mut scopes, certificate, key } =
-        call.json().await?;
+    let Contents { kind, description, owner, host, scopes, certificate, key } = call.json().await?;
     // Whoever could register callers could give themselves scopes they do not have.
     if kind == CertificateKind::Caller && !call.is_operator() {
         let detail = "only an operator may register a caller";
@@ -70,8 +70,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         return Err(keyless());
     }
     check_description(&description)?;
-    scopes.sort_unstable();
-    scopes.dedup();
+    let scopes = scopes::distinct(scopes);
     let contents = CertificateContents { certificate, key };
     let new = NewCertificate { kind, description, owner, host, scopes, contents };
     let view = call.engine().create_certificate(call.tenant(), new).await?;

@@ -1,5 +1,6 @@
 //! Destinations as the API writes them: a URL, or a channel as browsers describe it; and the key they need for it.
 
+use posthorn_domain::Span;
 use posthorn_engine::{DestinationInput, PushInput, PushKeys};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub(super) struct Destination {
     _kind: Kind,
     endpoint: String,
     keys: Option<Keys>,
-    ttl: Option<u32>,
+    ttl: Option<Span>,
     /// Browsers have it and never use it: an endpoint counts until it is gone.
     #[serde(rename = "expirationTime")]
     _expiration: Option<IgnoredAny>,
@@ -49,9 +50,18 @@ pub(super) fn one_of(
         (Some(url), None) => Ok(Some(DestinationInput::Webhook(url))),
         (None, Some(Destination { endpoint, keys, ttl, .. })) => {
             let keys = keys.map(|Keys { p256dh, auth }| PushKeys { p256dh, auth });
+            let ttl = ttl.map(whole_seconds).transpose()?;
             Ok(Some(DestinationInput::Push(PushInput { endpoint, keys, ttl })))
         }
         (None, None) => Ok(None),
+    }
+}
+
+/// Web Push counts in seconds. One that is too long for a number is too long for the server, too.
+fn whole_seconds(ttl: Span) -> Result<u32> {
+    match ttl.as_millis() % 1_000 {
+        0 => Ok(u32::try_from(ttl.as_millis() / 1_000).unwrap_or(u32::MAX)),
+        _ => Err(Problem::field("destination.ttl", "must be whole seconds")),
     }
 }
 

@@ -8,6 +8,7 @@ use posthorn_domain::{KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
 use posthorn_engine::{KnownKey, Resealed};
 use serde::{Deserialize, Serialize};
 
+use super::scopes::{self, ScopeInput};
 use super::{check_description, page};
 use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
@@ -81,11 +82,21 @@ pub(crate) async fn list(call: Call) -> Answer {
     respond::ok(&page)
 }
 
+/// `GET /v1/keys/{id}`.
+pub(crate) async fn one(mut call: Call) -> Answer {
+    let id: KeyId = call.named("key").await?;
+    let key = call.engine().catalog().key(id).ok_or_else(|| Problem::not_found("key"))?;
+    let used = call.engine().keys_used().await?;
+    let mut view = KeyView::from(&key);
+    view.last_used_at = used.get(&id).copied();
+    respond::ok(&view)
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewKey {
     tenant: Option<String>,
-    scopes: Vec<Scope>,
+    scopes: Vec<ScopeInput>,
     #[serde(default)]
     description: String,
     expires_at: Option<Timestamp>,
@@ -94,11 +105,10 @@ struct NewKey {
 
 /// `POST /v1/keys`.
 pub(crate) async fn create(mut call: Call) -> Answer {
-    let NewKey { tenant, mut scopes, description, expires_at, rate_limit } = call.json().await?;
+    let NewKey { tenant, scopes, description, expires_at, rate_limit } = call.json().await?;
     let engine = call.engine();
     check_description(&description)?;
-    scopes.sort_unstable();
-    scopes.dedup();
+    let scopes = scopes::distinct(scopes);
     if scopes.is_empty() {
         return Err(Problem::field("scopes", "a key needs at least one scope"));
     }

@@ -55,6 +55,11 @@ fn text() -> Value {
     json!({"type": "string"})
 }
 
+/// A duration: wherever one is asked for or shown that nobody measured.
+fn span() -> Value {
+    json!({"type": "string", "examples": ["250ms", "10s", "1h30m", "7d"]})
+}
+
 fn time() -> Value {
     json!({"type": "string", "format": "date-time"})
 }
@@ -251,7 +256,7 @@ fn subscriptions() -> Value {
     let create = with(
         &writable,
         json!({
-            "secret_kind": kind("The kind of signing secret to make; hmac when absent. The private \
+            "secret_kind": kind("The kind of signing secret to create; hmac when absent. The private \
                 half of an ed25519 key is never shown, only public_keys"),
         }),
     );
@@ -259,7 +264,7 @@ fn subscriptions() -> Value {
         "id": id("sub"), "name": text(),
         "url": {"type": "string", "format": "uri", "description": "Absent for push"},
         "destination": object(&["type", "encrypted", "ttl"], json!({
-            "type": {"const": "push"}, "encrypted": flag(), "ttl": count(),
+            "type": {"const": "push"}, "encrypted": flag(), "ttl": span(),
         })),
         "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
@@ -310,7 +315,7 @@ fn subscriptions() -> Value {
         "CreatedSubscription": object(&required, with(&shown, json!({
             "signing_secret": {
                 "type": "string",
-                "description": "The signing secret, when one was made; shown this once",
+                "description": "The signing secret, when one was created; shown this once",
             },
         }))),
         "PushDestination": object(&["type", "endpoint"], json!({
@@ -325,8 +330,8 @@ fn subscriptions() -> Value {
                 "writeOnly": true,
             },
             "ttl": {
-                "type": ["integer", "null"], "minimum": 1,
-                "description": "For how many seconds a message waits for the agent, at most the \
+                "type": ["string", "null"], "examples": ["12h", "7d"],
+                "description": "How long a message waits for the agent, in whole seconds: at most the \
                     server's push.ttl_max (30 days, if nobody changed it), which is the default",
             },
             "expirationTime": {"description": "Ignored; browsers write it"},
@@ -349,9 +354,9 @@ fn subscriptions() -> Value {
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},
             "secret": {"type": ["string", "null"], "writeOnly": true},
-            "secret_kind": kind("The kind to make; that of the present secret when absent"),
+            "secret_kind": kind("The kind to create; that of the present secret when absent"),
             "overlap": {
-                "type": ["string", "null"],
+                "type": ["string", "null"], "examples": ["24h"],
                 "description": "How long the old secret goes on signing; engine.rotation_overlap \
                     when absent, at most engine.rotation_overlap_max",
             },
@@ -499,7 +504,7 @@ fn certificates() -> Value {
     let kind = json!({"enum": ["client", "caller", "authority"]});
     let scopes = json!({
         "type": "array",
-        "items": {"enum": ["publish", "subscriptions", "read"]},
+        "items": {"enum": ["publish", "manage", "read"]},
         "description": "What the bearer of a caller certificate may do",
     });
     let pem = json!({"type": "string", "description": "PEM, the certificate itself first"});
@@ -541,7 +546,7 @@ fn operators() -> Value {
     let scopes = json!({
         "type": "array",
         "minItems": 1,
-        "items": {"enum": ["publish", "subscriptions", "read", "operator"]},
+        "items": {"enum": ["publish", "manage", "read", "operator"]},
     });
     let key = json!({
         "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
@@ -549,7 +554,7 @@ fn operators() -> Value {
         "rate_limit": {"type": "integer", "description": "Its own limit of requests per second"},
         "last_used_at": {
             "type": "string", "format": "date-time",
-            "description": "To the minute; only in lists",
+            "description": "To the minute; not in the answer to a creation",
         },
     });
     let required = ["id", "description", "scopes", "created_at"];

@@ -69,7 +69,7 @@ async fn every_route_needs_its_scope_and_nothing_else() {
     for route in &ROUTES {
         let Access::Scope(needed) = route.access else { continue };
         let id = unknown(route.path);
-        for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
+        for scope in [Scope::Publish, Scope::Manage, Scope::Read] {
             let reply = ask(&server, route, &id).key(&server.keys.only[&scope]).await;
             let status = reply.status;
             if scope == needed {

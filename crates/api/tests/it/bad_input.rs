@@ -337,6 +337,7 @@ async fn bad_operator_requests_are_refused() {
             case(KEYS, r#"{"tenant":"acme"}"#, REQUEST, "scopes"),
             case(KEYS, r#"{"tenant":"acme","scopes":[]}"#, REQUEST, "scopes"),
             case(KEYS, r#"{"tenant":"acme","scopes":["root"]}"#, REQUEST, "scopes[0]"),
+            case(KEYS, r#"{"tenant":"acme","scopes":["read",1]}"#, REQUEST, "scopes[1]"),
             case(KEYS, r#"{"scopes":["read"]}"#, REQUEST, "tenant"),
             case(KEYS, r#"{"tenant":"nobody","scopes":["read"]}"#, REQUEST, "tenant"),
             case(KEYS, r#"{"tenant":"acme","scopes":["operator"]}"#, REQUEST, "tenant"),

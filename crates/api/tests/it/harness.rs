@@ -243,7 +243,7 @@ impl Keys {
         let key = async |tenant, scopes: &[Scope], expires| {
             engine.create_key(tenant, scopes.to_vec(), String::new(), expires, None).await.unwrap()
         };
-        let all = [Scope::Publish, Scope::Subscriptions, Scope::Read];
+        let all = [Scope::Publish, Scope::Manage, Scope::Read];
         let mut only = HashMap::new();
         for scope in all {
             only.insert(scope, key(Some(acme), &[scope], None).await.text);

@@ -170,7 +170,7 @@ fn ask(server: &Server, operation: &Operation, path: &str) -> Call {
 async fn keys(server: &Server) -> Vec<(String, String)> {
     let other = server.engine.catalog().tenant_named("other").unwrap().id;
     let mut keys = vec![("all".to_owned(), server.keys.other.clone())];
-    for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
+    for scope in [Scope::Publish, Scope::Manage, Scope::Read] {
         let make = server.engine.create_key(Some(other), vec![scope], String::new(), None, None);
         keys.push((format!("{scope:?}").to_lowercase(), make.await.unwrap().text));
     }

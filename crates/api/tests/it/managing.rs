@@ -250,6 +250,8 @@ async fn tenants_and_keys_are_made_and_revoked() {
     let topics = async || server.ask("GET", "/v1/topics").key(&text).await;
     topics().await.expect(200);
     let path = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+    let one = server.as_operator("GET", &path).await.expect(200);
+    assert_eq!((&one["scopes"], one.get("key")), (&made["scopes"], None));
     server.as_operator("DELETE", &path).await.expect(204);
     topics().await.expect_problem(401, "unauthorized");
     let all = walk(&server, "/v1/keys", 3).await;
@@ -261,6 +263,22 @@ async fn tenants_and_keys_are_made_and_revoked() {
     let made = server.as_operator("POST", "/v1/keys").json(&operator).await.expect(201);
     let text = made["key"].as_str().unwrap();
     server.ask("GET", "/v1/keys").key(text).await.expect(200);
+}
+
+#[tokio::test]
+async fn the_former_name_of_a_scope_is_refused_with_the_new_one() {
+    let server = Server::start().await;
+    let key = json!({"tenant": "acme", "scopes": ["read", "subscriptions"]});
+    let caller = json!({"kind": "caller", "certificate": "", "scopes": ["read", "subscriptions"]});
+    for (path, body) in [("/v1/keys", key), ("/v1/certificates", caller)] {
+        let reply = server.as_operator("POST", path).json(&body).await;
+        let problem = reply.expect_problem(422, "invalid_request");
+        assert_eq!(problem["field"], "scopes[1]");
+        assert_eq!(problem["detail"], "`subscriptions` is now `manage`");
+    }
+    let key = json!({"tenant": "acme", "scopes": ["manage"]});
+    let made = server.as_operator("POST", "/v1/keys").json(&key).await.expect(201);
+    assert_eq!(made["scopes"], json!(["manage"]));
 }
 
 #[tokio::test]

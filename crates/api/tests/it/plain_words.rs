@@ -59,7 +59,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
         (
             schedule(json!({"backoff": {"fixed": {"wait": 5}}})),
             "schedule.backoff.fixed.wait",
-            "must be a text, not a number",
+            "must be a duration as a text, like \"30s\" or \"1h30m\", not a number",
         ),
         (schedule(json!({"backoff": {"fixed": {}}})), "schedule.backoff.fixed.wait", "is missing"),
         (

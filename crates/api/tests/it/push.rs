@@ -69,7 +69,7 @@ fn to(url: &str) -> Value {
 async fn every_key_of_a_tenant_may_read_its_application_server_key() {
     let (server, _) = start().await;
     let mut keys = std::collections::BTreeSet::new();
-    for scope in [Scope::Publish, Scope::Subscriptions, Scope::Read] {
+    for scope in [Scope::Publish, Scope::Manage, Scope::Read] {
         let ask = server.ask("GET", "/v1/push/key").key(&server.keys.only[&scope]);
         let reply = ask.await.expect(200);
         keys.insert(reply["public_key"].as_str().unwrap().to_owned());
@@ -95,11 +95,11 @@ async fn what_a_browser_says_of_itself_becomes_a_subscription_and_events_arrive(
     let p256dh = browser.receiver().key().to_text();
     let body = json!({"destination": {
         "type": "push", "endpoint": "https://push.test/bound", "expirationTime": null,
-        "keys": {"p256dh": p256dh, "auth": auth}, "ttl": 3_600,
+        "keys": {"p256dh": p256dh, "auth": auth}, "ttl": "60m",
     }});
     let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
     let made = reply.expect(201);
-    assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": 3_600}));
+    assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": "1h"}));
     assert_eq!((made.get("url"), made.get("signing_secret")), (None, None));
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
     let shown = server.as_acme("GET", &path).await;
@@ -144,9 +144,11 @@ async fn what_cannot_be_delivered_to_is_refused_with_a_code_and_a_field() {
             "destination.keys",
         ),
         (with("keys", json!({"p256dh": "A"})), request, "destination.keys.auth"),
-        (with("ttl", json!(0)), request, "destination.ttl"),
-        (with("ttl", json!(2_592_001)), request, "destination.ttl"),
-        (with("ttl", json!("1h")), request, "destination.ttl"),
+        (with("ttl", json!("0s")), request, "destination.ttl"),
+        (with("ttl", json!("30d1s")), request, "destination.ttl"),
+        (with("ttl", json!("99999d")), request, "destination.ttl"),
+        (with("ttl", json!("1500ms")), request, "destination.ttl"),
+        (with("ttl", json!(3_600)), request, "destination.ttl"),
         (with("type", json!("webhook")), request, "destination.type"),
         (with("agent", json!("x")), request, "destination.agent"),
         (besides("url", json!("https://ok.example/")), request, "destination"),
@@ -182,15 +184,15 @@ async fn a_patch_gives_a_new_endpoint_or_makes_it_a_webhook() {
     let (server, mailboxes) = start().await;
     let body = to("https://push.test/open");
     let made = server.as_acme("POST", "/v1/subscriptions").json(&body).await.expect(201);
-    assert_eq!(made["destination"], json!({"type": "push", "encrypted": false, "ttl": 2_592_000}));
+    assert_eq!(made["destination"], json!({"type": "push", "encrypted": false, "ttl": "30d"}));
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
     let patch = async |body: Value| server.as_acme("PATCH", &path).json(&body).await;
     let gone = patch(to("https://push.test/gone")).await;
     assert_eq!(gone.expect_problem(422, "push_endpoint_gone")["field"], "destination.endpoint");
     patch(json!({"destination": null})).await.expect_problem(422, "invalid_request");
     let mut shorter = to("https://push.test/open");
-    shorter["destination"]["ttl"] = json!(5);
-    assert_eq!(patch(shorter).await.expect(200)["destination"]["ttl"], 5);
+    shorter["destination"]["ttl"] = json!("5s");
+    assert_eq!(patch(shorter).await.expect(200)["destination"]["ttl"], "5s");
     let test = server.as_acme("POST", &format!("{path}/test")).await.expect(200);
     assert_eq!((&test["outcome"], &test["status"]), (&json!("answered"), &json!(201)));
     assert_eq!(mailboxes.kept.lock().len(), 1);

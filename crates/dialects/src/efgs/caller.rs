@@ -34,7 +34,7 @@ impl Service {
         let Some(principal) = known else {
             return Err(self.unknown(peer, "the client certificate is not known"));
         };
-        self.callers.permit(&principal, Scope::Subscriptions).map_err(|denied| match denied {
+        self.callers.permit(&principal, Scope::Manage).map_err(|denied| match denied {
             Denied::RateLimited(wait) => {
                 Refusal::slow_down("too many requests with this certificate", wait)
             }

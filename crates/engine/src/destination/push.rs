@@ -17,7 +17,7 @@ use std::sync::Arc;
 use posthorn_domain::policy::{Auth, Policy, PolicyError, StatusSet};
 use posthorn_domain::{
     Answer, AttemptOutcome, Destination as Stored, FailureCode, PUSH_BODY_BYTES_MAX,
-    PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, TenantId,
+    PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, Span, TenantId,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::p256::PublicKey;
@@ -123,10 +123,10 @@ pub enum PushRefusal {
     #[error(transparent)]
     Keys(#[from] ReceiverError),
     /// A TTL that cannot be.
-    #[error("must be 1 to {max} seconds")]
+    #[error("must be 1s to {max}")]
     Ttl {
         /// The longest.
-        max: u32,
+        max: Span,
     },
 }
 
@@ -258,6 +258,7 @@ impl Engine {
         let max = push.limits().ttl_max;
         let ttl = input.ttl.unwrap_or(max);
         if !(1..=max).contains(&ttl) {
+            let max = Span::from_secs(max.into());
             return Err(PushRefusal::Ttl { max }.into());
         }
         let receiver = match &input.keys {

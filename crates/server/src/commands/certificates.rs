@@ -6,21 +6,24 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::noun::{Id, Noun};
-use super::{Context, Limit};
+use super::{Context, Limit, parse_scope};
 
 const CERTIFICATES: Noun = Noun {
     path: "certificates",
     columns: "ID id, KIND kind, STATE state, HOST host, OWNER owner, ENDS until:not_after",
-    fields: "id kind state subject thumbprint host owner scopes has_key not_before not_after",
+    fields: "id kind state description subject thumbprint host owner scopes has_key not_before \
+             not_after created_at updated_at revoked_at",
 };
 
-/// List, add, rotate, revoke and delete certificates
+/// List, show, create, rotate, revoke and delete certificates
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List certificates, with what each is good for and until when
     List(Limit),
+    /// Show a certificate
+    Show(Id),
     /// Register a certificate
-    Add {
+    Create {
         /// What it is for: client (shown to receivers), caller (shown to us), authority (trusted)
         #[arg(long, value_name = "KIND")]
         kind: String,
@@ -36,8 +39,8 @@ pub enum Command {
         /// To whom it belongs inside the tenant, such as a country
         #[arg(long, default_value = "")]
         owner: String,
-        /// What the bearer of a caller certificate may do; may be repeated
-        #[arg(long = "scope", value_name = "SCOPE")]
+        /// What the bearer of a caller certificate may do: publish, manage, read; may be repeated
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = parse_scope)]
         scopes: Vec<String>,
         /// For people
         #[arg(long, default_value = "")]
@@ -64,7 +67,8 @@ pub enum Command {
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => CERTIFICATES.list(context, *limit).await,
-        Command::Add { kind, certificate, key_file, host, owner, scopes, description } => {
+        Command::Show(Id { id }) => CERTIFICATES.show(context, id).await,
+        Command::Create { kind, certificate, key_file, host, owner, scopes, description } => {
             let mut body = contents(certificate, key_file.as_deref())?;
             body["kind"] = json!(kind);
             body["description"] = json!(description);

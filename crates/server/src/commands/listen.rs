@@ -34,7 +34,7 @@ const RECORD_POLL: Duration = Duration::from_millis(50);
 
 /// Receive webhooks and show them
 ///
-/// With --subscribe it makes the topic and a subscription that points here, checks signatures with
+/// With --subscribe it creates the topic and a subscription that points here, checks signatures with
 /// its secret, and removes the subscription at the end. With --push nothing must reach this machine:
 /// events come over a socket that it opens itself, encrypted for it alone.
 #[derive(clap::Args, Clone, Debug)]

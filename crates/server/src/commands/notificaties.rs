@@ -48,7 +48,7 @@ pub enum Command {
         /// The file
         file: PathBuf,
     },
-    /// List, make, change and delete clients: their secrets, and what they may do
+    /// List, show, put and delete clients: their secrets, and what they may do
     #[command(subcommand)]
     Clients(clients::Command),
 }

@@ -49,12 +49,12 @@ impl Noun {
         context.show_one(&context.client.get(self.at(id)).await?, self.fields)
     }
 
-    /// Makes one.
+    /// Creates one.
     pub(super) async fn create(&self, context: &Context, body: &Value) -> anyhow::Result<()> {
         context.show_one(&context.client.post(self.all(), body).await?, self.fields)
     }
 
-    /// Makes or changes the one with a name.
+    /// Creates or changes the one with a name.
     pub(super) async fn put(
         &self,
         context: &Context,

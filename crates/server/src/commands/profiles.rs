@@ -23,7 +23,7 @@ pub enum Command {
     List,
     /// Show a profile with every knob
     Show(Name),
-    /// Make or change a profile of the tenant; its subscriptions follow at once
+    /// Create or change a profile of the tenant; its subscriptions follow at once
     Put {
         /// Its name
         name: String,
@@ -34,7 +34,7 @@ pub enum Command {
         #[arg(long, value_name = "JSON")]
         policy: String,
     },
-    /// Take back what was made of a profile
+    /// Take back what was changed of a profile
     Delete(Name),
 }
 

@@ -44,7 +44,7 @@ pub struct Args {
     /// What receivers are told the payload is
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Make the topic if it does not exist
+    /// Create the topic if it does not exist
     #[arg(long)]
     create_topic: bool,
     /// How many events to publish

@@ -30,7 +30,7 @@ pub struct Known {
     id: String,
 }
 
-/// List, make, change and test subscriptions
+/// List, show, create, change and test subscriptions
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List subscriptions, oldest first
@@ -40,7 +40,7 @@ pub enum Command {
         /// Its id, sub_…, or its name
         id: String,
     },
-    /// Make a subscription; a signing secret that is made for it is shown once
+    /// Create a subscription; a signing secret that is created for it is shown once
     Create {
         /// Where to, unless it is a browser
         #[arg(
@@ -54,10 +54,10 @@ pub enum Command {
         /// What it is like.
         #[command(flatten)]
         fields: Box<Fields>,
-        /// The kind of signing secret to make: hmac, or ed25519, whose private half is never shown
+        /// The kind of signing secret to create: hmac, or ed25519, whose private half is never shown
         #[arg(long, value_name = "KIND", value_parser = ["hmac", "ed25519"])]
         secret_kind: Option<String>,
-        /// Make it, but send nothing yet
+        /// Create it, but send nothing yet
         #[arg(long)]
         paused: bool,
     },
@@ -91,10 +91,10 @@ pub enum Command {
         /// Which secret
         #[arg(long, default_value = "signing")]
         name: String,
-        /// The new secret; made when it is not given
+        /// The new secret; created when it is not given
         #[arg(long)]
         secret: Option<String>,
-        /// The kind of secret to make: hmac or ed25519; that of the present one when not given
+        /// The kind of secret to create: hmac or ed25519; that of the present one when not given
         #[arg(long, value_name = "KIND", value_parser = ["hmac", "ed25519"])]
         secret_kind: Option<String>,
         /// How long both sign, e.g. 24h

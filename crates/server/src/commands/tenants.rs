@@ -11,12 +11,17 @@ const TENANTS: Noun = Noun {
     fields: "id name created_at",
 };
 
-/// List and make tenants
+/// List, show and create tenants
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List tenants
     List(Limit),
-    /// Make a tenant
+    /// Show a tenant
+    Show {
+        /// Its id, ten_…, or its name
+        id: String,
+    },
+    /// Create a tenant
     Create(Name),
 }
 
@@ -24,6 +29,7 @@ pub enum Command {
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => TENANTS.list(context, *limit).await,
+        Command::Show { id } => TENANTS.show(context, id).await,
         Command::Create(Name { name }) => TENANTS.create(context, &json!({ "name": name })).await,
     }
 }

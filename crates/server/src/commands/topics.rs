@@ -13,12 +13,14 @@ const TOPICS: Noun = Noun {
     fields: "name description attributes labels created_at",
 };
 
-/// List, make and delete topics
+/// List, show, put and delete topics
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List topics
     List(Limit),
-    /// Make a topic, or change its description and attributes
+    /// Show a topic
+    Show(Name),
+    /// Create a topic, or replace its description, attributes and labels
     Put {
         /// Its name
         name: String,
@@ -40,6 +42,7 @@ pub enum Command {
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => TOPICS.list(context, *limit).await,
+        Command::Show(Name { name }) => TOPICS.show(context, name).await,
         Command::Put { name, description, attributes, labels } => {
             let labels: BTreeMap<_, _> = labels.iter().cloned().collect();
             let body =

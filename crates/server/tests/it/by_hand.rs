@@ -73,7 +73,7 @@ fn redriven_goes_first(on: On) {
         send(&server, round + 2);
         if redrives {
             // What it may move in a second is on its way when it was answered.
-            let made = server.ask("dead-letters redrive --no-wait");
+            let made = server.ask("redrives create --no-wait");
             assert_eq!((&made["state"], &made["moved"]), (&"done".into(), &1.into()), "{made}");
         } else {
             server.ask(&["deliveries", "retry", &dead[0]]);
@@ -144,7 +144,7 @@ fn redrive_among_many(on: On) {
     assert_eq!(listed.len(), ENDED + 1);
     assert_eq!(listed.first(), Some(&quick));
     assert_eq!(listed.last().map(String::as_str), slow["id"].as_str());
-    let some = server.ask("dead-letters redrives --limit 1001");
+    let some = server.ask("redrives list --limit 1001");
     let some = some["items"].as_array().or_else(|| some.as_array()).map(Vec::len);
     assert_eq!(some, Some(1_001), "the command goes through the pages");
     server.stop();
@@ -176,8 +176,7 @@ fn a_redrive_that_fails_keeps_no_other_from_going_on() {
     server.settles(&[("dead", 20)]);
     receiver.answers(200);
     let redrive = |id: &str, pace: &str| {
-        let args =
-            ["dead-letters", "redrive", "--no-wait", "--per-second", pace, "--subscription", id];
+        let args = ["redrives", "create", "--no-wait", "--per-second", pace, "--subscription", id];
         id_of(&server.ask(&args))
     };
     let first = redrive(&ids[0], "1");
@@ -192,7 +191,7 @@ fn a_redrive_that_fails_keeps_no_other_from_going_on() {
     database.sql(&trigger).expect("made");
     let second = redrive(&ids[1], "4");
     let state = |id: &str| {
-        let list = server.ask("dead-letters redrives");
+        let list = server.ask("redrives list");
         let items = list["items"].as_array().or_else(|| list.as_array()).expect("a list").clone();
         let found = items.into_iter().find(|item| item["id"] == id).expect("there");
         (found["state"].as_str().expect("a text").to_owned(), found["moved"].clone())

@@ -290,7 +290,7 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
         &["deliveries", "list"],
         &["dead-letters", "list"],
         &["check"],
-        &["keys", "rotate-seal"],
+        &["seal", "rotate"],
         &["backup", "--to", "copy.db"],
     ] {
         let output = server.run(args);

@@ -267,7 +267,7 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
     let mut world = World::new(On::Sqlite);
     world.callbacks(&format!("{QUICK}  tenant: shop\n"));
     let server = world.home.serve();
-    let shop = key(&server, "shop", &["read", "subscriptions", "publish"]);
+    let shop = key(&server, "shop", &["read", "manage", "publish"]);
     let body = r#"{"eventId":"evt_1"}"#;
     Ran::of(server.command().env("POSTHORN_KEY", &shop).args([
         "send",
@@ -316,7 +316,7 @@ fn only_keys_of_the_tenant_with_the_scope_are_let_in() {
     refused(&admin(&server, &publisher, "GET", ""), 403, "forbidden", false);
 
     server.ask("tenants create other");
-    let other = key(&server, "other", &["read", "subscriptions"]);
+    let other = key(&server, "other", &["read", "manage"]);
     assert_eq!(admin(&server, &other, "GET", "").expect(200)["count"], 0);
     for (method, path) in [
         ("GET", format!("/{id}")),

@@ -76,9 +76,9 @@ fn dead_letters_are_redriven() {
     let (_listener, _) = server.listen(&["--port", port]);
     let one = server.ask(&["dead-letters", "retry", id]);
     assert_eq!(one["id"], id);
-    let redrive = server.ask(&["dead-letters", "redrive", "--subscription", &subscription]);
+    let redrive = server.ask(&["redrives", "create", "--subscription", &subscription]);
     assert_eq!((&redrive["state"], &redrive["moved"]), (&"done".into(), &2.into()), "{redrive}");
-    assert_eq!(server.ask("dead-letters redrives")["items"][0]["id"], redrive["id"]);
+    assert_eq!(server.ask("redrives list")["items"][0]["id"], redrive["id"]);
     server.settles(&[("delivered", 3)]);
     server
         .run(&["deliveries", "cancel", id])
@@ -213,8 +213,38 @@ fn codes_are_explained_without_a_server() {
     }
     let output = home.run("explain gate");
     assert!(output.out.contains("reason of a dead letter"), "both: {}", output.out);
-    let output = home.run("keys generate-seal");
+    let output = home.run("seal create");
     assert!(output.out.starts_with("phvk_"), "{}", output.err);
+}
+
+#[test]
+fn a_former_name_is_an_error_that_names_the_new_one() {
+    let home = Home::new();
+    for (old, new) in [
+        ("dead-letters redrive --reason gate", "`dead-letters redrive` is now `redrives create`"),
+        ("keys rotate-seal --begin x", "`keys rotate-seal` is now `seal rotate`"),
+        ("keys generate node --to x", "`keys generate node` is now `push create-key node`"),
+        ("keys create --scope subscriptions", "`subscriptions` is now `manage`"),
+        ("certificates add --kind caller", "`certificates add` is now `certificates create`"),
+    ] {
+        home.run(old).exits(2).says(&[new]);
+    }
+    home.run("dead-letters nothing").exits(2).says(&["unrecognized subcommand"]);
+}
+
+#[test]
+fn one_of_each_noun_can_be_shown() {
+    let (_home, server) = Home::new().served();
+    server.ask("topics put orders --description ours");
+    assert_eq!(server.ask("topics show orders")["description"], "ours");
+    let tenant = server.ask("tenants create acme");
+    assert_eq!(server.ask("tenants show acme"), tenant);
+    let key = server.ask("keys create --scope manage --tenant acme");
+    let shown = server.ask(&["keys", "show", &id_of(&key)]);
+    assert_eq!((&shown["scopes"], shown.get("key")), (&json!(["manage"]), None));
+    let redrive = server.ask("redrives create");
+    assert_eq!(server.ask(&["redrives", "show", &id_of(&redrive)])["id"], redrive["id"]);
+    server.stop();
 }
 
 #[test]

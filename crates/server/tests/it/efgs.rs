@@ -337,17 +337,17 @@ fn a_certificate_must_be_a_countrys_and_allowed_to_manage_callbacks() {
     let check = |more: &[&str], status: u16| {
         let pair = Pair::of_country("DE");
         home.write("c.pem", &pair.certificate);
-        let args = ["certificates", "add", "--kind", "caller", "--certificate", "c.pem"];
+        let args = ["certificates", "create", "--kind", "caller", "--certificate", "c.pem"];
         server.ask(&[&args[..], more].concat());
         let headers =
             [("X-SSL-Client-SHA256", &pair.thumbprint()[..]), ("X-SSL-Client-DN", "C=DE")];
         let path = "/diagnosiskeys/callback";
         server.open("GET", path).headers(&headers).send().expect(status);
     };
-    check(&["--owner", "DE", "--scope", "subscriptions"], 200);
+    check(&["--owner", "DE", "--scope", "manage"], 200);
     check(&["--owner", "DE", "--scope", "read"], 403);
-    check(&["--scope", "subscriptions"], 403);
-    check(&["--owner", "DE", "--scope", "subscriptions", "--tenant", "elsewhere"], 403);
+    check(&["--scope", "manage"], 403);
+    check(&["--owner", "DE", "--scope", "manage", "--tenant", "elsewhere"], 403);
     server.stop();
 }
 
@@ -386,8 +386,8 @@ fn callers_without_a_proxy_show_their_certificates_themselves() {
     let server = home.serve();
     let (german, unknown) = (Pair::of_country("DE"), Pair::of_country("DE"));
     home.write("c.pem", &german.certificate);
-    let args = ["certificates", "add", "--kind", "caller", "--certificate", "c.pem"];
-    let more = ["--owner", "DE", "--scope", "subscriptions", "--ca", "ca.pem"];
+    let args = ["certificates", "create", "--kind", "caller", "--certificate", "c.pem"];
+    let more = ["--owner", "DE", "--scope", "manage", "--ca", "ca.pem"];
     server.ask(&[&args[..], &more].concat());
     let ask = |shown, headers: &[(&str, &str)]| {
         let ask = server.open("GET", "/diagnosiskeys/callback").headers(headers);

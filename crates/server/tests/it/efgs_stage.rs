@@ -126,7 +126,7 @@ impl Country {
     /// Registers a caller of this country.
     pub(crate) fn register(server: &Server, name: &str) -> Self {
         let own = Pair::of_country(name);
-        add(server, "caller", &own, None, &["--owner", name, "--scope", "subscriptions"]);
+        add(server, "caller", &own, None, &["--owner", name, "--scope", "manage"]);
         let (thumbprint, subject) = (own.thumbprint(), format!("CN=backend,O=Health,C={name}"));
         Self { name: name.to_owned(), own, thumbprint, subject }
     }
@@ -175,7 +175,7 @@ fn add(server: &Server, kind: &str, pair: &Pair, key: Option<&str>, more: &[&str
     let (file, key_file) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
     std::fs::write(&file, &pair.certificate).expect("written");
     let file = file.display().to_string();
-    let mut args = vec!["certificates", "add", "--kind", kind, "--certificate", &file];
+    let mut args = vec!["certificates", "create", "--kind", kind, "--certificate", &file];
     args.extend(more);
     let key_path = key_file.display().to_string();
     if let Some(key) = key {

@@ -221,7 +221,7 @@ fn the_last_operator_key_cannot_be_revoked() {
 #[test]
 fn nodes_that_start_together_make_one_key_between_them() {
     let database = database();
-    let seal = Home::new().run("keys generate-seal").out;
+    let seal = Home::new().run("seal create").out;
     let home = |shared: &Path| {
         let home = Home::new();
         home.store_in(&database.url());
@@ -284,7 +284,7 @@ fn nodes_that_start_together_make_one_key_between_them() {
 #[test]
 fn nodes_that_share_a_folder_keep_the_key_that_works() {
     let database = database();
-    let seal = Home::new().run("keys generate-seal").out;
+    let seal = Home::new().run("seal create").out;
     let shared = tempfile::tempdir().expect("a folder");
     let homes: Vec<Home> = (0..4)
         .map(|_| {

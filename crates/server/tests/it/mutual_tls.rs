@@ -16,7 +16,7 @@ pub(crate) fn add(
     key: Option<&str>,
 ) -> String {
     home.write("c.pem", certificate);
-    let mut args = vec!["certificates", "add", "--kind", kind, "--certificate", "c.pem"];
+    let mut args = vec!["certificates", "create", "--kind", kind, "--certificate", "c.pem"];
     if let Some(key) = key {
         home.write("k.pem", key);
         args.extend(["--key-file", "k.pem"]);

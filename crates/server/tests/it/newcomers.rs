@@ -233,7 +233,7 @@ fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
     };
     create(long, &url, &["--policy", policy]);
     create("short", "http://127.0.0.1:9/s", &["--profile", "once"]);
-    server.ask(&format!("keys create --scope publish --scope read --scope subscriptions --tenant default --description '{}'", "key ".repeat(30)));
+    server.ask(&format!("keys create --scope publish --scope read --scope manage --tenant default --description '{}'", "key ".repeat(30)));
     let sent = server.ask(&["send", "orders", &format!("order.{}", "y".repeat(100)), "{}"]);
     let event = sent["id"].as_str().expect("an id");
     let by = |name: &str| server.ask(&["deliveries", "list", "--subscription", name]);
@@ -248,7 +248,7 @@ fn tables_show_names_urls_and_the_next_attempt_and_fit_into_eighty_columns() {
         &["subscriptions", "list"],
         &["deliveries", "list"],
         &["dead-letters", "list"],
-        &["dead-letters", "redrives"],
+        &["redrives", "list"],
         &["events", "list"],
         &["topics", "list"],
         &["tenants", "list"],
@@ -310,7 +310,7 @@ fn names_work_wherever_ids_do_and_topics_that_are_not_there_are_warned_of() {
         let list = server.ask("dead-letters list --subscription shop/1");
         list["items"][0]["subscription"] == id
     });
-    let redrive = ["dead-letters", "redrive", "--subscription", "shop/1"];
+    let redrive = ["redrives", "create", "--subscription", "shop/1"];
     assert_eq!(server.ask(&redrive)["filter"]["subscription"], id);
     server.run("subscriptions show nobody").exits(1);
     say(&server, &["subscriptions", "delete", "shop/1"]);

@@ -107,7 +107,7 @@ fn refuses(server: &Server) {
         let ask = server.open("PUT", &format!("/v1/clients/{name}")).key(key);
         ask.header("posthorn-tenant", "gemeente").json(&body).send()
     };
-    let key = "keys create --scope publish --scope subscriptions --scope read --tenant gemeente";
+    let key = "keys create --scope publish --scope manage --scope read --tenant gemeente";
     let tenant_key = server.ask(key)["key"].as_str().expect("a key").to_owned();
     assert_eq!(put(&tenant_key, "mine", json!({"scopes": ["x"]})).status, 403);
     for (name, body, field) in [

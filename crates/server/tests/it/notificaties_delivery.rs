@@ -370,7 +370,7 @@ fn deliveries_are_authenticated_as_the_abonnement_says() {
     home.write("c.pem", &pair.certificate);
     home.write("k.pem", &pair.key);
     let id = id_of(&server.ask(
-        "certificates add --tenant gemeente --kind client --certificate c.pem --key-file k.pem \
+        "certificates create --tenant gemeente --kind client --certificate c.pem --key-file k.pem \
          --owner consumer",
     ));
     let body = json!({"callbackUrl": open.url("/"), "authType": "no_auth",

@@ -267,7 +267,7 @@ fn a_closed_gate_is_a_dead_letter_that_one_command_brings_back() {
     assert!(hub.calls().is_empty());
     assert_eq!(hub.asked().len(), 4);
     hub.set_gate(200, r#"{"Status": 2, "more": true}"#);
-    let redrive = ["dead-letters", "redrive", "--subscription", &id, "--reason", "gate"];
+    let redrive = ["redrives", "create", "--subscription", &id, "--reason", "gate"];
     let done = server.ask(&redrive);
     assert_eq!((&done["state"], &done["moved"]), (&json!("done"), &json!(4)), "{done}");
     for event in &sent {

@@ -18,7 +18,7 @@ pub(crate) fn nodes<const N: usize>(
     database: &TestPostgres,
     homes: [Home; N],
 ) -> [(Home, Server); N] {
-    let seal = Home::new().run("keys generate-seal").exits(0).out;
+    let seal = Home::new().run("seal create").exits(0).out;
     let mut key = None;
     homes.map(|mut home| {
         home.store_in(&database.url());

@@ -78,9 +78,9 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
     assert!(!running.stderr().contains("chmod"), "{}", running.stderr());
     for (args, file) in [
         ("backup --to copy.db", "copy.db"),
-        ("keys generate-seal --to other.key", "other.key"),
+        ("seal create --to other.key", "other.key"),
         ("keys generate operator --to first.key", "first.key"),
-        ("keys rotate-seal --begin other.key", "other.key"),
+        ("seal rotate --begin other.key", "other.key"),
     ] {
         run(args);
         assert_eq!(mode(&home.path().join(file)), 0o600, "{args}");
@@ -110,8 +110,10 @@ fn every_file_is_closed_to_others_whatever_the_umask() {
 #[test]
 fn secrets_of_the_operator_that_others_can_read_are_warned_of_and_left_alone() {
     let home = Home::new();
-    for (kind, file) in [("seal", "own-seal.key"), ("operator", "own-first.key")] {
-        let args = format!("keys generate {kind} --to {file}");
+    for (command, file) in
+        [("seal create", "own-seal.key"), ("keys generate operator", "own-first.key")]
+    {
+        let args = format!("{command} --to {file}");
         Ran::of(&mut open_handed(home.path(), &args)).exits(0);
     }
     home.configure("seal: {key: 'file:own-seal.key'}\nkeys: {bootstrap: 'file:own-first.key'}\n");

@@ -90,10 +90,10 @@ async fn a_first_start_that_fails_leaves_the_operator_key_for_the_next() {
     let (config, _) = config.split_once("  broadcasts").expect("it is the last");
     std::fs::write(file, config).expect("written");
     let server = home.serve();
-    let shown = server.ask("keys push");
+    let shown = server.ask("push show-key");
     let key = shown["public_key"].as_str().expect("a key");
     assert_eq!((key.len(), &key[..1]), (87, "B"));
-    let plain = server.run("keys push").exits(0);
+    let plain = server.run("push show-key").exits(0);
     assert!(plain.out.contains(key), "{}", plain.out);
     server.stop();
 }
@@ -103,10 +103,10 @@ async fn endpoints_survive_a_change_of_the_seal_key() {
     let (mut home, server) = home("").served();
     let (mut agent, _) = connected(&server, None);
     let endpoint = wait(agent.register(CHANNEL, None)).expect("an endpoint");
-    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
+    home.run("seal rotate --begin posthorn-data/seal.key").exits(0);
     server.stop();
     let server = home.serve();
-    let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
+    let finish = ["seal", "rotate", "--finish", "posthorn-data/seal.key"];
     server.run(&finish).exits(0).says(&["endpoint.keys", "back it up"]);
     server.stop();
     let server = home.serve();

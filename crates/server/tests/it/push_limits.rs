@@ -201,25 +201,29 @@ fn check_shows_the_connections_that_are_in_effect() {
 }
 
 #[test]
-fn one_command_makes_every_kind_of_key() {
+fn every_kind_of_key_is_created_without_a_server() {
     let home = Home::new();
-    let made = |kind: &str| {
-        let output = home.run(&["keys", "generate", kind]).exits(0);
+    let made = |command: &str| {
+        let output = home.run(command).exits(0);
         (output.out.trim().to_owned(), output.err)
     };
-    assert!(VaultKey::parse(&made("seal").0).is_ok());
-    assert!(EndpointKey::parse(&made("endpoint").0).is_ok());
-    assert!(NodeKey::parse(&made("node").0).is_ok());
-    let (text, public) = made("sender");
+    assert!(VaultKey::parse(&made("seal create").0).is_ok());
+    assert!(EndpointKey::parse(&made("push create-key endpoint").0).is_ok());
+    assert!(NodeKey::parse(&made("push create-key node").0).is_ok());
+    let (text, public) = made("push create-key sender");
     let key = SenderKey::parse(&text).expect("a key");
     assert!(public.contains(&key.public_key().to_text()), "{public}");
-    assert_ne!(made("sender").0, text);
-    let shown = home.run("keys generate sender --json").json();
+    assert_ne!(made("push create-key sender").0, text);
+    let shown = home.run("push create-key sender --json").json();
     assert!(shown["key"].is_string() && shown["public_key"].is_string(), "{shown}");
 
     // In a file that only its owner reads, which a start takes as it is.
-    for kind in ["seal", "endpoint", "node"] {
-        home.run(&["keys", "generate", kind, "--to", &format!("{kind}.key")])
+    for (kind, command) in [
+        ("seal", "seal create"),
+        ("endpoint", "push create-key endpoint"),
+        ("node", "push create-key node"),
+    ] {
+        home.run(&format!("{command} --to {kind}.key"))
             .exits(0)
             .says(&[&format!("file:{kind}.key")]);
         use std::os::unix::fs::PermissionsExt as _;
@@ -227,7 +231,7 @@ fn one_command_makes_every_kind_of_key() {
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
     // Nothing is overwritten.
-    home.run("keys generate node --to node.key").fails();
+    home.run("push create-key node --to node.key").fails();
     home.configure(
         "seal: {key: 'file:seal.key'}\npush: {enabled: true, endpoint_keys: ['file:endpoint.key'], \
          internal: {listen: '127.0.0.1:0', key: 'file:node.key'}}\n",

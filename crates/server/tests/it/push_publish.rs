@@ -36,7 +36,7 @@ impl Subscriber {
         let (mut agent, id) = town.agents().agent(None).await;
         let channel = channel();
         let endpoint = agent.register(channel, Some(&key)).await.expect("an endpoint");
-        let mut destination = json!({"type": "push", "endpoint": endpoint, "ttl": 3600});
+        let mut destination = json!({"type": "push", "endpoint": endpoint, "ttl": "1h"});
         if let Some(keys) = &keys {
             let auth = keys.receiver().auth_text();
             destination["keys"] = json!({"p256dh": keys.receiver().key().to_text(),

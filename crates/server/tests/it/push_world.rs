@@ -109,7 +109,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(database: &'a TestPostgres, settings: &'a str) -> Self {
-        let seal = Home::new().run("keys generate-seal").exits(0).out;
+        let seal = Home::new().run("seal create").exits(0).out;
         Self { database, seal, settings, key: None }
     }
 

@@ -230,7 +230,7 @@ fn tenants_cannot_tell_an_inner_name_from_none() {
     );
     let server = home.serve();
     call(&server, "PUT", "/v1/topics/orders", "{}").expect(200);
-    let scopes = json!({"tenant": "default", "scopes": ["publish", "subscriptions", "read"]});
+    let scopes = json!({"tenant": "default", "scopes": ["publish", "manage", "read"]});
     let made = call(&server, "POST", "/v1/keys", &scopes.to_string()).expect(201);
     let tenant = made["key"].as_str().expect("a key");
     let event = json!({"topic": "orders", "type": "a", "payload": {}});

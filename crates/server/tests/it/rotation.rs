@@ -29,12 +29,12 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     assert_eq!(old.len(), 1);
 
     // A finish before the server has the new key removes nothing.
-    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
+    home.run("seal rotate --begin posthorn-data/seal.key").exits(0);
     let both = keys_in(&file);
     assert_eq!((both.len(), &both[1]), (2, &old[0]));
-    home.run("keys rotate-seal --begin posthorn-data/seal.key").exits(0);
+    home.run("seal rotate --begin posthorn-data/seal.key").exits(0);
     assert_eq!(keys_in(&file), both, "beginning twice is beginning once");
-    let finish = ["keys", "rotate-seal", "--finish", "posthorn-data/seal.key"];
+    let finish = ["seal", "rotate", "--finish", "posthorn-data/seal.key"];
     server.run(&finish).exits(78).says(&["first key of the file", "nothing was removed"]);
     assert_eq!(keys_in(&file), both);
     server.stop();
@@ -48,11 +48,11 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     assert_eq!(keys_in(&file), both[..1]);
     assert_eq!(keys_in(&home.data().join("seal.key.former")), old);
     // The key of endpoints that belongs to the old one stays, for good.
-    let shown = home.run("keys endpoint-keys posthorn-data/seal.key.former").exits(0);
+    let shown = home.run("push show-endpoint-keys posthorn-data/seal.key.former").exits(0);
     let kept = keys_in(&home.data().join("endpoint.keys"));
     assert!(kept.len() == 1 && kept[0].starts_with("phek_"), "{kept:?}");
     assert_eq!(shown.out.trim_end(), kept[0]);
-    let nothing = server.ask("keys rotate-seal");
+    let nothing = server.ask("seal rotate");
     assert_eq!(nothing["resealed"], 0, "{nothing}");
     server.stop();
 

@@ -116,7 +116,7 @@ fn a_seal_key_that_does_not_fit_is_refused() {
     home.run("serve").exits(78).says(&["holds no seal key"]);
 
     std::fs::remove_file(&seal).expect("removed");
-    home.run("keys generate-seal --to other.key").exits(0);
+    home.run("seal create --to other.key").exits(0);
     std::fs::copy(home.path().join("other.key"), &seal).expect("copied");
     home.run("serve").exits(78).says(&["does not open 1 of 1", "seal.former"]);
 

@@ -26,7 +26,7 @@ fn write(home: &Home, own: &Pair) {
 /// Registers a caller; returns the id.
 fn register(server: &Server, home: &Home, pair: &Pair, owner: &str) -> String {
     home.write("c.pem", &pair.certificate);
-    let args = ["certificates", "add", "--kind", "caller", "--certificate", "c.pem"];
+    let args = ["certificates", "create", "--kind", "caller", "--certificate", "c.pem"];
     let made = ask(server, &[&args[..], &["--owner", owner, "--scope", "read"]].concat());
     id_of(&made)
 }

@@ -141,7 +141,7 @@ const fn of_death(reason: DeadReason) -> (&'static str, &'static str, &'static s
             "exhausted",
             "All attempts that policy.schedule allows were made, and none had success.",
             "See what the attempts say: `posthorn dead-letters show ID`. When the receiver works \
-             again: `posthorn dead-letters retry ID`, or `posthorn dead-letters redrive` for many.",
+             again: `posthorn dead-letters retry ID`, or `posthorn redrives create` for many.",
         ),
         DeadReason::Permanent => (
             "permanent",
@@ -154,7 +154,7 @@ const fn of_death(reason: DeadReason) -> (&'static str, &'static str, &'static s
             "gate",
             "The gate of the policy was closed, and policy.gate.on_closed is dead_letter. Nothing was \
              sent.",
-            "Open the gate, then redrive: `posthorn dead-letters redrive --reason gate`. To wait for \
+            "Open the gate, then redrive: `posthorn redrives create --reason gate`. To wait for \
              it in future, set on_closed to postpone.",
         ),
         DeadReason::Expired => (
@@ -170,7 +170,7 @@ const fn of_cancellation(reason: CancelReason) -> (&'static str, &'static str, &
         CancelReason::Unsubscribed => (
             "unsubscribed",
             "Its subscription was deleted before the delivery had ended.",
-            "Nothing, if that was meant. Otherwise make the subscription again and publish the event \
+            "Nothing, if that was meant. Otherwise create the subscription again and publish the event \
              again: `posthorn events republish ID`.",
         ),
         CancelReason::Operator => (

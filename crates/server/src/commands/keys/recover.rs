@@ -14,7 +14,7 @@ use crate::serve::ConfigArgs;
 use crate::storage::{self, chain};
 use crate::terminal::{self, Paint};
 
-/// Make a new operator key without a server, when nobody has one that works
+/// Create a new operator key without a server, when nobody has one that works
 ///
 /// It needs the store itself: the data folder, for which the server must be stopped, or PostgreSQL,
 /// where servers may run on. The key is shown once. Keys that exist stay as they are; revoke those that

@@ -24,11 +24,11 @@ pub struct Client {
 /// Clients of the Notificaties API
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
-    /// List the clients that were made or changed at run time
+    /// List the clients that were created or changed at run time
     List,
     /// Show one; its secret is never shown
     Show(Client),
-    /// Make a client, or change one; what is not given stays. It counts at once, on all nodes
+    /// Create a client, or change one; what is not given stays. It counts at once, on all nodes
     Put {
         /// Its client_id
         name: String,

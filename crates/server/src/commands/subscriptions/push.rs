@@ -53,7 +53,7 @@ impl PushFields {
             destination.insert("keys".to_owned(), json!({"p256dh": p256dh, "auth": auth}));
         }
         if let Some(ttl) = self.ttl {
-            destination.insert("ttl".to_owned(), json!(ttl.as_millis() / 1_000));
+            destination.insert("ttl".to_owned(), json!(ttl));
         }
         Ok(Some(Value::Object(destination)))
     }
@@ -78,7 +78,7 @@ mod tests {
             ..PushFields::default()
         };
         let expected = json!({"type": "push", "endpoint": "https://p/", "expirationTime": null,
-            "keys": {"p256dh": "B", "auth": "a"}, "ttl": 60});
+            "keys": {"p256dh": "B", "auth": "a"}, "ttl": "1m"});
         check(fields, Some(&expected));
         let list = PushFields { push: Some("[]".to_owned()), ..PushFields::default() };
         assert!(list.into_destination().is_err());

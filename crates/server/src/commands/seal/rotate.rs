@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use posthorn_sealing::vault::VaultKey;
 use serde_json::{Value, json};
 
-use super::Context;
+use crate::commands::Context;
 use crate::exit::{Code, Failure};
 use crate::seal;
 use crate::terminal::{self, Paint};
@@ -15,7 +15,7 @@ pub(super) fn begin(file: &Path) -> anyhow::Result<()> {
     let mut keys = present(file)?;
     if keys.len() > 1 {
         terminal::note(format!(
-            "{} has a new key already; start the server anew, then run `posthorn keys rotate-seal \
+            "{} has a new key already; start the server anew, then run `posthorn seal rotate \
              --finish {}`",
             file.display(),
             file.display()
@@ -29,8 +29,8 @@ pub(super) fn begin(file: &Path) -> anyhow::Result<()> {
         file.display()
     )));
     terminal::note(format!(
-        "Next: start the server anew (each node, with the same file), then run\n  posthorn keys \
-         rotate-seal --finish {}",
+        "Next: start the server anew (each node, with the same file), then run\n  posthorn seal \
+         rotate --finish {}",
         file.display()
     ));
     Ok(())
@@ -100,22 +100,15 @@ fn retire(file: &Path, keys: &[VaultKey]) -> anyhow::Result<()> {
         former.display()
     )));
     terminal::note(format!(
-        "Web Push endpoints that were made with it go on working: their key is in {}, which every \
+        "Web Push endpoints that were created with it go on working: their key is in {}, which every \
          start reads. Give it to each node, and back it up",
         endpoints.display()
     ));
     Ok(())
 }
 
-/// Shows the endpoint keys of the seal keys of a file.
-pub(super) fn endpoint_keys(file: &Path) -> anyhow::Result<()> {
-    for key in seal::endpoints::derived(&present(file)?) {
-        terminal::data(key.to_text())?;
-    }
-    Ok(())
-}
-
-fn present(file: &Path) -> anyhow::Result<Vec<VaultKey>> {
+/// The seal keys of a file that must be there.
+pub(in crate::commands) fn present(file: &Path) -> anyhow::Result<Vec<VaultKey>> {
     seal::read(file)?.ok_or_else(|| {
         Failure::new(Code::Config, format!("there is no seal key in {}", file.display()))
             .hint("name the file of seal.key, or <store.path>/seal.key")
