@@ -206,10 +206,7 @@ fn codes_are_explained_without_a_server() {
     for reason in posthorn_domain::WaitReason::ALL {
         let output = home.run(&["explain", reason.as_str()]).exits(0);
         let told = output.out;
-        assert!(
-            told.contains("what a delivery waits for") && told.contains("What to do:"),
-            "{told}"
-        );
+        assert!(told.contains("why a delivery waits") && told.contains("What to do:"), "{told}");
     }
     let output = home.run("explain gate");
     assert!(output.out.contains("reason of a dead letter"), "both: {}", output.out);
