@@ -118,8 +118,8 @@ pub enum FilterError {
     },
     /// With the largest payload it would cost more than an event may.
     #[error(
-        "matching it with a payload of {payload} bytes may cost {cost} of the {limit} that an event \
-         may cost in all (quotas.match_event); use fewer `contains` tests"
+        "matching it with a payload of {payload} bytes may cost {cost}; the limit for one event \
+         is {limit} (quotas.match_event); use fewer `contains` tests"
     )]
     TooCostly {
         /// The largest payload.
@@ -153,7 +153,7 @@ impl fmt::Display for Mismatch {
             Self::Type => f.write_str("the event type matches none of the filter's patterns"),
             Self::Attribute(name) => write!(f, "attribute `{name}` differs or is missing"),
             Self::Payload => f.write_str("the payload does not satisfy the filter's condition"),
-            Self::NoGroups => f.write_str("the filter has no groups and wants nothing"),
+            Self::NoGroups => f.write_str("the filter has no groups and matches nothing"),
         }
     }
 }

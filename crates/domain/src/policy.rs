@@ -323,8 +323,8 @@ impl Policy {
     pub fn patched(&self, patch: &Value) -> Result<Policy, PolicyError> {
         let same = |proxy: &Value| proxy.as_str() == self.proxy.as_ref().map(ProxyName::as_str);
         if patch.get("proxy").is_some_and(|proxy| !same(proxy)) {
-            let problem = "only the operator chooses the proxy, in a profile of the configuration; \
-                           leave the field out and name such a profile";
+            let problem = "only the operator can set the proxy, in a profile of the \
+                           configuration; leave the field out and use such a profile";
             return refuse("proxy", problem);
         }
         self.patched_by_operator(patch)
@@ -336,7 +336,7 @@ impl Policy {
             Value::Null => return self.validate().map(|()| self.clone()),
             Value::Object(fields) if fields.is_empty() => return Ok(self.clone()),
             Value::Object(_) => {}
-            _ => return refuse("policy", "must be an object of the fields to change"),
+            _ => return refuse("policy", "must be an object with the fields to change"),
         }
         let mut whole = serde_json::to_value(self)
             .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
@@ -359,7 +359,7 @@ impl Policy {
             auth.validate().map_err(|e| e.of_auth(index))?;
         }
         if self.auth.iter().filter(|auth| matches!(auth, Auth::ClientCertificate(_))).count() > 1 {
-            return refuse("auth", "a request can show only one client certificate");
+            return refuse("auth", "a request can use only one client certificate");
         }
         if self.tls.authorities.len() > AUTHORITIES_MAX {
             return refuse("tls.authorities", format!("must be at most {AUTHORITIES_MAX}"));
@@ -399,7 +399,10 @@ impl Policy {
                 && !expect.pointer.is_empty()
                 && !expect.pointer.starts_with('/')
             {
-                return refuse("gate.expect.pointer", "is a JSON pointer and starts with `/`");
+                return refuse(
+                    "gate.expect.pointer",
+                    "must be a JSON pointer that starts with `/`",
+                );
             }
         }
         Ok(())

@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Pointer {
         if text.is_empty() || text.starts_with('/') {
             Ok(Self(text))
         } else {
-            Err(serde::de::Error::custom("a path is a JSON pointer and starts with `/`"))
+            Err(serde::de::Error::custom("a path is a JSON pointer and must start with `/`"))
         }
     }
 }

@@ -411,7 +411,7 @@ impl Auth {
                 one_of("auth.salt_use", &otp.salt_use, SALT_USES)?;
                 one_of("auth.encode", &otp.encode, ENCODINGS)?;
                 if let Some(name) = otp.secret_values.keys().find(|n| otp.values.contains_key(*n)) {
-                    return refuse("auth.secret_values", format!("`{name}` is in values too"));
+                    return refuse("auth.secret_values", format!("`{name}` is also in values"));
                 }
                 if otp.step < Span::from_secs(1) {
                     return refuse("auth.step", "must be at least 1s");

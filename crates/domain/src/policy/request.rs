@@ -71,7 +71,7 @@ impl Serialize for FamilyPath {
 
 impl<'de> Deserialize<'de> for FamilyPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wrong = || de::Error::custom("the path of a family begins with `/`, or is `off`");
+        let wrong = || de::Error::custom("the path of a family must begin with `/`, or be `off`");
         match serde_json::Value::deserialize(deserializer)? {
             // Some readers of YAML take a bare `off` for false.
             serde_json::Value::Bool(false) => Ok(Self::Off),
@@ -158,7 +158,7 @@ impl RequestPolicy {
             return refuse("request.body", "must be empty with method GET");
         }
         if self.path.is_some() && !self.families.is_empty() {
-            return refuse("request.families", "has the paths; leave request.path out");
+            return refuse("request.families", "already gives the paths; leave request.path out");
         }
         for family in self.families.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '/');

@@ -445,7 +445,7 @@ fn what_ran_out_is_dropped_and_logged_and_the_next_goes_on() {
     assert_eq!(backend.tags(), ["1", "1", "1", "1", "1", "1", "2"], "six sends, then the next");
     eventually("the log entry", || {
         let log = server.running.stderr();
-        let line = log.lines().find(|line| line.contains("given up and dropped"))?;
+        let line = log.lines().find(|line| line.contains("failed and was dropped"))?;
         for part in ["\"name\":\"cb\"", "batchTag", "\"attempts\":6", "\"status\":500"] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
