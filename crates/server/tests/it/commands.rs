@@ -223,7 +223,7 @@ fn a_backup_is_a_store() {
     let output = home.run("backup --to copy.db --json");
     server.stop();
     output.exits(0).says(&["seal.key"]);
-    home.run("backup --to copy.db").exits(73).says(&["copy.db is there already"]);
+    home.run("backup --to copy.db").exits(73).says(&["copy.db already exists"]);
     home.run("backup --to none.db --data nowhere").exits(1);
     assert!(!home.path().join("nowhere").exists() && !home.path().join("none.db").exists());
 
