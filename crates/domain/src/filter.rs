@@ -31,14 +31,14 @@ pub use condition::{Condition, Operator, Pointer};
 pub use cost::{Cost, Meter};
 pub use glob::Glob;
 
-/// Which events a subscription wants.
+/// Which events a subscription matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// Wanted when any of these groups wants it.
+    /// An event matches when any of these groups matches.
     #[schemars(length(max = FILTER_GROUPS_MAX))]
     pub any_of: Vec<Group>,
-    /// What a condition on an attribute the event does not have means.
+    /// The result of a condition on an attribute that the event does not have.
     #[serde(default)]
     pub missing_attribute: MissingAttribute,
     /// How attribute names are compared.
@@ -68,7 +68,7 @@ pub struct Group {
     pub payload: Option<Condition>,
 }
 
-/// What a condition on an attribute the event does not have means.
+/// The result of a condition on an attribute that the event does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]

@@ -13,8 +13,8 @@ const FIELDS_MAX: usize = 20;
 /// What every line has of itself.
 const RESERVED: [&str; 5] = ["timestamp", "level", "target", "span", "spans"];
 
-/// Extra log lines, for operators who search for exact texts. What a template has no value for is
-/// empty in a text, and left out as a field: there is always a line.
+/// Extra log lines, for operators who search for exact texts. Placeholders without a value are
+/// empty in a text; fields without a value are left out. The line is always written.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LogPolicy")]

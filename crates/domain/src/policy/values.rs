@@ -52,7 +52,7 @@ impl NamedValue {
 pub(crate) struct Long {
     /// What it is.
     from: Template,
-    /// Only what comes after this beginning; no value without it.
+    /// Use only what comes after this prefix; there is no value without the prefix.
     #[serde(default)]
     after: Option<String>,
 }
