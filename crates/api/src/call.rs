@@ -194,9 +194,7 @@ impl From<Denied> for Problem {
                 let name = scope_name(scope);
                 Self::new(codes::FORBIDDEN, format!("the key needs the scope `{name}`"))
             }
-            Denied::RateLimited(wait) => {
-                rate_limited("the key makes more requests than it may", wait)
-            }
+            Denied::RateLimited(wait) => rate_limited("the key exceeded its rate limit", wait),
             Denied::NoTenant => Self::new(codes::FORBIDDEN, "the key belongs to no tenant"),
             Denied::UnknownTenant => Self::not_found("tenant").at("Posthorn-Tenant"),
         }

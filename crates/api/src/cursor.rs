@@ -52,7 +52,7 @@ pub(crate) fn decode_id(list: List, text: &str) -> Result<[u8; 16]> {
 }
 
 fn broken() -> Problem {
-    Problem::field("cursor", "not a cursor of this list; pass `next` back as it was given")
+    Problem::field("cursor", "not a cursor of this list; use the value of `next` unchanged")
 }
 
 #[cfg(test)]

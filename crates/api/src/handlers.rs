@@ -23,7 +23,7 @@ use posthorn_domain::limits::DESCRIPTION_BYTES_MAX;
 /// Refuses descriptions that are too long.
 fn check_description(text: &str) -> Result<()> {
     if text.len() > DESCRIPTION_BYTES_MAX {
-        let detail = format!("may have at most {DESCRIPTION_BYTES_MAX} bytes");
+        let detail = format!("must be at most {DESCRIPTION_BYTES_MAX} bytes");
         return Err(Problem::field("description", detail));
     }
     Ok(())

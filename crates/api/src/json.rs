@@ -129,7 +129,7 @@ fn explain<'a, T: Deserialize<'a>>(
         Err(e) if e.path().to_string() != "." => e.path().to_string(),
         _ => String::new(),
     };
-    Problem::field(path, "is of the wrong form")
+    Problem::field(path, "has the wrong form")
 }
 
 /// A message without the text that somebody wrote into a field: it may be a secret in the wrong place.

@@ -51,7 +51,7 @@ impl Limits {
     }
 
     pub(crate) fn redrive(&self, tenant: TenantId, now: u64) -> Result<(), Problem> {
-        let detail = "too many redrives were begun within a minute";
+        let detail = "too many redrives were started within a minute";
         self.redrives.take(tenant, now).map_err(|wait| rate_limited(detail, wait))
     }
 }
@@ -71,17 +71,17 @@ impl From<Refused> for Problem {
         match refused {
             Refused::Overloaded => {
                 let detail =
-                    "the tenant's publishes come faster than they can be stored; nothing was done";
+                    "the tenant publishes faster than events can be stored; nothing was done";
                 Self::new(codes::OVERLOADED, detail)
             }
             Refused::Quota { pending, quota } => {
-                let detail = format!(
-                    "the tenant has {pending} unfinished deliveries of the {quota} it may have"
-                );
+                let detail =
+                    format!("the tenant has {pending} unfinished deliveries; the limit is {quota}");
                 Self::new(codes::QUOTA_EXCEEDED, detail).retry_after(QUOTA_WAIT)
             }
             Refused::DiskFull => {
-                let detail = "the server's disk is nearly full; deliveries go on, publishes wait";
+                let detail = "the server's disk is nearly full; deliveries continue, publishes \
+                              are refused";
                 Self::new(codes::DISK_FULL, detail).retry_after(DISK_WAIT)
             }
         }

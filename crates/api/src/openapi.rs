@@ -24,8 +24,8 @@ pub fn document() -> String {
         "info": {
             "title": "Posthorn",
             "version": "1",
-            "description": "Publish an event once; every subscriber gets it, at least once. \
-                Errors are problem documents with stable codes.",
+            "description": "Publish an event once; every matching subscription receives it at \
+                            least once. Errors are problem documents with stable codes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -36,14 +36,15 @@ pub fn document() -> String {
                 "key": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "An API key, `ph_…`, with the scope the operation names in \
-                        `x-scope`. Keys with the scope `operator` may do everything.",
+                    "description": "An API key, `ph_…`, with the scope that the operation names \
+                                    in `x-scope`. Keys with the scope `operator` may do \
+                                    everything.",
                 },
             },
             "parameters": parameters(),
             "responses": {
                 "Problem": {
-                    "description": "A problem document; `code` tells which.",
+                    "description": "A problem document; `code` identifies the error.",
                     "content": {"application/problem+json": {"schema": reference("Problem")}},
                 },
             },
@@ -56,16 +57,16 @@ pub fn document() -> String {
 }
 
 const TAGS: [(&str, &str); 13] = [
-    ("events", "Publish events and see what became of them"),
+    ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
-    ("subscriptions", "Who wants which events, where and how"),
+    ("subscriptions", "Which events are delivered where and how"),
     ("push", "Browsers and other agents as destinations"),
     ("profiles", "Named policies"),
-    ("clients", "Who may call a dialect that has clients of its own"),
-    ("notificaties", "What operators of the Notificaties API need"),
+    ("clients", "Clients of dialects that have their own authentication"),
+    ("notificaties", "Operate the Notificaties API"),
     ("deliveries", "One event on its way to one subscription"),
     ("dead-letters", "Deliveries that ended without success"),
-    ("redrives", "Putting many dead letters back"),
+    ("redrives", "Retry many dead letters at a bounded rate"),
     ("tenants", "The isolation boundary (operators)"),
     ("keys", "API keys (operators)"),
     ("server", "The server itself"),
@@ -130,7 +131,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
             let mut parameter =
                 json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
             if name == "id" && by_name {
-                parameter["description"] = json!("Its id or its name");
+                parameter["description"] = json!("Id or name");
             }
             parameter
         })
@@ -146,7 +147,7 @@ fn responses(route: &Route) -> Value {
     } else if route.operation == "metrics" {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
     }
-    let location = json!({"schema": {"type": "string"}, "description": "Where to find it"});
+    let location = json!({"schema": {"type": "string"}, "description": "URL of the new resource"});
     if route.status == 201 && route.operation != "createKey" {
         good["headers"] = json!({"Location": location});
     }
@@ -178,8 +179,8 @@ fn parameters() -> Value {
     let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "description": description, "schema": schema});
     let text = json!({"type": "string"});
     json!({
-        "cursor": query("cursor", "`next` of the page before", text.clone()),
-        "limit": query("limit", "Items on a page", json!({
+        "cursor": query("cursor", "`next` of the previous page", text.clone()),
+        "limit": query("limit", "Items per page", json!({
             "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
         })),
         "name": query("name", "Only the one with this name", text.clone()),
@@ -192,14 +193,14 @@ fn parameters() -> Value {
         })),
         "Posthorn-Tenant": header(
             "Posthorn-Tenant",
-            "The tenant (id or name) an operator key acts for; `default` when absent",
+            "The tenant (id or name) that an operator key acts for; `default` when absent",
             text.clone(),
         ),
         "Idempotency-Key": header(
             "Idempotency-Key",
-            "Repeating a request with the same key publishes once",
+            "Requests with the same key publish only once",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
         ),
-        "If-Match": header("If-Match", "Change only if this is still the `ETag`", text),
+        "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text),
     })
 }

@@ -85,11 +85,11 @@ impl Problem {
 
     /// There is no such thing, or it is another tenant's, or its id is malformed: the same bytes.
     pub(crate) fn not_found(what: &str) -> Self {
-        Self::new(codes::NOT_FOUND, format!("there is no such {what}"))
+        Self::new(codes::NOT_FOUND, format!("{what} not found"))
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self::new(codes::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer ph_…")
+        Self::new(codes::UNAUTHORIZED, "a valid API key is required: Authorization: Bearer ph_…")
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -180,7 +180,7 @@ impl From<EngineError> for Problem {
             EngineError::FanOut { .. } => Self::new(codes::FAN_OUT_EXCEEDED, text),
             EngineError::CatalogFull { .. } => Self::new(codes::CATALOG_QUOTA_EXCEEDED, text),
             EngineError::TooLong { field, max } => {
-                Self::field(field, format!("may have at most {max} bytes"))
+                Self::field(field, format!("must be at most {max} bytes"))
             }
             EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
@@ -228,12 +228,12 @@ fn of_store(error: &StoreError) -> Problem {
         }
         StoreError::Unknown { .. } => {
             tracing::debug!(error = %chain(error), "a request ended in an unknown outcome");
-            Problem::new(codes::OUTCOME_UNKNOWN, "it is not known whether the change was made")
+            Problem::new(codes::OUTCOME_UNKNOWN, "the change may or may not have been made")
         }
         // Refusals were given their own codes before; one that arrives here is a defect.
         StoreError::Fatal { .. } | StoreError::Refused(_) => {
             tracing::error!(error = %chain(error), "a request failed; the store needs attention");
-            Problem::new(codes::INTERNAL, "something went wrong here; the server's log knows more")
+            Problem::new(codes::INTERNAL, "internal error; see the server's log")
         }
     }
 }

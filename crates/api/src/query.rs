@@ -23,13 +23,13 @@ impl Query {
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&name.as_ref()) {
                 let detail = match known {
-                    [] => "this takes no query parameters".to_owned(),
-                    _ => format!("there is no query parameter `{name}`, only {}", known.join(", ")),
+                    [] => "no query parameters are allowed here".to_owned(),
+                    _ => format!("unknown query parameter `{name}`; allowed: {}", known.join(", ")),
                 };
                 return Err(Problem::field(name.into_owned(), detail));
             }
             if pairs.iter().any(|(seen, _)| *seen == name) {
-                return Err(Problem::field(name.into_owned(), "given more than once"));
+                return Err(Problem::field(name.into_owned(), "is given more than once"));
             }
             if value.contains('\0') {
                 return Err(Problem::field(

@@ -40,8 +40,8 @@ pub(crate) fn empty(status: StatusCode) -> Response {
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response> {
     let mut body = Vec::with_capacity(256);
     serde_json::to_writer(&mut body, value).map_err(|e| {
-        tracing::error!(error = %chain(&e), "an answer could not be written; this is a defect");
-        Problem::new(codes::INTERNAL, "something went wrong here; the server's log knows more")
+        tracing::error!(error = %chain(&e), "a response could not be written; this is a defect");
+        Problem::new(codes::INTERNAL, "internal error; see the server's log")
     })?;
     Ok(bytes(status, JSON, body))
 }

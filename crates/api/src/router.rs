@@ -147,6 +147,6 @@ async fn no_route() -> Response {
 }
 
 async fn wrong_method() -> Response {
-    let detail = "the path exists, but not with this method; see Allow";
+    let detail = "this path does not support the method; see the Allow header";
     Problem::new(codes::METHOD_NOT_ALLOWED, detail).into_response()
 }

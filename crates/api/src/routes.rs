@@ -123,18 +123,18 @@ routes! {
         takes("NewEvents"), gives(200, "PublishedItems");
     GET "/v1/events" READ "listEvents" "List events, newest first" events::list,
         query(&["topic", "type", "cursor", "limit"]), gives(200, "EventPage");
-    GET "/v1/events/{id}" READ "explainEvent" "One event, and what became of it" events::one,
+    GET "/v1/events/{id}" READ "explainEvent" "Get an event and its deliveries" events::one,
         gives(200, "ExplainedEvent");
     POST "/v1/events/{id}/republish" PUBLISH "republishEvent"
-        "Publish an event again, to all who want it now" events::republish,
+        "Publish an event again, to all subscriptions that match now" events::republish,
         gives(202, "Published");
 
     GET "/v1/topics" READ "listTopics" "List topics by name" topics::list,
         query(PAGE), gives(200, "TopicPage");
-    GET "/v1/topics/{name}" READ "getTopic" "One topic" topics::one, gives(200, "Topic");
-    PUT "/v1/topics/{name}" MANAGE "putTopic" "Create a topic, or replace what it says" topics::put,
+    GET "/v1/topics/{name}" READ "getTopic" "Get a topic" topics::one, gives(200, "Topic");
+    PUT "/v1/topics/{name}" MANAGE "putTopic" "Create or change a topic" topics::put,
         takes("TopicContents"), gives(200, "Topic");
-    DELETE "/v1/topics/{name}" MANAGE "deleteTopic" "Delete a topic; its events stay"
+    DELETE "/v1/topics/{name}" MANAGE "deleteTopic" "Delete a topic; its events are kept"
         topics::delete, gives_nothing();
 
     POST "/v1/subscriptions" MANAGE "createSubscription" "Create a subscription"
@@ -142,121 +142,122 @@ routes! {
     GET "/v1/subscriptions" READ "listSubscriptions" "List subscriptions, oldest first"
         subscriptions::list, query(&["name", "cursor", "limit"]),
         gives(200, "SubscriptionPage");
-    GET "/v1/subscriptions/{id}" READ "getSubscription" "One subscription"
+    GET "/v1/subscriptions/{id}" READ "getSubscription" "Get a subscription"
         subscriptions::one, gives(200, "Subscription");
     PATCH "/v1/subscriptions/{id}" MANAGE "updateSubscription" "Change a subscription"
         subscriptions::update, takes("SubscriptionChange"), gives(200, "Subscription");
     DELETE "/v1/subscriptions/{id}" MANAGE "deleteSubscription"
-        "Delete a subscription; no attempt starts afterwards"
+        "Delete a subscription; no further attempts start"
         subscriptions::delete, gives_nothing();
     POST "/v1/subscriptions/{id}/pause" MANAGE "pauseSubscription"
-        "Stop attempts; events go on matching" subscriptions::pause, gives(200, "Subscription");
+        "Pause attempts; events keep matching" subscriptions::pause, gives(200, "Subscription");
     POST "/v1/subscriptions/{id}/resume" MANAGE "resumeSubscription"
-        "Let attempts go on" subscriptions::resume, gives(200, "Subscription");
+        "Resume attempts" subscriptions::resume, gives(200, "Subscription");
     POST "/v1/subscriptions/{id}/test" MANAGE "testSubscription"
         "Send one test event now" subscriptions::test, gives(200, "TestOutcome");
     POST "/v1/subscriptions/{id}/rotate-secret" MANAGE "rotateSecret"
-        "Replace a secret; the old one goes on signing for a while"
+        "Rotate a secret; the old one keeps signing for a while"
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
     GET "/v1/push/key" KEY "getPushKey"
-        "The key that browsers subscribe with, so that this tenant's events can reach them"
+        "Get the application server key that browsers subscribe with"
         destinations::key, gives(200, "PushKey");
 
-    GET "/v1/profiles" READ "listProfiles" "List the profiles subscriptions may name"
+    GET "/v1/profiles" READ "listProfiles" "List the profiles that subscriptions can use"
         profiles::list, gives(200, "ProfileList");
-    GET "/v1/profiles/{name}" READ "getProfile" "One profile" profiles::one,
+    GET "/v1/profiles/{name}" READ "getProfile" "Get a profile" profiles::one,
         gives(200, "Profile");
     PUT "/v1/profiles/{name}" MANAGE "putProfile"
-        "Create or change a profile of the tenant; its subscriptions follow at once" profiles::put,
+        "Create or change a profile of the tenant; its subscriptions change at once" profiles::put,
         takes("ProfileContents"), gives(200, "Profile");
     DELETE "/v1/profiles/{name}" MANAGE "deleteProfile"
-        "Take back what was changed of a profile" profiles::delete, gives_nothing();
+        "Delete the tenant's profile, or its changes to a configured profile" profiles::delete, gives_nothing();
 
-    GET "/v1/clients" READ "listClients" "List the clients of dialects that were created at run time"
+    GET "/v1/clients" READ "listClients" "List the clients of dialects that were created through \
+                                          the API"
         clients::list, gives(200, "ClientList");
-    GET "/v1/clients/{name}" READ "getClient" "One client; its secret is never shown"
+    GET "/v1/clients/{name}" READ "getClient" "Get a client; its secret is never shown"
         clients::one, gives(200, "Client");
     PUT "/v1/clients/{name}" OPERATOR "putClient"
-        "Create or change a client of a dialect; what is absent stays" clients::put,
+        "Create or change a client of a dialect; absent fields stay unchanged" clients::put,
         takes("ClientContents"), gives(200, "Client");
     DELETE "/v1/clients/{name}" OPERATOR "deleteClient"
-        "Take back what was said of a client" clients::delete, gives_nothing();
+        "Delete a client, or the changes to a configured client" clients::delete, gives_nothing();
 
     PUT "/v1/notificaties/setup" OPERATOR "applyNotificatiesSetup"
-        "Apply a setup file of the Notificaties API; what is so already stays" notificaties::setup,
+        "Apply a setup file of the Notificaties API; idempotent" notificaties::setup,
         takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");
-    GET "/v1/deliveries/{id}" READ "getDelivery" "One delivery with its attempts"
+    GET "/v1/deliveries/{id}" READ "getDelivery" "Get a delivery with its attempts"
         deliveries::one, gives(200, "DeliveryWithAttempts");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
-        "Try a delivery now, ended or waiting, with a fresh budget"
+        "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
         deliveries::retry, gives(200, "Delivery");
     POST "/v1/deliveries/{id}/cancel" MANAGE "cancelDelivery" "Cancel an unfinished delivery"
         deliveries::cancel, gives(200, "Delivery");
     DELETE "/v1/deliveries/{id}" MANAGE "forgetDelivery"
-        "Remove a delivery with its attempts for good; an unfinished one is cancelled"
+        "Delete a delivery and its attempts; an unfinished one is cancelled"
         deliveries::forget, gives_nothing();
 
     GET "/v1/dead-letters" READ "listDeadLetters" "List dead letters, newest first"
         deliveries::list_dead, query(&["subscription", "cursor", "limit"]),
         gives(200, "DeliveryPage");
-    GET "/v1/dead-letters/{id}" READ "getDeadLetter" "One dead letter with its attempts"
+    GET "/v1/dead-letters/{id}" READ "getDeadLetter" "Get a dead letter with its attempts"
         deliveries::one_dead, gives(200, "DeliveryWithAttempts");
     POST "/v1/dead-letters/{id}/retry" MANAGE "retryDeadLetter"
-        "Try a dead letter again, with a fresh budget"
+        "Retry a dead letter; its attempts and age count from zero again"
         deliveries::retry_dead, gives(200, "Delivery");
 
-    POST "/v1/redrives" MANAGE "createRedrive" "Put many dead letters back, at a bounded pace"
+    POST "/v1/redrives" MANAGE "createRedrive" "Retry many dead letters at a bounded rate"
         redrives::create, takes("NewRedrive"), gives(201, "Redrive");
     GET "/v1/redrives" READ "listRedrives" "List redrives, newest first" redrives::list,
         query(PAGE), gives(200, "RedrivePage");
-    GET "/v1/redrives/{id}" READ "getRedrive" "One redrive and its progress" redrives::one,
+    GET "/v1/redrives/{id}" READ "getRedrive" "Get a redrive and its progress" redrives::one,
         gives(200, "Redrive");
     POST "/v1/redrives/{id}/cancel" MANAGE "cancelRedrive"
-        "Stop a redrive; what was put back stays so" redrives::cancel, gives(200, "Redrive");
+        "Stop a redrive; deliveries it already retried continue" redrives::cancel, gives(200, "Redrive");
 
     POST "/v1/certificates" MANAGE "createCertificate" "Register a certificate"
         certificates::create, takes("NewCertificate"), gives(201, "Certificate");
     GET "/v1/certificates" READ "listCertificates" "List certificates, oldest first"
         certificates::list, query(PAGE), gives(200, "CertificatePage");
-    GET "/v1/certificates/{id}" READ "getCertificate" "One certificate" certificates::one,
+    GET "/v1/certificates/{id}" READ "getCertificate" "Get a certificate" certificates::one,
         gives(200, "Certificate");
     POST "/v1/certificates/{id}/rotate" MANAGE "rotateCertificate"
-        "Replace certificate and key, without a restart"
+        "Replace certificate and key without a restart"
         certificates::rotate, takes("CertificateRotation"), gives(200, "Certificate");
     POST "/v1/certificates/{id}/revoke" MANAGE "revokeCertificate"
-        "Take a certificate back for good" certificates::revoke, gives(200, "Certificate");
+        "Revoke a certificate permanently" certificates::revoke, gives(200, "Certificate");
     DELETE "/v1/certificates/{id}" MANAGE "deleteCertificate"
-        "Remove a certificate and its key" certificates::delete, gives_nothing();
+        "Delete a certificate and its key" certificates::delete, gives_nothing();
 
     GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
         query(PAGE), gives(200, "TenantPage");
     POST "/v1/tenants" OPERATOR "createTenant" "Create a tenant" keys::create_tenant,
         takes("NewTenant"), gives(201, "Tenant");
-    GET "/v1/tenants/{id}" OPERATOR "getTenant" "One tenant" keys::one_tenant,
+    GET "/v1/tenants/{id}" OPERATOR "getTenant" "Get a tenant" keys::one_tenant,
         gives(200, "Tenant");
     GET "/v1/keys" OPERATOR "listKeys" "List keys, oldest first" keys::list,
         query(PAGE), gives(200, "KeyPage");
-    POST "/v1/keys" OPERATOR "createKey" "Create a key; its text is shown this once" keys::create,
+    POST "/v1/keys" OPERATOR "createKey" "Create a key; it is shown only once" keys::create,
         takes("NewKey"), gives(201, "CreatedKey");
     GET "/v1/keys/{id}" OPERATOR "getKey" "One key, without its secret half" keys::one,
         gives(200, "Key");
     DELETE "/v1/keys/{id}" OPERATOR "revokeKey" "Revoke a key" keys::revoke, gives_nothing();
 
     POST "/v1/seal/rotate" OPERATOR "rotateSeal"
-        "Seal more of the stored secrets anew with the current seal key" keys::rotate_seal,
+        "Seal the next batch of stored secrets with the current seal key" keys::rotate_seal,
         gives(200, "SealRotation");
 
-    GET "/v1/stats" READ "getStats" "How many events and deliveries there are" events::stats,
+    GET "/v1/stats" READ "getStats" "Get the number of events and deliveries" events::stats,
         gives(200, "Stats");
 
-    GET "/jwks/{id}" OPEN "jwks" "The public keys that verify a subscription's signatures"
+    GET "/jwks/{id}" OPEN "jwks" "Get the public keys that verify a subscription's signatures"
         open::jwks, gives(200, "JwkSet");
-    GET "/healthz" OPEN "healthz" "200 while the process lives" open::health,
+    GET "/healthz" OPEN "healthz" "Liveness: 200 while the process runs" open::health,
         gives(200, "Status");
-    GET "/readyz" OPEN "readyz" "200 when the store answers and the engine runs" open::ready,
+    GET "/readyz" OPEN "readyz" "Readiness: 200 when the store answers and the engine runs" open::ready,
         gives(200, "Status");
     GET "/metrics" OPEN "metrics" "Metrics in the Prometheus text format" open::metrics;
     GET "/openapi.json" OPEN "openapi" "This document" open::openapi, gives(200, "Any");

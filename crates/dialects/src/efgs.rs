@@ -298,7 +298,9 @@ impl Service {
                 Err(error) => return Err(Refusal::from_engine(&error)),
             }
         }
-        Err(Refusal::from_engine(&Error::Busy("the callback changes too fast")))
+        Err(Refusal::from_engine(&Error::Busy(
+            "the callback is being changed by others; try again",
+        )))
     }
 
     async fn create(

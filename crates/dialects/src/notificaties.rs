@@ -191,7 +191,10 @@ impl Dialect for Notificaties {
         ensure_cloudevents(&engine, tenant).await?;
         let setup = std::mem::take(&mut options.setup);
         for section in &setup.ignored {
-            tracing::warn!(section, "a section of the setup_configuration file means nothing here");
+            tracing::warn!(
+                section,
+                "a section of the setup_configuration file does not apply here"
+            );
         }
         setup.apply(&engine, tenant, &options.profile).await?;
         let changes = Changes::default();

@@ -17,7 +17,7 @@ pub(crate) fn deserialize<'de, T: TryFrom<Vec<u8>>, D: Deserializer<'de>>(
 ) -> Result<T, D::Error> {
     let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
     let bytes = STANDARD.decode(&*text).map_err(de::Error::custom)?;
-    T::try_from(bytes).map_err(|_| de::Error::custom("another number of bytes is needed"))
+    T::try_from(bytes).map_err(|_| de::Error::custom("has the wrong number of bytes"))
 }
 
 /// The same for what may be absent.

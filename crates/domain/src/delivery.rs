@@ -224,13 +224,13 @@ pub enum SubscriptionEffect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StepRefusal {
     /// It has ended already.
-    #[error("the delivery has ended already; only a retry can bring it back")]
+    #[error("the delivery has already ended; only a retry can start it again")]
     Terminal,
     /// A written lease says that an attempt is under way.
-    #[error("an attempt of the delivery is under way")]
+    #[error("an attempt of the delivery is in progress")]
     UnderWay,
     /// Its subscription is gone.
-    #[error("the delivery belongs to nobody any more")]
+    #[error("the delivery's subscription was deleted")]
     Unsubscribed,
 }
 

@@ -31,14 +31,14 @@ pub use condition::{Condition, Operator, Pointer};
 pub use cost::{Cost, Meter};
 pub use glob::Glob;
 
-/// Which events a subscription wants.
+/// Which events a subscription matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// Wanted when any of these groups wants it.
+    /// An event matches when any of these groups matches.
     #[schemars(length(max = FILTER_GROUPS_MAX))]
     pub any_of: Vec<Group>,
-    /// What a condition on an attribute the event does not have means.
+    /// The result of a condition on an attribute that the event does not have.
     #[serde(default)]
     pub missing_attribute: MissingAttribute,
     /// How attribute names are compared.
@@ -68,7 +68,7 @@ pub struct Group {
     pub payload: Option<Condition>,
 }
 
-/// What a condition on an attribute the event does not have means.
+/// The result of a condition on an attribute that the event does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -118,8 +118,8 @@ pub enum FilterError {
     },
     /// With the largest payload it would cost more than an event may.
     #[error(
-        "matching it with a payload of {payload} bytes may cost {cost} of the {limit} that an event \
-         may cost in all (quotas.match_cost_per_event); use fewer `contains` tests"
+        "matching it with a payload of {payload} bytes may cost {cost}; the limit for one event \
+         is {limit} (quotas.match_cost_per_event); use fewer `contains` tests"
     )]
     TooCostly {
         /// The largest payload.
@@ -153,7 +153,7 @@ impl fmt::Display for Mismatch {
             Self::Type => f.write_str("the event type matches none of the filter's patterns"),
             Self::Attribute(name) => write!(f, "attribute `{name}` differs or is missing"),
             Self::Payload => f.write_str("the payload does not satisfy the filter's condition"),
-            Self::NoGroups => f.write_str("the filter has no groups and wants nothing"),
+            Self::NoGroups => f.write_str("the filter has no groups and matches nothing"),
         }
     }
 }

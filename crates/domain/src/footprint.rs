@@ -36,7 +36,7 @@ struct Unwritable;
 
 impl std::fmt::Display for Unwritable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it cannot be written down")
+        f.write_str("it cannot be written as JSON")
     }
 }
 

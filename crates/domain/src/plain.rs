@@ -129,7 +129,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                 (Some(number), ..) => visitor.visit_u64(number),
                 (_, Some(number), _) => visitor.visit_i64(number),
                 (_, _, Some(number)) => visitor.visit_f64(number),
-                _ => Err(Fault::here("must be a number that is not that large")),
+                _ => Err(Fault::here("is too large a number")),
             },
             Value::String(text) => visitor.visit_borrowed_str(text),
             Value::Array(items) => visitor.visit_seq(Items::new(items)),
@@ -270,7 +270,7 @@ mod tests {
         check(
             &json!({"rooms": 1, "roof": 1}),
             "roof",
-            &format!("there is no such field here; known are {fields}"),
+            &format!("there is no such field here; known fields: {fields}"),
         );
         check(&json!({"rooms": "1"}), "rooms", "must be a whole number from 0 to 255, not a text");
         check(&json!({"rooms": 256}), "rooms", "must be a whole number from 0 to 255, not 256");
@@ -291,7 +291,7 @@ mod tests {
             "doors[1]",
             &format!("must be exactly one of {one_of}"),
         );
-        check(&doors(json!({"open": {}})), "doors[1].open", "is written as the text \"open\"");
+        check(&doors(json!({"open": {}})), "doors[1].open", "must be written as the text \"open\"");
         check(&doors(json!("locked")), "doors[1].locked", "must be an object with key");
         check(&doors(json!({"locked": {}})), "doors[1].locked.key", "is missing");
         check(

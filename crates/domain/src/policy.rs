@@ -42,49 +42,49 @@ pub use schedule::{Backoff, Jitter, MaxAge, RetryAfter, Schedule};
 pub use status::StatusSet;
 pub use values::{NamedValue, WithValues};
 
-/// Every knob.
+/// Every setting of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Values that every template may use as `{values.NAME}`: said once, changed in one place.
+    /// Values that every template may use as `{values.NAME}`.
     #[serde(default)]
     #[schemars(extend("maxProperties" = values::VALUES_MAX))]
     pub values: BTreeMap<String, NamedValue>,
-    /// What a subscription's URL must be like, besides what the guard demands of all.
+    /// Rules for a subscription's URL, in addition to those of the URL guard.
     pub url: UrlPolicy,
     /// What the request looks like.
     pub request: RequestPolicy,
-    /// How the request proves where it comes from. Computed for each attempt, never before.
+    /// How the request is authenticated. Computed for each attempt.
     pub auth: Vec<Auth>,
-    /// Whom the receiver's certificate must come from.
+    /// Which authorities the receiver's certificate may come from.
     pub tls: TlsPolicy,
-    /// The proxy that requests leave through, of those the operator has configured; directly when absent.
-    /// Only profiles of the configuration may say so.
+    /// The proxy that requests go through, one of those the operator has configured; none when
+    /// absent. Only profiles of the configuration may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyName>,
-    /// Which statuses mean the receiver has it. A 3xx is never followed and never success.
+    /// Which statuses mean success. A 3xx is never followed and never success.
     pub success: StatusSet,
-    /// Which answers mean that trying again is pointless.
+    /// Which responses are permanent failures, so that a retry is pointless.
     pub permanent: Permanent,
-    /// When to try again, and how often.
+    /// When to retry, and how often.
     pub schedule: Schedule,
-    /// Deadlines and caps.
+    /// Timeouts and limits.
     pub limits: Limits,
-    /// Holds work back while the receiver's failures cost slots; absent: never.
+    /// When deliveries pause because calls to the receiver hang or time out; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breaker: Option<Breaker>,
-    /// When a receiver that only fails is given up; absent: never.
+    /// When the subscription of a receiver that keeps failing is disabled; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<Failing>,
     /// Which deliveries wait for which.
     pub order: Order,
-    /// Least time between the end of one attempt and the start of the next with the same key.
+    /// The minimum time between the end of one attempt and the start of the next with the same key.
     pub spacing: Option<Span>,
-    /// A question asked before each attempt.
+    /// A check before each attempt.
     pub gate: Option<Gate>,
-    /// What becomes of a delivery whose schedule has run out.
+    /// What happens to a delivery after its last attempt has failed.
     pub on_exhausted: OnExhausted,
-    /// What becomes of a delivery that was refused for good.
+    /// What happens to a delivery after a permanent failure.
     pub on_permanent: OnPermanent,
     /// How long an attempt is protected against being repeated after a crash.
     pub lease: Lease,
@@ -92,7 +92,7 @@ pub struct Policy {
     pub log: LogTemplates,
 }
 
-/// What a subscription's URL must be like. Checked when it is written down and before each attempt.
+/// Rules for a subscription's URL. Checked when it is saved and before each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UrlPolicy {
@@ -100,10 +100,10 @@ pub struct UrlPolicy {
     pub https_only: bool,
     /// Whether it may have a query.
     pub query: bool,
-    /// Whether its host must resolve, to allowed addresses only, already when it is written down, and again
-    /// before each attempt, also where a connection is open.
+    /// Whether its host must resolve to allowed addresses only, when the URL is saved and before
+    /// each attempt, even if a connection is open.
     pub resolve: bool,
-    /// What follows when it is refused before an attempt.
+    /// What happens when the URL is refused before an attempt.
     pub on_refused: OnRefused,
 }
 
@@ -131,7 +131,7 @@ impl Default for UrlPolicy {
     }
 }
 
-/// Whom the receiver's certificate must come from.
+/// Which authorities the receiver's certificate may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsPolicy {
@@ -144,22 +144,22 @@ pub struct TlsPolicy {
 /// How many authorities one policy may name.
 const AUTHORITIES_MAX: usize = 10;
 
-/// Deadlines and caps of one subscription.
+/// Timeouts and limits of one subscription.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// To a connection, name resolution included; at most 10m.
+    /// The timeout for the connection, name resolution included; at most 10m.
     pub connect: Span,
-    /// To a finished TLS handshake, after the connection; at most 10m.
+    /// The timeout for the TLS handshake, after the connection; at most 10m.
     pub tls: Span,
-    /// To the first byte of the response, after the request was sent; at most 10m.
+    /// The timeout for the first byte of the response, after the request was sent; at most 10m.
     pub response: Span,
-    /// For the whole attempt; at most 10m.
+    /// The timeout for the whole attempt; at most 10m.
     pub total: Span,
-    /// Attempts under way at once.
+    /// Concurrent attempts.
     #[schemars(range(min = 1, max = 1_000))]
     pub concurrency: u32,
-    /// Attempts per second at most.
+    /// The maximum of attempts per second.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub rate: Option<f64>,
     /// The largest payload this policy sends.
@@ -173,11 +173,11 @@ pub struct Limits {
 pub struct Order {
     /// What a lane is.
     pub scope: OrderScope,
-    /// The key of a lane in scope `key`; the event's own key when absent. Events that lack what it
-    /// needs have no lane.
+    /// The key of a lane in scope `key`; the event's own key when absent. Events without the values
+    /// it needs have no lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<OrderKey>,
-    /// What a delivery that died at the head of a lane does to those behind it.
+    /// What a dead letter at the head of a lane means for the deliveries behind it.
     pub dead_head: DeadHead,
 }
 
@@ -205,50 +205,50 @@ pub enum DeadHead {
     Block,
 }
 
-/// A question asked before each attempt.
+/// A check before each attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gate {
-    /// Where to ask, with GET.
+    /// The URL to call with GET.
     pub url: Template,
-    /// How long to wait for the answer.
+    /// How long to wait for the response.
     pub timeout: Span,
     /// The statuses of an open gate.
     pub status: StatusSet,
-    /// What the JSON answer of an open gate must say.
+    /// What the JSON response of an open gate must contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<GateExpect>,
-    /// What to do at a closed gate.
+    /// What to do when the gate is closed.
     pub on_closed: OnClosed,
 }
 
-/// What the JSON answer of an open gate must say.
+/// What the JSON response of an open gate must contain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateExpect {
     /// Where to look, a JSON pointer.
     pub pointer: String,
-    /// What must be there.
+    /// The expected value.
     pub equals: Value,
-    /// Whether the text of the value is as good as the value.
+    /// Whether the value written as text is accepted too.
     #[serde(default)]
     pub text_is_fine: bool,
 }
 
-/// What to do at a closed gate. Neither charges an attempt.
+/// What to do when the gate is closed. Neither counts as an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OnClosed {
     /// Give up at once; the dead letter can be redriven.
     DeadLetter,
-    /// Ask again later.
+    /// Check again later.
     Postpone {
-        /// How much later.
+        /// The time until the next check.
         wait: Span,
     },
 }
 
-/// What becomes of a delivery whose schedule has run out.
+/// What happens to a delivery after its last attempt has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -263,7 +263,7 @@ pub enum OnExhausted {
     DeleteSubscription,
 }
 
-/// What becomes of a delivery that was refused for good.
+/// What happens to a delivery after a permanent failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -274,14 +274,14 @@ pub enum OnPermanent {
     Drop,
 }
 
-/// How an attempt under way is protected against being repeated after a crash.
+/// How an attempt in progress is protected against being repeated after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
-    /// How long nobody else may try the delivery once an attempt has begun.
+    /// How long no other attempt of the delivery may start after an attempt has started.
     pub time: Span,
-    /// `true`: the lease is written down before each attempt, so that it also outlives a crash.
-    /// `false`: owning the shard is enough, and a restart repeats what was under way at once.
+    /// `true`: the lease is stored before each attempt, so it survives a crash. `false`: owning the
+    /// shard is enough, and a restart repeats attempts in progress at once.
     pub durable: bool,
 }
 
@@ -323,8 +323,8 @@ impl Policy {
     pub fn patched(&self, patch: &Value) -> Result<Policy, PolicyError> {
         let same = |proxy: &Value| proxy.as_str() == self.proxy.as_ref().map(ProxyName::as_str);
         if patch.get("proxy").is_some_and(|proxy| !same(proxy)) {
-            let problem = "only the operator chooses the proxy, in a profile of the configuration; \
-                           leave the field out and name such a profile";
+            let problem = "only the operator can set the proxy, in a profile of the \
+                           configuration; leave the field out and use such a profile";
             return refuse("proxy", problem);
         }
         self.patched_by_operator(patch)
@@ -336,7 +336,7 @@ impl Policy {
             Value::Null => return self.validate().map(|()| self.clone()),
             Value::Object(fields) if fields.is_empty() => return Ok(self.clone()),
             Value::Object(_) => {}
-            _ => return refuse("policy", "must be an object of the fields to change"),
+            _ => return refuse("policy", "must be an object with the fields to change"),
         }
         let mut whole = serde_json::to_value(self)
             .map_err(|e| PolicyError { path: "policy".to_owned(), problem: e.to_string() })?;
@@ -359,7 +359,7 @@ impl Policy {
             auth.validate().map_err(|e| e.of_auth(index))?;
         }
         if self.auth.iter().filter(|auth| matches!(auth, Auth::ClientCertificate(_))).count() > 1 {
-            return refuse("auth", "a request can show only one client certificate");
+            return refuse("auth", "a request can use only one client certificate");
         }
         if self.tls.authorities.len() > AUTHORITIES_MAX {
             return refuse("tls.authorities", format!("must be at most {AUTHORITIES_MAX}"));
@@ -399,7 +399,10 @@ impl Policy {
                 && !expect.pointer.is_empty()
                 && !expect.pointer.starts_with('/')
             {
-                return refuse("gate.expect.pointer", "is a JSON pointer and starts with `/`");
+                return refuse(
+                    "gate.expect.pointer",
+                    "must be a JSON pointer that starts with `/`",
+                );
             }
         }
         Ok(())

@@ -118,7 +118,7 @@ where
     let all = Vec::<T>::deserialize(deserializer)?;
     match all.iter().enumerate().find(|(index, item)| all[..*index].contains(item)) {
         Some((_, item)) => {
-            Err(Error::custom(format_args!("`{item}` is there twice; name it once")))
+            Err(Error::custom(format_args!("`{item}` is listed twice; list it once")))
         }
         None => Ok(all),
     }

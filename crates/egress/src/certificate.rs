@@ -52,7 +52,7 @@ pub enum CertificateError {
         max: usize,
     },
     /// More certificates than any real chain has.
-    #[error("the PEM text has more than {max} certificates; give only the ones that are needed")]
+    #[error("the PEM text has more than {max} certificates; give only those that are needed")]
     TooMany {
         /// The most that are read.
         max: usize,
@@ -73,13 +73,13 @@ pub enum CertificateError {
         number: usize,
     },
     /// PEM without a private key.
-    #[error("the PEM text has no private key; PKCS #8, PKCS #1 and SEC 1 sections are understood")]
+    #[error("the PEM text has no private key; PKCS #8, PKCS #1 and SEC 1 sections are supported")]
     NoKey,
     /// More than one private key.
     #[error("the PEM text has more than one private key; give only the one of the certificate")]
     ManyKeys,
     /// There is nobody here to ask for its password.
-    #[error("the private key is encrypted; decrypt it first, it is kept sealed here")]
+    #[error("the private key is encrypted; decrypt it first, Posthorn stores it sealed")]
     KeyEncrypted,
     /// A kind of key TLS cannot sign with.
     #[error("the private key is of a kind that is not supported; use RSA, ECDSA or Ed25519")]

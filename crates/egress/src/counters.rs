@@ -31,9 +31,9 @@ pub(crate) struct Counters {
 impl Counters {
     /// Describes everything and finds what is counted often.
     pub(crate) fn new() -> Self {
-        describe_counter!(REFUSED, "Connections refused by the guard before they were tried");
-        describe_counter!(DNS, "Lookups of receivers' names, by result");
-        describe_counter!(CONNECTIONS, "Connections used, newly opened or used again");
+        describe_counter!(REFUSED, "Connections refused by the guard before they were opened");
+        describe_counter!(DNS, "DNS lookups of receivers' names, by result");
+        describe_counter!(CONNECTIONS, "Connections used, new or reused");
         describe_counter!(HANDSHAKES, "TLS handshakes with receivers, by result");
         // There from the start, so that a rate misses nothing.
         for reason in REFUSALS {

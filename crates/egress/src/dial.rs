@@ -72,18 +72,18 @@ impl Dialer {
     ) -> Result<Box<Link>, SendFailure> {
         let target = wanted.target;
         if target.scheme() == Scheme::Http && self.guard.https_only() {
-            let detail = "plain http is switched off";
+            let detail = "plain http is turned off";
             return Err(SendFailure::new(FailureCode::UrlNotAllowed, detail));
         }
         if target.scheme() == Scheme::Http && wanted.tls.is_some_and(ClientTls::has_identity) {
-            let detail = "plain http cannot carry the client certificate; use an https URL";
+            let detail = "a client certificate cannot be used with plain http; use an https URL";
             return Err(SendFailure::new(FailureCode::UrlNotAllowed, detail));
         }
         let forwards = wanted.through.filter(|through| through.proxy.mode == ProxyMode::Forward);
         if let Some(through) = forwards.filter(|_| wanted.tls.is_some()) {
             let detail = format!(
-                "the proxy `{}` makes the TLS itself, so that neither a client certificate nor \
-                 tls.authorities can be used with it",
+                "the proxy `{}` opens the TLS connection itself, so client certificates and \
+                 tls.authorities cannot be used with it",
                 through.name
             );
             return Err(SendFailure::new(FailureCode::RequestInvalid, detail));
@@ -135,7 +135,7 @@ impl Dialer {
         if proxy.mode == ProxyMode::Forward {
             return reach().await;
         }
-        let mut failure = proxy::failed(name, "was given no address");
+        let mut failure = proxy::failed(name, "has no address");
         for address in vetted.iter().take(TRIED_MAX) {
             let (mut tcp, _) = reach().await?;
             let asked = proxy::tunnel(name, proxy, &mut tcp, *address);
@@ -297,12 +297,12 @@ async fn direct(
     let tcp = connect(addresses, until).await?;
     let peer = tcp.peer_addr().map_err(|error| connect_failed(&error))?;
     if !addresses.contains(&peer) {
-        let detail = format!("connected to {peer}, which was not vetted");
+        let detail = format!("connected to {peer}, which was not checked");
         return Err(SendFailure::new(FailureCode::AddressNotAllowed, detail));
     }
     // On this machine, a port nobody listens on can be met by the very socket that calls it.
     if tcp.local_addr().is_ok_and(|local| local == peer) {
-        let detail = "nobody listens there: the connection met itself";
+        let detail = "nothing listens there: the connection reached itself";
         return Err(SendFailure::new(FailureCode::ConnectFailed, detail));
     }
     tcp.set_nodelay(true).map_err(|error| connect_failed(&error))?;

@@ -34,7 +34,7 @@ impl SendFailure {
 
     /// The whole attempt ran out of time while we were `doing`.
     pub(crate) fn out_of_time(doing: &str) -> Self {
-        Self::new(FailureCode::AttemptTimeout, format!("ran out of time while {doing}"))
+        Self::new(FailureCode::AttemptTimeout, format!("timed out while {doing}"))
     }
 
     /// What the error of a TLS handshake means. An error without a TLS reason is the receiver

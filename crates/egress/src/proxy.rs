@@ -52,14 +52,14 @@ pub struct Proxy {
 pub enum ProxyError {
     /// Not a URL, or one that says more than where the proxy is.
     #[error(
-        "must be where the proxy listens, such as http://proxy.internal:3128, and nothing else"
+        "must be the address of the proxy and nothing else, such as http://proxy.internal:3128"
     )]
     Url,
     /// Credentials where they would be shown.
-    #[error("must not hold credentials; give them as user and password")]
+    #[error("must not contain credentials; give them as user and password")]
     Credentials,
     /// What Basic cannot carry.
-    #[error("a user has no colon, and neither user nor password has control characters")]
+    #[error("the user must not contain a colon, and neither may contain control characters")]
     User,
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn tunnel(
             break at + 4;
         }
         if head.len() >= HEAD_BYTES_MAX {
-            return Err(failed(name, "answered with too much"));
+            return Err(failed(name, "sent too much data"));
         }
         let mut some = [0; 512];
         match tcp.read(&mut some).await.map_err(broken)? {
@@ -168,10 +168,10 @@ pub(crate) async fn tunnel(
             read => head.extend_from_slice(&some[..read]),
         }
     };
-    let status = status_of(&head).ok_or_else(|| failed(name, "did not answer with HTTP"))?;
+    let status = status_of(&head).ok_or_else(|| failed(name, "did not answer with valid HTTP"))?;
     match status {
         200..=299 if head.len() > end => {
-            Err(failed(name, "sent something nobody had asked for through the tunnel"))
+            Err(failed(name, "sent unexpected data through the tunnel"))
         }
         200..=299 => Ok(Tunnel::Stands),
         407 => Err(failed(name, "refused its user and password (407)")),

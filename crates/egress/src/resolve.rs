@@ -80,7 +80,7 @@ impl Names {
         let is_alias = |record: &&Record| record.record_type() == RecordType::CNAME;
         let aliases: HashSet<&Name> = records.iter().filter(is_alias).map(|r| &r.name).collect();
         if aliases.len() > ALIASES_MAX {
-            return failed("the name is an alias of an alias too many");
+            return failed("the name has too many aliases in a row");
         }
         let addresses: Vec<IpAddr> = found.iter().take(ADDRESSES_MAX + 1).collect();
         match addresses.len() {

@@ -181,7 +181,7 @@ impl Admission {
     fn counted(&self, success: bool) {
         if success {
             if self.count_failures.swap(0, Ordering::Relaxed) >= COUNT_FAILURES_MAX {
-                info!("unfinished deliveries are counted again; the quota is enforced");
+                info!("unfinished deliveries can be counted again; the quota is enforced");
             }
         } else if self.count_failures.fetch_add(1, Ordering::Relaxed) + 1 == COUNT_FAILURES_MAX {
             warn!("the counts of unfinished deliveries are too old; the quota is not enforced");

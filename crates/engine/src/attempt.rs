@@ -153,7 +153,7 @@ fn not_routed(job: &Job) -> Option<String> {
     match job.policy.request.route(family) {
         Route::Any | Route::Path(_) => None,
         Route::Off => Some(format!(
-            "request.families switches the family `{family}` off; give it a path and redrive"
+            "request.families turns the family `{family}` off; give it a path and redrive"
         )),
         Route::Unknown => Some(format!(
             "request.families has no path for the family `{family}`; add one and redrive"

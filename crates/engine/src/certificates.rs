@@ -111,7 +111,10 @@ fn normal_host(text: &str) -> Result<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     let is_address = host.parse::<std::net::IpAddr>().is_ok();
     if host.len() > TEXT_BYTES_MAX || !(is_address || host.bytes().all(plain)) {
-        return refuse("host", "is a host name or an address, without scheme, port or brackets");
+        return refuse(
+            "host",
+            "must be a host name or an address, without scheme, port or brackets",
+        );
     }
     Ok(host)
 }
@@ -129,10 +132,10 @@ fn read(
     let facts =
         read(contents.certificate.as_bytes()).or_else(|e| refuse("certificate", chain(&e)))?;
     if now >= facts.not_after {
-        return refuse("certificate", "it has expired already");
+        return refuse("certificate", "it has already expired");
     }
     if kind == CertificateKind::Authority && !facts.is_authority {
-        return refuse("certificate", "it does not say that it may sign others (CA: true)");
+        return refuse("certificate", "it is not a CA certificate (CA: true is missing)");
     }
     match (&contents.key, kind) {
         (None, _) => {}
@@ -140,7 +143,7 @@ fn read(
             Identity::parse(contents.certificate.as_bytes(), key.as_bytes())
                 .or_else(|e| refuse("key", chain(&e)))?;
         }
-        (Some(_), _) => return refuse("key", "only a client certificate is used with its key"),
+        (Some(_), _) => return refuse("key", "only a client certificate may have a key"),
     }
     Ok(facts)
 }
@@ -160,17 +163,21 @@ impl Engine {
         }
         let host = normal_host(&new.host)?;
         if !new.host.is_empty() && new.kind != CertificateKind::Client {
-            return refuse("host", "only a client certificate is for a host");
+            return refuse("host", "only a client certificate may have a host");
         }
         if new.kind == CertificateKind::Caller {
             if new.scopes.is_empty() {
                 return refuse("scopes", "a caller needs at least one scope");
             }
             if new.scopes.contains(&Scope::Operator) {
-                return refuse("scopes", "an operator needs a key of their own");
+                return refuse(
+                    "scopes",
+                    "the scope operator is not allowed here; operators use an \
+                                         API key",
+                );
             }
         } else if !new.scopes.is_empty() {
-            return refuse("scopes", "only a caller has scopes");
+            return refuse("scopes", "only a caller certificate may have scopes");
         }
         let pem = self.bounded(tenant, &new.contents)?;
         let id = self.inner.chance.certificate_id(now);
@@ -208,7 +215,7 @@ impl Engine {
         let bytes = all.iter().map(|view| view.certificate.pem.len()).sum::<usize>();
         if all.len() >= CERTIFICATES_MAX || bytes + pem.len() > PEM_BYTES_MAX {
             let problem = format!(
-                "a tenant has at most {CERTIFICATES_MAX} certificates, and {} MiB of them",
+                "a tenant may have at most {CERTIFICATES_MAX} certificates, {} MiB in total",
                 PEM_BYTES_MAX >> 20
             );
             return refuse("certificate", problem);
@@ -236,12 +243,16 @@ impl Engine {
         let now = self.now();
         let old = self.one_certificate(tenant, id)?;
         if old.certificate.revoked_at.is_some() {
-            return refuse("certificate", "this one is revoked for good; register a new one");
+            return refuse(
+                "certificate",
+                "this certificate is revoked permanently; register a new \
+                                          one",
+            );
         }
         if old.certificate.sealed_key.is_some() && contents.key.is_none() {
             return refuse(
                 "key",
-                "the old certificate had its key here, so the new one needs it too",
+                "the old certificate was registered with its key, so the new one needs its key too",
             );
         }
         let facts = read(old.certificate.kind, &contents, now)?;
@@ -260,7 +271,7 @@ impl Engine {
             CatalogChange::UpdateCertificate { certificate: Box::new(certificate), expected };
         self.change(change).await.map_err(|e| match e {
             Error::NotFound(_) => Error::NotFound("certificate"),
-            Error::Changed { .. } => Error::Busy("the certificate was changed meanwhile"),
+            Error::Changed { .. } => Error::Busy("the certificate was changed in the meantime"),
             other => other.about("caller certificate"),
         })?;
         self.one_certificate(tenant, id)

@@ -82,7 +82,7 @@ impl Engine {
                 Err(e) => return Err(e.about("tenant")),
             }
         }
-        Err(Error::Busy("others change the same client all the time"))
+        Err(Error::Busy("the same client is being changed by others; try again"))
     }
 
     /// Takes back what was said of a client at run time, on all nodes.
@@ -110,7 +110,7 @@ impl Engine {
                 Ok(()) => count += 1,
                 Err(Error::Changed { .. } | Error::NotFound(_)) => {
                     let client = old.name.as_str();
-                    warn!(client, "changed while it was sealed anew; later");
+                    warn!(client, "changed while it was sealed again; trying later");
                 }
                 Err(e) => return Err(e),
             }

@@ -401,13 +401,13 @@ impl Engine {
         let (done, quiet) = oneshot::channel();
         drop(self.inner.scheduler.send(Input::Drain(done)).await);
         match tokio::time::timeout(self.inner.options.drain_timeout, quiet).await {
-            Ok(_) => info!("nothing is under way any more"),
-            Err(_) => warn!("some attempts did not end in time; they will be made again"),
+            Ok(_) => info!("all attempts have ended"),
+            Err(_) => warn!("some attempts did not end in time; they will be repeated"),
         }
         // Its shards are others' from here on: what has not been sent yet stays unsent.
         self.inner.around.term.lost();
         if let Err(e) = self.inner.store.depart(self.inner.node).await {
-            warn!(error = %chain(&e), "the node could not take its leave; its leases will run out");
+            warn!(error = %chain(&e), "the node could not release its leases; they will expire");
         }
         self.kill();
     }
@@ -441,7 +441,8 @@ impl Engine {
         };
         self.refresh_catalog().await?;
         if let Err(e) = inner.store.notify(&[]).await {
-            warn!(error = %chain(&e), "other nodes could not be told of a change; they will see it");
+            warn!(error = %chain(&e), "other nodes could not be notified of a change; they will \
+                                       see it when they poll");
         }
         if crate::plant::active("no-settle") {
             return Ok(());
@@ -477,7 +478,8 @@ impl Engine {
             match tokio::time::timeout_at(deadline, settled).await {
                 Ok(Ok(())) | Err(_) => return,
                 Ok(Err(e)) => {
-                    warn!(error = %chain(&e), "other nodes may not know yet what was done by hand");
+                    warn!(error = %chain(&e), "other nodes could not be notified of a manual \
+                                               change; they will see it when they poll");
                     tokio::time::sleep(RECALL_PAUSE).await;
                 }
             }
@@ -498,7 +500,8 @@ impl Weak {
             let Some(engine) = self.upgrade() else { return };
             if let Err(e) = engine.apply_effect(effect).await {
                 warn!(error = %chain(&e), subscription = %effect.subscription,
-                    "a subscription could not be disabled or deleted; the next delivery will say so again");
+                    "a subscription could not be disabled or deleted; the next delivery will try \
+                     again");
             }
         }
     }

@@ -17,31 +17,31 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such thing, or it is another tenant's.
-    #[error("there is no such {0}")]
+    #[error("{0} not found")]
     NotFound(&'static str),
     /// There is one already.
-    #[error("there is such a {0} already")]
+    #[error("this {0} already exists")]
     AlreadyExists(&'static str),
     /// Something else needs it.
     #[error("the {0} is in use")]
     InUse(&'static str),
     /// Nobody could manage the server without it.
     #[error(
-        "no other operator key works as long as this one; create one that does not expire, try it, and \
-         then revoke this one"
+        "no other operator key stays valid as long as this one; create one that does not expire, \
+         test it, and then revoke this one"
     )]
     LastOperatorKey,
     /// It was changed meanwhile.
-    #[error("the subscription was changed meanwhile; read it again")]
+    #[error("the subscription was changed in the meantime; read it again")]
     Changed {
         /// What it is now.
         current: CatalogVersion,
     },
     /// The topic does not exist.
-    #[error("there is no topic `{0}`; create it first")]
+    #[error("the topic `{0}` does not exist; create it first")]
     UnknownTopic(TopicName),
     /// The profile does not exist.
-    #[error("there is no profile `{0}`")]
+    #[error("the profile `{0}` does not exist")]
     UnknownProfile(ProfileName),
     /// The policy can never work.
     #[error("the policy is not valid: {0}")]
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("secret_kind: {0}")]
     SecretKind(String),
     /// A replaced secret should go on signing for too long.
-    #[error("the overlap may be at most {max} (engine.rotation_overlap_max)")]
+    #[error("the overlap must be at most {max} (engine.rotation_overlap_max)")]
     Overlap {
         /// The longest allowed.
         max: Span,
@@ -108,15 +108,16 @@ pub enum Error {
     },
     /// Finding out who wants the event costs more than an event may; nothing was done.
     #[error(
-        "matching the event with the filters of all subscriptions costs more than {limit} \
-         (quotas.match_cost_per_event); make the payload smaller, or use fewer and simpler payload conditions"
+        "matching the event with all subscriptions' filters costs more than {limit} \
+         (quotas.match_cost_per_event); make the payload smaller, or use fewer and simpler payload \
+         conditions"
     )]
     MatchingTooCostly {
         /// What it may cost.
         limit: u64,
     },
     /// More subscriptions want the event than may; nothing was done.
-    #[error("{count} subscriptions want the event; at most {limit} may (quotas.fan_out)")]
+    #[error("{count} subscriptions match the event; the limit is {limit} (quotas.fan_out)")]
     FanOut {
         /// How many want it.
         count: usize,
@@ -124,9 +125,7 @@ pub enum Error {
         limit: usize,
     },
     /// The tenant has as much in the catalog as it may have.
-    #[error(
-        "the tenant has {has} {what} of the {limit} it may have ({key}), so that this does not fit"
-    )]
+    #[error("the tenant has {has} {what}; the limit is {limit} ({key})")]
     CatalogFull {
         /// What there is too much of.
         what: &'static str,
@@ -138,7 +137,7 @@ pub enum Error {
         limit: usize,
     },
     /// A text is longer than it may be.
-    #[error("{field}: may have at most {max} bytes")]
+    #[error("{field}: must be at most {max} bytes")]
     TooLong {
         /// Which.
         field: &'static str,
@@ -146,16 +145,16 @@ pub enum Error {
         max: usize,
     },
     /// The idempotency key was used for other contents.
-    #[error("the idempotency key was used before for other contents")]
+    #[error("the idempotency key was already used with different content")]
     KeyReused {
         /// The event it was used for.
         event: EventId,
     },
     /// The delivery has ended.
-    #[error("the delivery has ended already")]
+    #[error("the delivery has already ended")]
     Ended,
     /// An attempt of the delivery is under way.
-    #[error("an attempt of the delivery is under way")]
+    #[error("an attempt of the delivery is in progress")]
     NotEnded,
     /// More than the tenant may have made; nothing was done.
     #[error("{what}; try again in {wait:?}")]
@@ -166,7 +165,7 @@ pub enum Error {
         wait: std::time::Duration,
     },
     /// The engine is stopping or overloaded; nothing was done.
-    #[error("the server is not taking this now: {0}")]
+    #[error("the server is not available: {0}")]
     Busy(&'static str),
     /// The store could not do it.
     #[error(transparent)]
@@ -178,12 +177,13 @@ fn secret_required(names: &[SecretName], origin: &str, user: Option<Subscription
     let names = names.join(", ");
     match user {
         None => format!(
-            "stored secrets would be sent to {origin}, which they were not given for; give again in this \
-             request: {names}"
+            "stored secrets would be sent to {origin}, which they were not given for; give these \
+             secrets again in this request: {names}"
         ),
         Some(user) => format!(
-            "stored secrets of subscription {user} would be sent to {origin}, which they were not given \
-             for ({names}); make another profile, and change the subscription to it with its secrets"
+            "stored secrets of subscription {user} would be sent to {origin}, which they were not \
+             given for ({names}); create another profile, and change the subscription to it with \
+             its secrets"
         ),
     }
 }

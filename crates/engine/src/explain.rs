@@ -99,9 +99,8 @@ fn explain_all(
     let explained = others.iter().map(|view| {
         let reasons = reasons(view, event, &matching);
         let spent = candidate.meter().is_spent();
-        let unknown = || {
-            vec!["not looked at: that would cost too much (quotas.match_cost_per_event)".to_owned()]
-        };
+        let unknown =
+            || vec!["not checked: it would cost too much (quotas.match_cost_per_event)".to_owned()];
         NotDelivered {
             subscription: view.subscription.id,
             reasons: if spent { unknown() } else { reasons },
@@ -121,13 +120,12 @@ fn reasons<'c>(
     }
     match matching.explain(&view.subscription.filter) {
         Some(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
-        None if view.switches_off(event) => vec![format!(
-            "its policy has switched the family `{}` off (request.families)",
-            event.family()
-        )],
+        None if view.switches_off(event) => {
+            vec![format!("its policy turns the family `{}` off (request.families)", event.family())]
+        }
         None => vec![
-            "its present filter matches; it did not when the event was accepted, or the delivery \
-             has been pruned"
+            "its current filter matches; it did not match when the event was accepted, or the \
+             delivery has been deleted after the retention time"
                 .to_owned(),
         ],
     }

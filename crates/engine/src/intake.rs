@@ -470,7 +470,10 @@ impl Intake {
                     again.push(Pending { replans: pending.replans + 1, ..pending });
                     continue;
                 }
-                Accepted::Stale => Err(Error::Busy("the catalog changes too fast")),
+                Accepted::Stale => Err(Error::Busy(
+                    "the catalog is being changed too often; try \
+                                                    again",
+                )),
             };
             if let Err(e) = &answer {
                 refused(e);

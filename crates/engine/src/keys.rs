@@ -75,7 +75,7 @@ impl Engine {
         if scopes.contains(&Scope::Operator) != tenant.is_none() {
             return Err(Error::Event {
                 field: "scopes",
-                problem: "an operator key belongs to no tenant, any other key to one".to_owned(),
+                problem: "an operator key has no tenant; every other key needs one".to_owned(),
             });
         }
         let id = self.inner.chance.key_id(self.now());
@@ -145,7 +145,7 @@ impl Engine {
         let key = ApiKey {
             id,
             tenant: None,
-            description: "made at the first start".to_owned(),
+            description: "created at the first start".to_owned(),
             scopes: vec![Scope::Operator],
             hash: api_key::hash(secret.expose()),
             created_at: self.now(),

@@ -90,7 +90,7 @@ impl Maintenance {
     fn report(&self, result: posthorn_store::Result<()>, chore: &'static str) {
         if let Err(e) = result {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => chore).increment(1);
-            warn!(error = %chain(&e), chore, "a chore could not be done; it will be tried again");
+            warn!(error = %chain(&e), chore, "a maintenance task failed; it will be retried");
         }
     }
 
@@ -172,7 +172,8 @@ impl Maintenance {
         for redrive in self.store.running_redrives(REDRIVES_MAX).await? {
             // The others go on: one that cannot be moved now is tried again with the next tick.
             if let Err(e) = self.redriver.advance(&redrive, usize::MAX).await {
-                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive could not go on");
+                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive could not continue; \
+                                                                  it will be retried");
             }
         }
         Ok(())

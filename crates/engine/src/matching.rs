@@ -192,7 +192,7 @@ impl Matcher {
         let before = turn.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(turn);
         if before >= WAITING_MAX {
-            let what = "too many costly events of the tenant wait to be matched with its filters \
+            let what = "too many of the tenant's costly events wait to be matched \
                         (quotas.match_cost_per_second)";
             return Err(Error::TooMany { what, wait: BUSY_WAIT });
         }

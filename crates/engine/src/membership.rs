@@ -61,7 +61,8 @@ impl Membership {
                 shards = self.store.notified() => self.hinted(shards, &mut mind).await,
                 shards = self.wakes.next() => {
                     if let Err(e) = self.store.notify(&shards).await {
-                        warn!(error = %chain(&e), "other nodes could not be woken; they will poll");
+                        warn!(error = %chain(&e), "other nodes could not be notified; they will \
+                                                   poll");
                     }
                 }
                 _ = poll.tick() => {

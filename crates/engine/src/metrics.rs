@@ -72,7 +72,7 @@ pub fn describe() {
     describe_gauge!(
         CERTIFICATE_EXPIRY,
         Unit::Seconds,
-        "Until the first certificate of a kind ends; negative when one has"
+        "Seconds until the first certificate of a kind expires; negative if one has expired"
     );
     describe_counter!(ATTEMPT_PANICS, "Attempts that crashed; always a defect");
     describe_histogram!(ATTEMPT_SECONDS, Unit::Seconds, "Duration of attempts");
@@ -81,32 +81,36 @@ pub fn describe() {
     describe_histogram!(
         LAG_SECONDS,
         Unit::Seconds,
-        "From the due time of a delivery to its attempt"
+        "Time from the due time of a delivery to its attempt"
     );
     describe_gauge!(WINDOW, "Deliveries held in memory");
-    describe_gauge!(IN_FLIGHT, "Attempts under way");
+    describe_gauge!(IN_FLIGHT, "Attempts in progress");
     describe_gauge!(PENDING, "Unfinished deliveries in the store");
     describe_gauge!(DEAD_STORED, "Dead letters in the store");
     describe_histogram!(ACCEPT_BATCH, "Events in one accept transaction");
     describe_histogram!(RECORD_BATCH, "Outcomes in one record transaction");
     describe_gauge!(SHARDS, "Shards this node holds");
     describe_counter!(LEASE_CHANGES, "Shards gained or lost, by change");
-    describe_counter!(FENCED, "Writes refused because the shard had moved on");
+    describe_counter!(FENCED, "Writes refused because another node holds the shard now");
     describe_counter!(BREAKER_OPENED, "Breakers that opened");
-    describe_counter!(DISABLED, "Subscriptions disabled by an answer of their receiver, by reason");
-    describe_counter!(TOKEN_CALLS, "Calls of OAuth 2.0 token servers, by outcome");
-    describe_counter!(ADMISSION_REFUSED, "Requests that were not let in, by reason");
-    describe_gauge!(WAITING, "Events that wait for their commit");
+    describe_counter!(
+        DISABLED,
+        "Subscriptions disabled after a response of their receiver, by \
+                                 reason"
+    );
+    describe_counter!(TOKEN_CALLS, "Calls to OAuth 2.0 token servers, by outcome");
+    describe_counter!(ADMISSION_REFUSED, "Requests refused at admission, by reason");
+    describe_gauge!(WAITING, "Events waiting to be committed");
     describe_histogram!(
         COMMIT_WAIT_SECONDS,
         Unit::Seconds,
-        "From publish to commit, for the youngest event of each group"
+        "Time from publish to commit, for the newest event of each group"
     );
-    describe_gauge!(OVERLOADED, "1 while publishes come faster than they can be stored");
-    describe_counter!(OUTCOMES_MISSED, "Ends of deliveries that a slow follower did not hear of");
+    describe_gauge!(OVERLOADED, "1 while publishes arrive faster than they can be stored");
+    describe_counter!(OUTCOMES_MISSED, "Delivery outcomes that a slow follower missed");
     describe_counter!(
         LOG_LINES_LEFT_OUT,
-        "Log lines of policies beyond log.policy_lines_per_second"
+        "Log lines of policies dropped because of log.policy_lines_per_second"
     );
     describe_counter!(STORE_ERRORS, "Errors of the store, by operation");
     at_zero();

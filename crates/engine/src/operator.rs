@@ -100,7 +100,8 @@ impl Engine {
         match self.inner.redriver.advance(&redrive, BITE).await {
             Ok(()) => Ok(self.store().redrive(tenant, redrive.id).await?.unwrap_or(redrive)),
             Err(e) => {
-                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive begins with the next chores");
+                warn!(error = %chain(&e), redrive = %redrive.id, "a redrive starts with the next \
+                                                                  maintenance run");
                 Ok(redrive)
             }
         }

@@ -143,7 +143,8 @@ impl Window {
         if self.left_out > 0 {
             ::metrics::counter!(metrics::LOG_LINES_LEFT_OUT).increment(self.left_out);
             warn!(%subscription, left_out = self.left_out,
-                "a policy asks for more log lines than a subscription may write (log.policy_lines_per_second)");
+                "a subscription's policy writes more log lines than allowed; further lines are \
+                 dropped (log.policy_lines_per_second)");
         }
     }
 }

@@ -153,7 +153,7 @@ impl Keeper {
             let one = Holdings { subscriptions: 1, topics: 1, profiles: 1, bytes: 1 };
             if let Err(e) = self.quotas.check(has.less(one), one) {
                 warn!(tenant = %tenant.name, reason = %e,
-                    "a tenant has more than its quota; all of it is used, nothing can be added");
+                    "a tenant is over its quota; what it has keeps working, nothing can be added");
             }
         }
     }

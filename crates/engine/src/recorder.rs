@@ -137,7 +137,8 @@ where
             }
             Err(e) if e.is_transient() => {
                 ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "record").increment(1);
-                warn!(error = %chain(&e), outcomes = batch.len(), "outcomes could not be written; trying again");
+                warn!(error = %chain(&e), outcomes = batch.len(), "outcomes could not be written; \
+                                                                   retrying");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY_WAITS[1]);
             }

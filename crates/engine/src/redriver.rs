@@ -55,7 +55,8 @@ impl Redriver {
             Err(e) => warn!(error = %chain(&e), "the catalog could not be read"),
         }
         if let Err(e) = self.store.notify(&[]).await {
-            warn!(error = %chain(&e), "other nodes could not be told of a redrive; they will see it");
+            warn!(error = %chain(&e), "other nodes could not be notified of a redrive; they will \
+                                       see it when they poll");
         }
     }
 

@@ -212,7 +212,7 @@ pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<St
     for (filled, written) in filled.split('/').zip(written.split('/')) {
         if odd(filled) && filled != written {
             return Err(format!(
-                "a value makes `{filled}` of a whole segment of the path `{}`",
+                "a value turns a whole segment of the path `{}` into `{filled}`",
                 template.source()
             ));
         }

@@ -54,7 +54,8 @@ impl Engine {
                 Ok(()) => done.resealed += count,
                 // Somebody changed or deleted it; what is left of it comes up the next time.
                 Err(Error::Changed { .. } | Error::NotFound(_)) => {
-                    warn!(subscription = %id, %tenant, "changed while it was sealed anew; later");
+                    warn!(subscription = %id, %tenant, "changed while it was sealed again; trying \
+                                                        later");
                     self.refresh_catalog().await?;
                 }
                 Err(e) => return Err(e),
@@ -112,7 +113,7 @@ impl Engine {
             match self.change(change).await {
                 Ok(()) => count += 1,
                 Err(Error::Changed { .. } | Error::NotFound(_)) => {
-                    warn!(certificate = %old.id, "changed while it was sealed anew; later");
+                    warn!(certificate = %old.id, "changed while it was sealed again; trying later");
                     self.refresh_catalog().await?;
                 }
                 Err(e) => return Err(e),

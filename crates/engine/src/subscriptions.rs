@@ -352,7 +352,7 @@ impl Engine {
                 Err(e) => return Err(e.about("subscription")),
             }
         }
-        Err(Error::Busy("the subscription changes too fast"))
+        Err(Error::Busy("the subscription is being changed by others; try again"))
     }
 
     async fn set_status(
@@ -410,7 +410,7 @@ impl Engine {
         match attempt::run(Arc::clone(&self.inner.around), job).await.result {
             Ended::Outcome(outcome) => Ok(outcome),
             Ended::GateClosed => Err(Error::Busy("the gate of the subscription is closed")),
-            Ended::Overtaken => Err(Error::Busy("the subscription changed meanwhile")),
+            Ended::Overtaken => Err(Error::Busy("the subscription was changed in the meantime")),
         }
     }
 

@@ -140,7 +140,7 @@ impl Tokens {
         deadlines: Deadlines,
     ) -> Result<Lent, TokenError> {
         let deadline = Instant::now() + deadlines.total;
-        let too_long = || "the token server takes too long".to_owned();
+        let too_long = || "the token server did not answer in time".to_owned();
         let now = way.clock.now();
         let secrets = view.secrets().map_err(|e| TokenError::Secret(e.to_owned()))?;
         let secret = secrets.current(&client.secret, now).ok_or_else(|| {
@@ -326,7 +326,7 @@ async fn fetch(
         AttemptOutcome::Failed { code, detail } => {
             debug!(subscription = %view.subscription.id, code = code.as_str(), detail,
                 "the token server could not be reached");
-            Err(format!("the token server could not be asked: {}", code.for_tenants().as_str()))
+            Err(format!("the token server could not be called: {}", code.for_tenants().as_str()))
         }
     }
 }

@@ -52,12 +52,12 @@ impl Trials {
         let mut state = self.state.lock();
         let running = state.running.get(&tenant).copied().unwrap_or_default();
         if state.all >= ALL_MAX || running >= TENANT_MAX {
-            let what = "too many tests of subscriptions are under way";
+            let what = "too many tests of subscriptions are running";
             return Err(Error::TooMany { what, wait: BUSY_WAIT });
         }
         if let Some(rate) = self.rate {
             state.take(tenant, rate, now).map_err(|wait| Error::TooMany {
-                what: "too many tests of subscriptions within a minute",
+                what: "too many tests of subscriptions were started within a minute",
                 wait,
             })?;
         }

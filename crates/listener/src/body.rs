@@ -14,31 +14,31 @@ use crate::bodies::{Bodies, Loan, Owner};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// It has more bytes than it may.
-    #[error("the body may have at most {limit} bytes")]
+    #[error("the body must be at most {limit} bytes")]
     TooLarge {
         /// How many it may have.
         limit: usize,
     },
     /// It came too slowly.
     #[error(
-        "the body came too slowly: {arrived} bytes arrived; it must begin within 5 s, come with at \
-         least 1 KiB/s, and be complete within 30 s"
+        "the body was too slow: {arrived} bytes arrived; it must begin within 5 s, arrive at 1 \
+         KiB/s or faster, and be complete within 30 s"
     )]
     TooSlow {
         /// What had arrived by then.
         arrived: usize,
     },
     /// The connection, or its framing, ended before the body did.
-    #[error("the body broke off")]
+    #[error("the body ended early")]
     BrokeOff,
     /// It is compressed, or worse.
     #[error("encoded bodies are not accepted: send no Content-Encoding")]
     Encoded,
     /// The caller has as many bytes of bodies under way as it may.
-    #[error("too many large bodies of the same caller are under way; send fewer at once")]
+    #[error("too many large request bodies of the same caller are in progress; send fewer at once")]
     ShareTaken,
     /// All callers together have.
-    #[error("too many large bodies are under way; repeat a little later")]
+    #[error("too many large request bodies are in progress; retry later")]
     NoRoom,
     /// It does not say that it is JSON.
     #[error("send Content-Type: application/json")]
@@ -134,7 +134,7 @@ pub async fn read(
         let Ok(next) = next else { return Err(BodyError::TooSlow { arrived }) };
         let Some(frame) = next else { break };
         let frame = frame.map_err(|e| {
-            tracing::debug!(error = %e, "a body broke off");
+            tracing::debug!(error = %e, "a request body ended early");
             BodyError::BrokeOff
         })?;
         let Ok(data) = frame.into_data() else { continue };

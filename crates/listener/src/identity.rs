@@ -39,7 +39,9 @@ fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D:
         let net =
             net.map_err(|_| format!("`{text}` is not a network: write 10.0.0.5 or 10.0.0.0/24"))?;
         match net.prefix_len() {
-            0 => Err("must not be everybody: anybody can write headers".to_owned()),
+            0 => {
+                Err("must not be all addresses: any client could then forge the headers".to_owned())
+            }
             _ => Ok(net),
         }
     };

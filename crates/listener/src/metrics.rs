@@ -20,11 +20,11 @@ pub const ADMISSION_REFUSED: &str = "posthorn_admission_refused_total";
 
 /// Tells the recorder what these mean.
 pub fn describe() {
-    describe_gauge!(CONNECTIONS, Unit::Count, "Connections open");
-    describe_gauge!(SOCKETS, Unit::Count, "Upgraded connections open");
+    describe_gauge!(CONNECTIONS, Unit::Count, "Open connections");
+    describe_gauge!(SOCKETS, Unit::Count, "Open upgraded connections");
     describe_counter!(ACCEPT_ERRORS, Unit::Count, "Connections that could not be accepted");
-    describe_counter!(CUT, Unit::Count, "Connections that were cut, by reason");
-    describe_gauge!(BODY_BYTES, Unit::Bytes, "Bytes lent to request bodies under way");
+    describe_counter!(CUT, Unit::Count, "Connections closed by the server, by reason");
+    describe_gauge!(BODY_BYTES, Unit::Bytes, "Memory used by request bodies in progress");
     describe_counter!(HANDSHAKE_FAILURES, Unit::Count, "TLS handshakes that failed, by reason");
     // There from the start, so that a rate misses nothing.
     counter!(ACCEPT_ERRORS).increment(0);

@@ -122,7 +122,7 @@ impl<S: Cut> Paced<S> {
                 }
                 ::metrics::counter!(metrics::CUT, "reason" => "slow_reader").increment(1);
                 self.stream.cut();
-                let problem = "the other end takes its answer too slowly";
+                let problem = "the client reads the response too slowly";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, problem)))
             }
         }
@@ -141,7 +141,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         if let Poll::Ready(Ok(())) = &read {
             this.framing.see(&buf.filled()[before..]);
             if this.verdict.is_under_way() {
-                let problem = "the body can end in two places";
+                let problem = "the end of the body is ambiguous";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, problem)));
             }
         }

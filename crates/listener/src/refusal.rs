@@ -41,7 +41,7 @@ pub(crate) fn malformed(detail: &'static str) -> Router {
 /// Refuses every request that a reserve does not serve.
 pub(crate) async fn crowded() -> Response {
     ::metrics::counter!(metrics::ADMISSION_REFUSED, "reason" => "connections").increment(1);
-    let detail = "there are as many connections as there may be, in all or from this address";
+    let detail = "too many connections, in total or from this address";
     let status = StatusCode::SERVICE_UNAVAILABLE;
     problem(status, TOO_MANY_CONNECTIONS, "Too many connections", detail)
 }

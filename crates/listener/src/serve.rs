@@ -164,7 +164,7 @@ pub async fn serve(
             Err(e) if is_of_one_connection(&e) => {}
             Err(e) => {
                 ::metrics::counter!(metrics::ACCEPT_ERRORS).increment(1);
-                tracing::warn!(error = %e, "connections cannot be accepted; trying again soon");
+                tracing::warn!(error = %e, "connections cannot be accepted; retrying soon");
                 tokio::select! {
                     () = &mut shutdown => break,
                     () = tokio::time::sleep(backoff) => backoff = (backoff * 2).min(BACKOFF_MAX),
@@ -178,7 +178,11 @@ pub async fn serve(
     let mut connections = hall.connections;
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(limits.stop_timeout, drained).await.is_err() {
-        tracing::warn!(open = connections.len(), "some requests did not end in time; cutting them");
+        tracing::warn!(
+            open = connections.len(),
+            "some requests did not end in time; closing \
+                                                  their connections"
+        );
         connections.shutdown().await;
     }
 }
@@ -268,10 +272,11 @@ struct Served {
 
 impl Served {
     fn new(router: Router) -> Self {
-        let no_host = refusal::malformed("the request must have exactly one valid Host");
+        let no_host = refusal::malformed("the request must have exactly one valid Host header");
         let two_lengths = refusal::malformed(
-            "the request can end in two places: send one of Content-Length and Transfer-Encoding, in a \
-             line of at most 64 bytes; chunk sizes with their extensions have as many",
+            "the end of the request is ambiguous: send either Content-Length or \
+             Transfer-Encoding, in a line of at most 64 bytes; the same limit applies to chunk \
+             sizes with their extensions",
         );
         Self { router, keep_alive: true, no_host, two_lengths }
     }
@@ -345,7 +350,7 @@ impl Connection {
             }
         };
         if let Err(e) = ended {
-            tracing::debug!(error = %e, "a connection ended badly");
+            tracing::debug!(error = %e, "a connection ended with an error");
         }
     }
 }

@@ -55,7 +55,7 @@ pub enum TlsError {
     #[error("has no certificate; it must have sections -----BEGIN CERTIFICATE-----")]
     Certificate,
     /// Not PEM, or no key in it.
-    #[error("has no private key; PKCS #8, PKCS #1 and SEC 1 sections in PEM are understood")]
+    #[error("has no private key; PKCS #8, PKCS #1 and SEC 1 sections in PEM are supported")]
     Key,
     /// Key and certificate do not belong together.
     #[error("does not belong to the first certificate of server.tls.certificate")]
@@ -121,7 +121,7 @@ impl Tls {
                 None
             }
             Err(_) => {
-                tracing::debug!("a TLS handshake took too long");
+                tracing::debug!("a TLS handshake timed out");
                 failed("time");
                 None
             }

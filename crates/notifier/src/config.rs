@@ -188,8 +188,8 @@ impl CallbacksConfig {
             && secret.value.chars().count() < SECRET_CHARACTERS
         {
             warnings.push(format!(
-                "callbacks.hmac_secret has fewer than {SECRET_CHARACTERS} characters; a longer one \
-                 is harder to guess"
+                "callbacks.hmac_secret has fewer than {SECRET_CHARACTERS} characters; use a \
+                 longer one"
             ));
         }
         if url.is_empty() {

@@ -55,19 +55,19 @@ pub enum DlqError {
         source: std::io::Error,
     },
     /// Another process has it.
-    #[error("the dead letters in {path} are in use by another process; name another file")]
+    #[error("the dead letters in {path} are in use by another process; choose another file")]
     InUse {
         /// Which.
         path: String,
     },
     /// There are too many already.
-    #[error("there are {max} dead letters already; deliver or delete some")]
+    #[error("the limit of {max} dead letters is reached; deliver or delete some")]
     Full {
         /// As many as there may be.
         max: usize,
     },
     /// The file holds something else.
-    #[error("{path} does not hold dead letters; move it away, or name another file")]
+    #[error("{path} is not a file of dead letters; move it away, or choose another file")]
     Contents {
         /// Which.
         path: String,

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("callbacks.payment_success_url is not set, so there is nowhere to send to")]
     NoUrl,
     /// The way out cannot be set up.
-    #[error("the way out to the network cannot be set up")]
+    #[error("outgoing connections cannot be set up")]
     Egress(#[source] posthorn::egress::Error),
     /// The engine said no.
     #[error(transparent)]
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("the payload is not an event: a JSON object whose eventId and eventType are texts")]
     Payload(#[source] serde_json::Error),
     /// The one attempt did not succeed.
-    #[error("the webhook was not taken: {0}")]
+    #[error("the webhook was not accepted: {0}")]
     NotDelivered(String),
 }
 

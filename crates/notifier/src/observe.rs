@@ -103,10 +103,15 @@ pub fn describe_metrics() {
     describe_counter!(TOTAL, "Webhooks that have ended, by family of event and status");
     describe_counter!(
         RETRIES,
-        "Webhooks that took more than one attempt, by the last one's number"
+        "Webhooks that needed more than one attempt, by number of the last attempt"
     );
     describe_counter!(DEAD, "Webhooks that became dead letters, by family of event");
-    describe_histogram!(DURATION, Unit::Seconds, "From the first attempt to the end of the last");
+    describe_histogram!(
+        DURATION,
+        Unit::Seconds,
+        "Time from the first attempt to the end of the \
+                                                  last"
+    );
 }
 
 /// The family as a label: bounded, whatever publishers call their events.

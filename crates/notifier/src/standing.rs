@@ -62,7 +62,8 @@ pub async fn retire_subscriptions(
         engine.update_subscription(tenant.id, id, change).await?;
         engine.pause_subscription(tenant.id, id).await?;
         warn!(subscription = %id, tenant = %tenant.name, "paused the subscription for callbacks, \
-            since the configuration no longer asks for it; its work waits");
+                                                          because the configuration no longer has \
+                                                          it; its deliveries wait");
     }
     Ok(())
 }
@@ -112,7 +113,7 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
     let wanted = NewSubscription {
         name: Some(name()),
         labels: labels(&[KEPT]),
-        description: "kept in step with `callbacks` of the configuration".to_owned(),
+        description: "managed by `callbacks` of the configuration".to_owned(),
         destination: callbacks.url.as_str().into(),
         filter: Some(Filter { any_of: vec![group], ..Filter::default() }),
         profile: Some(ProfileName::new(PROFILE).expect("a valid name")),
@@ -128,7 +129,7 @@ pub async fn keep_subscription(engine: &Engine, callbacks: &Callbacks) -> Result
     let (view, changed) = engine.ensure_subscription(tenant, wanted).await?;
     let subscription = view.subscription.id;
     if changed {
-        info!(%subscription, "the subscription for callbacks is in step with the configuration");
+        info!(%subscription, "the subscription for callbacks matches the configuration");
     }
     Ok(Standing { tenant, topic, subscription })
 }

@@ -9,16 +9,16 @@ use posthorn_domain::NameError;
 #[non_exhaustive]
 pub enum Error {
     /// Nobody said where the data should be.
-    #[error("name a place for the data: a folder, a database, or memory")]
+    #[error("choose where to store the data: a folder, a database, or memory")]
     NoDatabase,
     /// A network that should be open to receivers cannot be read.
-    #[error("the network cannot be opened to receivers")]
+    #[error("the allowed networks are not valid")]
     Network(#[source] posthorn_egress::AddressRuleError),
     /// The way out to the network cannot be set up.
-    #[error("the way out to the network cannot be set up")]
+    #[error("outgoing connections cannot be set up")]
     Egress(#[source] posthorn_egress::Error),
     /// The temporary folder of a database in memory cannot be made.
-    #[error("a temporary folder cannot be made")]
+    #[error("a temporary folder cannot be created")]
     TemporaryFolder(#[source] std::io::Error),
     /// The database in a folder cannot be opened.
     #[cfg(feature = "sqlite")]
@@ -30,8 +30,8 @@ pub enum Error {
     Postgres(#[source] posthorn_store::Error),
     /// Secrets in PostgreSQL are sealed, and there is no key.
     #[error(
-        "secrets in PostgreSQL are sealed: give every process on it the same key with seal_key; \
-         `posthorn seal create` creates one"
+        "secrets in PostgreSQL are sealed: give every process that uses it the same key with \
+         seal_key; `posthorn seal create` creates one"
     )]
     NoSealKey,
     /// The key that seals secrets cannot be read or written.

@@ -66,7 +66,8 @@ impl Opened {
             #[cfg(feature = "sqlite")]
             Self::Sqlite { store, .. } => {
                 if let Err(problem) = store.close().await {
-                    tracing::error!(%problem, "the database did not close well; the next start recovers");
+                    tracing::error!(%problem, "the database did not close cleanly; the next start \
+                                               recovers it");
                 }
             }
             // Its connections end when it is dropped.

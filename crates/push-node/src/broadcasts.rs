@@ -71,18 +71,18 @@ pub enum PollError {
     Status(u16),
     /// A redirect to somebody else.
     #[error(
-        "the answer is a redirect to another scheme, host or port, or to what egress does not allow; \
-         only those of its own origin are followed"
+        "the answer is a redirect to another origin, or to an address that egress does not allow; \
+         only redirects to the same origin are followed"
     )]
     Elsewhere,
     /// Redirects without end.
-    #[error("more than {REDIRECTS_MAX} redirects followed each other")]
+    #[error("more than {REDIRECTS_MAX} redirects in a row")]
     Redirects,
     /// More than is read.
     #[error("the answer has {RESPONSE_KEPT_BYTES_MAX} bytes or more")]
     TooLarge,
     /// Not a table.
-    #[error("the answer is no table of broadcasts")]
+    #[error("the answer is not a table of broadcasts")]
     Json(#[source] serde_json::Error),
     /// A table that cannot be ours.
     #[error("the table cannot be used")]
@@ -117,7 +117,7 @@ impl Poller {
                     tracing::warn!(
                         error = chain(e),
                         url = self.target.as_str(),
-                        "broadcasts cannot be read; the last ones stay"
+                        "broadcasts cannot be read; the last ones stay in use"
                     );
                 }
                 Ok(()) if !well => {

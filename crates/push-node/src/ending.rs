@@ -108,7 +108,8 @@ async fn keep(node: &Arc<Shared>, save: &[PushMessage], expires_at: Timestamp) -
             node.store.store_messages(save.to_vec()).await
         };
         let Err(e) = stored else { return true };
-        tracing::warn!(error = %chain(&e), "what a connection left behind could not be stored");
+        tracing::warn!(error = %chain(&e), "messages that a closed connection left behind could \
+                                            not be stored");
         if node.clock.now() >= expires_at {
             return false;
         }

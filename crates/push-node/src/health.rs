@@ -184,13 +184,13 @@ async fn version() -> Json<Value> {
 /// Fails on purpose, so that an operator can see whether errors reach those who should know of them.
 async fn error(State(inner): State<Arc<Inner>>) -> (StatusCode, Json<Value>) {
     if inner.errors.may(inner.parts.clock.now()) {
-        tracing::error!("this error was asked for, to see whether errors are noticed");
+        tracing::error!("this is a requested test error");
     }
     let body = json!({
         "code": 418,
         "errno": 999,
         "error": "I'm a teapot",
-        "message": "this error was asked for",
+        "message": "this is a requested test error",
         "more_info": MORE_INFO,
     });
     (StatusCode::IM_A_TEAPOT, Json(body))

@@ -57,10 +57,10 @@ pub const BROADCAST_POLLS: &str = "posthorn_push_broadcast_polls_total";
 
 /// Registers the descriptions; once, at start.
 pub fn describe() {
-    describe_gauge!(CONNECTIONS, "Sockets of agents open");
+    describe_gauge!(CONNECTIONS, "Open sockets of agents");
     describe_counter!(CONNECTIONS_OPENED, "Sockets of agents opened");
-    describe_counter!(CONNECTIONS_ENDED, "Sockets of agents ended, by the reason of their close");
-    describe_counter!(CONNECTIONS_REFUSED, "Sockets of agents that were not let in, by reason");
+    describe_counter!(CONNECTIONS_ENDED, "Sockets of agents closed, by reason");
+    describe_counter!(CONNECTIONS_REFUSED, "Sockets of agents refused, by reason");
     describe_histogram!(CONNECTION_SECONDS, Unit::Seconds, "How long sockets were open");
     describe_counter!(HELLOS, "Agents that said hello, known or new");
     describe_counter!(REGISTERS, "Channels registered");
@@ -68,22 +68,21 @@ pub fn describe() {
     describe_counter!(NOTIFICATIONS_SENT, "Notifications sent to agents, by source");
     describe_counter!(ACKS, "Messages acknowledged by agents, by source");
     describe_counter!(NACKS, "Messages that agents got and could not use");
-    describe_counter!(MESSAGES, "Messages accepted from senders, by what became of them");
+    describe_counter!(MESSAGES, "Messages accepted from senders, by outcome");
+    describe_counter!(MESSAGE_BYTES, Unit::Bytes, "Bytes of accepted bodies, by outcome");
+    describe_counter!(REFUSED, "Requests from senders refused, by status and errno");
+    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "Duration of requests from senders");
+    describe_counter!(VAPID, "Requests from senders, by form of VAPID authentication");
+    describe_counter!(NODE_CALLS, "Calls to other nodes, by call and outcome");
+    describe_counter!(NODE_CALLS_REFUSED, "Calls from other nodes refused, by reason");
+    describe_counter!(SAVED_AT_END, "Messages stored because their socket closed before the ack");
+    describe_counter!(EXPIRED_MESSAGES, "Stored messages removed because they expired");
     describe_counter!(
-        MESSAGE_BYTES,
-        Unit::Bytes,
-        "Bytes of accepted bodies, by what became of them"
+        EXPIRED_AGENTS,
+        "Agents removed because they did not connect for a long time"
     );
-    describe_counter!(REFUSED, "Requests of senders refused, by status and errno");
-    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "Duration of posts of senders");
-    describe_counter!(VAPID, "Posts by how their senders showed who they are");
-    describe_counter!(NODE_CALLS, "Calls of other nodes, by call and outcome");
-    describe_counter!(NODE_CALLS_REFUSED, "Calls by other nodes that were not let in, by reason");
-    describe_counter!(SAVED_AT_END, "Messages stored because their socket ended before their ack");
-    describe_counter!(EXPIRED_MESSAGES, "Stored messages removed because their time was over");
-    describe_counter!(EXPIRED_AGENTS, "Agents removed because they were not seen for long");
-    describe_counter!(AGENTS_DROPPED, "Agents dropped with everything they had");
-    describe_counter!(STORE_ERRORS, "RequestQueries of Web Push to the store that failed");
+    describe_counter!(AGENTS_DROPPED, "Agents removed with all their channels and messages");
+    describe_counter!(STORE_ERRORS, "Web Push queries to the store that failed");
     describe_counter!(BROADCAST_POLLS, "Polls of the table of broadcasts, by outcome");
     at_zero();
 }

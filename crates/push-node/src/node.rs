@@ -155,7 +155,7 @@ impl Shared {
 
 /// The store could not be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the store could not be asked")]
+#[error("the store could not be reached")]
 pub struct StoreFailed;
 
 /// A node of Web Push. Clones share it.
@@ -256,7 +256,7 @@ impl Node {
         let waves = time.as_millis() / WAVE.as_millis();
         let size = open.len().div_ceil(usize::try_from(waves).unwrap_or(1).max(1)).max(1);
         if !open.is_empty() {
-            tracing::info!(sockets = open.len(), "closing the sockets of agents, in waves");
+            tracing::info!(sockets = open.len(), "closing the sockets of agents in batches");
         }
         for wave in open.chunks(size) {
             for connection in wave {
@@ -273,7 +273,7 @@ impl Node {
         }
         node.work.close();
         if tokio::time::timeout(LAST_SAVES, node.work.wait()).await.is_err() {
-            tracing::warn!(left = node.work.len(), "some sockets did not end in time");
+            tracing::warn!(left = node.work.len(), "some sockets did not close in time");
         }
     }
 }

@@ -185,7 +185,8 @@ async fn connect(node: Arc<Shared>, batch: Vec<(Asker, Connect, Kind)>) {
     let mut counts = match counts {
         Ok(counts) => Some(counts.into_iter()),
         Err(e) => {
-            tracing::warn!(error = %chain(&e), "the store could not count messages of agents that came back");
+            tracing::warn!(error = %chain(&e), "the store could not count messages of reconnected \
+                                                agents");
             None
         }
     };

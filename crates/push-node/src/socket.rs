@@ -53,7 +53,7 @@ const FRAME_BYTES: u32 = 4 * 1024;
 const BYTES_PER_SECOND_MIN: u32 = 256 * 1024;
 
 /// What agents are told that may come, but not now.
-const LATER: &str = "come back a little later\n";
+const LATER: &str = "try again later\n";
 
 /// What agents call.
 pub(crate) fn router(node: Arc<Shared>) -> Router {
@@ -89,7 +89,7 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     let held = match request.extensions().get::<Peer>().map(Peer::hold) {
         None => None,
         Some(Some(held)) => Some(held),
-        Some(None) => return refuse("there is no place left\n"),
+        Some(None) => return refuse("too many connections\n"),
     };
     let Some(place) = node.pace.place(Instant::now()) else {
         node.meter.paced.increment(1);
@@ -104,7 +104,9 @@ async fn upgrade(State(node): State<Arc<Shared>>, mut request: Request) -> Respo
     tokio::spawn(async move {
         match upgraded.await {
             Ok(upgraded) => begin(node, upgraded, held).await,
-            Err(e) => tracing::debug!(error = %e, "a socket was gone before it was one"),
+            Err(e) => {
+                tracing::debug!(error = %e, "a socket closed before the upgrade was complete")
+            }
         }
     });
     let headers =
@@ -124,12 +126,12 @@ fn problem(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
         return Some("agents connect here with a WebSocket\n");
     }
     let spoken = has(SEC_WEBSOCKET_VERSION, "13");
-    (!spoken).then_some("only version 13 of WebSocket is spoken here\n")
+    (!spoken).then_some("only WebSocket version 13 is supported\n")
 }
 
 async fn begin(node: Arc<Shared>, upgraded: hyper::upgrade::Upgraded, held: Option<Held>) {
     let Ok(taken) = take_stream(upgraded) else {
-        tracing::error!("a socket came from a listener that is not ours");
+        tracing::error!("a socket came from an unknown listener");
         return;
     };
     let config = WebSocketConfig::default()

@@ -62,7 +62,7 @@ impl Upkeep {
                 let removed = self.round().await;
                 if removed != Removed::default() {
                     let Removed { messages, agents } = removed;
-                    tracing::debug!(messages, agents, "removed what is over");
+                    tracing::debug!(messages, agents, "removed expired messages and agents");
                 }
             }
         };
@@ -104,7 +104,12 @@ impl Upkeep {
                 Err(e) => {
                     ::metrics::counter!(metrics::STORE_ERRORS, "operation" => operation)
                         .increment(1);
-                    tracing::warn!(error = chain(&e), operation, "could not remove what is over");
+                    tracing::warn!(
+                        error = chain(&e),
+                        operation,
+                        "could not remove expired \
+                                                                  messages and agents"
+                    );
                     break;
                 }
             }

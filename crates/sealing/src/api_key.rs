@@ -34,7 +34,7 @@ pub enum ApiKeyError {
     #[error("not an API key: it must begin with ph_ and have {TEXT_CHARS} characters")]
     Malformed,
     /// Of the right shape, but mistyped or cut and padded.
-    #[error("the API key is mistyped: its checksum does not fit")]
+    #[error("the API key is mistyped: its checksum is wrong")]
     Checksum,
 }
 

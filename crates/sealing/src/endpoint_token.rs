@@ -177,7 +177,7 @@ pub enum TokenError {
     #[error("not a token")]
     Form,
     /// Not made with any of the keys, or altered, or of another kind.
-    #[error("the token was altered, or made with a key that is not configured")]
+    #[error("the token was altered, or created with a key that is not configured")]
     Unknown,
 }
 

@@ -77,7 +77,7 @@ pub enum JwtError {
     #[error("the token must be signed with HS256")]
     Algorithm,
     /// Not signed with this secret.
-    #[error("the signature of the token does not fit")]
+    #[error("the signature of the token is wrong")]
     Signature,
     /// Its time is over.
     #[error("the token has expired")]
@@ -132,13 +132,13 @@ pub fn verify(
 #[non_exhaustive]
 pub enum JwtRefusal {
     /// What was shown is not a token.
-    #[error("the token cannot be read; look whether it was copied completely")]
+    #[error("the token cannot be read; check that it was copied completely")]
     Unreadable,
     /// It does not say whose it is.
     #[error("the token has no client_id")]
     NoClient,
     /// Nobody by that name has a secret here.
-    #[error("there is no client with this client_id")]
+    #[error("no client has this client_id")]
     UnknownClient,
     /// It was signed with another secret.
     #[error("the token was not signed with the secret of its client")]
@@ -153,10 +153,10 @@ pub enum JwtRefusal {
     #[error("the token's exp has passed")]
     Ended,
     /// Its own `nbf` has not come.
-    #[error("the token's nbf has not come yet")]
+    #[error("the token's nbf is in the future")]
     NotYetValid,
     /// It is older than tokens may be.
-    #[error("the token was made too long ago; make a fresh one for each request")]
+    #[error("the token is too old; create a new one for each request")]
     Expired,
 }
 

@@ -106,7 +106,7 @@ pub enum OtpError {
     #[error("the message of the one-time code has an unclosed placeholder")]
     Unclosed,
     /// A placeholder nobody has a value for.
-    #[error("the message of the one-time code asks for `{0}`, which has no value here")]
+    #[error("the message of the one-time code uses `{0}`, which has no value here")]
     Missing(String),
     /// A static code must be text.
     #[error("a static one-time code must be text")]

@@ -17,7 +17,7 @@ pub const ENCRYPTION_BYTES_MAX: usize = 1_024;
 #[non_exhaustive]
 pub enum HeaderRefusal {
     /// `TTL` is missing or not a number.
-    #[error("the TTL header is needed: whole seconds, 0 or more")]
+    #[error("the TTL header is required: whole seconds, 0 or more")]
     NoTtl,
     /// `TTL` is below zero.
     #[error("the TTL header must not be negative")]

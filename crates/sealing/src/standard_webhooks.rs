@@ -42,15 +42,13 @@ pub enum SecretError {
     #[error("after its prefix the key must be standard base64 with padding")]
     Base64,
     /// Too short to be safe, or too long to be portable.
-    #[error(
-        "a whsec_ secret must stand for {HMAC_BYTES_MIN} to {HMAC_BYTES_MAX} bytes, not {length}"
-    )]
+    #[error("a whsec_ secret must encode {HMAC_BYTES_MIN} to {HMAC_BYTES_MAX} bytes, not {length}")]
     Length {
         /// How many bytes it stands for.
         length: usize,
     },
     /// Not a seed, or not one that fits the public key stored with it.
-    #[error("a whsk_ secret must stand for a seed of 32 bytes, or for seed and public key")]
+    #[error("a whsk_ secret must encode a seed of 32 bytes, or seed and public key")]
     Seed,
     /// Not a public key.
     #[error("a public key is whpk_ followed by the base64 of 32 bytes")]
@@ -65,10 +63,10 @@ pub enum VerifyError {
     #[error("the message is too old")]
     TooOld,
     /// Signed in the future.
-    #[error("the message is from the future")]
+    #[error("the timestamp of the message is in the future")]
     TooNew,
     /// None of the signatures fits.
-    #[error("no signature fits")]
+    #[error("no signature matches")]
     Signature,
 }
 

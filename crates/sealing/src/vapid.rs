@@ -80,7 +80,7 @@ pub enum VapidRefusal {
     #[error("the token must be signed with ES256")]
     Algorithm,
     /// Not signed with this key.
-    #[error("the signature of the token does not fit the key")]
+    #[error("the signature of the token does not match the key")]
     Signature,
     /// `exp` is missing or not a whole number.
     #[error("the token must have exp: whole seconds since 1970, as a number")]
@@ -95,7 +95,7 @@ pub enum VapidRefusal {
     #[error("the token's aud must be the origin of the endpoint, as one text")]
     Audience,
     /// Proven, but not the key that the endpoint was made for.
-    #[error("this endpoint was made for another key")]
+    #[error("this endpoint was created for another key")]
     OtherKey,
 }
 

@@ -141,7 +141,7 @@ pub struct NoVaultKey;
 #[non_exhaustive]
 pub enum OpenError {
     /// Too short to be a blob.
-    #[error("the sealed secret is cut short")]
+    #[error("the sealed secret is incomplete")]
     Truncated,
     /// Written by a later version of this program.
     #[error("the sealed secret has an unknown form {version}")]
@@ -153,7 +153,7 @@ pub enum OpenError {
     #[error("the sealed secret needs a vault key that is not configured")]
     UnknownKey,
     /// Changed, moved to another place, or sealed with another key of the same id.
-    #[error("the sealed secret was altered or belongs elsewhere")]
+    #[error("the sealed secret was altered, or belongs to another record")]
     Altered,
 }
 

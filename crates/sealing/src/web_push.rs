@@ -50,10 +50,10 @@ pub enum ReceiverError {
 #[non_exhaustive]
 pub enum DecryptError {
     /// It ends too early.
-    #[error("the message is cut short")]
+    #[error("the message is incomplete")]
     Truncated,
     /// Records of a size that cannot be.
-    #[error("the record size of the message makes no sense")]
+    #[error("the record size of the message is not valid")]
     RecordSize,
     /// The sender's key is missing or none.
     #[error("the message has no public key of its sender")]
@@ -62,10 +62,10 @@ pub enum DecryptError {
     #[error("the message has no salt of 16 bytes")]
     Salt,
     /// Not for these keys, or altered.
-    #[error("the message was altered, or is for somebody else")]
+    #[error("the message was altered, or is for another receiver")]
     Altered,
     /// Opened, but not padded as it should be.
-    #[error("the padding of the message is not right")]
+    #[error("the padding of the message is not valid")]
     Padding,
 }
 

@@ -49,11 +49,11 @@ fn explain(error: &Error) -> Failure {
     match error {
         Error::Engine(posthorn_engine::Error::Store(_) | posthorn_engine::Error::Busy(_)) => {
             Failure::new(Code::Io, format!("callbacks cannot be set up: {}", chain(error)))
-                .hint("look whether the disk is full or the database is well, then start again")
+                .hint("check the disk space and the database, then start again")
         }
         _ => Failure::new(Code::Config, format!("callbacks cannot be set up: {}", chain(error)))
             .hint(
-                "correct the block `callbacks`; receivers on private networks must be opened with \
+                "correct the section `callbacks`; allow receivers on private networks with \
                  egress.allow",
             ),
     }

@@ -101,9 +101,8 @@ impl Problem {
         };
         let hint = match self.code.as_str() {
             "unauthorized" => {
-                "give the operator key of the first start, which is in operator.key of \
-                               the data folder, with --key or POSTHORN_KEY; `posthorn explain \
-                               unauthorized` says more"
+                "give the operator key with --key or POSTHORN_KEY; the first start wrote it to \
+                 operator.key in the data folder; see `posthorn explain unauthorized`"
                     .to_owned()
             }
             code => format!("posthorn explain {code}"),
@@ -213,7 +212,11 @@ impl Client {
             Ok(problem) => Err(problem.into_failure().into()),
             Err(_) => Err(Failure::new(
                 Code::Failure,
-                format!("{} answered {} and is perhaps no Posthorn", self.server(), reply.status),
+                format!(
+                    "{} answered {}; it may not be a Posthorn server",
+                    self.server(),
+                    reply.status
+                ),
             )
             .hint("check the address given with --server or POSTHORN_SERVER")
             .into()),
@@ -262,7 +265,10 @@ impl Client {
     ) -> anyhow::Result<Reply> {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|e| {
-            Failure::new(Code::Failure, format!("the answer of {} broke off: {e}", self.server()))
+            Failure::new(
+                Code::Failure,
+                format!("the response of {} ended early: {e}", self.server()),
+            )
         })?;
         if let Ok(mut idle) = self.idle.lock() {
             idle.push(sender);
@@ -275,7 +281,7 @@ impl Client {
             Code::Unavailable,
             format!("the connection to {} broke: {error}", self.server()),
         )
-        .hint("it is not known whether the request was done; look before you repeat it")
+        .hint("the request may or may not have been processed; check before you repeat it")
     }
 
     fn request(&self, call: Call) -> anyhow::Result<Request<Full<Bytes>>> {

@@ -136,7 +136,7 @@ pub(crate) fn read_json(what: &str, text: &str) -> anyhow::Result<Value> {
 
 pub(crate) fn not_json(what: &str, error: &serde_json::Error) -> Failure {
     Failure::new(Code::Usage, format!("{what} is not JSON: {error}"))
-        .hint("a text is written with quotes, inside those of the shell: '\"hello\"'")
+        .hint("a JSON string needs its own quotes inside those of the shell: '\"hello\"'")
 }
 
 /// A scope as it is typed. Which there are is the server's to say, but for one that has another name now.

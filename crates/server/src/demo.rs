@@ -114,7 +114,7 @@ async fn play(args: &Args, json: bool) -> anyhow::Result<()> {
     act("4. The books");
     show(&outcome, json)?;
     if outcome.lost > 0 || outcome.unverified > 0 {
-        return Err(Failure::new(Code::Failure, "the demo did not end as it should").into());
+        return Err(Failure::new(Code::Failure, "the demo failed").into());
     }
     next_steps();
     Ok(())
@@ -215,7 +215,7 @@ fn show(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
         ("taken by the receivers", outcome.taken.to_string()),
         ("answered with an error, and retried", outcome.refused.to_string()),
         ("taken twice (at least once, after a crash)", outcome.repeated.to_string()),
-        ("signatures that did not fit", outcome.unverified.to_string()),
+        ("signatures that did not match", outcome.unverified.to_string()),
         ("lost", outcome.lost.to_string()),
     ];
     let rows: Vec<Vec<String>> =

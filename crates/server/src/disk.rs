@@ -41,13 +41,9 @@ impl Brake {
         }
         let percent = (used * 100.0) as u64;
         if on {
-            warn!(
-                percent,
-                limit = mark,
-                "the disk is too full for push messages, which are refused"
-            );
+            warn!(percent, limit = mark, "the disk is nearly full: push messages are refused");
         } else {
-            info!(percent, "there is room on the disk for push messages again");
+            info!(percent, "the disk has enough space again: push messages are accepted");
         }
         self.0.store(on, Ordering::Relaxed);
     }
@@ -83,7 +79,7 @@ pub async fn watch(
     brake: Arc<Brake>,
     stop: CancellationToken,
 ) {
-    describe_gauge!(USED, "The used part of the file system of the data directory");
+    describe_gauge!(USED, "Used fraction of the data directory's file system");
     let mut state = State::Roomy;
     loop {
         let looked = path.clone();
@@ -100,9 +96,9 @@ pub async fn watch(
                 brake.judge(used, limits);
             }
             Ok(Err(e)) => {
-                warn!(path = %path.display(), error = %e, "cannot ask how full the disk is")
+                warn!(path = %path.display(), error = %e, "the disk usage cannot be read")
             }
-            Err(e) => warn!(error = %e, "cannot ask how full the disk is"),
+            Err(e) => warn!(error = %e, "the disk usage cannot be read"),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -128,13 +124,13 @@ fn tell(before: State, now: State, used: f64, limits: Disk, path: &Path) {
     let (percent, path) = ((used * 100.0) as u64, path.display());
     match now {
         State::Full => error!(percent, limit = limits.refuse, %path,
-            "the disk is nearly full: publishes are refused, deliveries go on; free some space"),
+            "the disk is nearly full: publishes are refused, deliveries continue; free some space"),
         State::Warned if before == State::Full => {
-            warn!(percent, %path, "there is room on the disk again: publishes are taken in");
+            warn!(percent, %path, "the disk has enough space again: publishes are accepted");
         }
         State::Warned => warn!(percent, refused_at = limits.refuse, %path,
             "the disk is getting full; free some space or shorten engine.event_retention"),
-        State::Roomy => info!(percent, %path, "there is room on the disk again"),
+        State::Roomy => info!(percent, %path, "the disk has enough space again"),
     }
 }
 
@@ -217,6 +213,6 @@ mod tests {
     fn the_disk_of_this_test_can_be_asked() {
         let used = used_ratio(Path::new("/")).expect("an answer");
         assert!((0.0..=1.0).contains(&used), "{used}");
-        used_ratio(Path::new("/no/such/place")).expect_err("there is none");
+        used_ratio(Path::new("/no/such/place")).expect_err("no certificate found");
     }
 }

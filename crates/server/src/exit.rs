@@ -42,31 +42,32 @@ pub enum Code {
 /// All codes with what they mean and what to do, for the help and for `explain`.
 pub const CODES: [(Code, &str, &str); 12] = [
     (Code::Ok, "done", "Nothing."),
-    (Code::Failure, "it could not be done", "Read the message on stderr."),
-    (Code::Usage, "the command line makes no sense", "See `posthorn help`."),
+    (Code::Failure, "the command failed", "Read the message on stderr."),
+    (Code::Usage, "the command line is not valid", "See `posthorn help`."),
     (
         Code::Damaged,
-        "what is stored is damaged",
-        "A restart does not mend it. Restore the database from a backup, and look at the disk; \
+        "the stored data is damaged",
+        "A restart does not fix this. Restore the database from a backup, and check the disk. \
          `posthorn check store` shows what is damaged.",
     ),
     (
         Code::Unavailable,
-        "the server or the database cannot be reached, or does not take this now",
+        "the server or the database cannot be reached, or is not available at the moment",
         "Start it, check its address, and try again later.",
     ),
     (
         Code::Software,
-        "the store or the engine failed for good",
-        "Restart; what was accepted is on disk. If it comes back, look at the log and the disk, and run \
-         `posthorn check store`.",
+        "the store or the engine failed and cannot continue",
+        "Restart the server; accepted events are safe on disk. If it happens again, check the log \
+         and the disk, and run `posthorn check store`.",
     ),
     (
         Code::CannotCreate,
-        "the data directory cannot be made or written",
-        "Give the user that runs Posthorn the right to write it, or name another with --data.",
+        "the data directory cannot be created or written",
+        "Give the user that runs Posthorn write permission, or choose another directory with \
+         --data.",
     ),
-    (Code::Io, "the disk is full or broken", "Make room or replace it, then restart."),
+    (Code::Io, "the disk is full or broken", "Free some space or replace the disk, then restart."),
     (
         Code::InUse,
         "the port or the data directory is in use by another process",
@@ -74,15 +75,17 @@ pub const CODES: [(Code, &str, &str); 12] = [
     ),
     (
         Code::Denied,
-        "the API key is missing, wrong, or may not do this",
-        "Give a key with --key or POSTHORN_KEY; an operator creates one with `posthorn keys create`.",
+        "the API key is missing, wrong, or lacks the required scope",
+        "Give a key with --key or POSTHORN_KEY; an operator can create one with `posthorn keys \
+         create`.",
     ),
     (
         Code::Config,
-        "the configuration or the seal key is not right",
-        "Correct the key that the message names; `posthorn check` tests without starting.",
+        "the configuration or the seal key is not valid",
+        "Correct the setting that the message names. `posthorn check` tests the configuration \
+         without starting the server.",
     ),
-    (Code::Interrupted, "a second signal ended a stop that was under way", "Nothing."),
+    (Code::Interrupted, "a second signal ended the process before it had stopped", "Nothing."),
 ];
 
 impl From<Code> for ExitCode {

@@ -55,7 +55,7 @@ pub async fn settle(
         let file = std::path::absolute(&file).unwrap_or(file);
         return Ok(Some(FirstKey { text, file }));
     }
-    info!("another node made the operator key; it is in the data folder of that one");
+    info!("another node created the operator key; it is in that node's data folder");
     // A node that shares the folder may have taken in the very key that this one wrote down. Any other
     // opens nothing, and would be taken for one that does.
     let works = engine.knows_key(text.expose_str().unwrap_or_default());
@@ -89,11 +89,12 @@ fn kept_or_made(engine: &Engine, file: &Path) -> anyhow::Result<Option<(Secret, 
 
 async fn take_given(engine: &Engine, given: &Secret) -> anyhow::Result<()> {
     if take_in(engine, given).await? {
-        info!("took in the operator key that keys.bootstrap names");
+        info!("stored the operator key that keys.bootstrap names");
     } else if !engine.knows_key(given.expose_str().unwrap_or_default()) {
         warn!(
-            "keys.bootstrap names a key that does not work here: it is taken in only while no operator \
-             key works. Use one that does, or create one with `posthorn keys recover`"
+            "the key that keys.bootstrap names is not valid here: it is stored only while there \
+             is no valid operator key. Use a valid one, or create one with `posthorn keys \
+             recover`"
         );
     }
     Ok(())
@@ -103,7 +104,7 @@ async fn take_in(engine: &Engine, text: &Secret) -> anyhow::Result<bool> {
     let taken = engine.bootstrap_key(text.expose_str().unwrap_or_default()).await;
     taken.map_err(|e| {
         Failure::new(Code::Io, format!("the operator key cannot be stored: {}", chain(&e)))
-            .hint("look whether the disk is full or the database is well, then start again")
+            .hint("check the disk space and the database, then start again")
             .into()
     })
 }
@@ -123,12 +124,12 @@ pub fn parse(text: &str) -> Result<Secret, api_key::ApiKeyError> {
 fn read(file: &Path) -> anyhow::Result<Option<Secret>> {
     let fail = |problem: String| {
         Failure::new(Code::Config, format!("{} {problem}", file.display()))
-            .hint("remove the file, and the next start makes another key")
+            .hint("remove the file; the next start creates another key")
     };
     match std::fs::read_to_string(file) {
         Ok(text) => match parse(&text) {
             Ok(key) => Ok(Some(key)),
-            Err(e) => Err(fail(format!("holds no operator key: {e}")).into()),
+            Err(e) => Err(fail(format!("does not contain an operator key: {e}")).into()),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(fail(format!("cannot be read: {e}")).into()),

@@ -91,10 +91,10 @@ impl Running {
             name = signals.next() => info!(signal = name, "stopping"),
             reason = failed(&mut health) => return Err(self.fail(&reason).await),
             reason = any_ended(&mut self.serving) => {
-                return Err(self.fail(&format!("the accept loop is gone: {reason}")).await);
+                return Err(self.fail(&format!("the accept loop ended: {reason}")).await);
             }
             reason = internal_ended(&mut self.push) => {
-                return Err(self.fail(&format!("the internal listener is gone: {reason}")).await);
+                return Err(self.fail(&format!("the internal listener ended: {reason}")).await);
             }
         }
         let patience = self.patience + MARGIN;
@@ -105,12 +105,14 @@ impl Running {
                     Ok(())
                 }
                 Err(_) => {
-                    warn!(?patience, "the stop took too long and was cut; a restart recovers");
-                    Err(Failure::new(Code::Failure, "the stop took too long").into())
+                    warn!(?patience, "the shutdown took too long and was aborted; the next start \
+                                      recovers");
+                    Err(Failure::new(Code::Failure, "the shutdown took too long").into())
                 }
             },
             name = signals.next() => {
-                warn!(signal = name, "a second signal: ending at once; a restart recovers");
+                warn!(signal = name, "second signal received: ending at once; the next start \
+                                      recovers");
                 Err(Failure::new(Code::Interrupted, "ended by a second signal").into())
             }
         }
@@ -123,7 +125,7 @@ impl Running {
         self.stop.cancel();
         for serving in &mut self.serving {
             if let Err(e) = serving.await {
-                error!(error = %e, "an accept loop ended badly");
+                error!(error = %e, "an accept loop ended with an error");
             }
         }
         self.engine.stop().await;
@@ -133,9 +135,9 @@ impl Running {
     async fn fail(&self, reason: &str) -> anyhow::Error {
         let damaged = self.opened.is_damaged();
         if damaged {
-            error!(reason, "the server has failed and ends; the database must be restored");
+            error!(reason, "the server has failed and stops; restore the database from a backup");
         } else {
-            error!(reason, "the server has failed and ends; a restart recovers");
+            error!(reason, "the server has failed and stops; a restart recovers");
         }
         self.engine.kill();
         if let Some(push) = &self.push {
@@ -148,7 +150,8 @@ impl Running {
         }
         Failure::new(Code::Software, format!("the server has failed: {reason}"))
             .hint(
-                "restart it; what was accepted is on disk. If it comes back: posthorn check store",
+                "restart it; accepted events are safe on disk. If it happens again: posthorn \
+                 check store",
             )
             .into()
     }
@@ -181,6 +184,6 @@ async fn failed(health: &mut watch::Receiver<Health>) -> String {
     match state.as_deref() {
         Ok(Health::Failed(reason)) => reason.clone(),
         // The engine is gone, which it says before it goes.
-        _ => "the engine is gone".to_owned(),
+        _ => "the engine ended".to_owned(),
     }
 }

@@ -26,8 +26,8 @@ pub fn fit(config: &mut Config) {
             server.connections = config.server.limits.connections,
             push.connections = config.push.as_ref().map(|push| push.connections),
             egress.connections = config.egress.connections,
-            "connections are limited to the open files the system allows; raise that with \
-             `ulimit -n` or LimitNOFILE="
+            "connections are limited by the system's limit of open files; raise it with `ulimit \
+             -n` or LimitNOFILE="
         );
     }
 }

@@ -33,12 +33,15 @@ fn explain_listen(address: SocketAddr, setting: &str, error: &io::Error) -> Fail
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             Failure::new(Code::InUse, format!("the address {address} is in use by another process"))
-                .hint(format!("stop it, or choose another with {setting}; port 0 takes a free one"))
+                .hint(format!(
+                    "stop it, or choose another address with {setting}; port 0 picks a \
+                               free port"
+                ))
         }
         io::ErrorKind::PermissionDenied => {
             Failure::new(Code::Denied, format!("this user may not listen on {address}")).hint(
                 format!(
-                    "ports below 1024 need a right of their own; choose a higher one with {setting}"
+                    "ports below 1024 need extra privileges; choose a higher port with {setting}"
                 ),
             )
         }

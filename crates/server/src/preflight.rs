@@ -12,7 +12,7 @@ use crate::push;
 use crate::storage::chain;
 
 /// The hint for URLs that are closed.
-pub const OPEN_IT: &str = "egress.allow and egress.names open what is closed by default";
+pub const OPEN_IT: &str = "egress.allow and egress.names allow what is denied by default";
 
 /// Makes the way out, and judges every URL that the configuration wants to be asked.
 pub fn way_out(config: &Config) -> anyhow::Result<Egress> {

@@ -113,11 +113,12 @@ pub fn tighten(files: impl IntoIterator<Item = PathBuf>) {
         match close(&file) {
             Ok(()) => warn!(
                 file = %shown, was = mode,
-                "others on this machine could read the file; it is closed to them now"
+                "other users of this machine could read the file; its permissions are restricted \
+                 now"
             ),
             Err(e) => warn!(
                 file = %shown, mode, error = %e,
-                "others on this machine can read the file, and its mode cannot be changed from here; \
+                "other users of this machine can read the file, and its mode cannot be changed; \
                  run `chmod 600` on it as its owner"
             ),
         }
@@ -130,8 +131,8 @@ pub fn warn_of_open_secret(key: &str, file: &Path) {
         let (shown, mode) = (file.display(), format!("{mode:03o}"));
         warn!(
             file = %shown, mode, key,
-            "others on this machine can read the secret that {key} names. Run `chmod 600 {shown}`, and \
-             think of changing the secret"
+            "other users of this machine can read the secret that {key} names. Run `chmod 600 \
+             {shown}`, and consider replacing the secret"
         );
     }
 }
@@ -142,8 +143,8 @@ pub fn warn_of_open_folder(folder: &Path) {
         let (shown, mode) = (folder.display(), format!("{mode:03o}"));
         warn!(
             folder = %shown, mode,
-            "others on this machine can look into the data folder; the files in it are closed to them, \
-             but what you put there may not be. Run `chmod 700 {shown}`"
+            "other users of this machine can list the data folder. Posthorn's own files are \
+             protected, but files you put there may not be. Run `chmod 700 {shown}`"
         );
     }
 }

@@ -281,8 +281,8 @@ fn warn_of_plain(endpoint_url: &str) {
     if url.scheme() == "http" && !local {
         warn!(
             endpoint_url,
-            "push.endpoint_url is plain http: whoever sees an endpoint on its way can send to it; \
-             put TLS in front, or use server.tls"
+            "push.endpoint_url is plain http: anyone who sees an endpoint in transit can send to \
+             it; put TLS in front, or use server.tls"
         );
     }
 }

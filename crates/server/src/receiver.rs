@@ -73,14 +73,15 @@ impl Verifier {
         };
         read.map_err(|e| {
             Failure::new(Code::Usage, format!("the signing secret cannot be read: {e}"))
-                .hint("it is the whsec_… text that the subscription's creation answered with")
+                .hint("use the whsec_… text from the response that created the subscription")
                 .into()
         })
     }
 
     /// Whether the request was signed by the one we know; otherwise why not.
     pub fn check(&self, received: &Received) -> Result<(), String> {
-        let get = |name| received.header(name).ok_or_else(|| format!("there is no {name} header"));
+        let get =
+            |name| received.header(name).ok_or_else(|| format!("the {name} header is missing"));
         let (id, signature) = (get("webhook-id")?, get("webhook-signature")?);
         let timestamp = get("webhook-timestamp")?
             .parse()
@@ -101,7 +102,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => {
             Failure::new(Code::InUse, format!("the address {address} is in use"))
-                .hint("choose another port; 0 takes a free one")
+                .hint("choose another port; 0 picks a free one")
                 .into()
         }
         _ => Failure::new(Code::Failure, format!("cannot listen on {address}: {e}")).into(),

@@ -40,17 +40,21 @@ pub fn vault(
                 None if sealed.is_empty() => {
                     let key = VaultKey::generate();
                     write_new(file, &key)?;
-                    info!(file = %file.display(), "made a seal key; back it up apart from the data");
+                    info!(file = %file.display(), "created a seal key; back it up separately from \
+                                                   the data");
                     vec![key]
                 }
                 None => {
                     return Err(Failure::new(
                         Code::Config,
-                        format!("the seal key {place} is gone, and secrets were sealed with it"),
+                        format!(
+                            "the seal key {place} is missing, and stored secrets were sealed \
+                                 with it"
+                        ),
                     )
                     .hint(
-                        "put the file back from its backup, or name the key with seal.key. Without \
-                         it, each subscription needs its secrets given anew",
+                        "restore the file from its backup, or set the key with seal.key. Without \
+                         it, every subscription needs its secrets again",
                     )
                     .into());
                 }
@@ -67,7 +71,7 @@ pub fn vault(
         return Err(Failure::new(
             Code::Config,
             format!(
-                "the seal key from {place} does not open {strange} of {} stored secrets",
+                "the seal key from {place} cannot decrypt {strange} of {} stored secrets",
                 sealed.len()
             ),
         )
@@ -99,11 +103,12 @@ pub fn read(file: &Path) -> anyhow::Result<Option<Vec<VaultKey>>> {
     };
     match parse(&text) {
         Ok(keys) => Ok(Some(keys)),
-        Err(e) => {
-            Err(Failure::new(Code::Config, format!("{} holds no seal key: {e}", file.display()))
-                .hint("put the file back from its backup")
-                .into())
-        }
+        Err(e) => Err(Failure::new(
+            Code::Config,
+            format!("{} does not contain a seal key: {e}", file.display()),
+        )
+        .hint("restore the file from its backup")
+        .into()),
     }
 }
 

@@ -274,17 +274,17 @@ fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup 
 fn warn_of_metadata(options: &posthorn_egress::Options) {
     if options.dangerously_allow_metadata {
         warn!(
-            "egress.dangerously_allow_metadata is on: where egress.allow opens them, every tenant \
-             can reach link-local addresses and cloud metadata services, and with them the \
-             credentials of this machine"
+            "egress.dangerously_allow_metadata is on: every tenant can reach link-local addresses \
+             and cloud metadata services that egress.allow allows, and with them the credentials \
+             of this machine"
         );
     }
     for (name, proxy) in &options.proxies {
         if proxy.mode() == posthorn_egress::ProxyMode::Forward {
             info!(
                 proxy = %name,
-                "this proxy resolves names itself: a receiver's addresses are judged before it is asked, \
-                 but what it connects to is in its hands"
+                "this proxy resolves names itself: Posthorn checks a receiver's addresses first, \
+                 but cannot control which address the proxy connects to"
             );
         }
     }
@@ -305,8 +305,8 @@ async fn open_vault(
     let file = storage::seal_file(&store.path);
     let opened = seal::vault(seal, &file, &catalog)?;
     if own_file && matches!(store.kind, StoreKind::Postgres(_)) {
-        warn!(file = %file.display(), "every node of this database needs the same seal key; \
-            give it to them with seal.key");
+        warn!(file = %file.display(), "every node of this database needs the same seal key; set \
+                                       it with seal.key");
     }
     Ok(opened)
 }
@@ -332,7 +332,7 @@ async fn start_engine(
 
 fn explain_engine(error: &posthorn_engine::Error) -> Failure {
     Failure::new(Code::Io, format!("the engine cannot start: {}", chain(error)))
-        .hint("look whether the disk is full or the database is well, then start again")
+        .hint("check the disk space and the database, then start again")
 }
 
 /// In one step, so that a reader never sees half an address.
@@ -408,8 +408,8 @@ fn introduce(key: &FirstKey, address: SocketAddr, url: &str, loopback_open: bool
         format!(
             "\n{}",
             paint.dim(
-                "Receivers on this machine are closed by default; to try `listen`, start the server \
-                 with\n  posthorn serve --allow 127.0.0.1"
+                "Receivers on this machine are denied by default; to try `listen`, start the \
+                 server with\n  posthorn serve --allow 127.0.0.1"
             )
         )
     };

@@ -19,9 +19,9 @@ const WAIT_FIRST: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What to do about a damaged store.
-pub const RESTORE: &str = "a restart does not mend this: move the data directory away, restore the \
-                           database from a backup, and look at the disk; `posthorn check store` shows \
-                           what is damaged";
+pub const RESTORE: &str = "a restart does not fix this: move the data directory away, restore the \
+                           database from a backup, and check the disk; `posthorn check store` \
+                           shows what is damaged";
 
 /// An open store.
 #[derive(Clone)]
@@ -63,7 +63,8 @@ impl Opened {
         match self {
             Self::Sqlite(store) => {
                 if let Err(e) = store.close().await {
-                    error!(error = %chain(&e), "the store did not close well; a restart recovers");
+                    error!(error = %chain(&e), "the store did not close cleanly; the next start \
+                                                recovers");
                 }
             }
             // Its connections end with the process.
@@ -95,12 +96,13 @@ fn explain_open(error: &OpenError) -> Failure {
     match error {
         OpenError::Directory { path, .. } => {
             Failure::new(Code::CannotCreate, message).hint(format!(
-                "let the user that runs Posthorn write {}, or name another directory with --data",
+                "give the user that runs Posthorn write permission for {}, or choose another \
+                 directory with --data",
                 path.display()
             ))
         }
         OpenError::InUse { .. } => Failure::new(Code::InUse, message)
-            .hint("stop the other process, or name another directory with --data"),
+            .hint("stop the other process, or choose another directory with --data"),
         OpenError::NewerSchema { .. } | OpenError::ChangedMigration { .. } => {
             Failure::new(Code::Config, message)
                 .hint("run the version of Posthorn that wrote it, or a newer one")
@@ -109,7 +111,7 @@ fn explain_open(error: &OpenError) -> Failure {
             .hint("the file system may not support what durability needs; use a local disk"),
         damaged if damaged.is_damage() => Failure::new(Code::Damaged, message).hint(RESTORE),
         OpenError::Sqlite { .. } => Failure::new(Code::Io, message).hint(
-            "look whether the disk is full, read-only or broken; `df` and the system log tell",
+            "check whether the disk is full, read-only or broken; see `df` and the system log",
         ),
         _ => Failure::new(Code::Failure, message),
     }
@@ -129,7 +131,7 @@ async fn connect(
         let message = chain(&error);
         if !error.is_transient() {
             return Err(Failure::new(Code::Config, format!("cannot use PostgreSQL: {message}"))
-                .hint("check store.url: user, password, database, and the rights of the role")
+                .hint("check store.url: user, password, database, and the permissions of the role")
                 .into());
         }
         if Instant::now() + wait >= deadline {
@@ -140,7 +142,7 @@ async fn connect(
             .hint("start it or correct store.url; store.start_timeout sets how long a start waits")
             .into());
         }
-        warn!(error = %message, retry_in = ?wait, "PostgreSQL cannot be reached; trying again");
+        warn!(error = %message, retry_in = ?wait, "PostgreSQL cannot be reached; retrying");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(WAIT_MAX);
     }
@@ -161,8 +163,8 @@ pub async fn backup(
         .into());
     }
     if to.exists() {
-        return Err(Failure::new(Code::CannotCreate, format!("{} is there already", to.display()))
-            .hint("a backup is never written over; choose another name")
+        return Err(Failure::new(Code::CannotCreate, format!("{} already exists", to.display()))
+            .hint("a backup never overwrites a file; choose another name")
             .into());
     }
     let (from, into) = (data.to_owned(), to.to_owned());

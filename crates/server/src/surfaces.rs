@@ -138,8 +138,8 @@ fn warn_of_plain(server: &config::Server, listen: SocketAddr) {
     if serves && !server.admin_tls && !listen.ip().is_loopback() {
         warn!(
             %listen,
-            "server.admin_listen serves the API without TLS beyond this machine: keys are in the \
-             clear; set server.admin_tls, or put TLS in front"
+            "server.admin_listen serves the API to other machines without TLS: API keys are sent \
+             in plain text; set server.admin_tls, or put TLS in front"
         );
     }
 }

@@ -52,7 +52,7 @@ pub fn start_logs(log: &Log) -> bool {
     });
     std::panic::set_hook(Box::new(|info| {
         let backtrace = std::backtrace::Backtrace::capture();
-        error!(panic = %info, %backtrace, "something panicked; this is a defect, please report it");
+        error!(panic = %info, %backtrace, "a task panicked; this is a defect, please report it");
     }));
     human
 }
@@ -78,7 +78,7 @@ impl Recorder {
             .and_then(PrometheusBuilder::install_recorder)
             .map_err(failed)?;
         posthorn_engine::metrics::describe();
-        describe_gauge!(RESIDENT, Unit::Bytes, "Memory of the process that is in RAM");
+        describe_gauge!(RESIDENT, Unit::Bytes, "Resident memory of the process");
         describe_gauge!(BUILD, "Always 1; the version is a label");
         gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         Ok(Self(handle))

@@ -92,7 +92,7 @@ pub struct OutputClosed;
 
 impl Display for OutputClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads the output any more")
+        f.write_str("the output was closed")
     }
 }
 

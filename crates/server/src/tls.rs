@@ -18,7 +18,8 @@ pub async fn watch(server: ServerTls, stop: CancellationToken) {
     let mut hangups = match signal(SignalKind::hangup()) {
         Ok(hangups) => Some(hangups),
         Err(e) => {
-            warn!(error = %e, "SIGHUP cannot be waited for; a new certificate is seen within a minute");
+            warn!(error = %e, "SIGHUP cannot be handled; a new certificate is loaded within a \
+                               minute");
             None
         }
     };
@@ -33,7 +34,12 @@ pub async fn watch(server: ServerTls, stop: CancellationToken) {
             Ok(texts) => texts,
             Err((key, problem)) => {
                 if asked || !unreadable {
-                    warn!(key, problem, "the certificate cannot be read again; the old one stays");
+                    warn!(
+                        key,
+                        problem,
+                        "the certificate cannot be reloaded; the old one stays in \
+                                         use"
+                    );
                 }
                 unreadable = true;
                 continue;
@@ -45,11 +51,11 @@ pub async fn watch(server: ServerTls, stop: CancellationToken) {
         }
         match tls.replace(&texts.certificate, texts.key.as_bytes()) {
             Ok(()) => {
-                info!(changed = texts != seen, "the certificate was read again and is in use")
+                info!(changed = texts != seen, "the certificate was reloaded and is in use")
             }
             Err(e) => warn!(
                 key = at_fault(&e), problem = %e,
-                "the new certificate cannot be used; the old one stays"
+                "the new certificate cannot be used; the old one stays in use"
             ),
         }
         seen = texts;

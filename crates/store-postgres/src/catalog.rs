@@ -26,7 +26,7 @@ use crate::{lock, sql};
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
 
-const TOUCH: Operation = Operation::write("touch_keys", "write down the use of keys");
+const TOUCH: Operation = Operation::write("touch_keys", "store the last use of keys");
 const USED: Operation = Operation::read("keys_used", "read the use of keys");
 
 pub(crate) async fn change(session: &Session, change: CatalogChange) -> Result<CatalogVersion> {

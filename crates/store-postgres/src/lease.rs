@@ -11,10 +11,10 @@ use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, begin, commit, execute, pipeline, query, step};
 use crate::{lock, sql};
 
-const HEARTBEAT: Operation = Operation::write("heartbeat", "say that this node is alive");
+const HEARTBEAT: Operation = Operation::write("heartbeat", "renew the record of this node");
 const ACQUIRE: Operation = Operation::write("acquire_shards", "take shards");
-const RELEASE: Operation = Operation::write("release_shards", "give shards back");
-const DEPART: Operation = Operation::write("depart", "say that this node is gone");
+const RELEASE: Operation = Operation::write("release_shards", "release shards");
+const DEPART: Operation = Operation::write("depart", "remove the record of this node");
 
 fn millis(ttl: Duration) -> i64 {
     // A lease of centuries would overflow the server's time, and is a mistake anyway.

@@ -129,7 +129,7 @@ impl PostgresStore {
         let session = self.session.clone();
         tokio::spawn(async move {
             if let Err(error) = partition::ensure(&session).await {
-                warn!(%error, "Failed to make partitions; there are some for days yet");
+                warn!(%error, "Failed to create partitions; those for the next days exist already");
             }
         });
     }

@@ -13,11 +13,16 @@ const REPEATS_TOTAL: &str = "posthorn_store_repeats_total";
 /// Once for each process; repeating it is harmless.
 pub(crate) fn describe() {
     use metrics::Unit::{Count, Seconds};
-    describe_histogram!(COMMIT_SECONDS, Seconds, "from a batch's arrival to its durable commit");
-    describe_histogram!(CALL_SECONDS, Seconds, "time of a question to the store");
+    describe_histogram!(
+        COMMIT_SECONDS,
+        Seconds,
+        "time from a batch's arrival to its durable \
+                                                  commit"
+    );
+    describe_histogram!(CALL_SECONDS, Seconds, "time of a query to the store");
     describe_counter!(ROWS_TOTAL, Count, "items of the batches that were written");
-    describe_counter!(FAILURES_TOTAL, Count, "calls that failed, refusals not counted");
-    describe_counter!(REPEATS_TOTAL, Count, "transactions run again after a deadlock");
+    describe_counter!(FAILURES_TOTAL, Count, "calls that failed, not counting refusals");
+    describe_counter!(REPEATS_TOTAL, Count, "transactions repeated after a deadlock");
 }
 
 pub(crate) fn call(operation: &'static str, writes: bool, took: Duration) {

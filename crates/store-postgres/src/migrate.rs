@@ -46,7 +46,7 @@ pub(crate) async fn run(session: &Session, options: &Options) -> Result<()> {
         .await;
     match migrated {
         Err(Error::Unavailable { source: Some(source), .. }) if is_mistake(&*source) => {
-            Err(Error::fatal("enter the database", source))
+            Err(Error::fatal("connect to the database", source))
         }
         other => other,
     }
@@ -133,7 +133,7 @@ fn check_applied(version: i32, checksum: &str) -> Result<()> {
         return Err(Error::fatal("use the database", problem));
     };
     if checksum_of(text) != checksum {
-        let problem = format!("schema version {version} was made by a different migration");
+        let problem = format!("schema version {version} was created by a different migration");
         return Err(Error::fatal("use the database", problem));
     }
     Ok(())

@@ -23,9 +23,13 @@ use crate::work::work_of;
 use crate::{catalog, lock, sql};
 
 const CANCEL: Operation = Operation::write("cancel_delivery", "cancel a delivery");
-const RETRY: Operation = Operation::write("retry_delivery", "bring a delivery back");
+const RETRY: Operation = Operation::write("retry_delivery", "retry a delivery");
 const FORGET: Operation = Operation::write("forget_delivery", "remove a delivery");
-const SWEEP: Operation = Operation::write("sweep_cancelled", "cancel deliveries nobody wants");
+const SWEEP: Operation = Operation::write(
+    "sweep_cancelled",
+    "cancel deliveries of deleted \
+                                                              subscriptions",
+);
 
 /// What an end adds to the revival of a delivery.
 const BY_HAND: i32 = 1;

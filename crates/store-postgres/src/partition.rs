@@ -22,7 +22,7 @@ const DAYS_AHEAD: i64 = 3;
 /// What a name of a day's partition has after that of its table.
 const MARK: &str = "_d";
 
-const ENSURE: Operation = Operation::write("partitions", "make partitions");
+const ENSURE: Operation = Operation::write("partitions", "create partitions");
 
 /// One day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +96,7 @@ pub(crate) async fn ensure(session: &Session) -> Result<()> {
                         Err(failure) if is_late(&failure) => {
                             batch(client, "rollback").await?;
                             let day = day.name("event");
-                            warn!(day, "Rows of this day lie in the rest partition already");
+                            warn!(day, "Rows of this day are already in the default partition");
                         }
                         Err(failure) => return Err(failure),
                     }

@@ -74,7 +74,7 @@ impl Pruner {
                         }
                         // More than was asked for, at less than the price.
                         Some(events) => {
-                            info!(events, day = day.name("event"), "Dropped a day of history");
+                            info!(events, day = day.name("event"), "Deleted a day of history");
                             pruned.events = prune.limit;
                         }
                         None => {}
@@ -237,7 +237,11 @@ async fn drop_day(session: &Session, day: Day, prune: Prune) -> Result<Option<us
             Box::pin(async move {
                 match try_drop(client, day, prune).await {
                     Err(failure) if is_busy(&failure) || is_gone(&failure) => {
-                        warn!(day = day.name("event"), "A day of history is in use; later, then");
+                        warn!(
+                            day = day.name("event"),
+                            "A day of history is in use; deleting it \
+                                                        later"
+                        );
                         batch(client, "rollback").await?;
                         Ok(None)
                     }

@@ -14,7 +14,7 @@ use crate::standing::Changes;
 use crate::work::{Fences, runs};
 use crate::{lock, metrics, sql};
 
-const RECORD: Operation = Operation::write("record", "write down outcomes");
+const RECORD: Operation = Operation::write("record", "store outcomes");
 
 pub(crate) async fn record(session: &Session, batch: Vec<Record>) -> Result<Vec<Recorded>> {
     if batch.is_empty() {

@@ -20,12 +20,12 @@ use crate::moves::{Revived, recall, revive, stored};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
 use crate::{lock, sql};
 
-const CREATE: Operation = Operation::write("create_redrive", "begin a redrive").slow();
+const CREATE: Operation = Operation::write("create_redrive", "start a redrive").slow();
 const FIND: Operation = Operation::read("redrive", "read a redrive");
 const LIST: Operation = Operation::read("redrives", "list redrives");
-const RUNNING: Operation = Operation::read("running_redrives", "find redrives to go on with");
+const RUNNING: Operation = Operation::read("running_redrives", "find redrives to continue");
 const CANCEL: Operation = Operation::write("cancel_redrive", "stop a redrive");
-const ADVANCE: Operation = Operation::write("advance_redrive", "go on with a redrive");
+const ADVANCE: Operation = Operation::write("advance_redrive", "continue a redrive");
 
 const fn state_number(state: RedriveState) -> i16 {
     match state {

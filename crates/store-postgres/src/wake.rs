@@ -162,11 +162,14 @@ impl Line {
             match timeout(self.connect_timeout, self.config.connect(self.tls.clone())).await {
                 Ok(Ok((client, connection))) => {
                     let lost = self.serve(client, connection, first).await;
-                    debug!(error = ?lost.err(), "The connection for hints was lost");
+                    debug!(error = ?lost.err(), "The connection for notifications was lost; \
+                                                 polling instead");
                     (pause, first) = (RECONNECT_FIRST, false);
                 }
-                Ok(Err(error)) => debug!(%error, "No connection for hints"),
-                Err(_) => debug!("No connection for hints in time"),
+                Ok(Err(error)) => {
+                    debug!(%error, "No connection for notifications; polling instead")
+                }
+                Err(_) => debug!("The connection for notifications timed out; polling instead"),
             }
             sleep(pause).await;
             pause = (pause * 2).min(RECONNECT_MAX);

@@ -15,7 +15,7 @@ use crate::{lease, lock, sql};
 
 const DUE: Operation = Operation::read("due_subscriptions", "find subscriptions with work");
 const PENDING: Operation = Operation::read("pending", "read due deliveries");
-const CLAIM: Operation = Operation::write("claim", "write down leases");
+const CLAIM: Operation = Operation::write("claim", "store leases");
 
 pub(crate) async fn due_subscriptions(
     session: &Session,

@@ -9,7 +9,10 @@ use rusqlite::ErrorCode;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The data directory cannot be made or used.
-    #[error("cannot use the data directory {path}: it must be a directory this process may write")]
+    #[error(
+        "cannot use the data directory {path}: it must be a directory that this process may \
+             write"
+    )]
     Directory {
         /// Which.
         path: PathBuf,

@@ -81,7 +81,7 @@ fn look(conn: &Connection, depth: Depth, damage: &mut Damage) -> rusqlite::Resul
         let (table, id): (String, Option<i64>) = (row.get(0)?, row.get(1)?);
         let parent: String = row.get(2)?;
         let id = id.map_or_else(|| "?".to_owned(), |id| id.to_string());
-        damage.findings.push(format!("row {id} of {table} belongs to nothing in {parent}"));
+        damage.findings.push(format!("row {id} of {table} refers to a missing row in {parent}"));
     }
     damage.findings.truncate(FINDINGS_MAX);
     conn.execute_batch("commit")

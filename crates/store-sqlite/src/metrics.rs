@@ -14,11 +14,21 @@ pub(crate) fn describe() {
     describe_histogram!(
         COMMIT_SECONDS,
         Unit::Seconds,
-        "From the beginning of a group of commands to the end of its commit"
+        "Time from the start of a group of commands to the end of its commit"
     );
     describe_histogram!(COMMIT_COMMANDS, Unit::Count, "Commands that shared one commit");
-    describe_histogram!(CHECKPOINT_SECONDS, Unit::Seconds, "How long the log was copied back");
-    describe_gauge!(WAL_BYTES, Unit::Bytes, "Bytes in the log that are not copied back yet");
+    describe_histogram!(
+        CHECKPOINT_SECONDS,
+        Unit::Seconds,
+        "Duration of checkpoints of the \
+                                                            write-ahead log"
+    );
+    describe_gauge!(
+        WAL_BYTES,
+        Unit::Bytes,
+        "Bytes in the write-ahead log that are not \
+                                             checkpointed yet"
+    );
 }
 
 /// One group was committed.

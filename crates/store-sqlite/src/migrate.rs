@@ -103,7 +103,7 @@ fn apply_one(conn: &mut Connection, version: u32, sql: &str) -> Result<(), OpenE
             "insert into migration values (?1, ?2, cast(unixepoch('subsec') * 1000 as integer))",
             (version, checksum),
         )
-        .map_err(OpenError::sqlite("writing down a migration"))?;
+        .map_err(OpenError::sqlite("recording a migration"))?;
     transaction.commit().map_err(OpenError::sqlite("committing a migration"))
 }
 

@@ -144,7 +144,7 @@ fn set_cache(conn: &Connection, bytes: usize) -> Result<(), OpenError> {
 
 /// Sets a pragma and reads it back: wrappers, builds and file systems silently disagree.
 fn set(conn: &Connection, name: &'static str, value: &str, wanted: &str) -> Result<(), OpenError> {
-    let doing = OpenError::sqlite("setting how the file is used");
+    let doing = OpenError::sqlite("configuring the database file");
     // Some pragmas answer with a row and some do not.
     conn.execute_batch(&format!("pragma {name} = {value}")).map_err(doing)?;
     let found = conn.query_row(&format!("pragma {name}"), [], |row| {
@@ -159,7 +159,10 @@ fn set(conn: &Connection, name: &'static str, value: &str, wanted: &str) -> Resu
         // A build without memory mapping says nothing at all.
         Err(rusqlite::Error::QueryReturnedNoRows) if wanted == "0" => wanted.to_owned(),
         Err(source) => {
-            return Err(OpenError::Sqlite { doing: "reading back how the file is used", source });
+            return Err(OpenError::Sqlite {
+                doing: "checking the configuration of the database file",
+                source,
+            });
         }
     };
     if found == wanted {

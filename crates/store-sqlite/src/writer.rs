@@ -275,7 +275,7 @@ impl Thread {
                 let failure = Failure::Sql(error);
                 // A long reader only delays; anything else the store decides about.
                 if failure.scope() == Scope::Store {
-                    drop(self.shared.judge(failure, "copying back the log"));
+                    drop(self.shared.judge(failure, "checkpointing the write-ahead log"));
                 }
                 None
             }

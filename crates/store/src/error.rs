@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// It is not known whether the change was made: the connection broke during commit. Repeat only
     /// what is idempotent.
-    #[error("it is not known whether the change was made: {context}")]
+    #[error("the change may or may not have been made: {context}")]
     Unknown {
         /// What was being done.
         context: &'static str,
@@ -91,25 +91,25 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such thing, or it is another tenant's, which looks the same.
-    #[error("there is no such thing")]
+    #[error("not found")]
     NotFound,
     /// There is one with that name or id already.
-    #[error("there is one with that name already")]
+    #[error("the name is already in use")]
     AlreadyExists,
     /// It was changed by somebody else since it was read.
-    #[error("it was changed meanwhile")]
+    #[error("it was changed in the meantime")]
     VersionMismatch {
         /// The version it has now.
         current: CatalogVersion,
     },
     /// The delivery has ended.
-    #[error("the delivery has ended already")]
+    #[error("the delivery has already ended")]
     Ended,
     /// An attempt of the delivery is under way.
-    #[error("an attempt of the delivery is under way")]
+    #[error("an attempt of the delivery is in progress")]
     NotEnded,
     /// Nobody could manage the server afterwards.
-    #[error("no other operator key works as long as this one")]
+    #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,
 }
 

@@ -48,8 +48,7 @@ fn common_filter(call: &Call) -> Result<DeliveryFilter> {
 /// The subscription of the query, by id or name.
 fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
     let Some(text) = call.query.text("subscription") else { return Ok(None) };
-    let unknown =
-        || Problem::field("subscription", "there is no subscription with this id or name");
+    let unknown = || Problem::field("subscription", "no subscription has this id or name");
     call.find_subscription(text).map(Some).ok_or_else(unknown)
 }
 

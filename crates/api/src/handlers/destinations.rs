@@ -44,7 +44,7 @@ pub(super) fn one_of(
 ) -> Result<Option<DestinationInput>> {
     match (url, destination) {
         (Some(_), Some(_)) => {
-            let problem = "does not go with url; leave one of the two out";
+            let problem = "cannot be combined with url; leave one of the two out";
             Err(Problem::field("destination", problem))
         }
         (Some(url), None) => Ok(Some(DestinationInput::Webhook(url))),

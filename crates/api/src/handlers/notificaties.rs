@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::SetupRefusal;
 use crate::call::{Answer, Call};
+use crate::codes;
 use crate::problem::Problem;
 use crate::respond;
 
@@ -12,7 +13,8 @@ use crate::respond;
 pub(crate) async fn setup(mut call: Call) -> Answer {
     let document: Value = call.json().await?;
     let apply = call.api.options.setup.clone();
-    let apply = apply.ok_or_else(|| Problem::not_found("API: dialects.notificaties is off"))?;
+    let off = "the Notificaties API is off; operators turn it on with dialects.notificaties";
+    let apply = apply.ok_or_else(|| Problem::new(codes::NOT_FOUND, off))?;
     let applied = apply(document).await.map_err(|refusal| match refusal {
         SetupRefusal::Invalid(problem) => Problem::field("setup", problem),
         SetupRefusal::Engine(error) => error.into(),

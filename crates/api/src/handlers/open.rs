@@ -56,7 +56,7 @@ pub(crate) async fn ready(call: Call) -> Answer {
             tracing::warn!(error = %chain(&e), "not ready: the store cannot be reached");
             unready("the store cannot be reached")
         }
-        Err(_) => unready("the store does not answer in time"),
+        Err(_) => unready("the store did not answer in time"),
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn jwks(mut call: Call) -> Answer {
     let view = call.engine().catalog().view(id).ok_or_else(none)?;
     let keys = view.verification_keys(call.engine().now()).map_err(|problem| {
         tracing::warn!(subscription = %id, problem, "public keys cannot be shown");
-        Problem::new(codes::UNAVAILABLE, "the keys cannot be read now")
+        Problem::new(codes::UNAVAILABLE, "the keys cannot be read at the moment; try again")
     })?;
     if keys.is_empty() {
         return Err(none());

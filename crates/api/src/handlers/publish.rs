@@ -72,7 +72,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 pub(crate) fn read_one(body: &Bytes, key: Option<IdempotencyKey>) -> Result<Publish> {
     let item = read_item(json::utf8(body)?)?;
     if item.idempotency_key.is_some() {
-        let detail = "a single event has its key in the header Idempotency-Key";
+        let detail = "for a single event, send the key in the header Idempotency-Key";
         return Err(Problem::field("idempotency_key", detail));
     }
     understand(item, key, body)
@@ -228,7 +228,7 @@ fn idempotency_header(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
     let mut values = headers.get_all(IDEMPOTENCY_HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(refuse("given more than once".to_owned()));
+        return Err(refuse("is given more than once".to_owned()));
     }
     let text = std::str::from_utf8(value.as_bytes()).map_err(|e| refuse(e.to_string()))?;
     IdempotencyKey::new(text).map(Some).map_err(|e| refuse(e.to_string()))

@@ -100,7 +100,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     let Some(destination) = destinations::one_of(new.url, new.destination)? else {
         return Err(Problem::field(
             "url",
-            "is missing; a push subscription has destination instead",
+            "is missing; give url for a webhook, or destination for push",
         ));
     };
     let new = NewSubscription {
@@ -252,8 +252,8 @@ fn warnings(view: &SubscriptionView, call: &Call) -> Vec<Warning> {
                 warnings.push(Warning {
                     code: "unknown_topic",
                     detail: format!(
-                        "there is no topic `{topic}`, so that no event can come of it until it is \
-                         made: PUT /v1/topics/{topic}"
+                        "the topic `{topic}` does not exist, so no event can match it; create it \
+                         with PUT /v1/topics/{topic}"
                     ),
                     field: format!("filter.any_of[{group}].topics[{place}]"),
                 });
@@ -273,13 +273,17 @@ fn if_match(headers: &HeaderMap) -> Result<Option<CatalogVersion>> {
     let version = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     match version.and_then(|version| version.parse().ok()) {
         Some(version) => Ok(Some(CatalogVersion(version))),
-        None => Err(Problem::field("If-Match", "must be one ETag as it was given, in quotes")),
+        None => Err(Problem::field(
+            "If-Match",
+            "must be one ETag, in quotes, exactly as the \
+                                                server sent it",
+        )),
     }
 }
 
 fn check_version(expected: Option<CatalogVersion>, view: &SubscriptionView) -> Result<()> {
     if expected.is_some_and(|expected| expected != view.subscription.version) {
-        let detail = "the subscription was changed meanwhile; read it again";
+        let detail = "the subscription was changed in the meantime; read it again";
         return Err(Problem::new(codes::VERSION_MISMATCH, detail).at("If-Match"));
     }
     Ok(())

@@ -28,8 +28,8 @@ pub(super) fn all() -> Value {
         all.insert(format!("{name}{PATCH}"), patch);
     }
     all[&format!("Policy{PATCH}")]["description"] = json!(
-        "Changes to a policy, as a JSON merge patch (RFC 7396): what is not named stays, null takes \
-         an optional field away"
+        "Changes to a policy, as a JSON merge patch (RFC 7396): absent fields stay unchanged, \
+         null removes an optional field"
     );
     Value::Object(all)
 }

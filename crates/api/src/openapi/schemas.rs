@@ -36,7 +36,8 @@ fn page(item: &str) -> Value {
         &["items"],
         json!({
             "items": {"type": "array", "items": reference(item)},
-            "next": {"type": "string", "description": "Cursor of the next page; absent on the last"},
+            "next": {"type": "string", "description": "Cursor of the next page; absent on the \
+                                                       last page"},
         }),
     )
 }
@@ -80,7 +81,7 @@ fn labels() -> Value {
     json!({
         "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string"},
         "propertyNames": {"pattern": "^[A-Za-z0-9._-]{1,64}$"},
-        "description": "Whatever else should be remembered; templates may use it",
+        "description": "Key-value pairs of your own; templates can use them",
     })
 }
 
@@ -110,7 +111,7 @@ fn general() -> Value {
             "status": {"enum": ["alive", "ready"]},
             "refusing_publishes": {
                 "enum": ["disk_full", "overloaded"],
-                "description": "Why publishes are refused although everything else works",
+                "description": "Why publishes are refused while everything else works",
             },
         })),
         "Stats": object(
@@ -128,7 +129,7 @@ fn general() -> Value {
                 "title": text(),
                 "status": {"type": "integer"},
                 "detail": text(),
-                "field": {"type": "string", "description": "The field of the request at fault"},
+                "field": {"type": "string", "description": "The field of the request that is wrong"},
             }),
         ),
     })
@@ -152,7 +153,8 @@ fn events() -> Value {
         "deliveries": {
             "type": "integer",
             "minimum": 0,
-            "description": "How many subscriptions will get it; 0 in the answer to a repeat",
+            "description": "Number of subscriptions that match; 0 when the request repeats an \
+                            earlier one",
         },
         "duplicate": flag(),
     });
@@ -187,8 +189,9 @@ fn events() -> Value {
         })),
         "Event": object(&event_required, event.clone()),
         "ExplainedEvent": object(&event_required, with(&event, json!({
-            "payload": {"description": "The payload, when it is JSON"},
-            "payload_base64": {"type": "string", "description": "The payload, when it is not"},
+            "payload": {"description": "The payload, if it is JSON"},
+            "payload_base64": {"type": "string", "description": "The payload as base64, if it is \
+                                                                 not JSON"},
             "deliveries": {"type": "array", "items": reference("DeliveryWithAttempts")},
             "not_delivered": {"type": "array", "items": object(
                 &["subscription", "reasons"],
@@ -205,7 +208,7 @@ fn events() -> Value {
             "description": text(),
             "attributes": {
                 "type": "array", "items": text(), "maxItems": 64,
-                "description": "The attributes one may filter on; empty means any",
+                "description": "Attributes that filters may use; empty means any",
             },
             "labels": labels(),
         })),
@@ -215,7 +218,7 @@ fn events() -> Value {
 fn subscriptions() -> Value {
     let policy = json!({
         "oneOf": [reference("PolicyPatch"), {"type": "null"}],
-        "description": "Changes to the profile; GET /v1/profiles shows all knobs",
+        "description": "Changes to the profile; GET /v1/profiles shows all settings",
     });
     let secrets = json!({
         "type": "object",
@@ -226,12 +229,12 @@ fn subscriptions() -> Value {
     let writable = json!({
         "url": {
             "type": "string", "format": "uri",
-            "description": "Where to; exactly one of url and destination",
+            "description": "URL of the receiver; give exactly one of url and destination",
         },
         "destination": reference("PushDestination"), "description": text(),
         "name": {
             "type": ["string", "null"], "minLength": 1, "maxLength": 255,
-            "description": "What its makers call it; unique in the tenant",
+            "description": "A name of your choice; unique in the tenant",
         },
         "labels": labels(),
         "filter": reference("Filter"), "profile": name(64), "policy": policy,
@@ -244,25 +247,25 @@ fn subscriptions() -> Value {
     };
     let public_keys = json!({
         "type": "array",
-        "description": "What receivers verify Ed25519 signatures with, the current key first; \
-            absent without such a secret. GET /jwks/{id} shows them without a key",
+        "description": "Public keys for Ed25519 signatures, the current key first; absent without \
+                        such a secret. GET /jwks/{id} returns them without an API key",
         "items": object(&["secret", "key", "kid"], json!({
             "secret": name(64),
             "key": {"type": "string", "pattern": "^whpk_[A-Za-z0-9+/]{43}=$"},
-            "kid": {"type": "string", "description": "Its RFC 7638 thumbprint"},
+            "kid": {"type": "string", "description": "RFC 7638 thumbprint of the key"},
             "expires_at": time(),
         })),
     });
     let create = with(
         &writable,
         json!({
-            "secret_kind": kind("The kind of signing secret to create; hmac when absent. The private \
-                half of an ed25519 key is never shown, only public_keys"),
+            "secret_kind": kind("The kind of signing secret to create; hmac when absent. The \
+                                 private part of an ed25519 key is never shown, only public_keys"),
         }),
     );
     let shown = json!({
         "id": id("sub"), "name": text(),
-        "url": {"type": "string", "format": "uri", "description": "Absent for push"},
+        "url": {"type": "string", "format": "uri", "description": "Absent for push destinations"},
         "destination": object(&["type", "encrypted", "ttl"], json!({
             "type": {"const": "push"}, "encrypted": flag(), "ttl": span(),
         })),
@@ -271,19 +274,20 @@ fn subscriptions() -> Value {
         "status": {"enum": ["active", "paused", "disabled"]}, "status_reason": text(),
         "waiting": {
             "allOf": [reference("Waiting")],
-            "description": "What keeps its due deliveries from being attempted; anything but paused and \
-                disabled only when it alone is shown, by the node that works on it",
+            "description": "Why due deliveries are not attempted. Lists show only paused and \
+                            disabled; the other reasons are shown for a single subscription, by \
+                            the node that works on it",
         },
         "failing_since": {
             "type": "string", "format": "date-time",
-            "description": "Since when its receiver has only failed; shown like waiting",
+            "description": "Since when every attempt has failed; shown where waiting is shown",
         },
         "public_keys": public_keys.clone(), "version": count(), "created_at": time(),
         "updated_at": time(),
         "warnings": {
             "type": "array", "items": reference("Warning"),
-            "description": "What was accepted, but is probably not meant; only in the answers to \
-                creation and change, absent when there is nothing",
+            "description": "Settings that were accepted but are probably mistakes; only in \
+                            responses to create and update, absent when there are none",
         },
     });
     let without = |fields: &Value, name: &str| {
@@ -315,7 +319,7 @@ fn subscriptions() -> Value {
         "CreatedSubscription": object(&required, with(&shown, json!({
             "signing_secret": {
                 "type": "string",
-                "description": "The signing secret, when one was created; shown this once",
+                "description": "The signing secret, if one was created; shown only once",
             },
         }))),
         "PushDestination": object(&["type", "endpoint"], json!({
@@ -331,15 +335,16 @@ fn subscriptions() -> Value {
             },
             "ttl": {
                 "type": ["string", "null"], "examples": ["12h", "7d"],
-                "description": "How long a message waits for the agent, in whole seconds: at most the \
-                    server's push.ttl_max (30 days, if nobody changed it), which is the default",
+                "description": "How long a message waits for the agent, in whole seconds. The \
+                                maximum and default is the server's push.ttl_max (30 days unless \
+                                changed)",
             },
-            "expirationTime": {"description": "Ignored; browsers write it"},
+            "expirationTime": {"description": "Ignored; browsers send it"},
         })),
         "Warning": object(&["code", "detail"], json!({
             "code": {"type": "string", "enum": ["unknown_topic"]},
             "detail": text(),
-            "field": {"type": "string", "description": "The field it is about"},
+            "field": {"type": "string", "description": "The field that the warning is about"},
         })),
         "PushKey": object(&["public_key"], json!({
             "public_key": {
@@ -354,17 +359,17 @@ fn subscriptions() -> Value {
         "SecretRotation": object(&[], json!({
             "name": {"type": ["string", "null"], "default": "signing"},
             "secret": {"type": ["string", "null"], "writeOnly": true},
-            "secret_kind": kind("The kind to create; that of the present secret when absent"),
+            "secret_kind": kind("The kind to create; the kind of the current secret when absent"),
             "overlap": {
                 "type": ["string", "null"], "examples": ["24h"],
-                "description": "How long the old secret goes on signing; engine.rotation_overlap \
-                    when absent, at most engine.rotation_overlap_max",
+                "description": "How long the old secret keeps signing; engine.rotation_overlap \
+                                when absent, at most engine.rotation_overlap_max",
             },
         })),
         "RotatedSecret": object(&[], json!({
             "secret": {
                 "type": "string",
-                "description": "The new secret, shown this once; absent for an ed25519 key",
+                "description": "The new secret, shown only once; absent for an ed25519 key",
             },
             "public_keys": public_keys,
         })),
@@ -385,11 +390,12 @@ fn subscriptions() -> Value {
             "policy": reference("Policy"),
             "problem": {
                 "type": "string",
-                "description": "Why the changes no longer fit the base; subscriptions wait",
+                "description": "Why the changes no longer fit the base profile; deliveries wait \
+                                until this is fixed",
             },
             "base": {
                 "type": "string",
-                "description": "The profile of the configuration that was changed at run time",
+                "description": "The profile of the configuration that these changes apply to",
             },
             "changes": reference("PolicyPatch"),
             "updated_at": time(),
@@ -397,7 +403,8 @@ fn subscriptions() -> Value {
         "ProfileContents": object(&["policy"], json!({
             "base": {
                 "type": ["string", "null"],
-                "description": "A profile of the configuration; the one with this name when absent",
+                "description": "A profile of the configuration; the profile with the same name \
+                                when absent",
             },
             "policy": reference("PolicyPatch"),
         })),
@@ -408,35 +415,35 @@ fn subscriptions() -> Value {
             "name": name(255), "has_secret": {"type": "boolean"},
             "scopes": {
                 "type": "array", "items": text(),
-                "description": "What it may do; absent where the configuration says so",
+                "description": "What the client may do; absent if the configuration decides",
             },
             "updated_at": time(),
         })),
         "ClientContents": object(&[], json!({
             "secret": {
                 "type": ["string", "null"], "minLength": 1, "maxLength": 4096, "writeOnly": true,
-                "description": "What its requests are signed with; the present one when absent",
+                "description": "The secret that signs the client's requests; unchanged when absent",
             },
             "scopes": {
                 "type": ["array", "null"], "maxItems": 64, "items": text(),
-                "description": "What it may do; null: what the configuration says; as before when \
-                    absent",
+                "description": "What the client may do; null uses the configuration, unchanged \
+                                when absent",
             },
         })),
         "NotificatiesSetup": {
             "type": "object", "additionalProperties": true,
-            "description": "A setup_configuration file of Open Notificaties as JSON: sections, each \
-                applied when `<section>_enable` is true; without `value_from`",
+            "description": "A setup_configuration file of Open Notificaties as JSON. Each section \
+                            is applied if `<section>_enable` is true. `value_from` is not allowed",
         },
         "NotificatiesApplied": object(&["changed", "unchanged", "ignored"], json!({
             "changed": {
                 "type": "array", "items": text(),
-                "description": "What is different now, such as `kanaal zaken`",
+                "description": "What was changed, such as `kanaal zaken`",
             },
             "unchanged": count(),
             "ignored": {
                 "type": "array", "items": text(),
-                "description": "Sections that mean nothing here, or only at a start",
+                "description": "Sections that do not apply here, or only at startup",
             },
         })),
     })
@@ -463,7 +470,8 @@ fn deliveries() -> Value {
     let filter = json!({
         "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
     });
-    let by_name = json!({"type": "string", "description": "Its id, sub_…, or its name"});
+    let by_name = json!({"type": "string", "description": "The id (sub_…) or the name of the \
+                                                           subscription"});
     json!({
         "Delivery": object(&required, delivery),
         "DeliveryWithAttempts": object(&required, whole),
@@ -474,7 +482,7 @@ fn deliveries() -> Value {
             },
             "until": {
                 "type": "string", "format": "date-time",
-                "description": "Until when at least; absent when nobody knows",
+                "description": "Earliest time of the next attempt; absent if unknown",
             },
         })),
         "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
@@ -505,13 +513,14 @@ fn certificates() -> Value {
     let scopes = json!({
         "type": "array",
         "items": {"enum": ["publish", "manage", "read"]},
-        "description": "What the bearer of a caller certificate may do",
+        "description": "Scopes of a caller that shows this certificate",
     });
-    let pem = json!({"type": "string", "description": "PEM, the certificate itself first"});
+    let pem = json!({"type": "string", "description": "PEM; the certificate itself first, then \
+                                                       its chain"});
     let key = json!({
         "type": ["string", "null"],
         "writeOnly": true,
-        "description": "PEM; without it an outbound proxy must hold the key",
+        "description": "PEM; if absent, an outbound proxy must hold the key",
     });
     json!({
         "NewCertificate": object(&["kind", "certificate"], json!({
@@ -551,10 +560,12 @@ fn operators() -> Value {
     let key = json!({
         "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
         "created_at": time(), "expires_at": time(), "revoked_at": time(),
-        "rate_limit": {"type": "integer", "description": "Its own limit of requests per second"},
+        "rate_limit": {
+            "type": "integer", "description": "The key's own limit of requests per second",
+        },
         "last_used_at": {
             "type": "string", "format": "date-time",
-            "description": "To the minute; not in the answer to a creation",
+            "description": "Accurate to the minute; not in the answer to a creation",
         },
     });
     let required = ["id", "description", "scopes", "created_at"];
@@ -564,11 +575,14 @@ fn operators() -> Value {
             "id": id("ten"), "name": text(), "created_at": time(),
         })),
         "SealRotation": object(&["key", "total", "resealed", "remaining", "unopenable"], json!({
-            "key": {"type": "string", "description": "Public name of the key that seals now"},
-            "total": {"type": "integer", "description": "Secrets there are"},
-            "resealed": {"type": "integer", "description": "Sealed anew by this request"},
-            "remaining": {"type": "integer", "description": "Still sealed with another key"},
-            "unopenable": {"type": "integer", "description": "Those of them that no key opens"},
+            "key": {"type": "string", "description": "Public name of the current seal key"},
+            "total": {"type": "integer", "description": "Number of stored secrets"},
+            "resealed": {"type": "integer", "description": "Secrets that this request sealed again"},
+            "remaining": {"type": "integer", "description": "Secrets still sealed with another key"},
+            "unopenable": {
+                "type": "integer",
+                "description": "Secrets of `remaining` that no configured key can open",
+            },
         })),
         "NewKey": object(&["scopes"], json!({
             "tenant": {"type": ["string", "null"], "description": "Id or name"},
@@ -576,13 +590,13 @@ fn operators() -> Value {
             "expires_at": {"type": ["string", "null"], "format": "date-time"},
             "rate_limit": {
                 "type": ["integer", "null"], "minimum": 1,
-                "description": "Requests, and events of batches, per second on each node; the \
-                    server's default when absent",
+                "description": "Requests per second on each node; every event of a batch counts. \
+                                The server's default when absent",
             },
         })),
         "Key": object(&required, key.clone()),
         "CreatedKey": object(&required, with(&key, json!({
-            "key": {"type": "string", "description": "The key itself; shown this once"},
+            "key": {"type": "string", "description": "The key itself; shown only once"},
         }))),
     })
 }

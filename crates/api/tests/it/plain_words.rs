@@ -43,7 +43,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
         (
             json!({"limits": {"concurency": 3}}),
             "limits.concurency",
-            "there is no such field here; known are connect, tls",
+            "there is no such field here; known fields: connect, tls",
         ),
         (
             json!({"limits": {"concurrency": "3"}}),
@@ -121,7 +121,7 @@ async fn errors_of_policies_name_the_place_and_speak_plain_words() {
         (
             json!({"values": {"a": {"fron": "x"}}}),
             "values.a.fron",
-            "there is no such field here; known are from, after",
+            "there is no such field here; known fields: from, after",
         ),
         (
             json!({"order": {"scope": "key", "key": "{event"}}),
@@ -154,7 +154,7 @@ async fn errors_of_events_name_the_place_and_speak_plain_words() {
         event[name] = value;
         event
     };
-    let known = "there is no such field here; known are topic, type, payload, attributes";
+    let known = "there is no such field here; known fields: topic, type, payload, attributes";
     for (event, place, words) in [
         (with("topic", json!(3)), "topic", "must be a text, not a number"),
         (with("type", json!(null)), "type", "must be a text, not null"),
@@ -196,7 +196,7 @@ async fn errors_of_events_name_the_place_and_speak_plain_words() {
             "events",
             "must be a list of at most 1000 items, not an object",
         ),
-        (json!({"event": []}), "event", "there is no such field here; known are events"),
+        (json!({"event": []}), "event", "there is no such field here; known fields: events"),
         (json!({}), "events", "is missing"),
         (json!({"events": many}), "events", "must be a list of at most 1000 items, not 1001"),
         (json!([]), "", "must be an object, not a list"),

@@ -105,7 +105,7 @@ impl Knowledge {
                 _ => continue,
             }
             let Err(problem) = read(&changed) else { continue };
-            let known = problem.split_once("known are ").map(|(_, list)| words(list));
+            let known = problem.split_once("known fields: ").map(|(_, list)| words(list));
             let chosen =
                 [format!("`{UNKNOWN}` is not one of "), "must be exactly one of ".to_owned()];
             let one = chosen.iter().find_map(|start| problem.strip_prefix(start)).map(words);

@@ -71,11 +71,11 @@ impl Failure {
                 (StatusCode::BAD_REQUEST, "invalid_field", format!("{name} {problem}"), false)
             }
             Self::UnderWay => {
-                let message = "an attempt is under way; look again when it has ended";
+                let message = "an attempt is in progress; try again when it has ended";
                 (StatusCode::CONFLICT, "webhook_processing", message.to_owned(), true)
             }
             Self::WrongMethod(method) => {
-                let message = format!("{method} is not possible here");
+                let message = format!("{method} is not allowed here");
                 (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, false)
             }
             Self::Busy => {

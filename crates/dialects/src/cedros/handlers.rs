@@ -95,7 +95,7 @@ pub(super) async fn retry(
     let delivery = find(service, caller, parts, dead).await?;
     let (tenant, id) = (caller.tenant, delivery.id);
     engine.retry_delivery(tenant, id).await?;
-    info!(key = %caller.principal.key.id, webhook = %id, "a webhook is tried again on behalf of an admin");
+    info!(key = %caller.principal.key.id, webhook = %id, "an admin retried a webhook");
     let message = "Webhook queued for retry";
     Ok(json(StatusCode::OK, &json!({"status": "queued", "message": message, "webhookId": id})))
 }
@@ -109,7 +109,7 @@ pub(super) async fn delete(
 ) -> Answer {
     let id = find(service, caller, parts, dead).await?.id;
     service.engine.forget_delivery(caller.tenant, id).await?;
-    info!(key = %caller.principal.key.id, webhook = %id, "a webhook was deleted on behalf of an admin");
+    info!(key = %caller.principal.key.id, webhook = %id, "an admin deleted a webhook");
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -159,7 +159,7 @@ impl Told {
             }
             DeliveryState::Dead(DeadReason::Gate) => Some("the gate was closed".to_owned()),
             DeliveryState::Dead(DeadReason::Expired) if self.attempts.is_empty() => {
-                Some("it grew too old before it could be tried".to_owned())
+                Some("it became too old before it could be attempted".to_owned())
             }
             _ => self.attempts.last().map(Attempt::summary),
         }

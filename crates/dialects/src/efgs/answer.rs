@@ -64,13 +64,13 @@ impl Refusal {
             Error::Url(_) | Error::Certificate { .. } => Self::invalid_url(&error.to_string()),
             Error::CatalogFull { .. } => {
                 // What there is too much of, and what may be changed about it, is the operator's affair.
-                warn!(%error, "there is no room for a callback");
-                Self::new(StatusCode::BAD_REQUEST, "There is no room for another callback.")
+                warn!(%error, "the limit of callbacks is reached");
+                Self::new(StatusCode::BAD_REQUEST, "The limit of callbacks is reached.")
             }
             Error::SecretRequired { .. } => {
                 info!(%error, "a callback with a secret was not moved");
-                let problem = "The callback has a secret that belongs to its present host; delete it \
-                               and subscribe it anew.";
+                let problem = "The callback has a secret for its current host; delete the \
+                               callback and subscribe it again.";
                 Self::new(StatusCode::BAD_REQUEST, problem)
             }
             Error::TooLong { .. } | Error::Event { .. } => {
@@ -175,7 +175,7 @@ mod tests {
         let long = Error::TooLong { field: "description", max: 9 };
         let labels = Error::Event { field: "labels", problem: "has too many".to_owned() };
         for (error, says) in
-            [(full, "no room"), (moved, "subscribe it anew"), (long, "large"), (labels, "large")]
+            [(full, "no room"), (moved, "subscribe it again"), (long, "large"), (labels, "large")]
         {
             let refusal = Refusal::from_engine(&error);
             assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{error}");

@@ -167,7 +167,7 @@ impl Clients {
         if claims.iat.is_some_and(|iat| iat > now.as_seconds()) {
             tracing::warn!(
                 client_id = claims.client_id,
-                "a token was made in the future; one of the clocks is wrong"
+                "a token was created in the future; check the clocks"
             );
         }
         let said = view.get().and_then(Option::as_ref).and_then(|view| view.client.scopes.as_ref());

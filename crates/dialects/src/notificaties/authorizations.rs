@@ -310,8 +310,8 @@ impl Rights {
                         client_id = client,
                         error = problem,
                         suppressed,
-                        "rights cannot be asked of the Autorisaties API; known ones count until they \
-                         are too old"
+                        "permissions cannot be read from the Autorisaties API; cached ones are \
+                         used until they are too old"
                     );
                 }
             }

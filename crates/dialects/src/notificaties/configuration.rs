@@ -96,7 +96,7 @@ fn check_authorizations(read: &mut impl Settings, api: &Authorizations) {
         ),
     ];
     for (name, is_empty, problem) in parts {
-        let superfluous = "means nothing without the url beside it";
+        let superfluous = "has no effect without the url beside it";
         let problem = if api.is_asked() { problem } else { superfluous };
         read.require(is_empty != api.is_asked(), &key(name), problem);
     }

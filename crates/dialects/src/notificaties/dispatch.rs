@@ -227,15 +227,15 @@ async fn enter(
             _ => problem,
         })?;
     service.rates.take(client.id.clone(), service.engine.admission().nanos()).map_err(|wait| {
-        let detail =
-            "This client sends more requests than it may (admission.key_requests_per_second).";
+        let detail = "This client exceeded its rate limit (admission.key_requests_per_second).";
         Problem::throttled(detail, seconds(wait))
     })?;
     if let Some(rights) = service.rights.as_ref().filter(|_| client.is_unsaid()) {
         let found = rights.of(&client.id, &|| service.engine.now()).await;
         client = client.with(found.map_err(|()| {
             Problem::unavailable(
-                "What this client may do cannot be asked of the Autorisaties API now.",
+                "The permissions of this client cannot be read from the Autorisaties API at the \
+                 moment.",
             )
         })?);
     }

@@ -100,8 +100,8 @@ fn words(faults: &[Fault]) -> String {
 }
 
 /// What is said of a message that somebody wants in a form it cannot have.
-pub(super) const NO_SOURCE: &str = "The notification has no source, so that it cannot be sent as a \
-                                    CloudEvent, and there is an abonnement that wants it so.";
+pub(super) const NO_SOURCE: &str = "The notification has no source, so it cannot be sent as a \
+                                    CloudEvent, but an abonnement requires CloudEvents.";
 
 /// Whether some abonnement would get the message as a CloudEvent if it were one.
 pub(super) fn wants_cloudevent(

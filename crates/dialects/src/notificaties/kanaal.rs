@@ -110,7 +110,7 @@ impl Kanaal {
         if let (Some(naam), Some(present)) = (&naam, present)
             && *naam != present.naam
         {
-            let reason = "The name of a kanaal cannot be changed; make another kanaal.";
+            let reason = "The name of a kanaal cannot be changed; create another kanaal.";
             fields.fault("naam", "wijzigen-niet-toegelaten", reason);
         }
         fields.finish()?;

@@ -26,31 +26,31 @@ fn document(base: &str) -> Value {
                 "get": operation("kanaal_list", "List the kanalen", None, list("Kanaal"), 200)
                     .with("parameters", json!([{"name": "naam", "in": "query",
                         "schema": {"type": "string"}}])),
-                "post": operation("kanaal_create", "Make a kanaal", Some((JSON, "Kanaal")),
+                "post": operation("kanaal_create", "Create a kanaal", Some((JSON, "Kanaal")),
                     Some(one("Kanaal")), 201),
             },
             "/kanaal/{uuid}": {
                 "parameters": uuid(),
-                "get": operation("kanaal_read", "One kanaal", None, Some(one("Kanaal")), 200),
+                "get": operation("kanaal_read", "Get a kanaal", None, Some(one("Kanaal")), 200),
                 "put": operation("kanaal_update", "Change a kanaal (experimental)",
                     Some((JSON, "Kanaal")), Some(one("Kanaal")), 200),
                 "patch": operation("kanaal_partial_update",
-                    "Change some of a kanaal (experimental)",
+                    "Change parts of a kanaal (experimental)",
                     Some((JSON, "Kanaal")), Some(one("Kanaal")), 200),
             },
             "/abonnement": {
                 "get": operation("abonnement_list", "List the abonnementen", None,
                     list("Abonnement"), 200),
-                "post": operation("abonnement_create", "Make an abonnement",
+                "post": operation("abonnement_create", "Create an abonnement",
                     Some((JSON, "Abonnement")), Some(one("Abonnement")), 201),
             },
             "/abonnement/{uuid}": {
                 "parameters": uuid(),
-                "get": operation("abonnement_read", "One abonnement", None,
+                "get": operation("abonnement_read", "Get an abonnement", None,
                     Some(one("Abonnement")), 200),
                 "put": operation("abonnement_update", "Replace an abonnement",
                     Some((JSON, "Abonnement")), Some(one("Abonnement")), 200),
-                "patch": operation("abonnement_partial_update", "Change some of an abonnement",
+                "patch": operation("abonnement_partial_update", "Change parts of an abonnement",
                     Some((JSON, "Abonnement")), Some(one("Abonnement")), 200),
                 "delete": operation("abonnement_delete", "Delete an abonnement", None, None, 204),
             },
@@ -123,14 +123,14 @@ fn operation(
     let mut responses = Map::new();
     responses.insert(status.to_string(), success);
     let problems = [
-        (400, "ValidatieFout", "Something in the request is wrong."),
+        (400, "ValidatieFout", "The request is not valid."),
         (403, "Fout", "Not allowed."),
-        (404, "Fout", "Not there."),
-        (406, "Fout", "Not in the type that was asked for."),
+        (404, "Fout", "Not found."),
+        (406, "Fout", "Not available in the requested media type."),
         (409, "Fout", "Changed by others at the same time."),
         (415, "Fout", "The body is of the wrong type."),
         (429, "Fout", "Too many requests."),
-        (503, "Fout", "Not now."),
+        (503, "Fout", "Temporarily unavailable."),
     ];
     for (status, schema, description) in problems {
         if status == 409 && !id.ends_with("update") {

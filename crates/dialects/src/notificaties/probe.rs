@@ -119,7 +119,7 @@ pub(crate) async fn check_documentation(
     let reason = match engine.rehearse(tenant, rehearsal).await {
         Ok(AttemptOutcome::Answered(answer)) if answer.status == 200 => return Ok(()),
         Ok(outcome) => {
-            format!("The documentation must be there and answer 200, but {}.", words(&outcome))
+            format!("The documentation must exist and answer 200, but {}.", words(&outcome))
         }
         Err(posthorn_engine::Error::Url(problem)) => problem.message,
         Err(other) => return Err(other.into()),
@@ -191,13 +191,13 @@ fn words(outcome: &AttemptOutcome) -> String {
         FailureCode::ConnectFailed | FailureCode::ConnectTimeout => {
             "it could not be reached: no connection was made"
         }
-        FailureCode::ProxyFailed => "the proxy of this server did not lead to it",
+        FailureCode::ProxyFailed => "the proxy of this server could not reach it",
         FailureCode::TlsCertificateInvalid => "its TLS certificate is not trusted, or out of date",
         FailureCode::TlsFailed | FailureCode::TlsTimeout => "no TLS connection could be made",
         FailureCode::ResponseTimeout | FailureCode::AttemptTimeout => "it did not answer in time",
         FailureCode::TokenUnavailable => "the token server gave no token",
         FailureCode::CertificateUnavailable => "the client certificate cannot be used",
-        _ => "it did not give a proper answer",
+        _ => "it did not give a valid response",
     };
     text.to_owned()
 }

@@ -171,7 +171,7 @@ impl Problem {
     }
 
     fn defect(detail: &Error) -> Self {
-        tracing::error!(error = %detail, "an answer of the engine was not expected here; this is a defect");
+        tracing::error!(error = %detail, "the engine gave an unexpected result; this is a defect");
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         let title = "A server error occurred.";
         Self::new(status, "APIException", "error", title, "Internal Server Error")
@@ -299,8 +299,8 @@ impl From<Error> for Problem {
             Error::SecretRequired { names, .. } => {
                 let client = names.iter().any(|name| name.as_str() == CLIENT);
                 let field = if client { "secret" } else { "auth" };
-                let reason = "The callback or the token server is another one: what authenticates there \
-                              must be given again, with authType where it is not api_key.";
+                let reason = "The callback or the token server has changed: give its credentials \
+                              again, with authType unless it is api_key.";
                 Self::field(field, "required", reason)
             }
             Error::Filter(problem) => Self::field("kanalen", "invalid", problem.to_string()),

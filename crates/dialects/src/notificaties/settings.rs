@@ -195,8 +195,8 @@ pub(super) async fn change(
     let policy = present.policy.as_ref().map_err(String::clone)?;
     let Some(old) = Settings::of(&policy.schedule) else {
         return Err(format!(
-            "the profile `{profile}` has waits that are not those of the four settings; take the \
-             settings out, or let dialects.notificaties.profile name another one"
+            "the retry waits of the profile `{profile}` do not match the four settings; remove \
+             the settings, or set dialects.notificaties.profile to another profile"
         ));
     };
     let new = old.with(change);

@@ -14,19 +14,19 @@ use super::document::Document;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Condition {
-    /// All hold; an empty list holds.
+    /// All conditions hold; an empty list holds.
     All(Vec<Condition>),
-    /// At least one holds; an empty list does not.
+    /// At least one condition holds; an empty list does not.
     Any(Vec<Condition>),
-    /// It does not hold.
+    /// The condition does not hold.
     Not(Box<Condition>),
-    /// One place in the document compares so with a value.
+    /// Compares one place in the document with a value.
     Test {
         /// Where to look: a JSON pointer such as `/data/amount`.
         path: Pointer,
         /// How to compare.
         op: Operator,
-        /// With what; not used by `exists`.
+        /// The value to compare with; not used by `exists`.
         #[serde(default)]
         value: Value,
     },
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Pointer {
         if text.is_empty() || text.starts_with('/') {
             Ok(Self(text))
         } else {
-            Err(serde::de::Error::custom("a path is a JSON pointer and starts with `/`"))
+            Err(serde::de::Error::custom("a path is a JSON pointer and must start with `/`"))
         }
     }
 }

@@ -97,7 +97,7 @@ impl<'de> VariantAccess<'de> for Choice<'de> {
         match self.contents {
             None => Ok(()),
             Some(_) => {
-                Err(Fault::at(self.name, format!("is written as the text \"{}\"", self.name)))
+                Err(Fault::at(self.name, format!("must be written as the text \"{}\"", self.name)))
             }
         }
     }

@@ -69,8 +69,8 @@ pub(super) fn not_an_object(found: &Value, known: &[&str]) -> String {
 
 pub(super) fn unknown_field(known: &[&str]) -> String {
     match known {
-        [] => "there is no such field here; there are none".to_owned(),
-        known => format!("there is no such field here; known are {}", known.join(", ")),
+        [] => "there is no such field here; no fields are allowed".to_owned(),
+        known => format!("there is no such field here; known fields: {}", known.join(", ")),
     }
 }
 

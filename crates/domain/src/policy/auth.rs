@@ -22,7 +22,7 @@ const SECRET_ENCODINGS: &[&str] = &["utf8", "hex", "base64", "base32"];
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Auth {
-    /// Standard Webhooks headers, signed with every live secret of this name.
+    /// Standard Webhooks headers, signed with every valid secret of this name.
     StandardWebhooks {
         /// The signing secret.
         secret: SecretName,
@@ -41,7 +41,7 @@ pub enum Auth {
         /// The password.
         secret: SecretName,
     },
-    /// A header whose value is a secret as it stands.
+    /// A header whose value is the secret itself.
     SecretHeader {
         /// The header.
         header: String,
@@ -77,11 +77,11 @@ pub enum SentTo<'a> {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub struct CertificateChoice {
-    /// This one; found by the host of the URL when absent.
+    /// The id of the certificate; when absent, it is found by the host of the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateId>,
-    /// Only one of this owner, such as a country; may name what is known of the subscription, as in
-    /// `{subscription.labels.country}`.
+    /// Only certificates of this owner, such as a country; may use values of the subscription, as
+    /// in `{subscription.labels.country}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Template>,
 }
@@ -158,7 +158,7 @@ pub struct Otp {
     /// How long one code is valid, at least 1s.
     #[serde(default = "half_a_minute")]
     pub step: Span,
-    /// Where steps begin to count, in seconds since 1970.
+    /// The start of the first step, in seconds since 1970.
     #[serde(default)]
     pub t0: i64,
     /// Digits of a `totp` code.
@@ -218,7 +218,7 @@ fn bare_code() -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ZgwJwt {
-    /// Who we are to the receiver.
+    /// The client id at the receiver.
     pub client_id: String,
     /// The HMAC key.
     pub secret: SecretName,
@@ -230,24 +230,24 @@ pub struct ZgwJwt {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Oauth2 {
-    /// Where tokens are fetched. It is reached the same way as receivers, and under the same rules.
+    /// The URL of the token server. It is called the same way as receivers, under the same rules.
     #[schemars(extend("format" = "uri"))]
     pub token_url: String,
-    /// Who we are to the token server.
+    /// The client id at the token server.
     pub client_id: String,
     /// The client secret.
     pub secret: SecretName,
-    /// What the token is for, separated by spaces.
+    /// The scopes of the token, separated by spaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Whom the token is for, where the token server wants to know.
+    /// The audience of the token, if the token server needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
     /// How the secret is presented to the token server.
     #[serde(default)]
     pub client_auth: ClientAuth,
-    /// How long before its end a token is replaced; a tenth of its life, at most a minute, when
-    /// absent.
+    /// How long before it expires a token is replaced; when absent, a tenth of its lifetime, at
+    /// most a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_before: Option<Span>,
 }
@@ -411,7 +411,7 @@ impl Auth {
                 one_of("auth.salt_use", &otp.salt_use, SALT_USES)?;
                 one_of("auth.encode", &otp.encode, ENCODINGS)?;
                 if let Some(name) = otp.secret_values.keys().find(|n| otp.values.contains_key(*n)) {
-                    return refuse("auth.secret_values", format!("`{name}` is in values too"));
+                    return refuse("auth.secret_values", format!("`{name}` is also in values"));
                 }
                 if otp.step < Span::from_secs(1) {
                     return refuse("auth.step", "must be at least 1s");

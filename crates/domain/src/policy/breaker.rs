@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyError, refuse};
 use crate::Span;
 
-/// Holds back the work of a receiver whose failures cost slots: calls that hang or run into their
-/// deadline. One that fails quickly keeps its schedule.
+/// Pauses deliveries to a receiver whose calls hang or time out. A receiver that fails quickly
+/// keeps its schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Breaker {
-    /// Failures in a row, each of a second or more, that open it.
+    /// The number of failures in a row, each of a second or more, that open it.
     #[schemars(range(min = 1, max = 1_000))]
     pub open_after: u32,
-    /// The longest it stays open before the receiver is asked again, 1s to 1h.
+    /// The longest time before the receiver is tried again, 1s to 1h.
     pub longest: Span,
 }
 
@@ -36,12 +36,12 @@ impl Breaker {
     }
 }
 
-/// What becomes of a subscription whose receiver fails for days.
+/// What happens to a subscription whose receiver keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failing {
-    /// Without a success for so long, 1s to 365d, and with at least one delivery exhausted, it is disabled.
-    /// What is pending is kept.
+    /// After this time without a success, 1s to 365d, and at least one exhausted delivery, the
+    /// subscription is disabled. Pending deliveries are kept.
     pub disable_after: Span,
 }
 

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::{OnRefused, Policy, StatusSet};
 use crate::{Answer, AttemptOutcome, FailureCode, Span, Timestamp};
 
-/// Which answers mean that trying again is pointless.
+/// Which responses are permanent failures, so that a retry is pointless.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Permanent {
     /// These statuses.
     #[serde(default)]
     pub status: StatusSet,
-    /// Answers without success whose body has this shape.
+    /// Responses without success whose body has this form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyRule>,
     /// What a 410 does.
@@ -23,18 +23,18 @@ pub struct Permanent {
     pub gone: Gone,
 }
 
-/// A shape of JSON body that means "I understood you, and no".
+/// A form of JSON body that means a permanent failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BodyRule {
-    /// The fields the object must have, with their types. More fields are fine.
+    /// The fields the object must have, with their types. More fields are allowed.
     pub fields: BTreeMap<String, FieldType>,
     /// Statuses for which the rule does not apply.
     #[serde(default)]
     pub except: StatusSet,
 }
 
-/// The type of a field in the body of an answer.
+/// The type of a field in the body of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]

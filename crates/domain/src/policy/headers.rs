@@ -63,14 +63,15 @@ pub enum HeaderProblem {
     Name,
     /// Not for anybody to set.
     #[error(
-        "the name is reserved: it belongs to the connection, to Posthorn, or opens metadata services"
+        "the name is reserved: it is set by the connection or by Posthorn, or gives access to \
+         metadata services"
     )]
     Reserved,
     /// Longer than receivers take.
-    #[error("a header value has at most {HEADER_VALUE_BYTES_MAX} bytes")]
+    #[error("a header value must be at most {HEADER_VALUE_BYTES_MAX} bytes")]
     TooLong,
     /// A line break, another control character, or something outside of ASCII.
-    #[error("a header value has only visible ASCII characters, spaces and tabs")]
+    #[error("a header value may contain only visible ASCII characters, spaces and tabs")]
     Characters,
 }
 
@@ -125,7 +126,7 @@ pub(super) fn check_all<'a>(
     let mut seen = std::collections::BTreeMap::new();
     for (path, name) in names {
         if let Some(other) = seen.insert(folded(name), path.clone()) {
-            return refuse(&path, format!("sets the header {name}, which {other} sets too"));
+            return refuse(&path, format!("sets the header {name}, which {other} also sets"));
         }
     }
     if seen.len() > HEADERS_MAX {

@@ -13,8 +13,8 @@ const FIELDS_MAX: usize = 20;
 /// What every line has of itself.
 const RESERVED: [&str; 5] = ["timestamp", "level", "target", "span", "spans"];
 
-/// Extra log lines, for operators who search for exact texts. What a template has no value for is
-/// empty in a text, and left out as a field: there is always a line.
+/// Extra log lines, for operators who search for exact texts. Placeholders without a value are
+/// empty in a text; fields without a value are left out. The line is always written.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LogPolicy")]
@@ -50,7 +50,7 @@ impl LogTemplates {
         for name in self.fields.keys() {
             check_name("log.fields", name)?;
             if name == self.text_field() {
-                return refuse("log.fields", format!("`{name}` is the field of the text already"));
+                return refuse("log.fields", format!("`{name}` is already the field of the text"));
             }
         }
         Ok(())
@@ -63,7 +63,7 @@ fn check_name(path: &str, name: &str) -> Result<(), PolicyError> {
         return refuse(path, format!("`{name}` is not a name: 1 to 64 of A-Z a-z 0-9 _ - . @"));
     }
     if RESERVED.contains(&name) {
-        return refuse(path, format!("`{name}` is a field that every line has of itself"));
+        return refuse(path, format!("`{name}` is a field that every line already has"));
     }
     Ok(())
 }

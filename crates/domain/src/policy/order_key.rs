@@ -45,7 +45,7 @@ impl OrderKey {
         let mut before_last = self.0.iter().rev().skip(1);
         if let Some(fixed) = before_last.find(|t| t.placeholders().next().is_none()) {
             let problem = format!(
-                "`{}` fits every event, so that what follows it is never used; put it last",
+                "`{}` fits every event, so the templates after it are never used; put it last",
                 fixed.source()
             );
             return refuse("order.key", problem);

@@ -22,8 +22,8 @@ pub struct RequestPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Template>,
     /// A path for each family of events (the type up to its first dot), appended to the path of the
-    /// subscription's URL, or `off`. `*` stands for every other family. When any is given, events of
-    /// a family that is not are never sent.
+    /// subscription's URL, or `off`. `*` stands for every other family. If any family is given,
+    /// events of other families are not sent.
     #[serde(default)]
     pub families: BTreeMap<String, FamilyPath>,
     /// Query parameters, added to those of the URL.
@@ -33,8 +33,8 @@ pub struct RequestPolicy {
     /// in `?`.
     #[serde(default)]
     pub headers: BTreeMap<String, Template>,
-    /// Which form of an event with several is sent, by its media type; the first one when absent.
-    /// An event without this form is not sent.
+    /// The media type of the form to send, for events with several forms; the first form when
+    /// absent. An event without this form is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternative: Option<String>,
     /// The media type of the body; the event's own when absent.
@@ -71,7 +71,7 @@ impl Serialize for FamilyPath {
 
 impl<'de> Deserialize<'de> for FamilyPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wrong = || de::Error::custom("the path of a family begins with `/`, or is `off`");
+        let wrong = || de::Error::custom("the path of a family must begin with `/`, or be `off`");
         match serde_json::Value::deserialize(deserializer)? {
             // Some readers of YAML take a bare `off` for false.
             serde_json::Value::Bool(false) => Ok(Self::Off),
@@ -158,7 +158,7 @@ impl RequestPolicy {
             return refuse("request.body", "must be empty with method GET");
         }
         if self.path.is_some() && !self.families.is_empty() {
-            return refuse("request.families", "has the paths; leave request.path out");
+            return refuse("request.families", "already gives the paths; leave request.path out");
         }
         for family in self.families.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '/');

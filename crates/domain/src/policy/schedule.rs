@@ -6,19 +6,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::{ATTEMPTS_MAX, PolicyError, WAIT_DAYS_MAX, refuse};
 use crate::{Span, Timestamp};
 
-/// When to try again, and how often.
+/// When to retry, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
-    /// The waits.
+    /// The waits between attempts.
     pub backoff: Backoff,
-    /// What chance adds to them.
+    /// A random change of the waits.
     pub jitter: Jitter,
-    /// Sends in all, the first included. At least one of this and `max_age` must be set.
+    /// The number of attempts, the first included. At least one of this and `max_age` must be set.
     #[schemars(range(min = 1, max = ATTEMPTS_MAX))]
     pub max_attempts: Option<u32>,
-    /// No attempt starts later than this after the budget began; `auto` fits the schedule. The time in which
-    /// the subscription is paused or disabled does not count.
+    /// The maximum age of a delivery: no attempt starts later. A retry by hand starts the age
+    /// again. `auto` fits the schedule. The time in which the subscription is paused or disabled
+    /// does not count.
     pub max_age: Option<MaxAge>,
     /// What a receiver's `Retry-After` does.
     pub retry_after: RetryAfter,
@@ -63,35 +64,35 @@ impl<'de> Deserialize<'de> for MaxAge {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Backoff {
-    /// Always the same.
+    /// Always the same wait.
     Fixed {
-        /// How long, at most 30d.
+        /// The wait, at most 30d.
         wait: Span,
     },
-    /// Growing by a factor.
+    /// Waits that grow by a factor.
     Exponential {
         /// The first wait.
         initial: Span,
         /// Each wait is this many times the one before.
         #[schemars(range(min = 1, max = 100))]
         factor: f64,
-        /// But never longer than this, at most 30d.
+        /// The longest wait, at most 30d.
         cap: Span,
     },
-    /// Written out. The last one repeats.
+    /// A list of waits. The last one repeats.
     List {
-        /// One after the other, each at most 30d.
+        /// The waits in order, each at most 30d.
         waits: Vec<Span>,
     },
 }
 
-/// What chance adds to a wait, so that failures of one moment do not return as one herd.
+/// A random change of each wait, so that deliveries that failed together are not retried together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Jitter {
     /// Nothing.
     None,
-    /// Up to this share of the wait, either way.
+    /// Up to this fraction of the wait, longer or shorter.
     Ratio {
         /// 0.1 means ± 10 %.
         #[schemars(range(min = 0, max = 1))]
@@ -99,22 +100,22 @@ pub enum Jitter {
     },
     /// A uniform choice of `from`, `from + step`, … up to `to`, always added.
     Add {
-        /// The least.
+        /// The smallest value.
         from: Span,
-        /// The most.
+        /// The largest value.
         to: Span,
-        /// The grain, more than zero.
+        /// The step, more than zero.
         step: Span,
     },
 }
 
-/// What a receiver's `Retry-After` does. It only ever lengthens a wait.
+/// What a receiver's `Retry-After` does. It can only make a wait longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryAfter {
-    /// Whether it is listened to.
+    /// Whether it is honoured.
     pub honour: bool,
-    /// The longest that is believed.
+    /// The longest wait that is accepted.
     pub cap: Span,
 }
 

@@ -52,7 +52,7 @@ impl NamedValue {
 pub(crate) struct Long {
     /// What it is.
     from: Template,
-    /// Only what comes after this beginning; no value without it.
+    /// Use only what comes after this prefix; there is no value without the prefix.
     #[serde(default)]
     after: Option<String>,
 }
@@ -207,7 +207,7 @@ impl Policy {
                 let missing = names.first().and_then(|name| name.strip_prefix(PREFIX));
                 if let Some(name) = missing.filter(|_| !names.iter().any(given)) {
                     let problem = format!(
-                        "is not given, but {path} uses it; set it in the profile or in the \
+                        "is missing, but {path} uses it; set it in the profile or in the \
                          subscription's own policy"
                     );
                     return refuse(&format!("values.{name}"), problem);

@@ -11,7 +11,7 @@ pub enum UrlRefusal {
         max: usize,
     },
     /// Empty, or with blanks around it.
-    #[error("the URL is empty or has blanks around it; remove them")]
+    #[error("the URL is empty or has spaces around it; remove them")]
     Surrounded,
     /// A tab, a line break or the like.
     #[error("the URL contains a control character; remove it or write it as %XX")]
@@ -124,7 +124,7 @@ pub enum AddressRefusal {
     #[error("the address is link-local or a cloud metadata service; use a public one")]
     Metadata,
     /// Closed by the operator.
-    #[error("the operator has closed this network to receivers; use another address")]
+    #[error("the operator has denied this network; use another address")]
     Denied,
     /// An address of this machine, or of a machine this installation depends on.
     #[error("the address belongs to this installation; use the address of a receiver")]

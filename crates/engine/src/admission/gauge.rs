@@ -145,7 +145,7 @@ impl Gauge {
             pace.late_since = None;
             self.overloaded.store(false, Ordering::Relaxed);
             info!(tenant = %self.tenant,
-                "publishes of a tenant are committed in time again; none is refused any more");
+                "publishes of a tenant are committed in time again; they are no longer refused");
             return Some(false);
         }
         if wait <= options.commit_delay {
@@ -163,7 +163,8 @@ impl Gauge {
             waiting = self.waiting.load(Ordering::Relaxed),
             per_second = pace.per_second as u64,
             wait_ms = wait.as_millis() as u64,
-            "publishes of a tenant come faster than they can be stored; some are refused from now on"
+            "a tenant publishes faster than events can be stored; some publishes are refused from \
+             now on"
         );
         Some(true)
     }

@@ -67,7 +67,7 @@ impl CertificateView {
         if *self.intact.get_or_init(is_same) {
             Ok(())
         } else {
-            Err("does not have the thumbprint that its record says")
+            Err("does not have the thumbprint in its record")
         }
     }
 
@@ -84,7 +84,7 @@ impl CertificateView {
                 let key = self
                     .vault
                     .open(&context, sealed)
-                    .map_err(|e| format!("has a private key that cannot be opened: {e}"))?;
+                    .map_err(|e| format!("has a private key that cannot be decrypted: {e}"))?;
                 Identity::parse(certificate.pem.as_bytes(), key.expose())
                     .map(Arc::new)
                     .map_err(|e| e.to_string())

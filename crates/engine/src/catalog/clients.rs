@@ -38,7 +38,8 @@ impl ClientView {
                 Ok(secret) => Some(secret),
                 Err(e) => {
                     let client = self.client.name.as_str();
-                    tracing::error!(client, error = %e, "the secret of a client cannot be opened");
+                    tracing::error!(client, error = %e, "the secret of a client cannot be \
+                                                         decrypted");
                     None
                 }
             }

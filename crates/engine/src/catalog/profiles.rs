@@ -128,7 +128,7 @@ impl Catalog {
     }
 
     fn base(&self, name: &ProfileName) -> std::result::Result<&Arc<Policy>, String> {
-        self.profiles.get(name).ok_or_else(|| format!("there is no profile `{name}`"))
+        self.profiles.get(name).ok_or_else(|| format!("the profile `{name}` does not exist"))
     }
 
     /// The complete policy of a subscription. A profile that is gone, or overrides that no longer fit
@@ -192,8 +192,8 @@ impl Catalog {
             return Ok(());
         }
         let problem = format!(
-            "the profile leads through the proxy `{proxy}`, which is not open to this tenant; name \
-             another profile, or ask the operator (egress.proxies)"
+            "the profile uses the proxy `{proxy}`, which this tenant may not use; choose another \
+             profile, or ask the operator (egress.proxies)"
         );
         Err(PolicyError { path: "proxy".to_owned(), problem })
     }

@@ -159,7 +159,7 @@ impl SubscriptionView {
                 let secret = self
                     .vault
                     .open(&context, &sealed.sealed)
-                    .map_err(|e| format!("secret `{}` cannot be opened: {e}", sealed.name))?;
+                    .map_err(|e| format!("secret `{}` cannot be decrypted: {e}", sealed.name))?;
                 let text = std::str::from_utf8(secret.expose()).unwrap_or_default();
                 let signing = SigningSecret::parse(text).ok();
                 list.push(OpenSecret {

@@ -108,14 +108,14 @@ pub enum PushRefusal {
     #[error("push is not enabled on this server; operators enable it with push.enabled")]
     NotEnabled,
     /// Not an endpoint of ours.
-    #[error("the endpoint is not one of this server's, or was altered")]
+    #[error("the endpoint does not belong to this server, or was altered")]
     NotOurs,
     /// The agent or its channel does not exist any more.
-    #[error("the agent has unsubscribed or is gone; let it subscribe again")]
+    #[error("the agent has unsubscribed or was removed; subscribe again in the browser")]
     Gone,
     /// The endpoint belongs to another sender.
     #[error(
-        "the endpoint was made for another application server key; subscribe with that of \
+        "the endpoint was created for another application server key; subscribe with the key of \
          GET /v1/push/key"
     )]
     OtherKey,
@@ -173,7 +173,7 @@ impl Destination for Push {
     /// requests has no effect here.
     fn check_policy(&self, _engine: &Engine, policy: &Policy) -> Result<()> {
         if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
-            let problem = "a client certificate cannot be shown to a push destination".to_owned();
+            let problem = "a push destination cannot use a client certificate".to_owned();
             return Err(PolicyError { path: "auth".to_owned(), problem }.into());
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Destination for Push {
 
     /// Nothing signs a message to a channel, so that a secret for it can only be a mistake.
     fn takes_no_secrets(&self) -> Option<&'static str> {
-        Some("a push destination has no secrets but its keys")
+        Some("a push destination has no secrets other than its keys")
     }
 
     fn own_secret(&self) -> Option<SecretName> {

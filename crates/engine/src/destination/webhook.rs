@@ -72,7 +72,7 @@ impl Engine {
             let Some(choice) = auth.certificate() else { continue };
             let shown = matches!(auth, Auth::ClientCertificate(_));
             if shown && !parts.https {
-                let message = "a client certificate can only be shown over https".to_owned();
+                let message = "a client certificate can only be used with https".to_owned();
                 return Err(UrlProblem { code: "https_only", message }.into());
             }
             let purpose = if shown { Purpose::Show } else { Purpose::Name };
@@ -125,7 +125,8 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
             Ok(false) => {
                 if gate.on_closed == OnClosed::DeadLetter {
                     let delivery = job.work.delivery.id;
-                    info!(%delivery, "the gate is closed: nothing was sent, and it is a dead letter");
+                    info!(%delivery, "the gate is closed: nothing was sent, and the delivery is a \
+                                      dead letter");
                 }
                 return Err(Ended::GateClosed);
             }

@@ -111,7 +111,7 @@ fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildErro
 /// header of their own; what they are made of has its own bounds.
 fn authorize(headers: &mut HeaderMap, value: &str) -> Result<(), BuildError> {
     let mut value = HeaderValue::from_str(value)
-        .map_err(|_| BuildError::Auth("the credentials are not a header value".to_owned()))?;
+        .map_err(|_| BuildError::Auth("the credentials are not a valid header value".to_owned()))?;
     value.set_sensitive(true);
     headers.insert(header::AUTHORIZATION, value);
     Ok(())

@@ -31,7 +31,7 @@ pub(super) fn add(
         match auth {
             Auth::ClientCertificate(choice) => {
                 if !parts.https {
-                    let problem = "a client certificate can only be shown over https";
+                    let problem = "a client certificate can only be used with https";
                     return Err(BuildError::Request(problem.to_owned()));
                 }
                 let (host, purpose) = (parts.host, Purpose::Show);

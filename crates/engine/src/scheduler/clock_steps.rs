@@ -203,11 +203,11 @@ impl Scheduler {
             None => {}
             Some(ClockStep::Forwards(by)) => warn!(
                 %by,
-                "the system clock was set forwards, or the machine slept: what is due by it is \
-                 attempted now"
+                "the system clock was set forward, or the machine slept: deliveries that are now \
+                 due are attempted"
             ),
             Some(ClockStep::Back(by)) => {
-                warn!(%by, "the system clock was set back: all due times are looked at again");
+                warn!(%by, "the system clock was set back: all due times are checked again");
                 self.clocks.ahead_until = self.clocks.ahead_until.max(Some(now.plus(by)));
                 self.slots.set_back(by);
                 self.look_again(now, by);
@@ -230,7 +230,7 @@ impl Scheduler {
             warn!(
                 %ahead,
                 "events were accepted by a clock that was ahead of this one: all due times are \
-                 looked at again"
+                 checked again"
             );
             self.clocks.ahead_until = self.clocks.ahead_until.max(Some(newest));
             self.look_again(now, Span::ZERO);
@@ -362,7 +362,7 @@ impl Scheduler {
             }
         }
         if sooner > 0 {
-            info!(deliveries = sooner, "deliveries that waited for a time too far away wait less");
+            info!(deliveries = sooner, "due times too far in the future were shortened");
         }
     }
 }

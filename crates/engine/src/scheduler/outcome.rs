@@ -147,7 +147,7 @@ impl Scheduler {
             attempts = delivery.attempts + 1,
             status = last.and_then(|last| last.status),
             failure = last.and_then(|last| last.failure).map(FailureCode::as_str),
-            "a delivery was given up and dropped, as its policy says; the next one goes on",
+            "a delivery failed and was dropped, as its policy says; the next one continues",
         );
     }
 
@@ -246,7 +246,7 @@ impl Scheduler {
             queue.health.hold(now.plus(PUSH_WAIT_MIN), HeldBy::Want);
             if self.push_trouble.is_none_or(|told| now >= told.plus(PUSH_TROUBLE_TOLD)) {
                 self.push_trouble = Some(now);
-                warn!(problem = detail, "push messages cannot be kept; their deliveries wait");
+                warn!(problem = detail, "push messages cannot be stored; their deliveries wait");
             }
         }
         if let (Some(gap), Some(lane)) = (policy.spacing, &done.job.work.delivery.lane) {

@@ -91,7 +91,7 @@ impl Scheduler {
         let (done, rest) = self.retiring.drain(..).partition(|(shards, _)| quiet(held, shards));
         self.retiring = rest;
         for (shards, answer) in done {
-            debug!(?shards, "shards are quiet and can be given back");
+            debug!(?shards, "shards have no attempts in progress and can be released");
             // Those that were lost and gained anew meanwhile are no longer meant.
             let still = |s: &Shard| self.held.at(*s).retiring;
             let gone: Vec<Shard> = shards.iter().copied().filter(still).collect();

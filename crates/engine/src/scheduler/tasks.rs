@@ -58,7 +58,7 @@ pub(super) async fn claim(store: Arc<dyn Store>, jobs: Vec<Job>, now: Timestamp)
         }
         Err(e) => {
             ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "claim").increment(1);
-            warn!(error = %chain(&e), "leases could not be written down");
+            warn!(error = %chain(&e), "leases could not be stored");
             TaskOutput::Claimed(jobs.into_iter().map(|job| (job, None)).collect())
         }
     }

@@ -43,7 +43,7 @@ impl Engine {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::Busy("the subscription changes too fast"))
+        Err(Error::Busy("the subscription is being changed by others; try again"))
     }
 
     /// What has to be changed in a subscription so that it is as wanted.

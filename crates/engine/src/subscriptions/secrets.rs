@@ -143,7 +143,7 @@ impl Engine {
         }
         let view = self.catalog().subscription(tenant, id)?;
         if let Some(why) = view.destination.takes_no_secrets() {
-            let problem = format!("{why}; give them anew");
+            let problem = format!("{why}; give them again");
             return Err(Error::Secret { name: name.to_string(), problem });
         }
         let (text, told) = match value {
@@ -163,7 +163,7 @@ impl Engine {
             check_signing(policy, given)?;
             if kind.is_some() && !signs(policy, &name) {
                 return Err(Error::SecretKind(format!(
-                    "the policy does not sign with `{name}` after Standard Webhooks"
+                    "the policy does not sign with `{name}` using Standard Webhooks"
                 )));
             }
             check_kind(policy, given, kind)?;
@@ -184,8 +184,8 @@ impl Engine {
                     return Err(Error::Secret {
                         name: name.to_string(),
                         problem: format!(
-                            "{SIGNING_SECRETS_MAX} secrets of this name are in use already; wait \
-                             until one has run out, or rotate with an overlap of 0s"
+                            "{SIGNING_SECRETS_MAX} secrets of this name are already in use; wait \
+                             until one has expired, or rotate with an overlap of 0s"
                         ),
                     });
                 }
@@ -224,7 +224,7 @@ fn check_kind(policy: &Policy, given: &[SecretInput], kind: Option<SecretKind>) 
     let Some(kind) = kind else { return Ok(()) };
     if !policy.auth.iter().any(|auth| matches!(auth, Auth::StandardWebhooks { .. })) {
         return Err(Error::SecretKind(
-            "the policy does not sign after Standard Webhooks; leave it out".to_owned(),
+            "the policy does not use Standard Webhooks signatures; leave it out".to_owned(),
         ));
     }
     for secret in given.iter().filter(|secret| signs(policy, &secret.name)) {
@@ -300,7 +300,7 @@ pub(crate) fn check_secrets(policy: &Policy, secrets: &[SealedSecret]) -> Result
         if !secrets.iter().any(|secret| secret.name == *name) {
             return Err(Error::Secret {
                 name: name.to_string(),
-                problem: "the policy needs it and it was not given".to_owned(),
+                problem: "the policy needs it, but it is missing".to_owned(),
             });
         }
     }

@@ -87,13 +87,15 @@ pub(super) fn read(answer: &Answer) -> Result<Granted, String> {
     })?;
     let token = Zeroizing::new(success.access_token);
     if !success.token_type.eq_ignore_ascii_case("bearer") {
-        return Err("the token server gave a token of another type than Bearer".to_owned());
+        return Err("the token server returned a token that is not of type Bearer".to_owned());
     }
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
         return Err(format!("the token server's token is not 1 to {TOKEN_BYTES_MAX} bytes long"));
     }
     if !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err("the token server's token has characters no header can carry".to_owned());
+        return Err(
+            "the token server's token has characters that a header cannot contain".to_owned()
+        );
     }
     let life = success
         .expires_in

@@ -44,7 +44,7 @@ impl Transport for EgressTransport {
             })?;
             // What the resolver said stays with the operator: it may describe an inner network.
             egress.vet(&target, VET_WITHIN).await.map_err(|(code, detail)| {
-                tracing::debug!(%detail, "a host was refused when its URL was written down");
+                tracing::debug!(%detail, "a host was refused when its URL was saved");
                 // That a name exists inside is not told either: it reads as one that does not.
                 let (code, message) = match code {
                     FailureCode::DnsTimeout => (code, "its host could not be resolved in time"),

@@ -214,7 +214,7 @@ async fn a_client_certificate_is_found_checked_and_taken_back_before_a_send() {
 
     engine.revoke_certificate(TENANT, with_key).await.expect("revoked");
     let again = engine.rotate_certificate(TENANT, with_key, contents()).await;
-    refused(again, "certificate", "revoked for good");
+    refused(again, "certificate", "revoked permanently");
     let outcome = {
         let views = engine.catalog().subscriptions(TENANT);
         engine.test_subscription(TENANT, views[0].subscription.id).await.expect("tried")

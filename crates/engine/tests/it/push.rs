@@ -197,7 +197,7 @@ async fn what_does_not_fit_is_a_dead_letter_at_once() {
         assert_eq!(state, DeliveryState::Dead(DeadReason::Permanent), "{name}");
         assert_eq!(attempts.len(), 1);
         assert_eq!(attempts[0].failure, Some(FailureCode::MessageTooLarge));
-        let expected = format!("the message has {} bytes, and {max} fit", max + 1);
+        let expected = format!("the message has {} bytes; at most {max} are allowed", max + 1);
         assert!(attempts[0].detail.starts_with(&expected), "{}", attempts[0].detail);
         engine.delete_subscription(TENANT, view.subscription.id).await.expect("deletes");
     }

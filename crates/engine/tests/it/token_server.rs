@@ -71,7 +71,7 @@ async fn a_real_token_server_is_believed_when_it_is_right_and_survived_when_it_i
     for (path, expected) in [
         ("/good", None),
         ("/error", Some("answered 500")),
-        ("/junk", Some("could not be asked")),
+        ("/junk", Some("could not be called")),
         ("/moved", Some("answered 307")),
         ("/huge", Some("bytes or more")),
         ("/slow", Some("token server")),

@@ -18,9 +18,7 @@ impl SecretText {
     pub(super) fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
         if let Some(name) = self.0.strip_prefix("env:") {
             return env(name).ok_or_else(|| {
-                format!(
-                    "the environment variable {name} is not set; set it, or write another place"
-                )
+                format!("the environment variable {name} is not set; set it, or use another source")
             });
         }
         if let Some(path) = self.0.strip_prefix("file:") {

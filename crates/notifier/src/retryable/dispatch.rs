@@ -55,7 +55,9 @@ impl Webhook {
 
     fn stopped(&self) -> String {
         match &self.last {
-            Some(last) => format!("stopped before it was delivered; last: {}", last.outcome()),
+            Some(last) => {
+                format!("stopped before it was delivered; last failure: {}", last.outcome())
+            }
             None => "stopped before it was delivered".to_owned(),
         }
     }
@@ -100,7 +102,7 @@ impl Dispatch {
                     let wait = delivery.due_at.since(self.clock.now());
                     warn!(event = %webhook.event_id, delivery = %delivery.id,
                         attempt = delivery.spent(), reason = webhook.summary(), retry_in = %wait,
-                        "a webhook was not taken; it will be tried again");
+                        "a webhook attempt failed; it will be retried");
                     due = Instant::now() + wait.to_duration();
                 }
                 DeliveryState::Dead(_) | DeliveryState::Cancelled(_) => break webhook.summary(),
@@ -190,7 +192,7 @@ impl Dispatch {
     pub(super) fn lose(&self, webhook: &Webhook) {
         let delivery = webhook.work.delivery.id;
         error!(event = %webhook.event_id, %delivery,
-            "a webhook was given up and is lost: too many are being given up at once");
+            "a webhook failed and is lost: too many fail at once to be kept as dead letters");
         let event_type = webhook.work.event.event_type.as_str();
         self.observe(event_type, WebhookStatus::Failed, Duration::ZERO, 0);
     }
@@ -200,10 +202,18 @@ impl Dispatch {
         let reason = letter.last_error.clone();
         let kept = self.dlq.save(letter).await.unwrap_or_else(|problem| {
             let cause = std::error::Error::source(&problem).map(ToString::to_string);
-            error!(%problem, cause, event, "a dead letter could not be kept");
+            error!(%problem, cause, event, "a dead letter could not be stored");
             false
         });
-        error!(event, delivery = id, attempts, reason, kept, "a webhook was given up");
+        error!(
+            event,
+            delivery = id,
+            attempts,
+            reason,
+            kept,
+            "a webhook failed and is a dead \
+                                                              letter"
+        );
         let status = if kept { WebhookStatus::Dlq } else { WebhookStatus::Failed };
         self.observe(event_type, status, took, attempts);
     }

@@ -227,7 +227,7 @@ async fn closing_keeps_what_could_not_be_delivered() {
     notifier.close().await;
     let letters = house.letters.list(10).await.expect("lists");
     assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].last_error, "stopped before it was delivered; last: HTTP 500");
+    assert_eq!(letters[0].last_error, "stopped before it was delivered; last failure: HTTP 500");
     assert_eq!(letters[0].attempts, 2);
     notifier.payment_succeeded(payment("b")).await;
     rest(60).await;

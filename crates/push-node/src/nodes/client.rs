@@ -193,7 +193,13 @@ impl Nodes {
         let call = kind.name;
         match silence {
             Silence::NotAUrl(reason) => {
-                tracing::warn!(node, call, reason, "a record names a node that is no URL");
+                tracing::warn!(
+                    node,
+                    call,
+                    reason,
+                    "a record names a node whose address is not a \
+                                                    URL"
+                );
             }
             Silence::NotSent(reason) => {
                 tracing::warn!(node, call, reason, "a node cannot be reached");
@@ -204,7 +210,7 @@ impl Nodes {
             Silence::Answered(401) => tracing::warn!(
                 node,
                 call,
-                "a node does not take our calls; nodes must share a key and the time"
+                "a node refuses our calls; all nodes need the same key and correct clocks"
             ),
             Silence::Answered(status) => {
                 tracing::warn!(node, call, status, "a node did not understand a call");

@@ -51,7 +51,7 @@ async fn push(State(parts): State<Arc<Parts>>, request: Request) -> StatusCode {
     let message = match wire::read(agent, &body) {
         Ok(message) => message,
         Err(e) => {
-            tracing::debug!(error = chain(&e), "a node sent something that is no message");
+            tracing::debug!(error = chain(&e), "a node sent something that is not a message");
             return StatusCode::BAD_REQUEST;
         }
     };

@@ -36,7 +36,7 @@ impl Origin {
     /// `roots` is a PEM file with certificates to trust besides the public ones.
     pub(super) fn parse(text: &str, roots: Option<&Path>) -> anyhow::Result<Self> {
         let bad = || {
-            Failure::new(Code::Usage, format!("`{text}` is not a server's address"))
+            Failure::new(Code::Usage, format!("`{text}` is not the address of a server"))
                 .hint("write it like http://127.0.0.1:8080 or https://posthorn.example.com")
         };
         let url = Url::parse(text).map_err(|_| bad())?;
@@ -79,7 +79,7 @@ impl Origin {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => return Err(self.unreachable(&e).into()),
             Err(_) => {
-                let e = io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
+                let e = io::Error::new(io::ErrorKind::TimedOut, "the connection timed out");
                 return Err(self.unreachable(&e).into());
             }
         };
@@ -102,8 +102,8 @@ impl Origin {
             Failure::new(Code::Unavailable, format!("cannot reach {}: {error}", self.text));
         if error.kind() == io::ErrorKind::ConnectionRefused {
             failure.hint(
-                "no server listens there. Start one with `posthorn serve`, or name another with \
-                 --server or POSTHORN_SERVER",
+                "no server listens there. Start one with `posthorn serve`, or give another \
+                 address with --server or POSTHORN_SERVER",
             )
         } else {
             failure.hint("check the address given with --server or POSTHORN_SERVER")
@@ -133,7 +133,7 @@ pub(crate) fn roots(extra: Option<&Path>) -> anyhow::Result<RootCertStore> {
         roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
     }
     if roots.len() == before {
-        return Err(bad(&"there is none").into());
+        return Err(bad(&"no certificate found").into());
     }
     Ok(roots)
 }

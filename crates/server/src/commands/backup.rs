@@ -46,7 +46,7 @@ pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     }
     if config.seal.key.is_none() {
         terminal::note(Paint::stderr().warn(format_args!(
-            "the seal key {} is not part of the copy; keep it too, in another place",
+            "the seal key {} is not part of the backup; back it up separately",
             storage::seal_file(&config.store.path).display()
         )));
     }

@@ -41,7 +41,7 @@ pub async fn run(command: &Command, json: bool) -> anyhow::Result<()> {
     let config = config::load(&args.config.inputs())?.config;
     let Some(callbacks) = config.callbacks else {
         return Err(Failure::new(Code::Config, Error::NoUrl.to_string())
-            .hint("set it in the block `callbacks` of the configuration")
+            .hint("set it in the section `callbacks` of the configuration")
             .into());
     };
     for warning in &callbacks.warnings {
@@ -55,7 +55,7 @@ pub async fn run(command: &Command, json: bool) -> anyhow::Result<()> {
         }))?),
         Ok(sent) => {
             terminal::data(&sent.event_id)?;
-            terminal::note(Paint::stderr().good(format!("taken by {}", sent.url)));
+            terminal::note(Paint::stderr().good(format!("accepted by {}", sent.url)));
             Ok(())
         }
         Err(error) => {

@@ -68,7 +68,7 @@ pub async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let own = loaded.config.engine.profiles.len() - shipped().len();
     let file = match &loaded.file {
         Some(path) => format!("file {}", path.display()),
-        None => format!("no file ({} is not there)", config::FILE_DEFAULT),
+        None => format!("no file ({} does not exist)", config::FILE_DEFAULT),
     };
     terminal::note(
         Paint::stderr()

@@ -10,10 +10,10 @@ use crate::exit::{self, Code, Failure};
 use crate::terminal::{self, Paint};
 use reasons::Reason;
 
-/// Explain an error code of the API, a failure of an attempt, the end of a delivery, what it waits for, or an exit code
+/// Explain an error code, a failure of an attempt, why a delivery ended or waits, or an exit code
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The code, e.g. unknown_topic, dns_failed, exhausted, breaker or 75; all are listed without it
+    /// The code, e.g. unknown_topic, dns_failed, exhausted, breaker or 75; without a code, all are listed
     code: Option<String>,
 }
 
@@ -28,8 +28,8 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let reasons: Vec<Reason> =
         reasons::all().into_iter().filter(|reason| reason.code == wanted).collect();
     if code.is_none() && reasons.is_empty() {
-        return Err(Failure::new(Code::Failure, format!("there is no error code `{asked}`"))
-            .hint("`posthorn explain` lists all")
+        return Err(Failure::new(Code::Failure, format!("unknown code `{asked}`"))
+            .hint("`posthorn explain` lists all codes")
             .into());
     }
     if json {
@@ -76,8 +76,8 @@ fn as_json(code: &ErrorCode) -> Value {
 fn explain_exit(number: u8, json: bool) -> anyhow::Result<()> {
     let Some((_, meaning, remedy)) = exit::CODES.iter().find(|(code, ..)| *code as u8 == number)
     else {
-        return Err(Failure::new(Code::Failure, format!("there is no exit code {number}"))
-            .hint("`posthorn explain` lists all")
+        return Err(Failure::new(Code::Failure, format!("unknown exit code {number}"))
+            .hint("`posthorn explain` lists all codes")
             .into());
     };
     if json {

@@ -125,12 +125,12 @@ async fn setup(context: &Context, file: &Path) -> anyhow::Result<()> {
     for what in body.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let what = what.as_str().unwrap_or_default();
         terminal::note(format!(
-            "the section {what} was not applied: it means nothing here, or only at a start"
+            "the section {what} was not applied: it does not apply here, or only at startup"
         ));
     }
     let count = |name| body.get(name).map_or(0, |list| list.as_array().map_or(0, Vec::len));
     let unchanged = terminal::cell(&body, "unchanged");
-    terminal::note(format!("{} changed, {unchanged} as declared already", count("changed")));
+    terminal::note(format!("{} changed, {unchanged} unchanged", count("changed")));
     Ok(())
 }
 
@@ -139,9 +139,12 @@ fn of(profile: &Value) -> anyhow::Result<Settings> {
     let policy = profile.get("policy").cloned().unwrap_or_default();
     let policy: Option<Policy> = serde_json::from_value(policy).ok();
     policy.and_then(|policy| Settings::of(&policy.schedule)).ok_or_else(|| {
-        let message = "the waits of the profile are not those of the four settings";
+        let message = "the retry waits of the profile do not match the four settings";
         Failure::new(Code::Failure, message)
-            .hint("look at it with `posthorn profiles show`; `posthorn profiles delete` takes changes back")
+            .hint(
+                "look at it with `posthorn profiles show`; `posthorn profiles delete` removes \
+                   changes",
+            )
             .into()
     })
 }

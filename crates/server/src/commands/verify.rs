@@ -110,7 +110,7 @@ fn read_message(args: &Args) -> anyhow::Result<Message> {
         return Ok(Message::parse(&bytes).map_err(|e| usage(format!("the request: {e}")))?);
     }
     let Some(place) = &args.body else {
-        return Err(usage("there is no request to check")
+        return Err(usage("no request was given")
             .hint("give --request FILE, or --header for each header and --body FILE")
             .into());
     };
@@ -147,11 +147,11 @@ fn parse_time(text: &str) -> anyhow::Result<Timestamp> {
 /// A secret from its place. The command line is no place for one.
 fn resolve(text: &str) -> anyhow::Result<String> {
     let Some(place) = SecretRef::parse(text) else {
-        return Err(usage("--secret: a secret is not taken from the command line")
+        return Err(usage("--secret: a secret must not be given on the command line")
             .hint(
-                "there, every user of this machine can see it in the list of processes, and the \
-                 shell keeps it in its history: give --secret env:NAME or --secret file:PATH (a \
-                 public key, whpk_…, may be given as it is)",
+                "other users of this machine could see it in the process list, and the shell \
+                 keeps it in its history: use --secret env:NAME or --secret file:PATH (a public \
+                 key, whpk_…, may be given directly)",
             )
             .into());
     };

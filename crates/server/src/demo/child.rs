@@ -33,7 +33,7 @@ pub(super) struct Server {
 impl Home {
     pub(super) fn new() -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("posthorn-demo-").tempdir().map_err(|e| {
-            Failure::new(Code::CannotCreate, format!("no temporary directory can be made: {e}"))
+            Failure::new(Code::CannotCreate, format!("no temporary directory can be created: {e}"))
         })?;
         // JSON is YAML, and escapes whatever the path has in it.
         let config = json!({
@@ -82,7 +82,13 @@ impl Home {
             Failure::new(Code::Failure, "the demo's server did not start in time")
         })??;
         let key = std::fs::read_to_string(first_key::file(&self.data())).map_err(|e| {
-            Failure::new(Code::Failure, format!("the demo's server made no operator key: {e}"))
+            Failure::new(
+                Code::Failure,
+                format!(
+                    "the demo's server did not create an operator \
+                                                 key: {e}"
+                ),
+            )
         })?;
         let key = key.trim().to_owned();
         let pid = child.id().unwrap_or_default();
@@ -92,7 +98,11 @@ impl Home {
     /// Reads what the server says until its address is known; its key is written down by then.
     async fn follow(&self, child: &mut Child) -> anyhow::Result<String> {
         let Some(stderr) = child.stderr.take() else {
-            return Err(Failure::new(Code::Failure, "the demo's server cannot be heard").into());
+            return Err(Failure::new(
+                Code::Failure,
+                "the output of the demo's server cannot be read",
+            )
+            .into());
         };
         let mut lines = BufReader::new(stderr).lines();
         let mut url = None;

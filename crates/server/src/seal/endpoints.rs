@@ -21,7 +21,7 @@ pub fn beside(seal_file: &Path) -> PathBuf {
 pub fn read(file: &Path) -> anyhow::Result<Vec<EndpointKey>> {
     let fail = |problem: String| {
         Failure::new(Code::Config, format!("the endpoint keys {problem}"))
-            .hint("put the file back from its backup: endpoints made with its keys need them")
+            .hint("restore the file from its backup: existing endpoints need its keys")
     };
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,

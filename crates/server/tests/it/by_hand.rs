@@ -199,7 +199,7 @@ fn a_redrive_that_fails_keeps_no_other_from_going_on() {
     until("the second", || state(&second).0 == "done");
     let (standing, moved) = state(&first);
     assert_eq!(standing, "running", "{moved}");
-    server.running.says("a redrive could not go on");
+    server.running.says("a redrive could not continue; it will be retried");
     database.sql("drop trigger refuse on redrive").expect("dropped");
     until("the first", || state(&first).0 == "done");
     server.settles(&[("delivered", 20)]);

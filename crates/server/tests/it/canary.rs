@@ -314,7 +314,7 @@ fn no_secret_is_found_in_anything_the_server_leaves_behind() {
     search.add("stdout", running.stdout());
 
     // The operator key is in its file and nowhere else.
-    let text = home.key.clone().expect("made at the first start")[29..72].to_owned();
+    let text = home.key.clone().expect("created at the first start")[29..72].to_owned();
     let operator = [Canary { what: "the operator key".to_owned(), text }];
     search.expect_none_of(&operator, |place| place.contains("operator.key"));
     assert!(canaries.len() >= 50, "{}", canaries.len());

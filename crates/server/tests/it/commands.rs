@@ -206,10 +206,7 @@ fn codes_are_explained_without_a_server() {
     for reason in posthorn_domain::WaitReason::ALL {
         let output = home.run(&["explain", reason.as_str()]).exits(0);
         let told = output.out;
-        assert!(
-            told.contains("what a delivery waits for") && told.contains("What to do:"),
-            "{told}"
-        );
+        assert!(told.contains("why a delivery waits") && told.contains("What to do:"), "{told}");
     }
     let output = home.run("explain gate");
     assert!(output.out.contains("reason of a dead letter"), "both: {}", output.out);
@@ -256,7 +253,7 @@ fn a_backup_is_a_store() {
     let output = home.run("backup --to copy.db --json");
     server.stop();
     output.exits(0).says(&["seal.key"]);
-    home.run("backup --to copy.db").exits(73).says(&["copy.db is there already"]);
+    home.run("backup --to copy.db").exits(73).says(&["copy.db already exists"]);
     home.run("backup --to none.db --data nowhere").exits(1);
     assert!(!home.path().join("nowhere").exists() && !home.path().join("none.db").exists());
 

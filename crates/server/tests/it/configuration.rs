@@ -130,7 +130,7 @@ fn check_url_says_for_each_url_whether_it_may_be_a_receiver() {
         home.run(&["check", "url", "--", "https://example.com", "http://\u{1b}[2J/"]).exits(1);
     assert!(output.out.contains("allowed https://example.com/"), "{}", output.out);
     assert!(!output.out.contains('\u{1b}'), "{}", output.out);
-    output.says(&["1 of 2 URLs may not be receivers"]);
+    output.says(&["1 of 2 URLs are not allowed as receivers"]);
     home.run("check url").exits(2);
     assert!(!home.data().exists());
 }

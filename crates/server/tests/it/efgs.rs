@@ -119,12 +119,16 @@ fn what_there_is_no_room_for_or_has_a_secret_is_the_callers_to_change() {
     let [old, new] = ["cb.de.example", "new.de.example"].map(|host| stage.backend(host));
     let germany = Country::register(&server, "DE");
     germany.subscribe(&server, "cb", &old);
-    expect_message(germany.put(&server, "second", &old.url()), 400, "no room for another callback");
+    expect_message(
+        germany.put(&server, "second", &old.url()),
+        400,
+        "limit of callbacks is reached",
+    );
     // A secret that an operator gave for the present host does not go to another one.
     let auth = r#"{"auth": [{"kind": "secret_header", "header": "x-token", "secret": "token"}]}"#;
     server.ask(&["subscriptions", "update", "cb", "--policy", auth, "--secret", "token=hush-hush"]);
     germany.certify(&server, &new.host, false);
-    expect_message(germany.put(&server, "cb", &new.url()), 400, "subscribe it anew");
+    expect_message(germany.put(&server, "cb", &new.url()), 400, "subscribe it again");
     assert_eq!(germany.list(&server), json!([{"callbackId": "cb", "url": old.url()}]));
     // The operator reads which.
     server.running.says("quotas.subscriptions");
@@ -445,7 +449,7 @@ fn what_ran_out_is_dropped_and_logged_and_the_next_goes_on() {
     assert_eq!(backend.tags(), ["1", "1", "1", "1", "1", "1", "2"], "six sends, then the next");
     eventually("the log entry", || {
         let log = server.running.stderr();
-        let line = log.lines().find(|line| line.contains("given up and dropped"))?;
+        let line = log.lines().find(|line| line.contains("failed and was dropped"))?;
         for part in ["\"name\":\"cb\"", "batchTag", "\"attempts\":6", "\"status\":500"] {
             assert!(line.contains(part), "{part} is not in {line}");
         }

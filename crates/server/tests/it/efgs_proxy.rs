@@ -142,7 +142,7 @@ fn tenants_neither_choose_nor_drop_a_proxy() {
     refused(&args, &["proxy", "only the operator"]);
     // The profile leads through a proxy that another tenant has no part in.
     let args = [&create[..], &["other", "--profile", "efgs"]].concat();
-    refused(&args, &["gateway", "not open to this tenant"]);
+    refused(&args, &["gateway", "this tenant may not use"]);
     assert!(proxy.heard().is_empty());
     server.stop();
 }

@@ -134,7 +134,7 @@ fn a_first_key_can_come_from_the_environment_or_a_file() {
         let server = home.serve();
         assert_eq!(operators(&server.url, &key).len(), 1);
         let log = server.running.stderr();
-        assert!(!log.contains("ph_") && !log.contains("does not work here"), "{log}");
+        assert!(!log.contains("ph_") && !log.contains("is not valid here"), "{log}");
         server.stop();
     }
     assert!(!home.data().join("operator.key").exists(), "it is kept by its owner");

@@ -62,7 +62,7 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         (
             "profiles: {a: {polcy: {}}}",
             "profiles.a.polcy",
-            "there is no such field here; known are base, policy",
+            "there is no such field here; known fields: base, policy",
         ),
         (
             "profiles: {a: {policy: {schedule: {backoff: {fixed: {wait: 5}}}}}}",
@@ -293,7 +293,7 @@ fn names_work_wherever_ids_do_and_topics_that_are_not_there_are_warned_of() {
     let url = "http://127.0.0.1:9/";
     let args = ["subscriptions", "create", url, "--name", "shop/1", "--topic", "odrers"];
     let (_, said) = say(&server, &args);
-    assert!(said.contains("warning: there is no topic `odrers`"), "{said}");
+    assert!(said.contains("warning: the topic `odrers` does not exist"), "{said}");
     let id = server.ask("subscriptions show shop/1")["id"].clone();
     let id = id.as_str().expect("an id");
     let (shown, said) = say(&server, &["subscriptions", "update", "shop/1", "--topic", "orders"]);

@@ -128,7 +128,7 @@ fn refuses(server: &Server) {
     server
         .run("notificaties clients put x --secret plain")
         .exits(2)
-        .says(&["not written on the command line"]);
+        .says(&["must not be given on the command line"]);
 }
 
 #[test]

@@ -107,9 +107,10 @@ fn rights_are_asked_of_an_autorisaties_api_and_kept_for_a_while() {
     assert!(let_in.get() > 0, "not at once");
     assert_eq!(refused.header("retry-after"), Some("5"));
     code(refused, 503, "service_unavailable");
-    server.running.says("cannot be asked of the Autorisaties API");
+    server.running.says("cannot be read from the Autorisaties API");
     let log = server.running.stderr();
-    let lines = log.lines().filter(|line| line.contains("cannot be asked of the Autorisaties API"));
+    let lines =
+        log.lines().filter(|line| line.contains("cannot be read from the Autorisaties API"));
     assert_eq!(lines.count(), 1, "one line: {log}");
     authority.says(200, &rights(&["notificaties.publiceren"]));
     until("an answer", || publish().status == 201);

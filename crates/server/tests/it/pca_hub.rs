@@ -526,7 +526,7 @@ fn what_can_never_work_is_refused_when_the_configuration_is_read() {
         ("{limits: {total: 180s}}", "profiles.hub.policy.lease.time"),
         ("{gate: {timeout: 150s}}", "profiles.hub.policy.lease.time"),
         ("{schedule: {backoff: {list: {waits: []}}}}", "policy.schedule.backoff.list.waits"),
-        ("{request: {families: {user: user-events}}}", "begins with `/`, or is `off`"),
+        ("{request: {families: {user: user-events}}}", "must begin with `/`, or be `off`"),
         ("{request: {path: /x}}", "policy.request.families"),
         ("{values: {a: '{values.b}', b: '{values.a}'}}", "profiles.hub.policy.values.a"),
         ("{values: {'a b': x}}", "profiles.hub.policy.values"),

@@ -63,5 +63,5 @@ fn the_seal_key_is_changed_without_losing_a_secret_or_a_delivery() {
     std::fs::write(&file, format!("{}\n", old[0])).expect("written");
     let stale = home.run("serve");
     assert_ne!(stale.code, Some(0));
-    stale.says(&["does not open"]);
+    stale.says(&["cannot decrypt"]);
 }

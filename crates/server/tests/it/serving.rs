@@ -113,12 +113,12 @@ fn a_seal_key_that_does_not_fit_is_refused() {
     assert!(!seal.exists(), "no fresh key hides that the right one is lost");
 
     std::fs::write(&seal, "nonsense").expect("written");
-    home.run("serve").exits(78).says(&["holds no seal key"]);
+    home.run("serve").exits(78).says(&["does not contain a seal key"]);
 
     std::fs::remove_file(&seal).expect("removed");
     home.run("seal create --to other.key").exits(0);
     std::fs::copy(home.path().join("other.key"), &seal).expect("copied");
-    home.run("serve").exits(78).says(&["does not open 1 of 1", "seal.former"]);
+    home.run("serve").exits(78).says(&["cannot decrypt 1 of 1", "seal.former"]);
 
     // With the old key among the former ones, the new one may take over.
     home.write("old.key", right);
@@ -230,7 +230,7 @@ fn a_store_that_fails_ends_the_process_and_a_restart_recovers() {
     let mut running = Running::start(&mut command);
     let url = running.wait_for("address", |_| std::fs::read_to_string(&address).ok());
     let payload = format!("\"{}\"", "x".repeat(10_000));
-    let key = home.key.clone().expect("made at the first start");
+    let key = home.key.clone().expect("created at the first start");
     let mut sender = home.command();
     sender.args(["send", "orders", "order.created", &payload, "--create-topic", "--count", "2000"]);
     sender.env("POSTHORN_SERVER", url.trim()).env("POSTHORN_KEY", key).arg("--json");

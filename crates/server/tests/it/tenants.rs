@@ -316,7 +316,7 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     assert!(memory(&server) < before + 100, "{before} MiB before, {} MiB now", memory(&server));
     server.running.says("listening on");
     let log = server.running.stderr();
-    assert_eq!(log.matches("a tenant has more than its quota").count(), 2, "{log}");
+    assert_eq!(log.matches("a tenant is over its quota").count(), 2, "{log}");
     server.stop();
 }
 

@@ -241,12 +241,12 @@ fn what_cannot_be_checked_is_a_usage_error() {
     fs::write(home.path().join("junk"), "no request").expect("written");
     let long = SigningSecret::generate().to_text();
     for (args, words) in [
-        (vec!["--secret", &long, "--body", "body"], "every user of this machine can see it"),
+        (vec!["--secret", &long, "--body", "body"], "other users of this machine could see it"),
         (vec!["--secret", "env:NO_SUCH_VARIABLE", "--body", "body"], "NO_SUCH_VARIABLE is not set"),
         (vec!["--secret", "file:none", "--body", "body"], "none"),
         (vec!["--secret", &plain, "--body", "body"], "--scheme"),
         (vec!["--secret", "whpk_AAAA", "--body", "body"], "whpk_"),
-        (vec!["--secret", &file], "there is no request"),
+        (vec!["--secret", &file], "no request was given"),
         (vec!["--secret", &file, "--body", "none"], "cannot be read"),
         (vec!["--secret", &file, "--request", "junk"], "no empty line"),
         (vec!["--secret", &file, "--body", "body", "--header", "x"], "`Name: value`"),

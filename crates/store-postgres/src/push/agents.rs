@@ -20,10 +20,10 @@ use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, batch, begin, commit, execute, query};
 use crate::{metrics, sql};
 
-const ROUTES: Operation = Operation::read("push_routes", "find the way to agents");
+const ROUTES: Operation = Operation::read("push_routes", "look up the nodes of agents");
 const AGENTS: Operation = Operation::read("push_agents", "read agents");
-const CONNECT: Operation = Operation::write("push_connect", "write down connections");
-const CLEAR: Operation = Operation::write("push_clear", "take nodes off the record");
+const CONNECT: Operation = Operation::write("push_connect", "store connections");
+const CLEAR: Operation = Operation::write("push_clear", "remove records of nodes");
 const DROP: Operation = Operation::write("push_drop", "remove agents");
 const REGISTER: Operation = Operation::write("push_register", "register channels");
 const UNREGISTER: Operation = Operation::write("push_unregister", "remove channels");

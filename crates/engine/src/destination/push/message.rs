@@ -59,7 +59,8 @@ pub(super) fn message(
     let max = if receiver.is_some() { PLAINTEXT_BYTES_MAX } else { limits.body_bytes_max };
     if plaintext.len() > max {
         let detail = format!(
-            "the message has {} bytes, and {max} fit; publish a reference to what is large",
+            "the message has {} bytes; at most {max} are allowed; publish a reference to large \
+             data",
             plaintext.len()
         );
         return Err(NoMessage { code: FailureCode::MessageTooLarge, detail });

@@ -74,8 +74,8 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     if differences.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Code::Failure, "the address policy is not what it should be")
-        .hint("this is a defect of the program; do not run this build")
+    Err(Failure::new(Code::Failure, "the address policy is wrong")
+        .hint("this is a defect in the program; do not run this build")
         .into())
 }
 

@@ -61,9 +61,9 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         }
     }
     if refused > 0 {
-        let message = format!("{refused} of {} URLs may not be receivers", args.urls.len());
+        let message = format!("{refused} of {} URLs are not allowed as receivers", args.urls.len());
         return Err(Failure::new(Code::Failure, message)
-            .hint("correct the URL, or open its network with egress.allow (--allow)")
+            .hint("correct the URL, or allow its network with egress.allow (--allow)")
             .into());
     }
     Ok(())

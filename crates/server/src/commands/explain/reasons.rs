@@ -46,7 +46,7 @@ impl Kind {
             Self::Failure => "failure of an attempt",
             Self::Dead => "reason of a dead letter",
             Self::Cancelled => "reason of a cancelled delivery",
-            Self::Waiting => "what a delivery waits for",
+            Self::Waiting => "why a delivery waits",
         }
     }
 }
@@ -75,62 +75,69 @@ pub(super) fn all() -> Vec<Reason> {
 const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
     match reason {
         WaitReason::Schedule => (
-            "Its time has not come: policy.schedule says when the next attempt is made; `until` is that \
+            "The next attempt is not due yet. policy.schedule sets the time; `until` is the due \
              time.",
-            "Nothing, or try it now: `posthorn deliveries retry ID`. `posthorn deliveries show ID` says \
-             why the last attempt failed.",
+            "Nothing, or retry it now: `posthorn deliveries retry ID`. `posthorn deliveries show \
+             ID` shows why the last attempt failed.",
         ),
         WaitReason::RetryAfter => (
-            "The receiver asked for a pause with the header Retry-After. All deliveries of the \
-             subscription wait for its end, `until`.",
-            "Nothing: that is the receiver's wish. policy.schedule.retry_after says whether it is heeded, \
-             and for how long at most.",
+            "The receiver sent a Retry-After header. All deliveries of the subscription wait \
+             until `until`.",
+            "Nothing: the receiver asked for this. policy.schedule.retry_after sets whether \
+             Retry-After is honoured, and the longest wait.",
         ),
         WaitReason::Lane => (
-            "policy.order is on, and an older delivery of the same lane has not ended.",
-            "See what holds up the oldest of the lane: `posthorn deliveries list --state pending`. Mend \
-             its receiver, or let the others pass it: `posthorn deliveries cancel ID`.",
+            "policy.order is on, and an older delivery in the same lane has not ended.",
+            "Find out why the oldest delivery of the lane fails: `posthorn deliveries list \
+             --state pending`. Fix its receiver, or cancel the delivery so that the others can \
+             go: `posthorn deliveries cancel ID`.",
         ),
         WaitReason::Rate => (
-            "As many calls were begun as policy.limits.rate allows; the next may begin at `until`.",
-            "Nothing, or raise limits.rate where the receiver can take more.",
+            "The subscription reached its rate limit, policy.limits.rate. The next call may start \
+             at `until`.",
+            "Nothing, or raise limits.rate if the receiver can take more.",
         ),
         WaitReason::Concurrency => (
-            "As many calls of its subscription are under way as may be: policy.limits.concurrency, or \
-             fewer while the receiver is overloaded.",
-            "A receiver that answers sooner takes more. Raise limits.concurrency where it can take more \
-             at once.",
+            "The subscription has reached its limit of concurrent calls: \
+             policy.limits.concurrency, or fewer while the receiver is overloaded.",
+            "A receiver that answers faster gets more calls. Raise limits.concurrency if it can \
+             take more at once.",
         ),
         WaitReason::Spacing => (
-            "policy.spacing wants a rest between two attempts with the same key; `until` is its end.",
-            "Nothing, or make spacing shorter. After a restart the rest is kept once for every key.",
+            "policy.spacing requires a pause between two attempts with the same key; `until` is \
+             the end of the pause.",
+            "Nothing, or make spacing shorter. After a restart, every key waits for one full \
+             pause.",
         ),
         WaitReason::Gate => (
-            "The gate of the policy was closed, and policy.gate.on_closed is postpone. It is asked again \
-             at `until`; no attempt was charged.",
-            "Open the gate: let policy.gate.url answer as policy.gate.status and expect say.",
+            "The gate of the policy was closed, and policy.gate.on_closed is postpone. The gate \
+             is checked again at `until`. This does not count as an attempt.",
+            "Open the gate: policy.gate.url must answer as policy.gate.status and expect require.",
         ),
         WaitReason::Breaker => (
-            "The breaker is open: call after call of this receiver hung or ran into its deadline, or the \
-             token or mailbox that they need cannot be had. At `until` one call tries whether that is over.",
-            "See what the last attempts say: `posthorn deliveries list --subscription ID`. The first \
-             success closes it. policy.breaker says when it opens.",
+            "The breaker is open: several calls of this receiver in a row hung or timed out, or \
+             the token or mailbox they need was not available. At `until`, one call tests whether \
+             the receiver works again.",
+            "Look at the last attempts: `posthorn deliveries list --subscription ID`. The first \
+             success closes the breaker. policy.breaker sets when it opens.",
         ),
         WaitReason::Paused => (
-            "Its subscription is paused. It does not grow older meanwhile.",
-            "Let it go on: `posthorn subscriptions resume ID`.",
+            "Its subscription is paused. Paused time does not count toward the age of the \
+             delivery.",
+            "Resume the subscription: `posthorn subscriptions resume ID`.",
         ),
         WaitReason::Disabled => (
-            "Its subscription is disabled: the receiver said that it is gone (410), only failed for too \
-             long, or failed in a way after which the policy disables. The work is kept.",
-            "`posthorn subscriptions show ID` says why. Mend the receiver or the URL, then `posthorn \
-             subscriptions resume ID`.",
+            "Its subscription is disabled: the receiver answered 410 Gone, failed for too long \
+             without a success, or failed in a way that disables under this policy. Pending \
+             deliveries are kept.",
+            "`posthorn subscriptions show ID` shows why. Fix the receiver or the URL, then run \
+             `posthorn subscriptions resume ID`.",
         ),
         WaitReason::Quota => (
-            "All slots for attempts are taken, or all that its tenant may have; or the machine is busy \
-             and its receiver fails, so that others go first.",
-            "Look for receivers that keep us waiting: `posthorn deliveries list --state pending`. \
-             Operators can raise engine.slots.",
+            "All slots for attempts are in use, or all slots of its tenant; or the machine is \
+             busy and the receiver fails, so other deliveries go first.",
+            "Look for slow receivers: `posthorn deliveries list --state pending`. Operators can \
+             raise engine.slots.",
         ),
     }
 }
@@ -139,28 +146,30 @@ const fn of_death(reason: DeadReason) -> (&'static str, &'static str, &'static s
     match reason {
         DeadReason::Exhausted => (
             "exhausted",
-            "All attempts that policy.schedule allows were made, and none had success.",
-            "See what the attempts say: `posthorn dead-letters show ID`. When the receiver works \
-             again: `posthorn dead-letters retry ID`, or `posthorn redrives create` for many.",
+            "All attempts that policy.schedule allows were made, and none succeeded.",
+            "Look at the attempts: `posthorn dead-letters show ID`. When the receiver works \
+             again: `posthorn dead-letters retry ID`, or `posthorn redrives create` for \
+             many.",
         ),
         DeadReason::Permanent => (
             "permanent",
-            "The receiver answered in a way that policy.permanent takes for a final no, or the \
-             request can never be made (its URL is refused, or its family has no path).",
-            "See the last attempt: `posthorn dead-letters show ID`. Mend the receiver, the URL or the \
-             policy, then retry it.",
+            "The receiver's response is a permanent failure under policy.permanent, or the \
+             request can never be sent (its URL is refused, or its family has no path).",
+            "Look at the last attempt: `posthorn dead-letters show ID`. Fix the receiver, the URL \
+             or the policy, then retry it.",
         ),
         DeadReason::Gate => (
             "gate",
             "The gate of the policy was closed, and policy.gate.on_closed is dead_letter. Nothing was \
              sent.",
-            "Open the gate, then redrive: `posthorn redrives create --reason gate`. To wait for \
-             it in future, set on_closed to postpone.",
+            "Open the gate, then run `posthorn redrives create --reason gate`. To wait for \
+             the gate in future, set on_closed to postpone.",
         ),
         DeadReason::Expired => (
             "expired",
-            "The delivery grew older than policy.schedule.max_age before it had success.",
-            "Raise max_age where receivers are away for longer. Retry it: that starts its age anew.",
+            "The delivery became older than policy.schedule.max_age before an attempt succeeded.",
+            "Raise max_age if receivers are down for longer than that. Retry the delivery: its \
+             age then counts from zero again.",
         ),
     }
 }
@@ -170,20 +179,20 @@ const fn of_cancellation(reason: CancelReason) -> (&'static str, &'static str, &
         CancelReason::Unsubscribed => (
             "unsubscribed",
             "Its subscription was deleted before the delivery had ended.",
-            "Nothing, if that was meant. Otherwise create the subscription again and publish the event \
-             again: `posthorn events republish ID`.",
+            "Nothing, if that was intended. Otherwise create the subscription again and republish \
+             the event: `posthorn events republish ID`.",
         ),
         CancelReason::Operator => (
             "operator",
-            "Somebody cancelled the delivery, by the API or the CLI.",
-            "Nothing, if that was meant. Otherwise: `posthorn deliveries retry ID`.",
+            "Someone cancelled the delivery through the API or the CLI.",
+            "Nothing, if that was intended. Otherwise: `posthorn deliveries retry ID`.",
         ),
         CancelReason::Dropped => (
             "dropped",
-            "Its schedule ran out, or it was refused for good, and the policy says to keep no dead \
+            "All attempts failed, or the failure was permanent, and the policy keeps no dead \
              letter (on_exhausted or on_permanent is drop).",
-            "To keep such deliveries, set them to dead_letter. `posthorn deliveries retry ID` tries \
-             this one again.",
+            "To keep such deliveries, set on_exhausted or on_permanent to dead_letter. `posthorn \
+             deliveries retry ID` retries this one.",
         ),
     }
 }
@@ -191,120 +200,128 @@ const fn of_cancellation(reason: CancelReason) -> (&'static str, &'static str, &
 const fn of_failure(code: FailureCode) -> (&'static str, &'static str) {
     match code {
         FailureCode::UrlNotAllowed => (
-            "The URL of the subscription is not one that requests may be sent to. Nothing was sent.",
-            "Correct the URL. Operators: `posthorn check url -- URL` says which rule refuses it.",
+            "Posthorn may not send requests to the URL of the subscription. Nothing was sent.",
+            "Correct the URL. Operators: `posthorn check url -- URL` shows which rule refuses it.",
         ),
         FailureCode::UrlRefused => (
             "A rule of the policy (policy.url) refuses the URL. Nothing was sent.",
             "Correct the URL, or change policy.url: https_only, query, resolve.",
         ),
         FailureCode::DnsFailed => (
-            "The host of the URL has no address, its name servers said no, or it leads to an address that \
-             receivers may not have: tenants are not told which.",
-            "Look the name up from the server's machine; correct the URL or the name's records. Operators \
-             see the true code with their own key.",
+            "The host of the URL has no address, its name servers returned an error, or it \
+             resolves to an address that is not allowed. Tenants are not told which.",
+            "Look up the name on the server's machine. Correct the URL or the DNS records. \
+             Operators see the exact code with their own key.",
         ),
         FailureCode::DnsTimeout => (
-            "The host of the URL could not be looked up in time.",
-            "Look at the name servers; policy.limits.connect says how long a lookup and a connection \
-             may take.",
+            "The DNS lookup of the URL's host timed out.",
+            "Check the name servers. policy.limits.connect is the timeout for lookup and \
+             connection together.",
         ),
         FailureCode::AddressNotAllowed => (
-            "The host of the URL leads to an address that receivers may not have: a private one, or \
+            "The host of the URL resolves to an address that is not allowed: a private one, or \
              one that the operator denied. Nothing was sent.",
-            "Use a public address. Operators: egress.allow opens networks of your own; see \
+            "Use a public address. Operators: allow your own networks with egress.allow; see \
              docs/guide/receivers.md.",
         ),
         FailureCode::ConnectFailed => (
-            "Nobody accepted the connection, or there is no way to the address.",
-            "Is the receiver up, on this port, and does a firewall let us through?",
+            "The connection was refused, or there is no route to the address.",
+            "Check that the receiver is up and listens on this port, and that no firewall blocks \
+             the connection.",
         ),
         FailureCode::ConnectTimeout => (
-            "Nobody answered the connection within policy.limits.connect.",
-            "Is the receiver up, and does a firewall drop our packets? Raise the limit if the way is \
-             slow.",
+            "The connection was not established within policy.limits.connect.",
+            "Check that the receiver is up and that no firewall drops the packets. Raise the \
+             limit if the network is slow.",
         ),
         FailureCode::ProxyFailed => (
-            "The proxy that policy.proxy names could not be reached, refused us, or did not lead on.",
-            "Operators: see `detail` of the attempt, the proxy's log and egress.proxies of the \
-             configuration.",
+            "The proxy that policy.proxy names could not be reached, refused the connection, or \
+             could not connect to the receiver.",
+            "Operators: look at `detail` of the attempt, the proxy's log, and egress.proxies in \
+             the configuration.",
         ),
         FailureCode::TlsCertificateInvalid => (
-            "The receiver's certificate is out of date, is for another name, or nobody we trust has \
-             signed it. Nothing was sent.",
-            "Renew the certificate, with its whole chain. For an authority of your own: \
-             policy.tls.authorities, or egress.extra_roots of the server.",
+            "The receiver's certificate has expired or is not valid yet, is for another name, or \
+             is not signed by a trusted authority. Nothing was sent.",
+            "Renew the certificate, and install it with its whole chain. For your own certificate \
+             authority, set policy.tls.authorities, or egress.extra_roots of the server.",
         ),
         FailureCode::TlsFailed => (
-            "The TLS handshake failed: no common version or cipher, or the receiver refused us, often \
-             because it wants a client certificate.",
-            "See `detail` of the attempt and the receiver's log; policy.auth has client_certificate.",
+            "The TLS handshake failed: there is no common version or cipher, or the receiver \
+             refused it, often because it requires a client certificate.",
+            "Look at `detail` of the attempt and at the receiver's log. To send a client \
+             certificate, use client_certificate in policy.auth.",
         ),
         FailureCode::TlsTimeout => (
-            "The TLS handshake was not over within policy.limits.tls.",
-            "Is the receiver overloaded, or does the port speak something else than TLS?",
+            "The TLS handshake did not finish within policy.limits.tls.",
+            "Check whether the receiver is overloaded, and whether the port speaks TLS.",
         ),
         FailureCode::ResponseTimeout => (
-            "The request was sent, but no answer began within policy.limits.response. The receiver \
-             may have it all the same.",
-            "Let the receiver answer first and work afterwards. Receivers drop repeats by the event's \
-             id.",
+            "The request was sent, but no response came within policy.limits.response. The \
+             receiver may have processed it anyway.",
+            "The receiver should answer first and process afterwards. It should drop repeats by \
+             the event's id.",
         ),
         FailureCode::AttemptTimeout => (
-            "The whole attempt took longer than policy.limits.total. The receiver may have it all the \
-             same.",
-            "Let the receiver answer first and work afterwards, or raise the limit (with lease.time).",
+            "The whole attempt took longer than policy.limits.total. The receiver may have \
+             processed it anyway.",
+            "The receiver should answer first and process afterwards. Or raise the limit (with \
+             lease.time).",
         ),
         FailureCode::ConnectionClosed => (
-            "The connection broke before an answer came. The receiver may have it all the same.",
-            "See the receiver's log for a crash or a restart, and the limits of proxies in between.",
+            "The connection was closed before a response came. The receiver may have processed \
+             the request anyway.",
+            "Look in the receiver's log for a crash or a restart, and check the timeouts of \
+             proxies in between.",
         ),
         FailureCode::ProtocolError => (
-            "What came back is not HTTP as it should be.",
-            "Does the port belong to an HTTP server? https to a port that speaks http looks like this \
-             too.",
+            "The response is not valid HTTP.",
+            "Check that an HTTP server listens on the port. An https URL with a port that speaks \
+             http also fails this way.",
         ),
         FailureCode::ResponseHeadTooLarge => (
-            "The head of the answer is larger than we read.",
-            "Let the receiver send fewer or shorter headers.",
+            "The headers of the response are larger than Posthorn accepts.",
+            "Make the receiver send fewer or shorter headers.",
         ),
         FailureCode::RequestInvalid => (
-            "The request could not be made: a template has no value for this event, a header does not \
-             fit, or a secret has the wrong form. Nothing was sent.",
-            "`detail` of the attempt names it. Correct the policy, or publish events with what it \
-             needs.",
+            "The request could not be built: a template has no value for this event, a header is \
+             not valid, or a secret has the wrong form. Nothing was sent.",
+            "`detail` of the attempt says what is wrong. Correct the policy, or publish events \
+             that contain what it needs.",
         ),
         FailureCode::FamilyNotRouted => (
             "policy.request.families has no path for events of this family (the type up to its first \
              dot), or has switched it off. Nothing was sent.",
-            "Give the family a path, or `\"*\"` for all others, then retry; `off` makes no deliveries \
-             at all.",
+            "Give the family a path, or use `\"*\"` for all other families, then retry. A family \
+             that is `off` gets no deliveries at all.",
         ),
         FailureCode::AuthUnavailable => (
-            "A secret that policy.auth names is missing or cannot be opened. Nothing was sent.",
-            "Give the subscription the secret: `posthorn subscriptions update ID --secret NAME=VALUE`. \
-             If it cannot be opened, the seal key is not the one it was sealed with.",
+            "A secret that policy.auth names is missing or cannot be decrypted. Nothing was sent.",
+            "Give the subscription the secret: `posthorn subscriptions update ID --secret \
+             NAME=VALUE`. If it cannot be decrypted, the seal key is not the one it was sealed \
+             with.",
         ),
         FailureCode::CertificateUnavailable => (
-            "The client certificate that policy.auth asks for is missing, revoked, out of date or \
-             cannot be opened. Nothing was sent.",
-            "`posthorn certificates list` shows what there is; rotate or create it.",
+            "The client certificate that policy.auth requires is missing, revoked, expired, not \
+             valid yet, or its key cannot be decrypted. Nothing was sent.",
+            "`posthorn certificates list` shows all certificates. Rotate it, or add a new one.",
         ),
         FailureCode::TokenUnavailable => (
-            "The token server that policy.auth names gave no token. Nothing was sent.",
-            "`detail` of the attempt says what it answered. Check token_url, client_id and the secret.",
+            "The token server that policy.auth names returned no token. Nothing was sent.",
+            "`detail` of the attempt shows its response. Check token_url, client_id and the \
+             secret.",
         ),
         FailureCode::MessageTooLarge => (
-            "The event does not fit into a push message, which has at most 4,096 bytes.",
-            "Publish less in the payload, and let the agent fetch the rest.",
+            "The event does not fit into a push message, which is limited to 4,096 bytes.",
+            "Publish a smaller payload, and let the agent fetch the rest.",
         ),
         FailureCode::PushUnavailable => (
-            "The message could not be put into the agent's mailbox; trouble of ours, which costs the \
-             delivery no attempt.",
-            "Operators: see the log, the store, and whether push.enabled is set on this node.",
+            "The message could not be stored in the agent's mailbox. This is a problem of the \
+             server and does not count as an attempt.",
+            "Operators: check the log, the store, and that push.enabled is set on this node.",
         ),
         FailureCode::Internal => (
-            "The attempt crashed. This is a defect of ours, never the receiver's fault.",
+            "The attempt crashed. This is a defect in Posthorn, not the receiver's fault.",
             "Please report it with the log lines of that time.",
         ),
     }

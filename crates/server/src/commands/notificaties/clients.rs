@@ -96,7 +96,7 @@ fn read_secret(place: &str) -> anyhow::Result<String> {
     }
     if place != "-" && !place.starts_with('@') {
         let text =
-            "a secret is not written on the command line: give env:NAME, file:PATH, @FILE or -";
+            "a secret must not be given on the command line: use env:NAME, file:PATH, @FILE or -";
         return Err(usage(text.to_owned()).into());
     }
     let text = read_argument("the secret", place)?;

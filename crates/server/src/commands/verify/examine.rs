@@ -65,11 +65,11 @@ impl Report {
             }
             Found::Once(value) => Some(value),
             Found::Missing => {
-                self.find("missing_header", format!("there is no header {name}"));
+                self.find("missing_header", format!("the header {name} is missing"));
                 None
             }
             Found::Repeated => {
-                self.find("malformed_header", format!("the header {name} is there more than once"));
+                self.find("malformed_header", format!("the header {name} is given more than once"));
                 None
             }
         }
@@ -120,14 +120,14 @@ impl Report {
         for (change, variant) in variants(body) {
             if let Some(label) = fits(&variant) {
                 let detail =
-                    format!("the secret {label} is right, but the body was changed: {change}");
+                    format!("the secret {label} is correct, but the body was changed: {change}");
                 return self.find("body_changed", detail);
             }
         }
         self.find(
             "signature_mismatch",
-            "no signature fits: it was made with another secret, or the id, the time or the body was \
-             changed on the way; the usual changes of a body were tried",
+            "no signature matches: it was created with another secret, or the id, the time or the \
+             body was changed in transit; the usual changes of a body were tried",
         );
     }
 }
@@ -165,10 +165,7 @@ pub(super) fn standard_webhooks(
     let usable = keys.iter().any(|(_, key)| kinds.contains(&key.kind()));
     if !usable {
         let detail = match (kinds.as_slice(), keys.first().map(|(_, key)| key.kind())) {
-            ([], _) => {
-                "the header webhook-signature has no signature of a version that is known \
-                        (v1, v1a)"
-            }
+            ([], _) => "the header webhook-signature has no signature of a known version (v1, v1a)",
             (_, Some(SecretKind::Hmac)) => {
                 "there are only v1a signatures (Ed25519); check with the public key, whpk_…"
             }

@@ -40,8 +40,8 @@ impl Expected {
         let timed = self.format.contains(TIMESTAMP) || self.timestamp_header.is_some();
         if self.content == Content::TimestampAndBody && !timed {
             return Err(
-                "--content timestamp_and_body: where is the time? give --timestamp-header, \
-                        or {timestamp} in --format"
+                "--content timestamp_and_body: the time is missing; give --timestamp-header, or \
+                 {timestamp} in --format"
                     .into(),
             );
         }
@@ -123,8 +123,7 @@ pub(super) fn examine(
         }
         (None, None) => {
             report.notes.push(
-                "the signature covers no time: nothing tells whether this was sent before"
-                    .to_owned(),
+                "the signature does not cover a time, so a replay cannot be detected".to_owned(),
             );
             Some(0)
         }
@@ -158,8 +157,8 @@ pub(super) fn examine(
             let signer = decoded.and_then(|secret| expected.signer(secret.expose()));
             if signer.is_some_and(|signer| signer.verify(at, &message.body, signature)) {
                 let detail = format!(
-                    "it fits when the secret {label} is read as {form}; Posthorn takes the text of \
-                     the secret as it is"
+                    "it matches when the secret {label} is decoded as {form}; Posthorn uses the \
+                     text of the secret as it is"
                 );
                 report.find("secret_encoding", detail);
                 return report;

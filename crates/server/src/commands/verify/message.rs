@@ -23,9 +23,9 @@ impl Message {
     /// may have lost their carriage returns, as editors like to do.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let (head, rest) = split_head(bytes).ok_or(
-            "there is no empty line after the headers: it must be the whole request, head and body",
+            "the empty line after the headers is missing: give the whole request, headers and body",
         )?;
-        let head = std::str::from_utf8(head).map_err(|_| "its head is not text")?;
+        let head = std::str::from_utf8(head).map_err(|_| "its headers are not text")?;
         let mut lines = head.lines();
         let first = lines.next().unwrap_or_default();
         if !first.contains(" HTTP/1.") && !first.contains(" HTTP/2") {
@@ -52,8 +52,8 @@ impl Message {
     fn take_body(&mut self, rest: &[u8]) -> Result<(), String> {
         if let Found::Once(coding) = self.header("transfer-encoding") {
             return Err(format!(
-                "its body is sent in pieces (Transfer-Encoding: {coding:.40}); save the body alone \
-                 and give it with --body"
+                "its body is chunked (Transfer-Encoding: {coding:.40}); save the decoded body and \
+                 give it with --body"
             ));
         }
         self.body = rest.to_vec();
