@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthorn_domain::{
     Attempt, AttemptOutcome, DeadReason, DeliveryState, EventId, FailureCode, PUSH_TTL_SECONDS_MAX,
-    PushEncoding, RedriveFilter, SubscriptionStatus,
+    PushEncoding, RedriveFilter, Span, SubscriptionStatus,
 };
 use posthorn_engine::{
     DestinationInput, Engine, Error, PushInput, PushLimits, PushOutcome, PushRefusal,
@@ -332,7 +332,7 @@ async fn the_limits_of_mailboxes_hold_for_deliveries() {
     engine.delete_subscription(TENANT, long.subscription.id).await.expect("deletes");
 
     let refused = subscribe(&engine, push, json!({})).await.err();
-    let expected = Error::Push(PushRefusal::Ttl { max: 86_400 });
+    let expected = Error::Push(PushRefusal::Ttl { max: Span::from_secs(86_400) });
     assert_eq!(refused.map(|e| e.to_string()), Some(expected.to_string()));
     subscribe(&engine, to("https://push/a"), json!({})).await.expect("made");
     published(&engine, "1").await;

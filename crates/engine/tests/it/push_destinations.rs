@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::push::KeyHash;
-use posthorn_domain::{Labels, ProfileName, SubscriptionName};
+use posthorn_domain::{Labels, ProfileName, Span, SubscriptionName};
 use posthorn_engine::{
     DestinationInput, Error, NewSubscription, PushInput, PushKeys, PushProblem, PushRefusal,
     Rotation, SecretInput, SecretKind, SubscriptionChange,
@@ -120,8 +120,8 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
         (to("https://push/unknown"), PushRefusal::NotOurs),
         (to(""), PushRefusal::NotOurs),
         (to("https://push/gone"), PushRefusal::Gone),
-        (PushInput { ttl: Some(0), ..a() }, PushRefusal::Ttl { max: 2_592_000 }),
-        (PushInput { ttl: Some(2_592_001), ..a() }, PushRefusal::Ttl { max: 2_592_000 }),
+        (PushInput { ttl: Some(0), ..a() }, PushRefusal::Ttl { max: Span::from_secs(2_592_000) }),
+        (PushInput { ttl: Some(2_592_001), ..a() }, PushRefusal::Ttl { max: Span::from_secs(2_592_000) }),
         (
             PushInput { keys: keys("AAAA", &good.auth), ..a() },
             PushRefusal::Keys(ReceiverError::Key),
