@@ -174,9 +174,12 @@ mod tests {
         };
         let long = Error::TooLong { field: "description", max: 9 };
         let labels = Error::Event { field: "labels", problem: "has too many".to_owned() };
-        for (error, says) in
-            [(full, "no room"), (moved, "subscribe it again"), (long, "large"), (labels, "large")]
-        {
+        for (error, says) in [
+            (full, "limit of callbacks"),
+            (moved, "subscribe it again"),
+            (long, "large"),
+            (labels, "large"),
+        ] {
             let refusal = Refusal::from_engine(&error);
             assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{error}");
             assert!(refusal.message.contains(says), "{}", refusal.message);

@@ -206,7 +206,7 @@ async fn a_client_certificate_is_found_checked_and_taken_back_before_a_send() {
     let keyless_rotation =
         CertificateContents { certificate: fresh.certificate.clone(), key: None };
     let rotated = engine.rotate_certificate(TENANT, with_key, keyless_rotation).await;
-    refused(rotated, "key", "needs it too");
+    refused(rotated, "key", "needs its key too");
     engine.rotate_certificate(TENANT, with_key, contents()).await.expect("rotated");
     engine.publish(TENANT, publish("3", None)).await.expect("accepted");
     rest(1).await;

@@ -261,7 +261,7 @@ async fn a_family_that_is_off_leads_to_no_delivery_and_says_so() {
         assert_eq!(published.deliveries, 0);
         let told = engine.explain_event(TENANT, published.id).await.expect("answers");
         let reason = &told.not_delivered[0].reasons[0];
-        assert!(reason.contains("switched the family `organization` off"), "{reason}");
+        assert!(reason.contains("turns the family `organization` off"), "{reason}");
         engine.publish(TENANT, user("acc-1", 1)).await.expect("accepted");
         rest(10).await;
         let [seen] = &house.receivers.of(&root)[..] else { panic!("the user's event only") };
@@ -286,7 +286,7 @@ async fn what_waits_when_its_family_is_switched_off_is_kept_and_not_sent() {
     let dead = only(&house).await;
     assert_eq!(dead.state, DeliveryState::Dead(DeadReason::Permanent));
     let attempts = house.store.attempts(TENANT, dead.id).await.expect("answers");
-    assert!(attempts[0].detail.contains("switches the family `user` off"), "{attempts:?}");
+    assert!(attempts[0].detail.contains("turns the family `user` off"), "{attempts:?}");
 }
 
 #[tokio::test(start_paused = true)]

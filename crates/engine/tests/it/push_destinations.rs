@@ -121,7 +121,10 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
         (to(""), PushRefusal::NotOurs),
         (to("https://push/gone"), PushRefusal::Gone),
         (PushInput { ttl: Some(0), ..a() }, PushRefusal::Ttl { max: Span::from_secs(2_592_000) }),
-        (PushInput { ttl: Some(2_592_001), ..a() }, PushRefusal::Ttl { max: Span::from_secs(2_592_000) }),
+        (
+            PushInput { ttl: Some(2_592_001), ..a() },
+            PushRefusal::Ttl { max: Span::from_secs(2_592_000) },
+        ),
         (
             PushInput { keys: keys("AAAA", &good.auth), ..a() },
             PushRefusal::Keys(ReceiverError::Key),

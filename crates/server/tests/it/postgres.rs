@@ -48,7 +48,7 @@ fn it_delivers_on_postgresql_and_waits_for_it() {
 
     database.stop_immediate().expect("stops");
     let mut running = Running::start(home.command().arg("serve"));
-    running.wait_for("message", |text| text.contains("trying again").then_some(()));
+    running.wait_for("message", |text| text.contains("retrying").then_some(()));
     database.restart().expect("starts");
     running.wait_for("start", |text| text.contains("listening on").then_some(()));
     running.signal("TERM");

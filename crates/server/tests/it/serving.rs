@@ -109,7 +109,7 @@ fn a_seal_key_that_does_not_fit_is_refused() {
     let right = std::fs::read_to_string(&seal).expect("there");
 
     std::fs::remove_file(&seal).expect("removed");
-    home.run("serve").exits(78).says(&["seal.key", "is gone"]);
+    home.run("serve").exits(78).says(&["seal.key", "is missing"]);
     assert!(!seal.exists(), "no fresh key hides that the right one is lost");
 
     std::fs::write(&seal, "nonsense").expect("written");
@@ -138,11 +138,7 @@ fn a_database_that_is_away_is_waited_for_and_then_named() {
             .env("DB", url),
     )
     .exits(69)
-    .says(&[
-        "trying again",
-        "PostgreSQL could not be reached within 1s",
-        "store.start_timeout",
-    ]);
+    .says(&["retrying", "PostgreSQL could not be reached within 1s", "store.start_timeout"]);
     assert!(!output.err.contains("hush"), "{}", output.err);
 }
 
@@ -253,7 +249,7 @@ fn a_stop_while_waiting_for_a_database_is_obeyed() {
     let mut command = home.command();
     command.args(["serve", "--set", &format!("store.url={url}")]);
     let mut running = Running::start(&mut command);
-    running.wait_for("message", |text| text.contains("trying again").then_some(()));
+    running.wait_for("message", |text| text.contains("retrying").then_some(()));
     running.signal("TERM");
     assert_eq!(running.wait().code(), Some(0), "{}", running.stderr());
 }

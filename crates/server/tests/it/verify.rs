@@ -248,7 +248,10 @@ fn what_cannot_be_checked_is_a_usage_error() {
         (vec!["--secret", "whpk_AAAA", "--body", "body"], "whpk_"),
         (vec!["--secret", &file], "no request was given"),
         (vec!["--secret", &file, "--body", "none"], "cannot be read"),
-        (vec!["--secret", &file, "--request", "junk"], "no empty line"),
+        (
+            vec!["--secret", &file, "--request", "junk"],
+            "the empty line after the headers is missing",
+        ),
         (vec!["--secret", &file, "--body", "body", "--header", "x"], "`Name: value`"),
         (vec!["--secret", &file, "--body", "body", "--at", "soon"], "is not a time"),
         (vec!["--secret", &file, "--body", "body", "--scheme", "sha256=hex"], "--signature-header"),
