@@ -171,10 +171,10 @@ fn refused(lines: &str, says: &[&str]) {
 
 #[test]
 fn a_surface_is_named_once() {
-    refused("server: {surfaces: [v1, health, v1]}\n", &["server.surfaces", "`v1` is there twice"]);
+    refused("server: {surfaces: [v1, health, v1]}\n", &["server.surfaces", "`v1` is listed twice"]);
     refused(
         "server: {admin_listen: '127.0.0.1:0', admin_surfaces: [metrics, metrics]}\n",
-        &["server.admin_surfaces", "`metrics` is there twice"],
+        &["server.admin_surfaces", "`metrics` is listed twice"],
     );
 }
 

@@ -541,7 +541,7 @@ fn what_cannot_work_is_said_before_anything_starts() {
         ("callback_id_scope", "galactic", "per_country"),
         ("callback_id_length_max", "0", "1 to"),
         ("thumbprint_header", "no header", "header name"),
-        ("proxies", "0.0.0.0/0", "everybody"),
+        ("proxies", "0.0.0.0/0", "all addresses"),
         ("proxies", "here", "network"),
         ("topic", "not a topic", "topic"),
     ] {

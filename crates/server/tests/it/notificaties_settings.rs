@@ -161,7 +161,11 @@ fn a_setup_file_that_cannot_be_applied_stops_the_start_and_says_why() {
     // Waits that come from no settings are not overwritten.
     home.edit("profile: notificaties", "profile: nrc");
     write_setup(&home, &receiver, "zaken", 2);
-    start_fails(&home, Some(AUTH), &["`nrc` has waits", "dialects.notificaties.profile"]);
+    start_fails(
+        &home,
+        Some(AUTH),
+        &["the retry waits of the profile `nrc`", "dialects.notificaties.profile"],
+    );
     home.edit("profile: nrc", "profile: notificaties");
     home.write("setup.yaml", "a: [");
     start_fails(&home, Some(AUTH), &["dialects.notificaties.setup_configuration", "setup.yaml"]);

@@ -345,7 +345,7 @@ fn families_that_are_off_or_unknown_are_explained() {
     let shown = server.ask(&["events", "show", &off]);
     assert_eq!(shown["deliveries"], json!([]));
     let reasons = shown["not_delivered"][0]["reasons"].to_string();
-    assert!(reasons.contains("switched the family `organization` off"), "{shown}");
+    assert!(reasons.contains("turns the family `organization` off"), "{shown}");
     let unknown = send(&server, "group.created", "tenant1", "acc-1", 2);
     let dead = delivery(&server, &unknown, "dead");
     assert_eq!(dead["reason"], "permanent");
