@@ -57,7 +57,7 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         ),
         ("server: {public_names: posthorn}", "server.public_names", "must be a list, not a text"),
         ("telemetry: {metrics: perhaps}", "telemetry.metrics", "must be true or false, not a text"),
-        ("engine: {drain: 5}", "engine.drain", "must be a text, not a number"),
+        ("engine: {drain: 5}", "engine.drain", "must be a duration as a text, like \"30s\""),
         ("engine: {drain: soon}", "engine.drain", "`soon` is not a duration"),
         (
             "profiles: {a: {polcy: {}}}",
@@ -67,7 +67,7 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
         (
             "profiles: {a: {policy: {schedule: {backoff: {fixed: {wait: 5}}}}}}",
             "profiles.a.policy.schedule.backoff.fixed.wait",
-            "must be a text, not a number",
+            "must be a duration as a text, like \"30s\"",
         ),
         (
             "profiles: {a: {policy: {order: {scope: keys}}}}",
