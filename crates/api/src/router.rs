@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, on};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use metrics::Counter;
 use posthorn_access::Callers;
 use posthorn_domain::Scope;
@@ -82,6 +82,9 @@ pub fn router(engine: Engine, options: Options) -> axum::Router {
     closed(v1.merge(health).merge(metrics).merge(jwks))
 }
 
+/// So much of a body that nobody reads is skipped; beyond, the connection is closed.
+const UNREAD_MAX: u64 = 8 << 10;
+
 /// The answer to what is refused because of overload, made once.
 pub(crate) struct Overloaded {
     body: Bytes,
@@ -115,6 +118,8 @@ async fn serve_one(
 ) -> Response {
     let publishes = route.access == Access::Scope(Scope::Publish);
     let peer: Option<Peer> = publishes.then(|| request.extensions().get().cloned()).flatten();
+    let mut unread = false;
+    let large = http_body::Body::size_hint(request.body()).lower() > UNREAD_MAX;
     let answer = match Call::admit(&api, route, request) {
         Ok(call) => (route.handler)(call).await,
         // Nothing of it was read but its head: what is refused because of overload must cost next to
@@ -126,15 +131,27 @@ async fn serve_one(
             }
             let response = api.overloaded.respond();
             tally.count(response.status());
-            return response;
+            return closing(response, large);
         }
-        Err(problem) => Err(problem),
+        Err(problem) => {
+            unread = large;
+            Err(problem)
+        }
     };
     if let Some(reason) = answer.as_ref().err().and_then(Problem::admission_reason) {
         ::metrics::counter!(ADMISSION_REFUSED, "reason" => reason).increment(1);
     }
     let response = answer.unwrap_or_else(Problem::into_response);
     tally.count(response.status());
+    closing(response, unread)
+}
+
+/// Says that the connection ends, when there is more of the body than can be skipped: a client that sent another
+/// request on it would not know whether that was served.
+fn closing(mut response: Response, large: bool) -> Response {
+    if large {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
