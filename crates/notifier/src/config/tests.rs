@@ -296,7 +296,7 @@ fn what_is_wrong_is_named_with_its_key() {
         "callbacks.headers.x-cedros-signature",
         "for each webhook",
     );
-    refused("callbacks: {headers: {A: 1, a: 2}}\n", "callbacks.headers", "sets too");
+    refused("callbacks: {headers: {A: 1, a: 2}}\n", "callbacks.headers", "also sets");
     refused("callbacks: {topic: 'a b'}\n", "callbacks.topic", "topic");
     refused(
         "callbacks: {payment_success_url: 'https://a.example/', poll_interval: 0s}\n",
