@@ -19,7 +19,7 @@ const TENANTS_MAX: usize = 100_000;
 /// one off.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct LimitOptions {
-    /// Requests a minute of one address that do not say who it is, for whoever makes [`Failures`].
+    /// Requests without a valid key that one address may send in a minute.
     pub auth_failures_per_minute: u32,
     /// Redrives a minute that one tenant may begin.
     pub redrives_per_minute: u32,

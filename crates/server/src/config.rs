@@ -2,8 +2,8 @@
 //!
 //! # Theory of operation
 //! [`load`] lays the operator's file, the environment and the flags over the built-in defaults
-//! ([`layers`]). Each section is then read into the options of the crate it is for ([`reading`]), or of
-//! several that share it; the fields of these carry the rules for one value, and [`whole`] has those that
+//! ([`layers`]). Each section is then read into the options of the crate it is for (`reading`), or of
+//! several that share it; the fields of these carry the rules for one value, and `whole` has those that
 //! hold between keys. Every problem is found before anything is started, and names its key and the layer
 //! that said it.
 //!
