@@ -290,9 +290,7 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
 async fn a_refusal_before_a_large_body_was_read_ends_the_connection() {
     let server = Server::start().await;
     let large = format!("{{\"payload\": \"{}\"}}", "x".repeat(64 << 10));
-    for (body, ends) in [(EVENT, None), (large.as_str(), Some("close"))] {
-        let reply = server.ask("POST", "/v1/events").key("ph_wrong").text(body).await;
-        assert_eq!(reply.status, 401);
-        assert_eq!(reply.header("connection"), ends, "{} bytes", body.len());
-    }
+    let asked = server.ask("POST", "/v1/events").key("ph_wrong").header("connection", "keep-alive");
+    let reply = asked.text(&large).await;
+    assert_eq!((reply.status, reply.header("connection")), (401, Some("close")));
 }
