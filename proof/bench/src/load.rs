@@ -166,6 +166,9 @@ impl Load {
     }
 }
 
+/// How long a publisher waits after a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
 struct Publisher {
     target: Target,
     request: Request,
@@ -193,19 +196,21 @@ impl Publisher {
             }
             let first = self.numbers.fetch_add(events, Ordering::Relaxed);
             self.request.stamp(first, self.sink.now());
-            stream.write_all(&self.request.bytes).await?;
-            let message = reader.next(&mut stream, || {}).await?;
-            let message = message.context("the server closed the connection")?;
-            let code = status(&reader.bytes()[..message.head]);
-            if (200..300).contains(&code) {
-                self.sink.owe(first..first + events);
-                self.accepted.fetch_add(events, Ordering::Relaxed);
-            } else {
+            let answer = match stream.write_all(&self.request.bytes).await {
+                Ok(()) => reader.next(&mut stream, || {}).await.ok().flatten(),
+                Err(_) => None,
+            };
+            let accepted = answer
+                .filter(|message| (200..300).contains(&status(&reader.bytes()[..message.head])));
+            let Some(message) = accepted else {
+                // A server that refuses a body before it has read it ends the connection.
                 self.failed.fetch_add(events, Ordering::Relaxed);
-                // A server that refuses a body it has not read closes the connection.
+                tokio::time::sleep(REFUSED_PAUSE).await;
                 (stream, reader) = (self.connect().await?, Reader::new());
                 continue;
-            }
+            };
+            self.sink.owe(first..first + events);
+            self.accepted.fetch_add(events, Ordering::Relaxed);
             reader.consume(&message);
         }
         Ok(())
