@@ -39,9 +39,6 @@ use url::Url;
 use crate::{Around, Dialect, Home, Services, Settings, StartError, Started};
 use failure::Failure;
 
-/// The profile of the callbacks that are seen here.
-const PROFILE: &str = "cedros";
-
 /// Knobs: the section `dialects.cedros` of the configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,9 +71,9 @@ pub(crate) fn configured(
     around: &Around<'_>,
 ) -> Option<Box<dyn Dialect>> {
     let options: Options = settings.at("dialects.cedros");
-    let (tenant, called) = around.callbacks.clone();
-    (options.enabled || called)
-        .then(|| Box::new(Cedros { tenant, called, origins: options.origins }) as Box<dyn Dialect>)
+    let (tenant, profile) = (around.callbacks_tenant.clone(), around.callbacks_profile);
+    (options.enabled || profile.is_some())
+        .then(|| Box::new(Cedros { tenant, profile, origins: options.origins }) as Box<dyn Dialect>)
 }
 
 /// The endpoints as they were configured.
@@ -84,8 +81,8 @@ pub(crate) fn configured(
 struct Cedros {
     /// The tenant of operators that name none; it is made when it is not there.
     tenant: String,
-    /// Whether that tenant is where callbacks go.
-    called: bool,
+    /// The profile of the callbacks that go to that tenant, when there are any.
+    profile: Option<&'static str>,
     origins: Vec<String>,
 }
 
@@ -99,8 +96,8 @@ struct Service {
 #[async_trait]
 impl Dialect for Cedros {
     fn home(&self) -> Option<Home<'_>> {
-        let home = Home { key: "callbacks.tenant", tenant: &self.tenant, profile: PROFILE };
-        self.called.then_some(home)
+        let home = |profile| Home { key: "callbacks.tenant", tenant: &self.tenant, profile };
+        self.profile.map(home)
     }
 
     async fn start(self: Box<Self>, services: Services) -> Result<Started, StartError> {

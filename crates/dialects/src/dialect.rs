@@ -106,8 +106,10 @@ pub struct Around<'a> {
     pub proxies: &'a [IpNet],
     /// The largest body.
     pub body_bytes: usize,
-    /// The tenant of `callbacks`, and whether there are any.
-    pub callbacks: (String, bool),
+    /// The tenant of `callbacks`.
+    pub callbacks_tenant: String,
+    /// The profile that callbacks have, when there are any.
+    pub callbacks_profile: Option<&'static str>,
     /// All policies by name.
     pub profiles: &'a mut BTreeMap<ProfileName, Policy>,
 }

@@ -19,9 +19,9 @@ pub enum Command {
     ShowKey,
     /// Show the keys of endpoints that belong to seal keys; needs no server
     ///
-    /// Whoever takes a seal key out by hand keeps its endpoint key in push.endpoint_keys or in
-    /// endpoint.keys beside the seal key, or endpoints created with it are dead. `seal rotate --finish`
-    /// does so itself.
+    /// If you remove a seal key by hand, keep its endpoint key in push.endpoint_keys, or in
+    /// endpoint.keys beside the seal key. Otherwise the endpoints created with it stop working.
+    /// `seal rotate --finish` keeps it for you.
     ShowEndpointKeys {
         /// The file of seal keys, e.g. posthorn-data/seal.key; /dev/stdin reads what is typed
         file: PathBuf,

@@ -34,7 +34,8 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
             asks_for_certificates: server.tls.as_ref().is_some_and(|tls| tls.tls.asks()),
             proxies: &server.identity.proxies,
             body_bytes: server.body_max,
-            callbacks: (tenant, callbacks.is_some()),
+            callbacks_tenant: tenant,
+            callbacks_profile: callbacks.as_ref().map(|_| posthorn_notifier::PROFILE),
             profiles: &mut engine.profiles,
         },
     );
