@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig,
 };
@@ -61,7 +62,12 @@ impl Names {
 
     /// All addresses of a name; never an empty list. The caller sets the deadline.
     pub(crate) async fn addresses(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {
-        self.flights.join(name, || self.look_up(name)).await
+        self.flights.join(name, || self.ask(name)).await
+    }
+
+    /// Hides what a resolver is: else every crate that sends anything would be made with one of its own.
+    fn ask<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<[IpAddr]>, ResolveFailure>> {
+        Box::pin(self.look_up(name))
     }
 
     async fn look_up(&self, name: &str) -> Result<Arc<[IpAddr]>, ResolveFailure> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use posthorn_domain::{CatalogVersion, Clock, Event, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
@@ -108,13 +109,17 @@ pub(crate) struct Inner {
 
 impl Engine {
     /// Loads the catalog and starts all services.
-    pub async fn start(parts: Parts) -> Result<Engine> {
-        let (engine, _) = Self::start_followed(parts).await?;
-        Ok(engine)
+    pub fn start(parts: Parts) -> BoxFuture<'static, Result<Engine>> {
+        Box::pin(async { Ok(Self::begin(parts).await?.0) })
     }
 
     /// The same, with all outcomes from the very first on: also those of work that was left to do.
-    pub async fn start_followed(parts: Parts) -> Result<(Engine, OutcomeStream)> {
+    pub fn start_followed(parts: Parts) -> BoxFuture<'static, Result<(Engine, OutcomeStream)>> {
+        Box::pin(Self::begin(parts))
+    }
+
+    /// Only called where its type is hidden: else every crate that starts an engine would be made with all of it once more.
+    async fn begin(parts: Parts) -> Result<(Engine, OutcomeStream)> {
         let Parts { store, transport, push, vault, clock, seed, options } = parts;
         let options = Arc::new(options);
         let chance = Arc::new(Chance::new(seed));

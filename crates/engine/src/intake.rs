@@ -11,6 +11,7 @@ mod lines;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
@@ -307,10 +308,11 @@ impl Intake {
         };
         // Those that are planned again are not committed yet, and do not count.
         let (mut replanning, mut open) = (JoinSet::new(), true);
+        let mut waited = Duration::ZERO;
         while open || !lines.is_empty() || !under_way.is_empty() || !replanning.is_empty() {
             if lines.is_ready() && under_way.len() < this.options.accept_pipeline.max(1) {
                 let group = lines.cut(room);
-                under_way.spawn(Arc::clone(&this).commit(group));
+                under_way.spawn(Arc::clone(&this).commit(group, waited));
                 continue;
             }
             tokio::select! {
@@ -343,7 +345,9 @@ impl Intake {
                         group.into_iter().for_each(|pending| lines.push(pending));
                         // Whoever is about to publish shares the commit: the first of many does not begin one alone. On an
                         // idle machine there is nobody, and it takes a few microseconds.
+                        let began = Instant::now();
                         tokio::task::yield_now().await;
+                        waited = began.elapsed();
                         while let Ok(group) = queue.try_recv() {
                             group.into_iter().for_each(|pending| lines.push(pending));
                         }
@@ -373,7 +377,8 @@ impl Intake {
         Outcome { again, held: outcome.held }
     }
 
-    async fn commit(self: Arc<Self>, group: Group) -> Outcome {
+    /// Commits a group; `waited` says how long intake had waited for a processor before it.
+    async fn commit(self: Arc<Self>, group: Group, waited: Duration) -> Outcome {
         let Group { mut events, held } = group;
         let mut batch: Vec<NewEvent> =
             events.iter_mut().map(|pending| self.new_event(pending)).collect();
@@ -388,7 +393,7 @@ impl Intake {
             }
         }
         let again = match self.store.accept(batch.clone()).await {
-            Ok(answers) => self.settle(events, batch, answers).await,
+            Ok(answers) => self.settle(events, batch, answers, waited).await,
             Err(e) => {
                 self.fail(events, &e);
                 Vec::new()
@@ -431,6 +436,7 @@ impl Intake {
         planned: Vec<Pending>,
         batch: Vec<NewEvent>,
         answers: Vec<Accepted>,
+        waited: Duration,
     ) -> Vec<Pending> {
         let mut again = Vec::new();
         let mut works = Vec::new();
@@ -485,7 +491,7 @@ impl Intake {
             for work in &works {
                 self.wakes.add(work.delivery.shard());
             }
-            drop(self.scheduler.send(Input::Work(works)).await);
+            drop(self.scheduler.send(Input::Work { works, waited }).await);
         }
         // Without a fresh catalog nobody can say whether a topic is really unknown.
         if !again.is_empty() && !self.refresh().await {

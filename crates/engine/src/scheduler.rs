@@ -86,8 +86,9 @@ const STRAINED_AT_ONCE: u32 = 2;
 
 /// Something the scheduler should know.
 pub(crate) enum Input {
-    /// Deliveries that were committed a moment ago and are due.
-    Work(Vec<Work>),
+    /// Deliveries that were committed a moment ago and are due, and how long their publish had waited for
+    /// a processor.
+    Work { works: Vec<Work>, waited: Duration },
     /// Subscriptions that have work on disk.
     Due(Vec<DueSubscription>),
     /// Subscriptions that were created, changed or deleted.
@@ -290,9 +291,10 @@ impl Scheduler {
 
     fn take_in(&mut self, input: Input) {
         match input {
-            Input::Work(_) if crate::plant::active("lost-wake-up") => {}
-            Input::Work(works) => {
+            Input::Work { .. } if crate::plant::active("lost-wake-up") => {}
+            Input::Work { works, waited } => {
                 let now = self.parts.clock.now();
+                self.pressure.published(works.len(), waited, now);
                 for work in works {
                     self.hand_over(work, now);
                 }
@@ -428,7 +430,7 @@ impl Scheduler {
             self.evaluate(id);
             return;
         }
-        let crowded = queue.waiting() >= options.window_per_subscription
+        let crowded = queue.waiting() >= queue.window(options.window_per_subscription)
             || (queue.waiting() > 0
                 && (self.window >= options.window
                     || self.window_bytes + size > options.window_bytes));
@@ -525,7 +527,7 @@ impl Scheduler {
         }
         if let Some(due) = queue.on_disk
             && queue.refill.is_none()
-            && queue.may_read(due, self.parts.options.window_per_subscription)
+            && queue.may_read(due, queue.window(self.parts.options.window_per_subscription))
         {
             // Due times that may be wrong are looked at whatever holds the attempts back.
             let held = queue.health.held_until();

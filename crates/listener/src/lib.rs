@@ -44,7 +44,7 @@ pub use identity::{ProxyIdentity, Shown, only, shown};
 pub use open::Held;
 pub use peer::{Peer, PeerCertificate};
 pub use refusal::{MALFORMED_REQUEST, TOO_MANY_CONNECTIONS};
-pub use serve::{Doors, ServeLimits, serve};
+pub use serve::{Doors, ServeLimits, Serving, serve};
 pub use table::Table;
 pub use tls::{ClientCertificates, Tls, TlsError};
 pub use upgrade::{Stream, Taken, take_stream};

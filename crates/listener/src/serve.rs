@@ -15,7 +15,7 @@
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,18 +121,41 @@ impl From<Router> for Doors {
     }
 }
 
+/// A listener at work, until it has ended.
+pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Serves until `shutdown` is ready, then finishes the requests under way and closes. Without `tls`
 /// it speaks plain HTTP. Connections that were upgraded are not waited for.
-pub async fn serve(
+pub fn serve(
     listener: TcpListener,
     doors: impl Into<Doors>,
     limits: ServeLimits,
     tls: Option<Arc<Tls>>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Serving {
+    begin(listener, doors.into(), limits, tls, Box::pin(shutdown))
+}
+
+/// The same for one kind of everything, so that connections are compiled here and nowhere else.
+fn begin(
+    listener: TcpListener,
+    doors: Doors,
+    limits: ServeLimits,
+    tls: Option<Arc<Tls>>,
+    shutdown: Serving,
+) -> Serving {
+    Box::pin(run(listener, doors, limits, tls, shutdown))
+}
+
+async fn run(
+    listener: TcpListener,
+    doors: Doors,
+    limits: ServeLimits,
+    tls: Option<Arc<Tls>>,
+    mut shutdown: Serving,
 ) {
     metrics::describe();
-    let Doors { router, reserve, bodies } = doors.into();
-    let mut shutdown = pin!(shutdown);
+    let Doors { router, reserve, bodies } = doors;
     let (stop, stopping) = watch::channel(());
     let mut hall = Hall {
         slots: Arc::new(Semaphore::new(limits.connections)),

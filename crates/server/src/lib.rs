@@ -1,7 +1,7 @@
 //! The `posthorn` binary: configuration, wiring, signals, telemetry and the command line.
 //!
 //! # Theory of operation
-//! `main` only starts a runtime and calls [`cli::run`]. `serve` reads a [`config`], opens the store
+//! [`main()`] starts a runtime and calls [`cli::run`]. `serve` reads a [`config`], opens the store
 //! ([`storage`]), finds the seal key ([`seal`]), starts the engine, the API and, where it is on, Web
 //! Push ([`push`]), makes sure that somebody has an operator key ([`first_key`]), and hands them to
 //! [`lifecycle`], which knows how a server ends. All other commands are clients of the API
@@ -41,3 +41,20 @@ pub mod surfaces;
 pub mod telemetry;
 pub mod terminal;
 pub mod tls;
+
+use std::process::ExitCode;
+
+/// All that the program does. It is here and not in the program's own crate so that the compiler makes it once, in parts.
+pub fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            terminal::note(format!("error: the runtime cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(cli::run());
+    // What still runs, runs for nobody: waiting for it could take for ever.
+    runtime.shutdown_background();
+    code
+}

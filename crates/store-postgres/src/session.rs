@@ -12,12 +12,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
 use futures_util::future::{join_all, join3};
+use parking_lot::Mutex;
 use posthorn_store::{Error, Result};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
@@ -62,6 +64,8 @@ impl Operation {
 
 /// Work on one connection. May be run again from the beginning.
 pub(crate) type Work<'c, T> = Pin<Box<dyn Future<Output = Outcome<T>> + Send + 'c>>;
+/// Work of any kind, which leaves what it found somewhere.
+type AnyWork = Box<dyn for<'c> Fn(&'c Object) -> Work<'c, ()> + Send + Sync>;
 /// A parameter of a statement.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
@@ -100,6 +104,17 @@ impl Session {
         T: Send + 'static,
         F: for<'c> Fn(&'c Object) -> Work<'c, T> + Send + Sync + 'static,
     {
+        let found = Arc::new(Mutex::new(None));
+        let into = Arc::clone(&found);
+        let work: AnyWork = Box::new(move |client| keep(work(client), Arc::clone(&into)));
+        self.complete(operation, work).await?;
+        let value = found.lock().take();
+        value.ok_or(Error::Fatal { context: operation.context, source: None })
+    }
+
+    /// The same for work of one kind: there are some fifty calls, and a task of its own kind for each would be most of
+    /// this crate.
+    async fn complete(&self, operation: Operation, work: AnyWork) -> Result<()> {
         let this = self.clone();
         let began = Instant::now();
         let result = match tokio::spawn(async move { this.drive(operation, work).await }).await {
@@ -115,17 +130,14 @@ impl Session {
         result
     }
 
-    async fn drive<T, F>(&self, operation: Operation, work: F) -> Result<T>
-    where
-        F: for<'c> Fn(&'c Object) -> Work<'c, T> + Send + Sync,
-    {
+    async fn drive(&self, operation: Operation, work: AnyWork) -> Result<()> {
         let patience = if operation.slow { SLOW } else { self.answer_timeout };
         let mut tries = 1;
         loop {
             let client =
                 self.pool.get().await.map_err(|e| unreachable_server(e, operation.context))?;
             let failure = match timeout(patience, work(&client)).await {
-                Ok(Ok(value)) => return Ok(value),
+                Ok(Ok(())) => return Ok(()),
                 Ok(Err(failure)) => failure,
                 Err(elapsed) => {
                     drop(Object::take(client));
@@ -157,6 +169,15 @@ impl Session {
             drop(Object::take(client));
         }
     }
+}
+
+/// Leaves what work finds in `into`.
+fn keep<'c, T: Send + 'static>(work: Work<'c, T>, into: Arc<Mutex<Option<T>>>) -> Work<'c, ()> {
+    Box::pin(async move {
+        let value = work.await?;
+        *into.lock() = Some(value);
+        Ok(())
+    })
 }
 
 /// Nothing was heard of what became of the work.

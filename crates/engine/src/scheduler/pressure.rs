@@ -1,9 +1,9 @@
 //! Whether there is capacity to spare, and what the failing get when there is not.
 //!
 //! The scarce thing is rarely a slot: it is the processor. How long an attempt waits for one, from when
-//! it is given away until it begins, says how busy the machine is, whoever keeps it busy. While that is long and there is
-//! healthy work, failing receivers are asked at a small share of the pace of the healthy ones; else
-//! they keep their own.
+//! it is given away until it begins, or a publish before it is committed, says how busy the machine is, whoever keeps it
+//! busy. While that is long and there is healthy work, failing receivers are asked at a small share of its pace; else they
+//! keep their own. Publishing is healthy work, whoever gets the events.
 //!
 //! It is a judgement and nothing else; it must not know subscriptions.
 
@@ -22,8 +22,8 @@ const STAYS_BUSY: Span = Span::from_millis(100);
 const PRESENT: Span = Span::from_secs(1);
 /// How often those who were refused ask again, should nothing else happen.
 const ASK_AGAIN: Span = Span::from_millis(200);
-/// Attempts of the healthy for one of the failing while there is nothing to spare.
-const HEALTHY_FOR_ONE: f64 = 128.0;
+/// Attempts of the healthy, or deliveries published, for one of the failing while there is nothing to spare.
+const HEALTHY_FOR_ONE: f64 = 256.0;
 /// What the failing get in any case, all together, each second.
 const LEAST_PER_SECOND: f64 = 50.0;
 /// What they may save up.
@@ -61,13 +61,24 @@ impl Pressure {
         }
     }
 
+    /// So many deliveries were published, after a wait for a processor: somebody is served whatever becomes
+    /// of them.
+    pub(super) fn published(&mut self, deliveries: usize, waited: Duration, now: Timestamp) {
+        self.heard(waited, now);
+        self.served(deliveries, now);
+    }
+
+    fn served(&mut self, count: usize, now: Timestamp) {
+        self.healthy_at = now;
+        self.saved = (self.saved + count as f64 / HEALTHY_FOR_ONE).min(SAVED_MAX);
+    }
+
     /// An attempt begins.
     pub(super) fn began(&mut self, failing: bool, now: Timestamp) {
         if failing {
             self.saved = (self.saved - 1.0).max(0.0);
         } else {
-            self.healthy_at = now;
-            self.saved = (self.saved + 1.0 / HEALTHY_FOR_ONE).min(SAVED_MAX);
+            self.served(1, now);
         }
     }
 
@@ -113,11 +124,24 @@ mod tests {
         assert_eq!(pressure.room(at(1_000)), 50);
         (0..50).for_each(|_| pressure.began(true, at(1_000)));
         assert_eq!(pressure.room(at(1_000)), 0);
-        (0..256).for_each(|_| pressure.began(false, at(1_000)));
+        (0..512).for_each(|_| pressure.began(false, at(1_000)));
         assert_eq!(pressure.room(at(1_000)), 2, "a share of what the healthy do");
         assert_eq!(pressure.room(at(1_099)), 6, "and a little in any case");
         busy(&mut pressure, at(1_950));
         assert_eq!(pressure.room(at(2_000)), usize::MAX, "nobody healthy is there");
+    }
+
+    #[test]
+    fn publishing_counts_as_work_that_the_failing_must_not_hold_up() {
+        let mut pressure = Pressure::default();
+        pressure.published(1, Duration::ZERO, at(1_000));
+        assert_eq!(pressure.room(at(1_000)), usize::MAX, "nobody waits");
+        (0..100).for_each(|_| pressure.published(1, Duration::from_millis(20), at(1_000)));
+        assert_eq!(pressure.room(at(1_000)), 50);
+        (0..50).for_each(|_| pressure.began(true, at(1_000)));
+        pressure.published(512, Duration::from_millis(20), at(1_000));
+        assert_eq!(pressure.room(at(1_000)), 2, "a share of what is published");
+        assert_eq!(pressure.room(at(2_000)), usize::MAX, "nobody publishes any more");
     }
 
     #[test]

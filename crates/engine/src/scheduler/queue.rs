@@ -17,6 +17,10 @@ pub(super) type Ids = HashSet<DeliveryId, BuildHasherDefault<DefaultHasher>>;
 /// Due deliveries among which the one to probe a failing receiver with is chosen.
 const PROBE_CHOICE: usize = 64;
 
+/// The part of a window that a failing receiver gets, and the least it gets.
+const SICK_WINDOW: usize = 16;
+const SICK_WINDOW_LEAST: usize = 4;
+
 /// Where a delivery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -309,6 +313,15 @@ impl Queue {
 
     pub(super) fn is_known(&self, id: DeliveryId) -> bool {
         self.known.contains(&id)
+    }
+
+    /// How many may wait in memory, where `most` may for a healthy receiver. One that fails takes little,
+    /// and what it does not take would fill the memory of all.
+    pub(super) fn window(&self, most: usize) -> usize {
+        match self.health.is_sick() {
+            true => (most / SICK_WINDOW).max(most.min(SICK_WINDOW_LEAST)),
+            false => most,
+        }
     }
 
     pub(super) fn waiting(&self) -> usize {

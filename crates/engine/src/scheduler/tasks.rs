@@ -201,8 +201,8 @@ impl Scheduler {
             while asks.len() < REFILL_ASKS_MAX
                 && let Some(id) = self.wants_refill.pop_first()
             {
-                let mut room = self.parts.options.window_per_subscription / 2;
                 let Some(queue) = self.queues.get_mut(&id) else { continue };
+                let mut room = queue.window(self.parts.options.window_per_subscription) / 2;
                 if queue.refill.is_some() || queue.on_disk.is_none_or(|due| due > now) {
                     continue;
                 }
