@@ -65,6 +65,39 @@ impl Install {
         Err(Error::Failed { program, output: String::from_utf8_lossy(&said).trim().to_owned() })
     }
 
+    /// Makes a cluster nobody has used, as a copy of one that is made on first use.
+    pub(crate) fn fresh_cluster(&self, data: &Path) -> Result<()> {
+        let Some(pattern) = self.pattern() else { return self.init(data) };
+        if !pattern.is_dir() {
+            // Made elsewhere and renamed when it is complete. Another process may be first; its pattern is as good.
+            let made = data.with_extension("pattern");
+            self.init(&made)?;
+            let whole = pattern.with_extension(std::process::id().to_string());
+            copy(&made, &whole)?;
+            drop(fs::rename(&whole, &pattern));
+            drop(fs::remove_dir_all(&whole));
+            drop(fs::remove_dir_all(&made));
+        }
+        copy(&pattern, data)?;
+        let Some((user, group)) = self.run_as else { return Ok(()) };
+        let mut chown = Command::new("chown");
+        self.run(chown.arg("-R").arg(format!("{user}:{group}")).arg(data)).map(drop)
+    }
+
+    /// Where the pattern of this version's clusters is kept: beside the program that runs.
+    fn pattern(&self) -> Option<PathBuf> {
+        let version = capture(Command::new(self.bin.join("postgres")).arg("--version"))?;
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        let name: String = version.trim().chars().map(plain).collect();
+        Some(std::env::current_exe().ok()?.parent()?.join(format!("cluster-{name}")))
+    }
+
+    fn init(&self, data: &Path) -> Result<()> {
+        let arguments = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"];
+        let data = format!("--pgdata={}", data.display());
+        self.run(self.command("initdb").args(arguments).args(["--no-sync", &data])).map(drop)
+    }
+
     /// Makes a folder the server's own.
     pub(crate) fn give_away(&self, folder: &Path) -> Result<()> {
         let Some((user, group)) = self.run_as else { return Ok(()) };
@@ -97,6 +130,19 @@ impl Install {
     pub(crate) fn watchdog(&self, folder: &Path) -> Result<Child> {
         super::watchdog(self.wrap(Path::new("sh")), &self.bin.join("pg_ctl"), folder)
     }
+}
+
+/// Copies a folder that is only read by its owner.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut copy = Command::new("cp");
+    copy.args(["-R", "--reflink=auto", "--preserve=mode"]).arg(from).arg(to);
+    let output = copy.stdin(Stdio::null()).output();
+    let output = output.map_err(|source| Error::Run { program: "cp".to_owned(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Failed { program: "cp".to_owned(), output: said })
 }
 
 /// Folders where the server's programs may be, best first.

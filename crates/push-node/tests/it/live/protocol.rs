@@ -354,7 +354,7 @@ async fn what_means_nothing_is_ignored_without_a_word() {
 async fn only_the_root_is_a_socket() {
     let house = house().await;
     let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade, close\r\n";
     let thirteen = "Sec-WebSocket-Version: 13\r\n";
     let table = [
         ("GET", "x://h/", String::new(), 426),
