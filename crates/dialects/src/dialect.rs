@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use axum::Router;
 use ipnet::IpNet;
 use posthorn_access::Callers;
-use posthorn_domain::{Policy, ProfileName};
+use posthorn_domain::{Policy, Problem, ProfileName};
 use posthorn_engine::Engine;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -85,7 +85,7 @@ pub trait Settings {
     /// A variable of the environment.
     fn variable(&self, name: &str) -> Option<String>;
     /// A YAML document.
-    fn yaml(&self, text: &str) -> Result<Value, String>;
+    fn yaml(&self, text: &str) -> Result<Value, Problem>;
 
     /// Notes a problem unless something holds that must.
     fn require(&mut self, holds: bool, key: &str, problem: impl Into<String>) {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use posthorn_domain::Problem;
 use posthorn_domain::limits::JSON_DEPTH_MAX;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// The document, or what is wrong with it, with line and column.
-pub(crate) fn read(body: &[u8]) -> Result<Value, String> {
+pub(crate) fn read(body: &[u8]) -> Result<Value, Problem> {
     let text = std::str::from_utf8(body).map_err(|e| format!("not UTF-8: {e}"))?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value =

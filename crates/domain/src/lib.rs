@@ -31,6 +31,7 @@ pub mod limits;
 mod names;
 pub mod plain;
 pub mod policy;
+mod problem;
 pub mod push;
 mod rate;
 mod redrive;
@@ -63,6 +64,7 @@ pub use names::{
     SubscriptionName, TopicName,
 };
 pub use policy::Policy;
+pub use problem::Problem;
 pub use push::{
     AgentId, ChannelId, MessageId, MessageSeq, PUSH_BODY_BYTES_MAX, PUSH_TOPIC_BYTES_MAX,
     PUSH_TTL_SECONDS_MAX, PushEncoding, PushEncodingError, PushHeaders, PushMessage, PushTarget,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use crate::Span;
+use crate::{Problem, Span};
 
 /// A number of bytes, such as `256KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,11 @@ impl fmt::Display for ByteSize {
 }
 
 impl FromStr for ByteSize {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a size: write 512B, 256KiB, 8MiB or 1GiB");
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        let bad =
+            || Problem::new(format!("`{text}` is not a size: write 512B, 256KiB, 8MiB or 1GiB"));
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let number: usize = text[..digits].parse().map_err(|_| bad())?;
         let unit = text[digits..].trim();

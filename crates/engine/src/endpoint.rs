@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use posthorn_domain::Problem;
 use posthorn_domain::policy::UrlPolicy;
 use posthorn_egress::Target;
 
@@ -13,7 +14,7 @@ pub struct Endpoint {
     /// The normalised URL.
     pub url: String,
     /// Filled by the transport at the first use.
-    pub(crate) target: OnceLock<Result<Arc<Target>, String>>,
+    pub(crate) target: OnceLock<Result<Arc<Target>, Problem>>,
 }
 
 impl Endpoint {

@@ -48,7 +48,7 @@ pub(crate) async fn run<S, F>(
     S: Fn(Vec<Record>) -> F + Clone + Send + 'static,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>> + Send + 'static,
 {
-    let mut under_way: JoinSet<Result<Vec<Written>, String>> = JoinSet::new();
+    let mut under_way: JoinSet<posthorn_store::Result<Vec<Written>>> = JoinSet::new();
     let mut waiting: Vec<Record> = Vec::new();
     // Whose standing is being written.
     let mut told: BTreeSet<SubscriptionId> = BTreeSet::new();
@@ -71,8 +71,8 @@ pub(crate) async fn run<S, F>(
                     }
                     drop(answers.send(written));
                 }
-                Ok(Err(reason)) => {
-                    drop(failed.send(reason));
+                Ok(Err(e)) => {
+                    drop(failed.send(chain(&e)));
                     return;
                 }
                 Err(crash) => {
@@ -117,7 +117,7 @@ fn standings<'r>(
     records.into_iter().filter_map(|record| Some(record.standing?.subscription))
 }
 
-async fn write<S, F>(store: S, batch: Vec<Record>) -> Result<Vec<Written>, String>
+async fn write<S, F>(store: S, batch: Vec<Record>) -> posthorn_store::Result<Vec<Written>>
 where
     S: Fn(Vec<Record>) -> F,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>>,
@@ -144,7 +144,7 @@ where
             }
             Err(e) => {
                 error!(error = %chain(&e), "outcomes can no longer be written");
-                return Err(chain(&e));
+                return Err(e);
             }
         }
     }

@@ -15,7 +15,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use posthorn_domain::policy::headers::{check_name, check_value};
 use posthorn_domain::policy::{BodySource, RequestPolicy, Route};
 use posthorn_domain::{
-    Event, Lookup, SecretName, SubscriptionId, Template, TenantId, alternatives,
+    Event, Lookup, Problem, SecretName, SubscriptionId, Template, TenantId, alternatives,
 };
 
 use crate::catalog::Catalog;
@@ -37,6 +37,16 @@ pub(crate) enum BuildError {
     Auth(String),
     #[error(transparent)]
     Certificate(#[from] NoCertificate),
+}
+
+impl BuildError {
+    fn request(problem: Problem) -> Self {
+        Self::Request(problem.into())
+    }
+
+    fn auth(problem: Problem) -> Self {
+        Self::Auth(problem.into())
+    }
 }
 
 /// What binds a sealed secret to its place: it cannot be moved to another tenant, subscription or
@@ -85,7 +95,7 @@ pub(crate) fn build(
         match template.render(values, str::to_owned) {
             Ok(text) => {
                 let value = value(name, &text)?;
-                headers.insert(header_name(name).map_err(BuildError::Request)?, value);
+                headers.insert(header_name(name).map_err(BuildError::request)?, value);
             }
             Err(_) if optional => {}
             Err(e) => return Err(BuildError::Request(format!("header `{name}`: {e}"))),
@@ -133,19 +143,19 @@ pub(crate) fn form<'e>(
 }
 
 /// A header's name, checked as when its policy was: rules may have become stricter since.
-fn header_name(name: &str) -> Result<HeaderName, String> {
+fn header_name(name: &str) -> Result<HeaderName, Problem> {
     check_name(name).map_err(|problem| format!("header `{name}`: {problem}"))?;
-    HeaderName::try_from(name).map_err(|_| format!("header `{name}` is not a name"))
+    HeaderName::try_from(name).map_err(|_| format!("header `{name}` is not a name").into())
 }
 
 /// A header's value as it was rendered. The template was checked; what it was filled with was not.
-fn header_value(name: &str, text: &str) -> Result<HeaderValue, String> {
+fn header_value(name: &str, text: &str) -> Result<HeaderValue, Problem> {
     check_value(text).map_err(|problem| format!("header `{name}`: {problem}"))?;
-    HeaderValue::from_str(text).map_err(|_| format!("header `{name}`: not a header value"))
+    HeaderValue::from_str(text).map_err(|_| format!("header `{name}`: not a header value").into())
 }
 
 fn value(name: &str, text: &str) -> Result<HeaderValue, BuildError> {
-    header_value(name, text).map_err(BuildError::Request)
+    header_value(name, text).map_err(BuildError::request)
 }
 
 /// Path and query with the policy's additions; `None` when it adds nothing.
@@ -163,7 +173,7 @@ fn path_and_query(
             .render(values, |text| percent_encode(text).into_owned())
             .map_err(|e| BuildError::Request(e.to_string()))
     };
-    let render_path = |template| render_path(template, values).map_err(BuildError::Request);
+    let render_path = |template| render_path(template, values).map_err(BuildError::request);
     // The base is normalised: scheme, authority, path, and perhaps a query.
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let from_path = rest.find('/').map_or("/", |at| &rest[at..]);
@@ -194,7 +204,7 @@ fn path_and_query(
 /// Fills in a path, or a URL with one. A value is part of one segment: it may not be a whole one that
 /// means the folder itself or the one above, or leave one empty, since receivers, and proxies before them,
 /// would read another path than the template says.
-pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<String, String> {
+pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<String, Problem> {
     struct Plain;
     impl Lookup for Plain {
         fn lookup(&self, _: &str) -> Option<Cow<'_, str>> {
@@ -214,7 +224,8 @@ pub(crate) fn render_path(template: &Template, values: &dyn Lookup) -> Result<St
             return Err(format!(
                 "a value turns a whole segment of the path `{}` into `{filled}`",
                 template.source()
-            ));
+            )
+            .into());
         }
     }
     Ok(whole)

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
 use posthorn_domain::policy::{Auth, ClientAuth, Oauth2, Policy, UrlPolicy};
-use posthorn_domain::{AttemptOutcome, Clock, Span, TenantId, Timestamp};
+use posthorn_domain::{AttemptOutcome, Clock, Problem, Span, TenantId, Timestamp};
 use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::vault::Secret;
 use tokio::time::{Instant, timeout_at};
@@ -80,7 +80,7 @@ struct Held {
 }
 
 struct RecentFailure {
-    detail: String,
+    problem: Problem,
     until: Timestamp,
 }
 
@@ -101,9 +101,9 @@ impl Lent {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TokenError {
     /// The subscription lacks what the token server asks for.
-    Secret(String),
+    Secret(Problem),
     /// The token server did not give one.
-    Unavailable(String),
+    Unavailable(Problem),
 }
 
 /// What fetching needs besides the subscription.
@@ -140,11 +140,12 @@ impl Tokens {
         deadlines: Deadlines,
     ) -> Result<Lent, TokenError> {
         let deadline = Instant::now() + deadlines.total;
-        let too_long = || "the token server did not answer in time".to_owned();
+        let too_long = || Problem::new("the token server did not answer in time");
         let now = way.clock.now();
-        let secrets = view.secrets().map_err(|e| TokenError::Secret(e.to_owned()))?;
+        let secrets = view.secrets().map_err(|e| TokenError::Secret(e.into()))?;
         let secret = secrets.current(&client.secret, now).ok_or_else(|| {
-            TokenError::Secret(format!("the subscription has no secret `{}`", client.secret))
+            let problem = format!("the subscription has no secret `{}`", client.secret);
+            TokenError::Secret(problem.into())
         })?;
         let key = key(view.subscription.tenant, client, secret);
         let entry = self.cache.entry(key, now);
@@ -159,7 +160,7 @@ impl Tokens {
                 (Some(held), Some(failure)) if now < failure.until => return Ok(lend(held)),
                 (Some(held), _) if entry.fetching.try_lock().is_err() => return Ok(lend(held)),
                 (None, Some(failure)) if now < failure.until => {
-                    return Err(TokenError::Unavailable(failure.detail.clone()));
+                    return Err(TokenError::Unavailable(failure.problem.clone()));
                 }
                 _ => state.calls,
             }
@@ -175,11 +176,9 @@ impl Tokens {
                 return match (&state.held, &state.failure) {
                     (Some(held), None) => Ok(lend(held)),
                     (Some(held), _) if now < held.valid_until => Ok(lend(held)),
-                    (_, Some(failure)) => Err(TokenError::Unavailable(failure.detail.clone())),
+                    (_, Some(failure)) => Err(TokenError::Unavailable(failure.problem.clone())),
                     // The token came, and a receiver has refused it already.
-                    (None, None) => {
-                        Err(TokenError::Unavailable("the token was refused".to_owned()))
-                    }
+                    (None, None) => Err(TokenError::Unavailable("the token was refused".into())),
                 };
             }
         }
@@ -202,12 +201,12 @@ impl Tokens {
                 state.held = Some(held);
                 Ok(lent)
             }
-            Err(detail) => {
-                state.failure =
-                    Some(RecentFailure { detail: detail.clone(), until: now.plus(FAILURE_KEPT) });
+            Err(problem) => {
+                let until = now.plus(FAILURE_KEPT);
+                state.failure = Some(RecentFailure { problem: problem.clone(), until });
                 match state.held.as_ref().filter(|held| now < held.valid_until) {
                     Some(held) => Ok(lend(held)),
-                    None => Err(TokenError::Unavailable(detail)),
+                    None => Err(TokenError::Unavailable(problem)),
                 }
             }
         }
@@ -264,7 +263,7 @@ async fn fetch(
     rules: &UrlPolicy,
     secret: &Secret,
     deadlines: Deadlines,
-) -> Result<response::Granted, String> {
+) -> Result<response::Granted, Problem> {
     let endpoint = token_endpoint(transport, client, rules)
         .map_err(|problem| format!("auth.token_url: {problem}"))?;
     let secret = secret.expose_str().ok_or("the client secret is not text")?;
@@ -326,7 +325,8 @@ async fn fetch(
         AttemptOutcome::Failed { code, detail } => {
             debug!(subscription = %view.subscription.id, code = code.as_str(), detail,
                 "the token server could not be reached");
-            Err(format!("the token server could not be called: {}", code.for_tenants().as_str()))
+            let code = code.for_tenants().as_str();
+            Err(format!("the token server could not be called: {code}").into())
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::PushMessage;
+use posthorn_domain::{Problem, PushMessage};
 use posthorn_engine::{
     Delivering, Looking, Opening, PushDelivery, PushLimits, PushOutcome, PushProblem,
 };
@@ -37,19 +37,19 @@ impl Mailboxes {
         self.node.send_replace(Some(node));
     }
 
-    fn node(&self) -> impl Future<Output = Result<Node, String>> + Send + use<> {
+    fn node(&self) -> impl Future<Output = Result<Node, Problem>> + Send + use<> {
         let mut node = self.node.subscribe();
         async move {
             let there = node.wait_for(Option::is_some).await.ok();
-            there.and_then(|node| node.clone()).ok_or_else(|| "push did not start".to_owned())
+            there.and_then(|node| node.clone()).ok_or_else(|| "push did not start".into())
         }
     }
 
     fn node_soon(&self) -> impl Future<Output = Result<Node, PushProblem>> + Send + use<> {
         let node = tokio::time::timeout(PATIENCE, self.node());
         async move {
-            let node = node.await.unwrap_or_else(|_| Err("push is still starting".to_owned()));
-            node.map_err(PushProblem::Unavailable)
+            let node = node.await.unwrap_or_else(|_| Err("push is still starting".into()));
+            node.map_err(|problem| PushProblem::Unavailable(problem.into()))
         }
     }
 }
@@ -80,7 +80,7 @@ impl PushDelivery for Mailboxes {
         Box::pin(async move {
             let node = match node.await {
                 Ok(node) => node,
-                Err(problem) => return PushOutcome::Unavailable(problem),
+                Err(problem) => return PushOutcome::Unavailable(problem.into()),
             };
             match node.keep(&message).await {
                 Outcome::Stored => PushOutcome::Kept,

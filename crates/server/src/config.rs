@@ -329,8 +329,9 @@ fn set_text(
 ) {
     match layers.read_text(path, text) {
         Ok(value) => layers.set(path, value, source, problems),
-        Err(text) => {
-            problems.push(Problem { key: path.join("."), source: source.clone(), text });
+        Err(problem) => {
+            let (key, text) = (path.join("."), problem.into());
+            problems.push(Problem { key, source: source.clone(), text });
         }
     }
 }
@@ -359,7 +360,7 @@ fn read_file(
             }
         }
         Ok(_) => fail("the file must hold sections with keys".to_owned()),
-        Err(text) => fail(text),
+        Err(problem) => fail(problem.into()),
     }
     Some(path.to_owned())
 }

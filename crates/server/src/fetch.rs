@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Method};
 use posthorn_dialects::notificaties::{Fetch, Fetching};
-use posthorn_domain::{AttemptOutcome, TenantId};
+use posthorn_domain::{AttemptOutcome, Problem, TenantId};
 use posthorn_egress::{Deadlines, Egress, PoolKey, Request};
 
 /// The largest answer: applications can have many rights, each with a URL of its own.
@@ -21,7 +21,7 @@ pub fn through(egress: Egress) -> Fetch {
     })
 }
 
-async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, Bytes), String> {
+async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, Bytes), Problem> {
     let target = egress.guard().check_url(url).map_err(|e| e.to_string())?;
     let mut token = HeaderValue::from_str(authorization).map_err(|e| e.to_string())?;
     token.set_sensitive(true);
@@ -43,9 +43,11 @@ async fn ask(egress: &Egress, url: &str, authorization: &str) -> Result<(u16, By
     };
     match egress.fetch(request, ANSWER_BYTES_MAX).await.outcome {
         AttemptOutcome::Answered(answer) if answer.body.len() >= ANSWER_BYTES_MAX => {
-            Err(format!("the answer has {ANSWER_BYTES_MAX} bytes or more"))
+            Err(format!("the answer has {ANSWER_BYTES_MAX} bytes or more").into())
         }
         AttemptOutcome::Answered(answer) => Ok((answer.status, answer.body)),
-        AttemptOutcome::Failed { code, detail } => Err(format!("{}: {detail}", code.as_str())),
+        AttemptOutcome::Failed { code, detail } => {
+            Err(format!("{}: {detail}", code.as_str()).into())
+        }
     }
 }

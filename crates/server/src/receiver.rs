@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use posthorn_domain::{Clock, Timestamp};
+use posthorn_domain::{Clock, Problem, Timestamp};
 use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -79,13 +79,13 @@ impl Verifier {
     }
 
     /// Whether the request was signed by the one we know; otherwise why not.
-    pub fn check(&self, received: &Received) -> Result<(), String> {
+    pub fn check(&self, received: &Received) -> Result<(), Problem> {
         let get =
             |name| received.header(name).ok_or_else(|| format!("the {name} header is missing"));
         let (id, signature) = (get("webhook-id")?, get("webhook-signature")?);
         let timestamp = get("webhook-timestamp")?
             .parse()
-            .map_err(|_| "the webhook-timestamp is not a number".to_owned())?;
+            .map_err(|_| "the webhook-timestamp is not a number")?;
         let (body, now) = (&received.body, received.at.as_seconds());
         let checked = match self {
             Self::Secret(secret) => {
@@ -93,7 +93,7 @@ impl Verifier {
             }
             Self::Public(key) => key.verify(id, timestamp, signature, body, now, TOLERANCE_SECONDS),
         };
-        checked.map_err(|e| e.to_string())
+        checked.map_err(|e| e.to_string().into())
     }
 }
 

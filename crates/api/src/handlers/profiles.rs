@@ -34,7 +34,7 @@ impl<'a> From<&'a Profile> for ProfileBody<'a> {
         Self {
             name: &profile.name,
             policy: profile.policy.as_ref().ok(),
-            problem: profile.policy.as_ref().err().map(String::as_str),
+            problem: profile.policy.as_ref().err().map(posthorn_domain::Problem::as_str),
             base: own.map(|own| &own.base),
             changes: own.map(|own| &own.policy),
             updated_at: own.map(|own| own.updated_at),

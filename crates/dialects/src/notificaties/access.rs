@@ -40,12 +40,12 @@ impl Scope {
 }
 
 impl TryFrom<String> for Scope {
-    type Error = String;
+    type Error = posthorn_domain::Problem;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, Self::Error> {
         let [consume, publish] = [Self::Consume, Self::Publish].map(Self::as_str);
         let bad = || format!("`{text}` is not a scope: write {consume} or {publish}");
-        Self::parse(&text).ok_or_else(bad)
+        Self::parse(&text).ok_or_else(|| bad().into())
     }
 }
 

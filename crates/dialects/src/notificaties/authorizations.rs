@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use posthorn_domain::{Span, Timestamp, setting};
+use posthorn_domain::{Problem, Span, Timestamp, setting};
 use posthorn_sealing::jwt::{ZgwClaims, sign};
 use posthorn_sealing::vault::Secret;
 use serde::{Deserialize, Deserializer, de::Error};
@@ -49,7 +49,7 @@ const COMPONENT: &str = "nrc";
 /// nothing did.
 pub type Fetch = Arc<dyn Fn(String, String) -> Fetching + Send + Sync>;
 /// See [`Fetch`].
-pub type Fetching = Pin<Box<dyn Future<Output = Result<(u16, Bytes), String>> + Send>>;
+pub type Fetching = Pin<Box<dyn Future<Output = Result<(u16, Bytes), Problem>> + Send>>;
 
 /// The Autorisaties API that is asked.
 #[derive(Clone, Debug, Deserialize)]
@@ -269,7 +269,7 @@ impl Rights {
         let (rights, place, client) = (Arc::clone(self), Arc::clone(place), client.to_owned());
         tokio::spawn(async move {
             let answer = tokio::time::timeout(DEADLINE, rights.ask(&client, now)).await;
-            let late = || Err(format!("no answer within {} s", DEADLINE.as_secs()));
+            let late = || Err(format!("no answer within {} s", DEADLINE.as_secs()).into());
             rights.note(&place, &client, asked, answer.unwrap_or_else(|_| late()));
             drop(end);
         });
@@ -282,7 +282,7 @@ impl Rights {
         place: &Place,
         client: &str,
         asked: Moment,
-        answer: Result<BTreeSet<Scope>, String>,
+        answer: Result<BTreeSet<Scope>, Problem>,
     ) {
         let mut record = lock(place);
         record.asking = None;
@@ -308,7 +308,7 @@ impl Rights {
                     warn!(
                         url,
                         client_id = client,
-                        error = problem,
+                        error = problem.as_str(),
                         suppressed,
                         "permissions cannot be read from the Autorisaties API; cached ones are \
                          used until they are too old"
@@ -318,7 +318,7 @@ impl Rights {
         }
     }
 
-    async fn ask(&self, client: &str, now: Timestamp) -> Result<BTreeSet<Scope>, String> {
+    async fn ask(&self, client: &str, now: Timestamp) -> Result<BTreeSet<Scope>, Problem> {
         let claims = ZgwClaims::of_client(&self.api.client_id, now.as_seconds(), TOKEN_SECONDS);
         let token = format!("Bearer {}", sign(self.api.secret.expose(), &claims));
         let mut first = url::Url::parse(&format!("{}/applicaties", self.api.url))
@@ -333,7 +333,7 @@ impl Rights {
             }
             let (status, body) = (self.fetch)(url.to_string(), token.clone()).await?;
             if status != 200 {
-                return Err(format!("the answer was {status}"));
+                return Err(format!("the answer was {status}").into());
             }
             let (found, more) = read(&body)?;
             scopes.extend(found);
@@ -341,7 +341,7 @@ impl Rights {
                 return Ok(scopes);
             }
         }
-        Err(format!("the answer has more than {PAGES_MAX} pages"))
+        Err(format!("the answer has more than {PAGES_MAX} pages").into())
     }
 }
 
@@ -350,7 +350,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The rights of a page, and whether there are more.
-fn read(body: &[u8]) -> Result<(BTreeSet<Scope>, bool), String> {
+fn read(body: &[u8]) -> Result<(BTreeSet<Scope>, bool), Problem> {
     let answer: Answer =
         serde_json::from_slice(body).map_err(|e| format!("the answer cannot be read: {e}"))?;
     let mut scopes = BTreeSet::new();

@@ -40,10 +40,11 @@ pub(crate) fn configured(
 fn read_setup(read: &mut impl Settings, file: &Path) -> Setup {
     let document = match std::fs::read_to_string(file) {
         Ok(text) => read.yaml(&text),
-        Err(e) => Err(format!("the file cannot be read: {e}")),
+        Err(e) => Err(format!("the file cannot be read: {e}").into()),
     };
     let env = |name: &str| read.variable(name);
-    let setup = document.map_err(|e| vec![e]).and_then(|document| Setup::read(&document, &env));
+    let setup =
+        document.map_err(|e| vec![e.into()]).and_then(|document| Setup::read(&document, &env));
     setup.unwrap_or_else(|problems| {
         for problem in problems {
             let problem = format!("{}: {problem}", file.display());

@@ -3,7 +3,7 @@
 //! change at once, on all nodes, and whoever prefers profiles sees the same thing.
 
 use posthorn_domain::policy::{Backoff, Schedule};
-use posthorn_domain::{ProfileName, TenantId};
+use posthorn_domain::{Problem, ProfileName, TenantId};
 use posthorn_engine::Engine;
 use serde_json::{Map, Value, json};
 
@@ -56,7 +56,7 @@ pub struct SettingsChange {
 impl SettingsChange {
     /// Reads the settings by their names. The backoff is a number, or `true` for 1, or `false` for
     /// none. `Err` says which setting is wrong, and how it should be.
-    pub fn read(document: &Map<String, Value>) -> Result<Self, String> {
+    pub fn read(document: &Map<String, Value>) -> Result<Self, Problem> {
         let mut change = Self::default();
         for (name, value) in document {
             let within = |least: f64, most: f64| match value.as_f64() {
@@ -68,7 +68,10 @@ impl SettingsChange {
                     Some(number) if number <= RETRIES_MAX => {
                         change.max_retries = u32::try_from(number).ok();
                     }
-                    _ => return Err(format!("{name} must be a whole number up to {RETRIES_MAX}")),
+                    _ => {
+                        let problem = format!("{name} must be a whole number up to {RETRIES_MAX}");
+                        return Err(problem.into());
+                    }
                 },
                 RETRY_BACKOFF => {
                     change.retry_backoff = Some(match value {
@@ -79,13 +82,11 @@ impl SettingsChange {
                 RETRY_BACKOFF_MAX => change.retry_backoff_max = Some(within(1.0, SECONDS_MAX)?),
                 BASE_FACTOR => change.base_factor = Some(within(1.0, FACTOR_MAX)?),
                 SERVICE if value.is_string() || value.is_null() => {}
-                SERVICE => return Err(format!("{name} must be a text")),
+                SERVICE => return Err(format!("{name} must be a text").into()),
                 _ => {
                     let known = [MAX_RETRIES, RETRY_BACKOFF, RETRY_BACKOFF_MAX, BASE_FACTOR];
-                    return Err(format!(
-                        "there is no setting {name}; there are {}",
-                        known.join(", ")
-                    ));
+                    let known = known.join(", ");
+                    return Err(format!("there is no setting {name}; there are {known}").into());
                 }
             }
         }
@@ -186,18 +187,19 @@ pub(super) async fn change(
     tenant: TenantId,
     profile: &ProfileName,
     change: &SettingsChange,
-) -> Result<bool, String> {
+) -> Result<bool, Problem> {
     if change.is_empty() {
         return Ok(false);
     }
     let said = |e: posthorn_engine::Error| e.to_string();
     let present = engine.one_profile(tenant, profile).map_err(said)?;
-    let policy = present.policy.as_ref().map_err(String::clone)?;
+    let policy = present.policy.as_ref().map_err(Problem::clone)?;
     let Some(old) = Settings::of(&policy.schedule) else {
         return Err(format!(
             "the retry waits of the profile `{profile}` do not match the four settings; remove \
              the settings, or set dialects.notificaties.profile to another profile"
-        ));
+        )
+        .into());
     };
     let new = old.with(change);
     // Not the settings are compared: several of them may mean the same schedule.
@@ -277,7 +279,7 @@ mod tests {
         #[track_caller]
         fn check(name: &str, value: Value, says: &str) {
             let document = Map::from_iter([(name.to_owned(), value)]);
-            let problem = SettingsChange::read(&document).expect_err("refused");
+            let problem = SettingsChange::read(&document).expect_err("refused").to_string();
             assert!(problem.contains(name) && problem.contains(says), "{problem}");
         }
         check(MAX_RETRIES, json!(-1), "up to 999");

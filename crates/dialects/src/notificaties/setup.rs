@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use posthorn_domain::{ClientName, ProfileName, TenantId};
+use posthorn_domain::{ClientName, Problem as Wrong, ProfileName, TenantId};
 use posthorn_engine::{ClientChange, Engine};
 use posthorn_sealing::vault::Secret;
 use serde_json::{Map, Value, json};
@@ -106,7 +106,7 @@ pub fn resolve(
         } else if is_enabled(sections, name) {
             match resolved(name, section, env) {
                 Ok(section) => drop(whole.insert(name.clone(), section)),
-                Err(problem) => problems.push(problem),
+                Err(problem) => problems.push(problem.into()),
             }
         }
     }
@@ -137,7 +137,7 @@ impl Setup {
             let section = match resolved(name, section, env) {
                 Ok(section) => section,
                 Err(problem) => {
-                    problems.push(problem);
+                    problems.push(problem.into());
                     continue;
                 }
             };
@@ -192,7 +192,7 @@ impl Setup {
         if problems.is_empty() { Ok(setup) } else { Err(problems) }
     }
 
-    fn add(&mut self, section: &str, item: &Value) -> Result<(), String> {
+    fn add(&mut self, section: &str, item: &Value) -> Result<(), Wrong> {
         let fields = item.as_object().ok_or("must be an object")?;
         match section {
             KANALEN => {
@@ -296,19 +296,23 @@ impl Setup {
 }
 
 /// The service of that name among those of the file.
-fn service(services: &[Value], identifier: &str) -> Result<Service, String> {
+fn service(services: &[Value], identifier: &str) -> Result<Service, Wrong> {
     let is_it = |item: &&Value| item.get("identifier").and_then(Value::as_str) == Some(identifier);
     let found = services.iter().find(is_it).and_then(Value::as_object);
     let Some(fields) = found else {
         return Err(format!(
             "{SERVICES}.services has no service with the identifier `{identifier}`, or is not enabled"
-        ));
+        )
+        .into());
     };
-    let place = |problem: String| format!("{SERVICES}.services, `{identifier}`: {problem}");
+    let place =
+        |problem: Wrong| Wrong::new(format!("{SERVICES}.services, `{identifier}`: {problem}"));
     match fields.get("auth_type").and_then(Value::as_str) {
         None | Some("zgw") => {}
         Some(other) => {
-            return Err(place(format!("auth_type: `{other}` cannot be used here, only zgw")));
+            return Err(place(
+                format!("auth_type: `{other}` cannot be used here, only zgw").into(),
+            ));
         }
     }
     let text = |name| text(fields, name).map_err(place);
@@ -331,24 +335,26 @@ fn resolved(
     place: &str,
     value: &Value,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Value, String> {
+) -> Result<Value, Wrong> {
     match value {
         Value::Object(fields) => {
             if let Some(source) = fields.get("value_from") {
                 let Some(name) = source.get("env").and_then(Value::as_str) else {
-                    return Err(format!("{place}.value_from: needs `env`, the name of a variable"));
+                    let problem =
+                        format!("{place}.value_from: needs `env`, the name of a variable");
+                    return Err(problem.into());
                 };
                 let found = env(name).map(Value::String);
                 return found.or_else(|| source.get("default").cloned()).ok_or_else(|| {
-                    format!(
+                    Wrong::new(format!(
                         "{place}: the environment has no variable {name}, and no default is given"
-                    )
+                    ))
                 });
             }
             let inside = |(name, value): (&String, &Value)| {
                 Ok((name.clone(), resolved(&format!("{place}.{name}"), value, env)?))
             };
-            fields.iter().map(inside).collect::<Result<Map<_, _>, String>>().map(Value::Object)
+            fields.iter().map(inside).collect::<Result<Map<_, _>, Wrong>>().map(Value::Object)
         }
         Value::Array(items) => {
             let inside =
@@ -359,20 +365,20 @@ fn resolved(
     }
 }
 
-fn only(fields: &Map<String, Value>, known: &[&str]) -> Result<(), String> {
+fn only(fields: &Map<String, Value>, known: &[&str]) -> Result<(), Wrong> {
     match fields.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => Err(format!("`{name}` is not known; there are {}", known.join(", "))),
+        Some(name) => Err(format!("`{name}` is not known; there are {}", known.join(", ")).into()),
         None => Ok(()),
     }
 }
 
-fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
+fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<&'a str, Wrong> {
     let text = fields.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    text.ok_or_else(|| format!("needs `{name}`, a text"))
+    text.ok_or_else(|| format!("needs `{name}`, a text").into())
 }
 
 /// The fields by the names they have in the API.
-fn camel_cased(fields: &Map<String, Value>, known: &[&str]) -> Result<Value, String> {
+fn camel_cased(fields: &Map<String, Value>, known: &[&str]) -> Result<Value, Wrong> {
     only(fields, known)?;
     let renamed = fields.iter().map(|(name, value)| {
         let mut parts = name.split('_');
@@ -386,7 +392,7 @@ fn camel_cased(fields: &Map<String, Value>, known: &[&str]) -> Result<Value, Str
     Ok(Value::Object(renamed.collect()))
 }
 
-fn abonnement(fields: &Map<String, Value>) -> Result<(Uuid, Abonnement), String> {
+fn abonnement(fields: &Map<String, Value>) -> Result<(Uuid, Abonnement), Wrong> {
     let known = [
         "uuid",
         "callback_url",
@@ -423,14 +429,12 @@ fn abonnement(fields: &Map<String, Value>) -> Result<(Uuid, Abonnement), String>
     }
     let read = Abonnement::read(&document, None, false).map_err(|p| said(&p))?;
     if read.kanalen.is_empty() && read.cloudevent_filters.is_empty() {
-        return Err(
-            "needs kanalen or cloudevent_filters; without either it gets nothing".to_owned()
-        );
+        return Err("needs kanalen or cloudevent_filters; without either it gets nothing".into());
     }
     Ok((uuid, read))
 }
 
-fn application(fields: &Map<String, Value>) -> Result<Application, String> {
+fn application(fields: &Map<String, Value>) -> Result<Application, Wrong> {
     only(
         fields,
         &[
@@ -442,18 +446,19 @@ fn application(fields: &Map<String, Value>) -> Result<Application, String> {
             "scopes",
         ],
     )?;
-    let texts = |name: &str| -> Result<Vec<String>, String> {
+    let texts = |name: &str| -> Result<Vec<String>, Wrong> {
         let Some(list) = fields.get(name) else { return Ok(Vec::new()) };
-        serde_json::from_value(list.clone()).map_err(|_| format!("{name}: must be a list of texts"))
+        serde_json::from_value(list.clone())
+            .map_err(|_| format!("{name}: must be a list of texts").into())
     };
     let scope = |name: &String| {
         let known = [Scope::Consume.as_str(), Scope::Publish.as_str()].join(", ");
-        Scope::parse(name).ok_or_else(|| format!("scopes: `{name}` is none of {known}"))
+        Scope::parse(name).ok_or_else(|| Wrong::new(format!("scopes: `{name}` is none of {known}")))
     };
     let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
     let client_ids = texts("client_ids")?;
     if client_ids.is_empty() {
-        return Err("needs `client_ids`".to_owned());
+        return Err("needs `client_ids`".into());
     }
     for id in &client_ids {
         ClientName::new(id).map_err(|e| format!("client_ids: {e}"))?;

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use posthorn_domain::policy::CertificateChoice;
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Lookup, TenantId,
-    Thumbprint, Timestamp,
+    ApiKey, CatalogVersion, Certificate, CertificateId, CertificateKind, KeyId, Lookup, Problem,
+    TenantId, Thumbprint, Timestamp,
 };
 use posthorn_egress::{ClientTls, Identity, certificate_facts};
 use posthorn_sealing::vault::Vault;
@@ -20,7 +20,7 @@ pub struct CertificateView {
     /// The record.
     pub certificate: Certificate,
     vault: Arc<Vault>,
-    identity: OnceLock<Result<Arc<Identity>, String>>,
+    identity: OnceLock<Result<Arc<Identity>, Problem>>,
     /// Whether the record is about the certificate in it. Somebody who can write into the database
     /// could otherwise put a thumbprint there and be let in, or be named to receivers, as another.
     intact: OnceLock<bool>,
@@ -72,14 +72,12 @@ impl CertificateView {
     }
 
     /// The certificate with its key, ready to be shown.
-    pub(crate) fn identity(&self) -> Result<Arc<Identity>, String> {
+    pub(crate) fn identity(&self) -> Result<Arc<Identity>, Problem> {
         self.identity
             .get_or_init(|| {
                 let certificate = &self.certificate;
-                let sealed = certificate
-                    .sealed_key
-                    .as_ref()
-                    .ok_or_else(|| "has no private key in the registry".to_owned())?;
+                let sealed =
+                    certificate.sealed_key.as_ref().ok_or("has no private key in the registry")?;
                 let context = key_context(certificate.tenant, certificate.id);
                 let key = self
                     .vault
@@ -87,7 +85,7 @@ impl CertificateView {
                     .map_err(|e| format!("has a private key that cannot be decrypted: {e}"))?;
                 Identity::parse(certificate.pem.as_bytes(), key.expose())
                     .map(Arc::new)
-                    .map_err(|e| e.to_string())
+                    .map_err(|e| Problem::new(e.to_string()))
             })
             .clone()
     }
@@ -98,7 +96,7 @@ pub struct TlsChoice {
     pub(crate) identity: Option<Arc<CertificateView>>,
     pub(crate) authorities: Vec<Arc<CertificateView>>,
     /// Filled by the transport at the first use.
-    pub(crate) built: OnceLock<Result<Arc<ClientTls>, String>>,
+    pub(crate) built: OnceLock<Result<Arc<ClientTls>, Problem>>,
 }
 
 /// What a [`TlsChoice`] is made of.
@@ -127,7 +125,7 @@ pub(crate) enum NoCertificate {
     #[error("the owner of the client certificate: {0}")]
     Owner(String),
     #[error("certificate {id} {problem}")]
-    Unusable { id: CertificateId, problem: String },
+    Unusable { id: CertificateId, problem: Problem },
 }
 
 fn of(owner: &Option<String>) -> String {
@@ -280,7 +278,7 @@ impl Catalog {
 
 fn usable(view: &CertificateView, now: Timestamp) -> Result<(), NoCertificate> {
     let id = view.certificate.id;
-    view.usable(now).map_err(|problem| NoCertificate::Unusable { id, problem: problem.to_owned() })
+    view.usable(now).map_err(|problem| NoCertificate::Unusable { id, problem: problem.into() })
 }
 
 impl super::State {

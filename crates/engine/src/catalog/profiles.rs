@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use posthorn_domain::policy::PolicyError;
-use posthorn_domain::{Policy, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile};
+use posthorn_domain::{
+    Policy, Problem, ProfileName, Subscription, SubscriptionId, TenantId, TenantProfile,
+};
 
 use super::holdings::{Holdings, of_profile};
 use super::{Catalog, Map, State, SubscriptionView};
@@ -30,8 +32,8 @@ impl Policies {
     fn shared(
         &mut self,
         key: PolicyKey,
-        make: impl FnOnce() -> std::result::Result<Policy, String>,
-    ) -> std::result::Result<Arc<Policy>, String> {
+        make: impl FnOnce() -> std::result::Result<Policy, Problem>,
+    ) -> std::result::Result<Arc<Policy>, Problem> {
         if let Some(policy) = self.known.get(&key).and_then(Weak::upgrade) {
             return Ok(policy);
         }
@@ -55,7 +57,7 @@ impl Policies {
 /// longer takes its changes, makes its subscriptions unusable until somebody mends it.
 pub(super) struct OwnProfile {
     profile: Arc<TenantProfile>,
-    policy: std::result::Result<Arc<Policy>, String>,
+    policy: std::result::Result<Arc<Policy>, Problem>,
 }
 
 fn held(own: Option<&OwnProfile>) -> Holdings {
@@ -70,7 +72,7 @@ pub struct Profile {
     /// Its name.
     pub name: ProfileName,
     /// The complete policy, or why there is none.
-    pub policy: std::result::Result<Arc<Policy>, String>,
+    pub policy: std::result::Result<Arc<Policy>, Problem>,
     /// What the tenant made of it at run time, if it did.
     pub own: Option<Arc<TenantProfile>>,
 }
@@ -93,7 +95,7 @@ impl Catalog {
         for profile in changed {
             let policy = self.base(&profile.base).and_then(|base| {
                 base.patched(&profile.policy).map(Arc::new).map_err(|e| {
-                    format!("the changes of profile `{}` no longer fit: {e}", profile.name)
+                    format!("the changes of profile `{}` no longer fit: {e}", profile.name).into()
                 })
             });
             touched.insert((profile.tenant, profile.name.clone()));
@@ -127,8 +129,8 @@ impl Catalog {
         views.iter().map(|view| view.subscription.id).collect()
     }
 
-    fn base(&self, name: &ProfileName) -> std::result::Result<&Arc<Policy>, String> {
-        self.profiles.get(name).ok_or_else(|| format!("the profile `{name}` does not exist"))
+    fn base(&self, name: &ProfileName) -> std::result::Result<&Arc<Policy>, Problem> {
+        self.profiles.get(name).ok_or_else(|| format!("the profile `{name}` does not exist").into())
     }
 
     /// The complete policy of a subscription. A profile that is gone, or overrides that no longer fit
@@ -137,7 +139,7 @@ impl Catalog {
         &self,
         state: &mut State,
         subscription: &Subscription,
-    ) -> std::result::Result<Arc<Policy>, String> {
+    ) -> std::result::Result<Arc<Policy>, Problem> {
         let name = &subscription.profile;
         let tenant = state.tenants.get(&subscription.tenant);
         let own = tenant.and_then(|tenant| tenant.profiles.get(name));
@@ -157,7 +159,7 @@ impl Catalog {
         let key = (whose, name.clone(), subscription.overrides.to_string());
         state
             .policies
-            .shared(key, || base.patched(&subscription.overrides).map_err(|e| e.to_string()))
+            .shared(key, || base.patched(&subscription.overrides).map_err(|e| e.to_string().into()))
     }
 
     /// The policy a name stands for in a tenant.
@@ -250,8 +252,8 @@ mod tests {
             let again = policies.shared(key(n), || unreachable!("it is known")).expect("known");
             assert!(Arc::ptr_eq(policy, &again));
         }
-        let broken = policies.shared(key(0), || Err("never asked".to_owned()));
+        let broken = policies.shared(key(0), || Err("never asked".into()));
         assert!(broken.is_ok());
-        assert!(policies.shared(key(10_001), || Err("broken".to_owned())).is_err());
+        assert!(policies.shared(key(10_001), || Err("broken".into())).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use posthorn_domain::filter::Cost;
 use posthorn_domain::policy::{Auth, OrderScope, PolicyError, Route};
 use posthorn_domain::{
-    Event, Lane, LaneKey, Policy, SecretName, Subscription, Timestamp, TopicName,
+    Event, Lane, LaneKey, Policy, Problem, SecretName, Subscription, Timestamp, TopicName,
 };
 use posthorn_sealing::encoding::Encoding;
 use posthorn_sealing::hash::fingerprint;
@@ -24,7 +24,7 @@ pub struct SubscriptionView {
     /// The record.
     pub subscription: Subscription,
     /// The complete policy, or why there is none.
-    pub policy: Result<Arc<Policy>, String>,
+    pub policy: Result<Arc<Policy>, Problem>,
     /// Where its deliveries go.
     pub(crate) destination: Box<dyn Destination>,
     /// What it may cost to match an event with it, its lane included.
@@ -32,7 +32,7 @@ pub struct SubscriptionView {
     /// How much memory it takes, nearly.
     pub(crate) bytes: usize,
     vault: Arc<Vault>,
-    secrets: OnceLock<Result<Secrets, String>>,
+    secrets: OnceLock<Result<Secrets, Problem>>,
 }
 
 /// What filling in the key of a lane costs, beside reading the payload.
@@ -72,7 +72,7 @@ struct OpenSecret {
 impl SubscriptionView {
     pub(crate) fn new(
         subscription: Subscription,
-        policy: Result<Arc<Policy>, String>,
+        policy: Result<Arc<Policy>, Problem>,
         vault: Arc<Vault>,
     ) -> Self {
         let destination = destination::of(&subscription.destination);
@@ -86,8 +86,8 @@ impl SubscriptionView {
 
     /// The complete policy, or what must be mended before anything can be sent.
     pub(crate) fn usable_policy(&self) -> Result<Arc<Policy>, Error> {
-        let broken = |problem: &String| {
-            Error::Policy(PolicyError { path: "profile".to_owned(), problem: problem.clone() })
+        let broken = |problem: &Problem| {
+            Error::Policy(PolicyError { path: "profile".to_owned(), problem: problem.to_string() })
         };
         self.policy.as_ref().map(Arc::clone).map_err(broken)
     }
@@ -176,7 +176,7 @@ impl SubscriptionView {
             list.sort_by_key(|secret| std::cmp::Reverse(secret.created_at));
             Ok(Secrets { list })
         });
-        opened.as_ref().map_err(String::as_str)
+        opened.as_ref().map_err(Problem::as_str)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::policy::{Auth, Gate, OnClosed, Policy, PolicyError};
-use posthorn_domain::{Answer, AttemptOutcome, FailureCode};
+use posthorn_domain::{Answer, AttemptOutcome, FailureCode, Problem};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -130,15 +130,15 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
                 }
                 return Err(Ended::GateClosed);
             }
-            Err(detail) => return Err(failed(FailureCode::RequestInvalid, detail)),
+            Err(problem) => return Err(failed(FailureCode::RequestInvalid, problem.into())),
         }
     }
     let before_token = Instant::now();
     let way = Way { transport: &*around.transport, clock: &*around.clock };
     let token = around.tokens.for_attempt(&way, &job.view, &job.policy).await;
     let token = token.map_err(|problem| match problem {
-        TokenError::Secret(detail) => failed(FailureCode::AuthUnavailable, detail),
-        TokenError::Unavailable(detail) => failed(FailureCode::TokenUnavailable, detail),
+        TokenError::Secret(problem) => failed(FailureCode::AuthUnavailable, problem.into()),
+        TokenError::Unavailable(problem) => failed(FailureCode::TokenUnavailable, problem.into()),
     })?;
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
@@ -176,7 +176,7 @@ async fn ask(
     job: &Job,
     event: &EventLookup<'_>,
     gate: &Gate,
-) -> Result<bool, String> {
+) -> Result<bool, Problem> {
     let now = around.clock.now();
     let values = AttemptLookup::new(&job.view, &job.policy, &job.work, event, now);
     let url = render_path(&gate.url, &values).map_err(|e| format!("gate.url: {e}"))?;

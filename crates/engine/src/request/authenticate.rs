@@ -103,7 +103,7 @@ fn text(secret: &Secret) -> Result<&str, BuildError> {
 }
 
 fn set(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), BuildError> {
-    let header = header_name(name).map_err(BuildError::Auth)?;
+    let header = header_name(name).map_err(BuildError::auth)?;
     insert(headers, header, value)
 }
 
@@ -134,7 +134,7 @@ fn set_own(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), BuildError> {
-    let mut value = header_value(name.as_str(), value).map_err(BuildError::Auth)?;
+    let mut value = header_value(name.as_str(), value).map_err(BuildError::auth)?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())

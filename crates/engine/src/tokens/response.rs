@@ -1,7 +1,7 @@
 //! What a token server may answer (RFC 6749, section 5), read strictly.
 
 use posthorn_domain::limits::RESPONSE_KEPT_BYTES_MAX;
-use posthorn_domain::{Answer, Span};
+use posthorn_domain::{Answer, Problem, Span};
 use posthorn_sealing::vault::Secret;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
@@ -54,7 +54,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D:
 }
 
 /// Reads an answer. What is wrong never repeats what the server sent, except a plain error code.
-pub(super) fn read(answer: &Answer) -> Result<Granted, String> {
+pub(super) fn read(answer: &Answer) -> Result<Granted, Problem> {
     if answer.status != 200 {
         let plain = |b: u8| b.is_ascii_lowercase() || b == b'_';
         let code =
@@ -65,17 +65,19 @@ pub(super) fn read(answer: &Answer) -> Result<Granted, String> {
         return Err(match code {
             Some(code) => format!("the token server answered {} ({code})", answer.status),
             None => format!("the token server answered {}", answer.status),
-        });
+        }
+        .into());
     }
     // What is kept of a longer body could by chance be a whole answer.
     if answer.body.len() >= RESPONSE_KEPT_BYTES_MAX {
         return Err(format!(
             "the token server's answer has {RESPONSE_KEPT_BYTES_MAX} bytes or more"
-        ));
+        )
+        .into());
     }
     // A derived record would take a list of its fields as well.
     if answer.body.trim_ascii_start().first() != Some(&b'{') {
-        return Err("the token server's answer is not a JSON object".to_owned());
+        return Err("the token server's answer is not a JSON object".into());
     }
     let success: Success = serde_json::from_slice(&answer.body).map_err(|e| {
         // The parser's own words may quote the text.
@@ -87,15 +89,14 @@ pub(super) fn read(answer: &Answer) -> Result<Granted, String> {
     })?;
     let token = Zeroizing::new(success.access_token);
     if !success.token_type.eq_ignore_ascii_case("bearer") {
-        return Err("the token server returned a token that is not of type Bearer".to_owned());
+        return Err("the token server returned a token that is not of type Bearer".into());
     }
     if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
-        return Err(format!("the token server's token is not 1 to {TOKEN_BYTES_MAX} bytes long"));
+        let problem = format!("the token server's token is not 1 to {TOKEN_BYTES_MAX} bytes long");
+        return Err(problem.into());
     }
     if !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(
-            "the token server's token has characters that a header cannot contain".to_owned()
-        );
+        return Err("the token server's token has characters that a header cannot contain".into());
     }
     let life = success
         .expires_in
@@ -160,7 +161,7 @@ mod tests {
             longer.as_str(),
         ] {
             let Err(problem) = read(&answer(200, body.to_owned())) else { panic!("{body}") };
-            assert!(!problem.contains("hush"), "{problem}");
+            assert!(!problem.as_str().contains("hush"), "{problem}");
         }
         let padded = format!(
             r#"{{"access_token":"hush","token_type":"Bearer"}}{}"#,
@@ -178,7 +179,7 @@ mod tests {
             (302, "", "the token server answered 302"),
             (204, "", "the token server answered 204"),
         ] {
-            assert_eq!(read(&answer(status, body)).err().as_deref(), Some(expected));
+            assert_eq!(read(&answer(status, body)).err(), Some(expected.into()));
         }
     }
 }

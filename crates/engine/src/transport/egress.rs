@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{AttemptOutcome, FailureCode};
+use posthorn_domain::{AttemptOutcome, FailureCode, Problem};
 use posthorn_egress::{self as egress, Egress, PoolKey, Target, UrlRefusal};
 
 use super::{Outbound, Sending, Transport, UrlProblem, Vetting};
@@ -64,8 +64,9 @@ impl Transport for EgressTransport {
             let tls = match request.tls.as_deref().map(|choice| client_tls(&egress, choice)) {
                 None => None,
                 Some(Ok(tls)) => Some(tls),
-                Some(Err(detail)) => {
+                Some(Err(problem)) => {
                     let code = FailureCode::CertificateUnavailable;
+                    let detail = problem.into();
                     return AttemptOutcome::Failed { code, detail }.into();
                 }
             };
@@ -94,7 +95,7 @@ impl Transport for EgressTransport {
 /// Parsed once for each version of a subscription. That its address is closed may change without the
 /// subscription: it is neither remembered nor for good.
 fn target(egress: &Egress, endpoint: &Endpoint) -> Result<Arc<Target>, (FailureCode, String)> {
-    let shape = |detail: &String| (FailureCode::UrlNotAllowed, detail.clone());
+    let shape = |problem: &Problem| (FailureCode::UrlNotAllowed, problem.to_string());
     if let Some(known) = endpoint.target.get() {
         return known.as_ref().map(Arc::clone).map_err(shape);
     }
@@ -103,13 +104,13 @@ fn target(egress: &Egress, endpoint: &Endpoint) -> Result<Arc<Target>, (FailureC
         Err(refusal @ (UrlRefusal::Address(_) | UrlRefusal::HostOwn)) => {
             return Err((FailureCode::AddressNotAllowed, refusal.to_string()));
         }
-        Err(refusal) => Err(refusal.for_tenants().1),
+        Err(refusal) => Err(refusal.for_tenants().1.into()),
     };
     endpoint.target.get_or_init(|| fresh).as_ref().map(Arc::clone).map_err(shape)
 }
 
 /// Made once for each version of the certificates in it.
-fn client_tls(egress: &Egress, choice: &TlsChoice) -> Result<Arc<egress::ClientTls>, String> {
+fn client_tls(egress: &Egress, choice: &TlsChoice) -> Result<Arc<egress::ClientTls>, Problem> {
     let built = choice.built.get_or_init(|| {
         let identity = choice.identity.as_ref().map(|view| view.identity()).transpose()?;
         let authorities: Vec<&[u8]> =
@@ -117,7 +118,7 @@ fn client_tls(egress: &Egress, choice: &TlsChoice) -> Result<Arc<egress::ClientT
         egress
             .client_tls(identity.as_deref(), &authorities)
             .map(Arc::new)
-            .map_err(|e| e.to_string())
+            .map_err(|e| Problem::new(e.to_string()))
     });
     built.clone()
 }

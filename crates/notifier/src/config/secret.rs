@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use posthorn_domain::Problem;
 use serde::{Deserialize, Deserializer};
 
 /// A text that nobody sees in logs: as written, or `env:NAME` or `file:PATH` where it is kept.
@@ -15,10 +16,12 @@ impl SecretText {
     }
 
     /// The text itself, fetched from where it is kept. A file's last line end is not part of it.
-    pub(super) fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    pub(super) fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Problem> {
         if let Some(name) = self.0.strip_prefix("env:") {
             return env(name).ok_or_else(|| {
-                format!("the environment variable {name} is not set; set it, or use another source")
+                Problem::new(format!(
+                    "the environment variable {name} is not set; set it, or use another source"
+                ))
             });
         }
         if let Some(path) = self.0.strip_prefix("file:") {

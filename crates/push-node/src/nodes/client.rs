@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use posthorn_domain::{AgentId, AttemptOutcome, Clock, FailureCode, PushMessage, TenantId};
+use posthorn_domain::{
+    AgentId, AttemptOutcome, Clock, FailureCode, Problem, PushMessage, TenantId,
+};
 use posthorn_egress::{
     AddressRule, Deadlines, Egress, Error, NameRule, Options, PoolKey, Request, Target,
 };
@@ -47,7 +49,7 @@ const HINTS: Kind = Kind { name: "hint", path: "/notif/", within: HINT };
 
 /// Why a node gave no answer that means anything.
 enum Silence {
-    NotAUrl(String),
+    NotAUrl(Problem),
     NotSent(String),
     Late(String),
     Answered(u16),
@@ -78,7 +80,7 @@ impl Nodes {
 
     /// Why a text cannot be the URL of a node; to be asked about one's own at start. A name needs a
     /// port at which something that speaks HTTP is expected.
-    pub fn check(&self, node: &str) -> Result<(), String> {
+    pub fn check(&self, node: &str) -> Result<(), Problem> {
         self.target(node).map(|_| ())
     }
 
@@ -97,12 +99,12 @@ impl Nodes {
         self.conclude(HINTS, node, answer)
     }
 
-    fn target(&self, node: &str) -> Result<Target, String> {
+    fn target(&self, node: &str) -> Result<Target, Problem> {
         let target = self.egress.guard().check_url(node).map_err(|e| e.to_string())?;
         if target.path_and_query() == "/" {
             Ok(target)
         } else {
-            Err("the URL of a node ends after its port".to_owned())
+            Err("the URL of a node ends after its port".into())
         }
     }
 
@@ -192,13 +194,13 @@ impl Nodes {
         }
         let call = kind.name;
         match silence {
-            Silence::NotAUrl(reason) => {
+            Silence::NotAUrl(problem) => {
+                let reason = problem.as_str();
                 tracing::warn!(
                     node,
                     call,
                     reason,
-                    "a record names a node whose address is not a \
-                                                    URL"
+                    "a record names a node whose address is not a URL"
                 );
             }
             Silence::NotSent(reason) => {

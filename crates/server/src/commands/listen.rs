@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use posthorn_domain::Span;
+use posthorn_domain::{Problem, Span};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -220,7 +220,7 @@ fn handler(args: Args, json: bool, verifier: Option<Verifier>, tally: Arc<Tally>
 struct Shown<'a> {
     number: u64,
     received: &'a Received,
-    checked: &'a Option<Result<(), String>>,
+    checked: &'a Option<Result<(), Problem>>,
     status: u16,
     args: &'a Args,
 }
@@ -245,7 +245,7 @@ impl Shown<'_> {
             "headers": headers,
             "body": String::from_utf8_lossy(&received.body),
             "verified": verified,
-            "problem": problem,
+            "problem": problem.map(Problem::as_str),
             "answered": if self.args.stall { Value::Null } else { Value::from(self.status) },
         }))
     }

@@ -109,7 +109,7 @@ async fn setup(context: &Context, file: &Path) -> anyhow::Result<()> {
         Failure::new(Code::Usage, format!("{} cannot be applied: {text}", file.display()))
     };
     let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
-    let document = parse_yaml(&text).map_err(wrong)?;
+    let document = parse_yaml(&text).map_err(|problem| wrong(problem.into()))?;
     let env = |name: &str| std::env::var(name).ok();
     let whole = resolve(&document, &env).map_err(|problems| wrong(problems.join("; ")))?;
     // What is wrong with it is said here, with nothing sent.

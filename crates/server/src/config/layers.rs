@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use posthorn_domain::Problem as Wrong;
 use serde_json::{Map, Value};
 use strsim::levenshtein;
 
@@ -105,7 +106,7 @@ impl Layers {
     /// Reads a text from the environment or a flag as the kind of value the key has.
     ///
     /// Where the default is a text, the text is taken as it is: a password of digits stays a text.
-    pub fn read_text(&self, path: &[String], text: &str) -> Result<Value, String> {
+    pub fn read_text(&self, path: &[String], text: &str) -> Result<Value, Wrong> {
         let default = path.iter().try_fold(&self.defaults, |section, name| section.get(name));
         match default {
             Some(Value::String(_)) => Ok(Value::String(text.to_owned())),
@@ -193,13 +194,13 @@ impl Layers {
 }
 
 /// Reads YAML. The message is meant for the operator, with line and column.
-pub fn parse_yaml(text: &str) -> Result<Value, String> {
+pub fn parse_yaml(text: &str) -> Result<Value, Wrong> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
     }
     // Without the lines around a mistake: they may hold secrets, and this goes to logs.
     let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string().into())
 }
 
 /// One walk of a layer over the merged value.

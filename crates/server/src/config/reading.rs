@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use posthorn_domain::plain;
+use posthorn_domain::{Problem as Wrong, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -130,15 +130,15 @@ impl<'a> Reading<'a> {
         }
         self.value = value;
         for (key, problem) in faults {
-            self.fault(key, problem);
+            self.fault(key, problem.into());
         }
     }
 
-    fn fetched(&mut self, key: &str, text: &str, kept: Kept) -> Result<String, String> {
+    fn fetched(&mut self, key: &str, text: &str, kept: Kept) -> Result<String, Wrong> {
         match (SecretRef::parse(text), kept) {
             (_, Kept::Path) => std::fs::read(text)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .map_err(|e| format!("{text} cannot be read: {e}")),
+                .map_err(|e| format!("{text} cannot be read: {e}").into()),
             (Some(place), _) => {
                 if let SecretRef::File(file) = &place {
                     self.secret_files.push(SecretFile { key: key.to_owned(), file: file.clone() });
@@ -149,7 +149,7 @@ impl<'a> Reading<'a> {
             (None, Kept::Reference) => {
                 let problem = "must be env:NAME or file:PATH; secrets are not written into the \
                                configuration";
-                Err(problem.to_owned())
+                Err(problem.into())
             }
         }
     }
@@ -168,7 +168,7 @@ impl posthorn_dialects::Settings for Reading<'_> {
         self.env.get(name).cloned()
     }
 
-    fn yaml(&self, text: &str) -> Result<Value, String> {
+    fn yaml(&self, text: &str) -> Result<Value, Wrong> {
         parse_yaml(text)
     }
 }

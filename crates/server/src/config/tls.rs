@@ -78,7 +78,7 @@ impl TlsFiles {
             let problem = format!("the file {} cannot be read: {e}", self.certificate.display());
             ("server.tls.certificate", problem)
         })?;
-        let key = self.key.resolve(&self.env).map_err(|problem| ("server.tls.key", problem))?;
+        let key = self.key.resolve(&self.env).map_err(|e| ("server.tls.key", e.into()))?;
         Ok(TlsTexts { certificate, key })
     }
 }

@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use posthorn_domain::setting;
+use posthorn_domain::{Problem, setting};
 use serde::Deserializer;
 
 /// Where to listen.
 struct Address(SocketAddr);
 
 impl FromStr for Address {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         let problem =
             || format!("`{text}` is not an address: write 127.0.0.1:8080, 0.0.0.0:80 or [::]:80");
-        text.parse().map(Self).map_err(|_| problem())
+        text.parse().map(Self).map_err(|_| problem().into())
     }
 }
 
@@ -52,7 +52,7 @@ impl SecretRef {
     }
 
     /// The secret, without the line end that editors leave. The message names the place only.
-    pub fn resolve(&self, env: &BTreeMap<String, String>) -> Result<String, String> {
+    pub fn resolve(&self, env: &BTreeMap<String, String>) -> Result<String, Problem> {
         let text = match self {
             Self::Env(name) => env
                 .get(name)
@@ -66,7 +66,8 @@ impl SecretRef {
             return Err(match self {
                 Self::Env(name) => format!("the environment variable {name} is empty"),
                 Self::File(path) => format!("the file {} is empty", path.display()),
-            });
+            }
+            .into());
         }
         Ok(text.to_owned())
     }

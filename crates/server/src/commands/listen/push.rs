@@ -292,7 +292,8 @@ impl<'a> Listener<'a> {
         let mut enough = false;
         if !self.recent.contains(&notification.version) {
             let Some(identity) = &self.identity else { return Ok(Some(Left::Enough)) };
-            let opened = notification.open(&identity.keys).map_err(|error| error.to_string());
+            let opened = notification.open(&identity.keys);
+            let opened = opened.map_err(|error| error.to_string().into());
             if opened.is_err() {
                 code = DECRYPTION_ERROR;
                 self.unreadable = true;

@@ -1,7 +1,7 @@
 //! How a message of Web Push is shown: as requests are, as far as it has the same parts.
 
 use posthorn_agent::Notification;
-use posthorn_domain::Timestamp;
+use posthorn_domain::{Problem, Timestamp};
 use serde_json::{Value, json};
 
 use crate::terminal::{self, Paint};
@@ -12,7 +12,7 @@ pub(super) struct Pushed<'a> {
     pub(super) at: Timestamp,
     pub(super) notification: &'a Notification,
     /// Its text, or why it does not open.
-    pub(super) opened: &'a Result<Vec<u8>, String>,
+    pub(super) opened: &'a Result<Vec<u8>, Problem>,
     /// What it is acknowledged with.
     pub(super) code: u16,
 }
@@ -33,7 +33,7 @@ impl Pushed<'_> {
             "headers": self.notification.headers,
             "body": self.body(),
             "verified": self.opened.is_ok(),
-            "problem": self.opened.as_ref().err(),
+            "problem": self.opened.as_ref().err().map(Problem::as_str),
             "answered": self.code,
         }))
     }

@@ -1,5 +1,6 @@
 //! Requests with an HMAC in a header of their own.
 
+use posthorn_domain::Problem;
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::{Encoding, SecretEncoding};
 use posthorn_sealing::hash::HashKind;
@@ -30,7 +31,7 @@ const TIMESTAMP: &str = "{timestamp}";
 
 impl Expected {
     /// Refuses what can never be checked.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), Problem> {
         if self.format.matches(SIGNATURE).count() != 1 || self.format.matches(TIMESTAMP).count() > 1
         {
             return Err(

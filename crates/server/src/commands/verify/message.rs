@@ -1,5 +1,7 @@
 //! A request as it was received: headers and body, from a file or piece by piece.
 
+use posthorn_domain::Problem;
+
 /// One request. Only what signatures are about is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
@@ -21,7 +23,7 @@ pub(super) enum Found<'a> {
 impl Message {
     /// Reads a request from its bytes: a request line, headers, an empty line, the body. Line ends
     /// may have lost their carriage returns, as editors like to do.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
         let (head, rest) = split_head(bytes).ok_or(
             "the empty line after the headers is missing: give the whole request, headers and body",
         )?;
@@ -29,7 +31,9 @@ impl Message {
         let mut lines = head.lines();
         let first = lines.next().unwrap_or_default();
         if !first.contains(" HTTP/1.") && !first.contains(" HTTP/2") {
-            return Err(format!("`{first:.60}` is not a request line such as POST /hook HTTP/1.1"));
+            let problem =
+                format!("`{first:.60}` is not a request line such as POST /hook HTTP/1.1");
+            return Err(problem.into());
         }
         let mut message = Self::default();
         for line in lines {
@@ -40,7 +44,7 @@ impl Message {
     }
 
     /// Adds a header, written as `Name: value`.
-    pub(super) fn add_line(&mut self, line: &str) -> Result<(), String> {
+    pub(super) fn add_line(&mut self, line: &str) -> Result<(), Problem> {
         let (name, value) = line
             .split_once(':')
             .filter(|(name, _)| !name.is_empty() && !name.contains(char::is_whitespace))
@@ -49,12 +53,13 @@ impl Message {
         Ok(())
     }
 
-    fn take_body(&mut self, rest: &[u8]) -> Result<(), String> {
+    fn take_body(&mut self, rest: &[u8]) -> Result<(), Problem> {
         if let Found::Once(coding) = self.header("transfer-encoding") {
             return Err(format!(
                 "its body is chunked (Transfer-Encoding: {coding:.40}); save the decoded body and \
                  give it with --body"
-            ));
+            )
+            .into());
         }
         self.body = rest.to_vec();
         let Found::Once(length) = self.header("content-length") else { return Ok(()) };
