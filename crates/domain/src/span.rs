@@ -141,6 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn spans_and_durations_are_the_same_length() {
+        assert_eq!(Span::from(Duration::from_millis(1_500)), Span::from_millis(1_500));
+        assert_eq!(Duration::from(Span::from_secs(2)), Duration::from_secs(2));
+        assert_eq!(Span::from(Duration::MAX), Span::from_millis(u64::MAX));
+    }
+
+    #[test]
     fn spans_read_as_written() {
         for (text, millis) in [
             ("250ms", 250),

@@ -139,7 +139,7 @@ async fn retries_that_wait_in_memory_keep_nothing_that_is_due_from_being_read() 
     }
     rest(5).await;
     assert_eq!(house.receivers.of("https://a/").len(), 20, "all wait for their second attempt");
-    assert_eq!(engine.inspect().await.window, 8, "a failing receiver has a sixteenth of the window");
+    assert_eq!(engine.inspect().await.window, 8, "a sixteenth of the window");
     for n in 20..40 {
         engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
     }
