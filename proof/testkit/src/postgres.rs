@@ -6,7 +6,8 @@
 //! again, which is what crash tests need. [`shared`] is one server for the whole test process.
 //!
 //! # Theory of operation
-//! A cluster is made once, kept beside the test programs and copied: that is a tenth of the work. `pg_ctl` does the starting and stopping. A watchdog, three lines of shell, waits for its
+//! A cluster is made once, kept beside the test programs and copied, which is quicker. `pg_ctl` does
+//! the starting and stopping. A watchdog, three lines of shell, waits for its
 //! standard input to end and then stops the server and removes the folder. Its input is a pipe that
 //! this process holds: it closes on drop, and also when the process panics, exits with statics
 //! undropped, or is killed. So no server is ever left behind, without any signal handling here.
