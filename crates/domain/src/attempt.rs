@@ -199,6 +199,41 @@ pub enum AttemptOutcome {
     },
 }
 
+/// What an attempt came to, in one value: what histories are searched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// The receiver answered with this HTTP status.
+    Status(u16),
+    /// It did not answer.
+    Failure(FailureCode),
+}
+
+impl Outcome {
+    /// The number that stores keep: the status, or a negative one made of the code's text. It does not change
+    /// when codes are added.
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Status(status) => i32::from(status),
+            Self::Failure(code) => {
+                // FNV-1a. A test sees to it that no two codes share a number.
+                let hash = code.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+                    (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+                });
+                -1 - i32::try_from(hash >> 1).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Back from what a store kept.
+    pub fn from_code(number: i32) -> Option<Self> {
+        if number >= 0 {
+            return u16::try_from(number).ok().map(Self::Status);
+        }
+        let mut failures = FailureCode::ALL.into_iter().map(Self::Failure);
+        failures.find(|failure| failure.code() == number)
+    }
+}
+
 /// How long the phases of a request took. Absent where a phase did not happen, or did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
@@ -251,9 +286,16 @@ pub struct Attempt {
     pub response: Bytes,
     /// True when the result arrived after the shard had moved on: kept for audit, changed nothing.
     pub late: bool,
+    /// True when somebody asked for it: the first attempt after a retry by hand or by a job.
+    pub manual: bool,
 }
 
 impl Attempt {
+    /// What it came to.
+    pub fn came_of_it(&self) -> Option<Outcome> {
+        self.status.map(Outcome::Status).or(self.failure.map(Outcome::Failure))
+    }
+
     /// What came of it in one line, without a word of the receiver's own and without anything that
     /// tells of the network: safe to show to whoever may see the delivery.
     pub fn summary(&self) -> String {
@@ -272,4 +314,32 @@ impl Attempt {
             (None, None) => "no answer".to_owned(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_a_number_of_its_own_and_comes_back() {
+        let failures = FailureCode::ALL.into_iter().map(Outcome::Failure);
+        let all: Vec<Outcome> = (0..1_000).map(Outcome::Status).chain(failures).collect();
+        let mut numbers: Vec<i32> = all.iter().map(|outcome| outcome.code()).collect();
+        for (outcome, number) in all.iter().zip(&numbers) {
+            assert_eq!(Outcome::from_code(*number), Some(*outcome));
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), all.len());
+        assert_eq!(Outcome::from_code(-5), None);
+        assert_eq!(Outcome::from_code(70_000), None);
+    }
+
+    /// Stores keep these numbers: they must never change.
+    #[test]
+    fn numbers_of_failures_are_as_they_were() {
+        assert_eq!(Outcome::Failure(FailureCode::ConnectFailed).code(), NUMBER_OF_CONNECT_FAILED);
+    }
+
+    const NUMBER_OF_CONNECT_FAILED: i32 = -235_982_690;
 }

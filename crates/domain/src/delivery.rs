@@ -18,8 +18,8 @@ pub use by_hand::{Head, Moved, Others, Stored, Wish, by_hand};
 
 use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
-    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Shard, Span, Stops, SubscriptionId,
-    TenantId, Timestamp,
+    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Outcome, Shard, Span, Stops,
+    SubscriptionId, TenantId, Timestamp,
 };
 
 /// How long a delivery waits at least when the mailboxes of agents are out of order.
@@ -118,6 +118,8 @@ pub struct Delivery {
     pub created_at: Timestamp,
     /// When it reached its terminal state.
     pub ended_at: Option<Timestamp>,
+    /// What the last attempt that counted came to.
+    pub last_outcome: Option<Outcome>,
 }
 
 impl Delivery {
@@ -134,6 +136,11 @@ impl Delivery {
     /// The shard it belongs to.
     pub fn shard(&self) -> Shard {
         Shard::of(self.subscription)
+    }
+
+    /// Whether the next attempt is the first that somebody asked for, by hand or by a job.
+    pub fn is_by_hand(&self) -> bool {
+        self.spent() == 0 && self.budget_began > self.created_at
     }
 
     /// Attempts made in the present budget.

@@ -28,6 +28,8 @@ pub struct Event {
     pub payload: Bytes,
     /// When it was accepted.
     pub accepted_at: Timestamp,
+    /// What its publisher calls it: the idempotency key it was published with.
+    pub publisher_id: Option<IdempotencyKey>,
 }
 
 /// The publisher's protection against publishing twice.

@@ -44,7 +44,7 @@ mod template;
 mod time;
 mod waiting;
 
-pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Timings};
+pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Outcome, Timings};
 pub use catalog::{
     ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription,
     SubscriptionStatus, Tenant, TenantProfile, Topic,

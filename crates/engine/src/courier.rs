@@ -146,6 +146,7 @@ impl Courier {
             content_type,
             payload,
             accepted_at: now,
+            publisher_id: None,
         };
         work_outside(&self.chance, &self.view, event, now)
     }
@@ -202,6 +203,7 @@ pub(crate) fn work_outside(
         revival: 0,
         created_at: now,
         ended_at: None,
+        last_outcome: None,
     };
     Work { delivery, event: Arc::new(event) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthorn_domain::filter::{Candidate, Cost, Matching};
 use posthorn_domain::{Attempt, Delivery, Event, EventId, SubscriptionId, TenantId, Waiting};
-use posthorn_store::DeliveryFilter;
+use posthorn_store::{DeliveryFilter, Listing};
 
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
@@ -48,15 +48,12 @@ impl Engine {
     pub async fn explain_event(&self, tenant: TenantId, id: EventId) -> Result<EventExplanation> {
         let event = self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?;
         let mut all: Vec<Delivery> = Vec::new();
+        let mut listing = Listing::newest(PAGE);
         loop {
-            let filter = DeliveryFilter {
-                event: Some(id),
-                before: all.last().map(|delivery| delivery.id),
-                limit: PAGE,
-                ..DeliveryFilter::default()
-            };
-            let page = self.store().deliveries(tenant, filter).await?;
+            let filter = DeliveryFilter { event: Some(id), ..DeliveryFilter::default() };
+            let page = self.store().deliveries(tenant, filter, listing).await?;
             all.extend(page.items);
+            listing.after = page.last;
             if !page.more {
                 break;
             }

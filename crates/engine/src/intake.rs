@@ -202,6 +202,7 @@ impl Handle {
                 content_type: publish.content_type,
                 payload: publish.payload,
                 accepted_at: now,
+                publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
             });
             let plan = match self.matcher.plan(&event, &mut slice).await {
                 Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {
@@ -593,6 +594,7 @@ fn work(event: &Arc<Event>, new: NewDelivery, seq: u64) -> Work {
             revival: 0,
             created_at: event.accepted_at,
             ended_at: None,
+            last_outcome: None,
         },
         event: Arc::clone(event),
     }

@@ -121,6 +121,7 @@ impl Engine {
             content_type: content_type.to_owned(),
             payload,
             accepted_at: now,
+            publisher_id: None,
         };
         work_outside(&self.inner.chance, view, event, now)
     }

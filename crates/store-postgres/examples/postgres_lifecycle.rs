@@ -151,6 +151,7 @@ impl Bench {
             content_type: "application/json".to_owned(),
             payload: self.payload.clone(),
             accepted_at: at,
+            publisher_id: None,
         };
         let lane = self
             .settings
@@ -190,6 +191,7 @@ impl Bench {
             detail: String::new(),
             response: Bytes::from_static(b"ok"),
             late: false,
+            manual: false,
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },

@@ -15,7 +15,7 @@ use posthorn_domain::{
     CatalogVersion, Event, Fence, NodeId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    CatalogChange, DeliveryFilter, Grant, NewEvent, PendingAsk, Record, Recorded, Store,
+    CatalogChange, DeliveryFilter, Grant, Listing, NewEvent, PendingAsk, Record, Recorded, Store,
 };
 use posthorn_store_sqlite::{Options, SqliteStore};
 
@@ -156,9 +156,9 @@ impl Bench {
         let works = self.store.pending(vec![ask], usize::MAX).await?;
         println!("  pending: {} in {:.2?}", works[0].len(), began.elapsed());
         let subscription = Some(self.subscriptions[1]);
-        let filter = DeliveryFilter { subscription, limit: 50, ..DeliveryFilter::default() };
+        let filter = DeliveryFilter { subscription, ..DeliveryFilter::default() };
         let began = Instant::now();
-        let page = self.store.deliveries(TenantId::DEFAULT, filter).await?;
+        let page = self.store.deliveries(TenantId::DEFAULT, filter, Listing::newest(50)).await?;
         println!("  page behind the backlog: {} in {:.2?}", page.items.len(), began.elapsed());
         let began = Instant::now();
         let counts = self.store.counts(None).await?;

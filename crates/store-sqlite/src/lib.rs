@@ -35,6 +35,7 @@ mod error;
 mod files;
 mod integrity;
 mod leases;
+mod log;
 mod metrics;
 mod migrate;
 mod open;

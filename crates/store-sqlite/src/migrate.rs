@@ -6,7 +6,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use posthorn_domain::{CertificateId, KeyId, SubscriptionId, TenantId, Timestamp};
+use posthorn_domain::{
+    CertificateId, FailureCode, KeyId, Outcome, SubscriptionId, TenantId, Timestamp,
+};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
@@ -27,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_clients.sql"),
     include_str!("migrations/0010_entries.sql"),
     include_str!("migrations/0011_timings.sql"),
+    include_str!("migrations/0012_log.sql"),
 ];
 
 /// Brings the database to the newest version.
@@ -52,6 +55,11 @@ fn add_functions(conn: &Connection) -> rusqlite::Result<()> {
             CertificateId::PREFIX => CertificateId::from_bytes(id).to_string(),
             _ => return Err(rusqlite::Error::InvalidFunctionParameterType(0, Type::Text)),
         }))
+    })?;
+    conn.create_scalar_function("outcome", 2, flags, |context| {
+        let (status, failure): (Option<u16>, Option<String>) = (context.get(0)?, context.get(1)?);
+        let failure = failure.as_deref().and_then(FailureCode::parse).map(Outcome::Failure);
+        Ok(status.map(Outcome::Status).or(failure).map(Outcome::code))
     })?;
     conn.create_scalar_function("moment", 1, flags, |context| {
         let millis: Option<i64> = context.get(0)?;

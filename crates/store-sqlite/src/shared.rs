@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     reason: Mutex<String>,
     /// Set before the queues are closed on purpose.
     pub(crate) closing: AtomicBool,
+    /// Set when the threads should end, on purpose or because the store is dropped.
+    pub(crate) ending: AtomicBool,
 }
 
 impl Shared {

@@ -6,7 +6,7 @@ macro_rules! delivery_columns {
     () => {
         "d.seq, d.id, e.id, s.id, t.id, d.lane, d.state, d.due_at, d.attempts, d.budget_base, \
          d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival, d.holds_lane, \
-         d.subscription"
+         d.subscription, d.outcome, d.tenant"
     };
 }
 
@@ -17,21 +17,6 @@ macro_rules! delivery_joins {
         " cross join event e on e.no = d.event \
          cross join subscription s on s.no = d.subscription \
          cross join tenant t on t.no = d.tenant "
-    };
-}
-
-/// Which kind a delivery is of, as readers see it: 0 pending, 1 delivered, 2 dead, 3 cancelled.
-macro_rules! kind {
-    () => {
-        "case when d.state < 2 then iif(s.deleted_at is null, 0, 3) \
-         when d.state = 2 then 1 when d.state < 20 then 2 else 3 end"
-    };
-}
-
-/// Filters on everything that has no index of its own, and cuts the page.
-macro_rules! page_of_deliveries {
-    () => {
-        concat!(" and d.id < ?2 and (?3 is null or ?3 = ", kind!(), ") order by d.id desc limit ?4")
     };
 }
 
@@ -71,8 +56,8 @@ pub(crate) const FIND_KEY: &str =
 pub(crate) const INSERT_KEY: &str = "insert into idempotency values (?1, ?2, ?3, ?4, ?5)";
 
 pub(crate) const INSERT_EVENT: &str = "insert into event (id, tenant, accepted_at, first_seq, \
-    deliveries, topic, event_type, attributes, key, content_type, payload) \
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    deliveries, topic, event_type, attributes, key, content_type, payload, no, publisher_id) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 pub(crate) const INSERT_DELIVERY: &str = "insert into delivery (seq, id, event, tenant, \
     subscription, state, due_at, attempts, budget_base) values (?1, ?2, ?3, ?4, ?5, 0, ?6, 0, 0)";
@@ -95,23 +80,25 @@ pub(crate) const CLAIM: &str = "update delivery set state = 1, due_at = ?5 \
 
 /// The same, and what is needed for the attempt and the lane.
 pub(crate) const RECORD: &str = "update delivery set state = ?5, due_at = ?6, \
-    attempts = attempts + ?7, ended_at = ?8, holds_lane = iif(?9, null, holds_lane) \
+    attempts = attempts + ?7, ended_at = ?8, holds_lane = iif(?9, null, holds_lane), \
+    outcome = ifnull(?11, outcome) \
     where id = ?1 and attempts = ?2 and subscription % 64 = ?3 and state < 2 \
-    and due_at < ?4 and revival = ?10 returning seq, subscription, lane";
+    and due_at < ?4 and revival = ?10 returning seq, subscription, lane, event";
 
 /// A success from an older copy counts, also when the delivery is parked by now. Search by
 /// `delivery_by_id`.
-pub(crate) const FIND_OLDER: &str = "select seq, subscription, lane, due_at from delivery \
+pub(crate) const FIND_OLDER: &str = "select seq, subscription, lane, event, due_at from delivery \
     where id = ?1 and attempts = ?2 and subscription % 64 = ?3 and state < 2";
 
 pub(crate) const RECORD_OLDER: &str = "update delivery set state = ?2, due_at = ?3, \
-    attempts = attempts + ?4, ended_at = ?5, holds_lane = null, held_until = null where seq = ?1";
+    attempts = attempts + ?4, ended_at = ?5, holds_lane = null, held_until = null, \
+    outcome = ifnull(?6, outcome) where seq = ?1";
 
 /// A repeat of what is there already is no news; what was late and is now written is not late.
 pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, started_at, took, \
-    late, status, failure, detail, response, timings) \
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
-    on conflict do update set late = min(late, excluded.late)";
+    late, status, failure, detail, response, timings, no, subscription, manual) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+    on conflict (delivery, number, started_at) do update set late = min(late, excluded.late)";
 
 /// All of them: there are few.
 pub(crate) const FAILING: &str = "select s.id, f.since, f.exhausted from failing f \
@@ -201,69 +188,71 @@ pub(crate) const DELIVERY_BY_ID: &str = concat!(
     "where d.id = ?1 and d.tenant = (select no from tenant where id = ?2)"
 );
 
-/// The neighbours `?5 ..` of an event, by primary key.
-pub(crate) const DELIVERIES_OF_EVENT: &str = concat!(
-    "select ",
-    delivery_columns!(),
-    " from delivery d",
-    delivery_joins!(),
-    "where d.tenant = ?1 and d.seq >= ?5 and d.seq < ?6 and (?7 is null or d.subscription = ?7)",
-    page_of_deliveries!()
+/// Which deliveries of an event may be meant: a range of the primary key.
+pub(crate) const SEQS_OF_EVENT: &str = "select seq from delivery where seq >= ?1 and seq < ?2 \
+    and (?3 is null or subscription = ?3) and state between ?4 and ?5 order by seq";
+
+/// A range of `delivery_dead`, whose rowid is the seq.
+pub(crate) const DEAD_SEQS: &str = "select seq from delivery indexed by delivery_dead \
+    where tenant = ?1 and state >= 10 and state < 20 and seq >= ?2 and seq < ?3 order by seq";
+
+/// All of `delivery_in_flight` that is the tenant's: few, since they are all under way.
+pub(crate) const IN_FLIGHT_SEQS: &str = "select seq from delivery indexed by delivery_in_flight \
+    where tenant = ?1 and state = 1 and seq >= ?2 and seq < ?3 order by seq";
+
+/// A range of the primary key of `dead_event`.
+pub(crate) const EVENTS_WITH_DEAD: &str = "select event from dead_event \
+    where tenant = ?1 and event >= ?2 and event < ?3 order by event";
+
+/// What decides whether an event is meant, without its payload.
+pub(crate) const EVENT_GLANCE: &str = "select tenant, accepted_at, topic, event_type, key, publisher_id, \
+    attributes, deliveries from event where no = ?1";
+
+/// A row of `tally`, or all of them.
+pub(crate) const COUNTS: &str = "select coalesce(sum(events), 0), coalesce(sum(pending), 0), \
+    coalesce(sum(delivered), 0), coalesce(sum(dead), 0), coalesce(sum(cancelled), 0) from tally";
+
+/// The same of one tenant.
+pub(crate) const COUNTS_OF_TENANT: &str =
+    "select events, pending, delivered, dead, cancelled from tally where tenant = ?1";
+
+/// What the tally calls pending though nobody waits for it any more: a range of `delivery_due` for each deleted
+/// subscription that is not swept yet. Nearly always none.
+pub(crate) const UNSWEPT: &str = "select count(*) from subscription s indexed by subscription_unswept \
+    cross join delivery d indexed by delivery_due on d.subscription = s.no and d.state < 2 \
+    where s.deleted_at is not null and s.swept = 0 and (?1 is null or s.tenant = ?1)";
+
+pub(crate) const PENDING_BY_TENANT: &str = "select t.id, w.pending from tally w cross join tenant t on t.no = w.tenant where w.pending > 0";
+
+/// What [`crate::read::rows::attempt`] decodes; `delivery d` comes along.
+macro_rules! attempt_columns {
+    () => {
+        "select a.no, a.number, a.started_at, a.took, a.late, a.status, a.failure, a.detail, a.response, \
+         a.timings, a.manual"
+    };
+}
+
+/// A range of `attempt_of`.
+pub(crate) const ATTEMPTS: &str = concat!(
+    attempt_columns!(),
+    " from attempt a indexed by attempt_of where a.delivery = ?1 order by a.number, a.started_at"
 );
 
-/// `delivery_by_id` backwards; it holds the subscription, so others' rows are passed over cheaply.
-pub(crate) const DELIVERIES_OF_SUBSCRIPTION: &str = concat!(
-    "select ",
-    delivery_columns!(),
-    " from delivery d indexed by delivery_by_id",
-    delivery_joins!(),
-    "where d.tenant = ?1 and d.subscription = ?5",
-    page_of_deliveries!()
+/// One of them with what it belongs to: lookups by primary keys.
+pub(crate) const ATTEMPT_LINE: &str = concat!(
+    attempt_columns!(),
+    ", d.id, e.id, s.id, d.tenant from attempt a cross join delivery d on d.seq = a.delivery \
+     cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
 );
 
-/// A range of `delivery_dead_by_id`, backwards.
-pub(crate) const DEAD_DELIVERIES: &str = concat!(
-    "select ",
-    delivery_columns!(),
-    " from delivery d indexed by delivery_dead_by_id",
-    delivery_joins!(),
-    "where d.tenant = ?1 and d.state >= 10 and d.state < 20",
-    page_of_deliveries!()
-);
-
-/// `delivery_by_id` backwards; it holds the tenant, so others' rows are passed over cheaply.
-pub(crate) const DELIVERIES: &str = concat!(
-    "select ",
-    delivery_columns!(),
-    " from delivery d indexed by delivery_by_id",
-    delivery_joins!(),
-    "where d.tenant = ?1",
-    page_of_deliveries!()
-);
-
-/// Scans all deliveries.
-pub(crate) const COUNT_DELIVERIES: &str = concat!(
-    "select ",
-    kind!(),
-    ", count(*) from delivery d cross join subscription s on s.no = d.subscription \
-     where ?1 is null or d.tenant = ?1 group by 1"
-);
-
-/// The whole of `delivery_due` and nothing else, in its order, then two lookups by primary key for
-/// each subscription with unfinished work. A million entries take some 100 ms.
-pub(crate) const PENDING_BY_SUBSCRIPTION: &str = "select t.id, w.waiting \
-    from (select subscription, count(*) as waiting from delivery indexed by delivery_due \
-        where state < 2 group by subscription) w \
-    cross join subscription s on s.no = w.subscription cross join tenant t on t.no = s.tenant";
-
-pub(crate) const ATTEMPTS: &str = "select delivery, number, started_at, took, late, status, \
-    failure, detail, response, timings from attempt where delivery = ?1 order by number, started_at";
-
+/// Which attempts belong to an event: `attempt_of` alone.
+pub(crate) const ATTEMPTS_OF_EVENT: &str =
+    "select no from attempt indexed by attempt_of where delivery >= ?1 and delivery < ?2";
 /// What [`crate::read::rows::event`] decodes.
 macro_rules! event_columns {
     () => {
         "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
-         e.content_type, e.payload from event e "
+         e.content_type, e.payload, e.publisher_id from event e "
     };
 }
 
@@ -275,14 +264,6 @@ pub(crate) const EVENT_BY_ID: &str = concat!(
     event_columns!(),
     "indexed by event_by_id cross join tenant t on t.no = e.tenant \
      where e.tenant = (select no from tenant where id = ?1) and e.id = ?2"
-);
-
-/// A range of `event_by_id`, backwards.
-pub(crate) const EVENTS: &str = concat!(
-    event_columns!(),
-    "indexed by event_by_id cross join tenant t on t.no = e.tenant \
-     where e.tenant = ?1 and e.id < ?2 and (?3 is null or e.topic = ?3) \
-     and (?4 is null or e.event_type = ?4) order by e.id desc limit ?5"
 );
 
 // ---- maintenance -----------------------------------------------------------------------------
@@ -314,7 +295,7 @@ pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key)
 pub(crate) const SWEEP: &str = "update delivery set state = ?3, ended_at = ?2, \
     due_at = 9223372036854775807, holds_lane = null where seq in ( \
     select seq from delivery indexed by delivery_due where subscription = ?1 and state < 2 \
-    limit ?4)";
+    limit ?4) returning seq, tenant";
 
 /// A range of `delivery_lane`: dead letters that no longer block anybody.
 pub(crate) const SWEEP_BLOCKERS: &str = "update delivery set holds_lane = null where seq in ( \

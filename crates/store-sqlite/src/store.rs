@@ -14,10 +14,10 @@ use posthorn_domain::{
     RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
-    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept,
-    Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat,
+    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Store, Swept, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backup::{self, Progress};
 use crate::error::{Failure, OpenError};
 use crate::files::Files;
+use crate::log::List;
+use crate::log::indexer::Indexer;
 use crate::open::{self, Options};
 use crate::read;
 use crate::readers::{self, Question, Questions};
@@ -56,6 +58,7 @@ struct Queues {
 struct Threads {
     writer: Option<JoinHandle<()>>,
     readers: Vec<JoinHandle<()>>,
+    indexer: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -84,6 +87,13 @@ impl SqliteStore {
         })?;
         let shared = Arc::new(Shared::of(Files::of(&options.path)));
         let (to_writer, queue) = mpsc::channel(options.queue.max(1));
+        let indexer = Indexer {
+            conn: open::reader(options)?,
+            writer: to_writer.downgrade(),
+            shared: Arc::clone(&shared),
+            pulse: Arc::clone(&writer.pulse),
+            next: List::ALL.map(|list| writer.log.closed(list)),
+        };
         let (to_readers, questions) = mpsc::channel(QUESTIONS);
         let store = Self {
             path: options.path.clone(),
@@ -102,6 +112,11 @@ impl SqliteStore {
             lock,
         };
         store.threads.lock().writer = Some(spawn("posthorn-writer", move || thread.run())?);
+        let alarm = Alarm(Arc::clone(&store.shared));
+        store.threads.lock().indexer = Some(spawn("posthorn-indexer", move || {
+            let _alarm = alarm;
+            indexer.run();
+        })?);
         let questions: Questions = Arc::new(Mutex::new(questions));
         for _ in 0..options.readers.max(1) {
             let (conn, questions) = (open::reader(options)?, Arc::clone(&questions));
@@ -124,6 +139,7 @@ impl SqliteStore {
     /// directory. Later calls are refused as unavailable.
     pub async fn close(&self) -> Result<()> {
         self.shared.closing.store(true, Ordering::Release);
+        self.shared.ending.store(true, Ordering::Release);
         drop(self.queues.lock().take());
         let threads = std::mem::take(&mut *self.threads.lock());
         let joined = tokio::task::spawn_blocking(move || threads.join()).await;
@@ -199,6 +215,7 @@ impl SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Release);
         drop(self.queues.get_mut().take());
         // At most one group is under way; without waiting, the directory would still be locked.
         std::mem::take(self.threads.get_mut()).join();
@@ -208,7 +225,7 @@ impl Drop for SqliteStore {
 impl Threads {
     /// Readers first: the writer's last checkpoint needs their snapshots gone.
     fn join(self) {
-        for thread in self.readers.into_iter().chain(self.writer) {
+        for thread in self.readers.into_iter().chain(self.indexer).chain(self.writer) {
             if thread.join().is_err() {
                 tracing::error!("a storage thread panicked");
             }
@@ -406,16 +423,35 @@ impl Store for SqliteStore {
         self.read(move |conn| read::queries::event(conn, tenant, id)).await
     }
 
-    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
-        self.read(move |conn| read::queries::events(conn, tenant, &filter)).await
+    async fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<Event>> {
+        self.read(move |conn| read::lists::events(conn, tenant, &filter, &listing)).await
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
         self.read(move |conn| read::queries::delivery(conn, tenant, id)).await
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
-        self.read(move |conn| read::queries::deliveries(conn, tenant, &filter)).await
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        listing: Listing,
+    ) -> Result<Page<Delivery>> {
+        self.read(move |conn| read::lists::deliveries(conn, tenant, &filter, &listing)).await
+    }
+
+    async fn attempts_made(
+        &self,
+        tenant: TenantId,
+        filter: AttemptFilter,
+        listing: Listing,
+    ) -> Result<Page<AttemptLine>> {
+        self.read(move |conn| read::lists::attempts(conn, tenant, &filter, &listing)).await
     }
 
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {

@@ -11,15 +11,36 @@ pub(crate) mod membership;
 pub(crate) mod record;
 pub(crate) mod redrive;
 
-use crate::error::Failure;
-use crate::writer::Writer;
+use rusqlite::Connection;
 
-/// Before deliveries are removed: what is removed may be the newest, and its seq must not be given
-/// out again after a restart.
-fn keep_seqs(writer: &Writer) -> Result<(), Failure> {
+use crate::error::Failure;
+use crate::log::List;
+use crate::log::changes::{Changes, GONE};
+use crate::writer::{Numbers, Writer};
+
+/// Before rows are removed: what is removed may be the newest, and its number must not be given out again
+/// after a restart.
+fn keep_numbers(writer: &Writer) -> Result<(), Failure> {
+    let Numbers { event, seq, attempt } = writer.numbers;
     writer
         .conn
-        .prepare_cached("update store set seq_floor = ?1 where seq_floor < ?1")?
-        .execute([writer.last_seq])?;
+        .prepare_cached("update store set event_floor = ?1, seq_floor = ?2, attempt_floor = ?3")?
+        .execute([event, seq, attempt])?;
+    Ok(())
+}
+
+/// Removes the attempts of deliveries from one seq up to, but without, another.
+fn remove_attempts(
+    conn: &Connection,
+    log: &mut Changes,
+    from: i64,
+    until: i64,
+) -> Result<(), Failure> {
+    let sql = "delete from attempt where delivery >= ?1 and delivery < ?2 returning no";
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query([from, until])?;
+    while let Some(row) = rows.next()? {
+        log.touch(List::Attempts, row.get(0)?, GONE);
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! the callers answered. Commands can be run again from the start: when one of a group fails, the
 //! group is rolled back and run one command at a time, so that only the culprit gets the error.
 //!
-//! Memory that mirrors the file ([`Cache`]) is read again after a rollback; leases are put back
+//! Memory that mirrors the file ([`Cache`], [`Changes`]) is read again after a rollback; leases are put back
 //! from a copy. Between groups, when the log has grown long, the thread copies it back (a
 //! `passive` checkpoint). It is the only one to do so, and it looks at the result: a failed sync of
 //! the database file must never be followed by a second try that seems to work.
@@ -24,6 +24,8 @@ use crate::cache::Cache;
 use crate::codec::Columns;
 use crate::error::{Failure, Scope};
 use crate::leases::Leases;
+use crate::log::List;
+use crate::log::changes::{Changes, Pulse};
 use crate::metrics;
 use crate::shared::{Alarm, Shared};
 
@@ -44,8 +46,38 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     pub(crate) cache: Cache,
     pub(crate) leases: Leases,
-    /// The seq of the last delivery. Never goes back, not even after a rollback.
-    pub(crate) last_seq: i64,
+    /// Never go back, not even after a rollback.
+    pub(crate) numbers: Numbers,
+    /// What the present group changes in the log.
+    pub(crate) log: Changes,
+    /// Tells the indexer what has changed.
+    pub(crate) pulse: Arc<Pulse>,
+}
+
+/// The numbers of the last rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    pub(crate) event: i64,
+    pub(crate) seq: i64,
+    pub(crate) attempt: i64,
+}
+
+impl Numbers {
+    fn load(conn: &Connection) -> rusqlite::Result<Self> {
+        conn.query_row(
+            "select max(event_floor, coalesce((select max(no) from event), 0)), \
+             max(seq_floor, coalesce((select max(seq) from delivery), 0)), \
+             max(attempt_floor, coalesce((select max(no) from attempt), 0)) from store",
+            [],
+            |row| Ok(Self { event: row.get(0)?, seq: row.get(1)?, attempt: row.get(2)? }),
+        )
+    }
+
+    fn tell(&self, pulse: &Pulse) {
+        pulse.set_last(List::Events, self.event);
+        pulse.set_last(List::Deliveries, self.seq);
+        pulse.set_last(List::Attempts, self.attempt);
+    }
 }
 
 impl Writer {
@@ -64,12 +96,10 @@ impl Writer {
             }
             epochs
         };
-        let last_seq = conn.query_row(
-            "select max(seq_floor, coalesce((select max(seq) from delivery), 0)) from store",
-            [],
-            |row| row.get(0),
-        )?;
-        Ok(Self { conn, cache, leases: Leases::new(epochs), last_seq })
+        let (numbers, log) = (Numbers::load(&conn)?, Changes::load(&conn)?);
+        let pulse = Arc::new(Pulse::default());
+        numbers.tell(&pulse);
+        Ok(Self { conn, cache, leases: Leases::new(epochs), numbers, log, pulse })
     }
 }
 
@@ -171,6 +201,9 @@ impl Thread {
         let began = Instant::now();
         match self.transact(&mut group) {
             Ok(()) => {
+                let Writer { log, numbers, pulse, .. } = &mut self.writer;
+                log.committed(pulse);
+                numbers.tell(pulse);
                 metrics::committed(began.elapsed(), group.len());
                 group.into_iter().for_each(|task| task.answer(None));
             }
@@ -194,11 +227,12 @@ impl Thread {
                 self.writer.conn.execute_batch("rollback").map_err(Failure::Unsound)?;
             }
             self.writer.leases = leases;
-            self.writer.cache =
-                Cache::load(&self.writer.conn).map_err(|failure| match failure {
-                    Failure::Sql(error) => Failure::Unsound(error),
-                    other => other,
-                })?;
+            let unsound = |failure| match failure {
+                Failure::Sql(error) => Failure::Unsound(error),
+                other => other,
+            };
+            self.writer.cache = Cache::load(&self.writer.conn).map_err(unsound)?;
+            self.writer.log = Changes::load(&self.writer.conn).map_err(unsound)?;
         }
         result
     }
@@ -208,6 +242,7 @@ impl Thread {
         for task in group {
             task.run(&mut self.writer)?;
         }
+        self.writer.log.write(&self.writer.conn)?;
         self.writer.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
     }

@@ -45,7 +45,10 @@ pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
-pub use query::{Counts, DeliveryFilter, EventFilter, Page, Prune, Pruned, RedrivePage, StateKind};
+pub use query::{
+    AttemptFilter, AttemptLine, Counts, DeliveryFilter, EventFilter, Listing, Order, OutcomeFilter,
+    Page, Period, Place, Prune, Pruned, RedrivePage, StateKind,
+};
 pub use work::{
     Advanced, Claim, DueSubscription, FailingSubscription, Moved, PendingAsk, Record, Recorded,
     Standing, Streak, Swept, Work,
@@ -235,19 +238,43 @@ pub trait Store: Send + Sync + 'static {
     /// One event of a tenant.
     async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>>;
 
-    /// Events of a tenant, newest first.
-    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>>;
+    /// Events of a tenant, in the order in which they were stored, or the other way round. What it costs
+    /// does not grow with the history: filters are served by an index, and one that is not stops after a
+    /// bounded search and says so ([`Page::scanned_until`]).
+    async fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<Event>>;
 
     /// One delivery of a tenant.
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>>;
 
-    /// Deliveries of a tenant, newest first (by delivery id).
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>>;
+    /// Deliveries of a tenant, in the order in which they were stored, or the other way round. Costs as
+    /// little as [`Store::events`].
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        listing: Listing,
+    ) -> Result<Page<Delivery>>;
+
+    /// Attempts of all deliveries of a tenant, in the order in which they were recorded, or the other way
+    /// round; those of one event may come in the order of their deliveries. Costs as little as
+    /// [`Store::events`].
+    async fn attempts_made(
+        &self,
+        tenant: TenantId,
+        filter: AttemptFilter,
+        listing: Listing,
+    ) -> Result<Page<AttemptLine>>;
 
     /// All attempts of one delivery of a tenant, oldest first.
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>>;
 
-    /// How many events and deliveries there are, by state. May scan; not for the hot path.
+    /// How many events and deliveries there are, by state. Counted in the transactions that write the rows,
+    /// so that it costs the same with any history.
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts>;
 
     /// How many unfinished deliveries each tenant has; tenants without any are left out. Those of

@@ -1,42 +1,179 @@
 //! Questions about the past and the present.
 
+use std::collections::BTreeMap;
+
 use posthorn_domain::{
-    DeliveryId, DeliveryState, EventId, EventType, RedriveId, SubscriptionId, Timestamp, TopicName,
+    Attempt, Delivery, DeliveryState, Event, EventId, EventType, FailureCode, IdempotencyKey,
+    LaneKey, Outcome, RedriveId, SubscriptionId, Timestamp, TopicName,
 };
 
-/// Which events to list.
-#[derive(Clone, Debug, Default)]
-pub struct EventFilter {
-    /// Only on this topic.
-    pub topic: Option<TopicName>,
-    /// Only of this type.
-    pub event_type: Option<EventType>,
-    /// Only older than this one.
-    pub before: Option<EventId>,
+/// In which order a list comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The last that came first.
+    #[default]
+    NewestFirst,
+    /// The first that came first.
+    OldestFirst,
+}
+
+impl Order {
+    /// The other one.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::NewestFirst => Self::OldestFirst,
+            Self::OldestFirst => Self::NewestFirst,
+        }
+    }
+}
+
+/// Where an item stands in a list. Only the store that gave it out knows what it means; every value is
+/// allowed, and at worst is the place of nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(pub u128);
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    /// In which order.
+    pub order: Order,
+    /// Only what comes after this place, in that order.
+    pub after: Option<Place>,
     /// At most so many.
     pub limit: usize,
 }
 
-/// Which deliveries to list.
+impl Listing {
+    /// The newest ones.
+    pub const fn newest(limit: usize) -> Self {
+        Self { order: Order::NewestFirst, after: None, limit }
+    }
+}
+
+/// A period: from its beginning up to, but without, its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// Nothing before this.
+    pub from: Option<Timestamp>,
+    /// Nothing at or after this.
+    pub until: Option<Timestamp>,
+}
+
+impl Period {
+    /// Whether a moment is part of it.
+    pub fn contains(&self, at: Timestamp) -> bool {
+        self.from.is_none_or(|from| at >= from) && self.until.is_none_or(|until| at < until)
+    }
+}
+
+/// Which events to list. What is empty or absent does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Only on one of these topics.
+    pub topics: Vec<TopicName>,
+    /// Only of one of these types.
+    pub types: Vec<EventType>,
+    /// Only with all of these attributes. They are in no index: such a list may stop before it is full
+    /// ([`Page::scanned_until`]).
+    pub attributes: BTreeMap<String, String>,
+    /// Only with this key.
+    pub key: Option<LaneKey>,
+    /// Only what its publisher called so.
+    pub publisher_id: Option<IdempotencyKey>,
+    /// Only accepted in this period.
+    pub accepted: Period,
+    /// Only those with a dead letter.
+    pub with_dead_letters: bool,
+    /// Only those that nobody wanted.
+    pub unwanted: bool,
+}
+
+impl EventFilter {
+    /// Whether an event is meant, as far as the event itself tells.
+    pub fn wants(&self, event: &Event) -> bool {
+        let any_of = |empty: bool, found: bool| empty || found;
+        any_of(self.topics.is_empty(), self.topics.contains(&event.topic))
+            && any_of(self.types.is_empty(), self.types.contains(&event.event_type))
+            && self.attributes.iter().all(|(name, value)| event.attributes.get(name) == Some(value))
+            && (self.key.is_none() || self.key == event.key)
+            && (self.publisher_id.is_none() || self.publisher_id == event.publisher_id)
+            && self.accepted.contains(event.accepted_at)
+    }
+}
+
+/// Which outcomes of attempts are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutcomeFilter {
+    /// An answer with a status from here to there, both included.
+    Status(u16, u16),
+    /// No answer, for one of these reasons.
+    Failures(Vec<FailureCode>),
+}
+
+impl OutcomeFilter {
+    /// Whether an outcome is meant.
+    pub fn wants(&self, outcome: Outcome) -> bool {
+        match (self, outcome) {
+            (Self::Status(first, last), Outcome::Status(status)) => {
+                (*first..=*last).contains(&status)
+            }
+            (Self::Failures(codes), Outcome::Failure(code)) => codes.contains(&code),
+            _ => false,
+        }
+    }
+}
+
+/// Which deliveries to list. What is absent does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
     /// Only of this event.
     pub event: Option<EventId>,
     /// Only to this subscription.
     pub subscription: Option<SubscriptionId>,
-    /// Only in this state.
+    /// Only in this state, whatever the reason.
     pub state: Option<StateKind>,
-    /// Only older than this one.
-    pub before: Option<DeliveryId>,
-    /// At most so many.
-    pub limit: usize,
+    /// Only in exactly this state, with its reason.
+    pub exactly: Option<DeliveryState>,
+    /// Only those whose last attempt that counted came to this.
+    pub outcome: Option<OutcomeFilter>,
+    /// Only created in this period.
+    pub created: Period,
+}
+
+impl DeliveryFilter {
+    /// Whether a delivery is meant, as readers see it.
+    pub fn wants(&self, delivery: &Delivery) -> bool {
+        self.event.is_none_or(|event| event == delivery.event)
+            && self.subscription.is_none_or(|wanted| wanted == delivery.subscription)
+            && self.wants_state(delivery.state)
+            && self.wants_outcome(delivery.last_outcome)
+            && self.created.contains(delivery.created_at)
+    }
+
+    /// Whether deliveries in this state are meant.
+    pub fn wants_state(&self, state: DeliveryState) -> bool {
+        self.state.is_none_or(|kind| kind.includes(state))
+            && self.exactly.is_none_or(|exactly| exactly == state)
+    }
+
+    /// Whether deliveries whose last attempt came to this are meant.
+    pub fn wants_outcome(&self, outcome: Option<Outcome>) -> bool {
+        match (&self.outcome, outcome) {
+            (None, _) => true,
+            (Some(filter), Some(outcome)) => filter.wants(outcome),
+            (Some(_), None) => false,
+        }
+    }
 }
 
 /// A delivery state without its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StateKind {
-    /// Not ended (pending or in flight).
+    /// Not ended: waiting, or in flight.
     Pending,
+    /// Not ended, and a written lease says that an attempt is under way.
+    InFlight,
     /// Delivered.
     Delivered,
     /// A dead letter.
@@ -46,7 +183,7 @@ pub enum StateKind {
 }
 
 impl StateKind {
-    /// The kind of a state.
+    /// The kind of a state. Those in flight are pending.
     pub const fn of(state: DeliveryState) -> Self {
         match state {
             DeliveryState::Pending | DeliveryState::InFlight => Self::Pending,
@@ -55,15 +192,80 @@ impl StateKind {
             DeliveryState::Cancelled(_) => Self::Cancelled,
         }
     }
+
+    /// Whether a state is of this kind.
+    pub fn includes(self, state: DeliveryState) -> bool {
+        match self {
+            Self::InFlight => state == DeliveryState::InFlight,
+            kind => kind == Self::of(state),
+        }
+    }
+}
+
+/// Which attempts to list, of all deliveries of a tenant. What is absent does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptFilter {
+    /// Only of this event.
+    pub event: Option<EventId>,
+    /// Only to this subscription.
+    pub subscription: Option<SubscriptionId>,
+    /// Only what came to this.
+    pub outcome: Option<OutcomeFilter>,
+    /// Only those that somebody asked for (`true`), or that a schedule made (`false`).
+    pub manual: Option<bool>,
+    /// Only begun in this period.
+    pub started: Period,
+}
+
+impl AttemptFilter {
+    /// Whether an attempt is meant.
+    pub fn wants(&self, line: &AttemptLine) -> bool {
+        let attempt = &line.attempt;
+        let outcome = match (&self.outcome, attempt.came_of_it()) {
+            (None, _) => true,
+            (Some(filter), Some(outcome)) => filter.wants(outcome),
+            (Some(_), None) => false,
+        };
+        outcome
+            && self.event.is_none_or(|event| event == line.event)
+            && self.subscription.is_none_or(|wanted| wanted == line.subscription)
+            && self.manual.is_none_or(|manual| manual == attempt.manual)
+            && self.started.contains(attempt.started_at)
+    }
+}
+
+/// An attempt in a list over many deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptLine {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Of which event.
+    pub event: EventId,
+    /// To which subscription.
+    pub subscription: SubscriptionId,
 }
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items, newest first.
+    /// The items, in the order that was asked for.
     pub items: Vec<T>,
-    /// Whether older ones follow.
+    /// The place of the first item.
+    pub first: Option<Place>,
+    /// The place after which the list goes on: of the last item, or where the search stopped.
+    pub last: Option<Place>,
+    /// Whether more may follow.
     pub more: bool,
+    /// Set when the search stopped before the page was full, since it had looked at as much as one question
+    /// may: everything up to this time was looked at.
+    pub scanned_until: Option<Timestamp>,
+}
+
+impl<T> Page<T> {
+    /// Nothing at all.
+    pub const fn empty() -> Self {
+        Self { items: Vec::new(), first: None, last: None, more: false, scanned_until: None }
+    }
 }
 
 /// Which redrives of a list.

@@ -148,6 +148,7 @@ pub fn event(tenant: TenantId) -> Event {
         content_type: "application/json".to_owned(),
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(0),
+        publisher_id: None,
     }
 }
 
@@ -186,6 +187,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         detail: String::new(),
         response: Bytes::new(),
         late: false,
+        manual: false,
     }
 }
 

@@ -9,7 +9,7 @@ use super::builders::{
     Setting, at, attempt, dead_block, dead_skip, delivered, failed, redrive, tenant, whole,
 };
 use posthorn_store::{
-    DeliveryFilter, Error, Moved, Prune, Record, Recorded, Refusal, Result, Store,
+    DeliveryFilter, Error, Listing, Moved, Prune, Record, Recorded, Refusal, Result, Store,
 };
 
 async fn forget(setting: &Setting, id: DeliveryId, when: i64) -> Result<Moved> {
@@ -28,8 +28,9 @@ async fn is_gone(setting: &Setting, id: DeliveryId) {
     let store = &setting.store;
     assert_eq!(store.delivery(setting.tenant, id).await.expect("answers"), None);
     assert!(store.attempts(setting.tenant, id).await.expect("answers").is_empty());
-    let filter = DeliveryFilter { limit: 100, ..DeliveryFilter::default() };
-    let page = store.deliveries(setting.tenant, filter).await.expect("answers");
+    let filter = DeliveryFilter::default();
+    let page =
+        store.deliveries(setting.tenant, filter, Listing::newest(100)).await.expect("answers");
     assert!(page.items.iter().all(|delivery| delivery.id != id), "no list has it");
 }
 
@@ -225,10 +226,13 @@ pub async fn rest_of_an_event_stays_and_ends(fixture: &dyn Fixture) {
     assert_eq!(setting.ready(two).await, [second]);
     let filter = DeliveryFilter {
         event: Some(setting.look(second).await.event),
-        limit: 10,
         ..DeliveryFilter::default()
     };
-    let page = setting.store.deliveries(setting.tenant, filter).await.expect("answers");
+    let page = setting
+        .store
+        .deliveries(setting.tenant, filter, Listing::newest(10))
+        .await
+        .expect("answers");
     assert_eq!(page.items.iter().map(|d| d.id).collect::<Vec<_>>(), [second]);
     setting.record(second, delivered(), at(50)).await;
     assert_eq!(prune(&setting.store, 50).await, 0);

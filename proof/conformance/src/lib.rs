@@ -24,6 +24,7 @@ pub mod forgetting;
 pub mod intake;
 pub mod keys;
 pub mod lanes;
+pub mod lists;
 pub mod maintenance;
 pub mod membership;
 pub mod model;
@@ -269,11 +270,15 @@ macro_rules! conformance_suite {
                 epochs_survive_reopening
                 notify_is_only_a_hint
             }
-            queries {
-                events_come_in_pages
+            lists {
+                lists_go_both_ways
                 events_can_be_filtered
-                deliveries_come_in_pages
                 deliveries_can_be_filtered
+                attempts_can_be_filtered
+                made_up_places_are_harmless
+                long_histories_are_listed_like_the_model
+            }
+            queries {
                 tenants_do_not_see_each_other
                 counts_are_conserved
                 unfinished_deliveries_are_counted_by_tenant

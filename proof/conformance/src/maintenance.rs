@@ -4,7 +4,7 @@ use posthorn_domain::{CancelReason, DeadReason, DeliveryState};
 
 use super::Fixture;
 use super::builders::{Setting, at, dead_skip, delivered, failed, whole};
-use posthorn_store::{DeliveryFilter, Recorded, StateKind};
+use posthorn_store::{DeliveryFilter, Listing, Recorded, StateKind};
 
 const UNSUBSCRIBED: DeliveryState = DeliveryState::Cancelled(CancelReason::Unsubscribed);
 
@@ -23,8 +23,12 @@ pub async fn deleted_subscription_is_cancelled_at_once(fixture: &dyn Fixture) {
     let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
     assert_eq!((counts.pending, counts.cancelled), (0, 3));
     for (kind, expected) in [(StateKind::Pending, 0), (StateKind::Cancelled, 3)] {
-        let filter = DeliveryFilter { state: Some(kind), limit: 10, ..DeliveryFilter::default() };
-        let page = setting.store.deliveries(setting.tenant, filter).await.expect("a page");
+        let filter = DeliveryFilter { state: Some(kind), ..DeliveryFilter::default() };
+        let page = setting
+            .store
+            .deliveries(setting.tenant, filter, Listing::newest(10))
+            .await
+            .expect("a page");
         assert_eq!(page.items.len(), expected, "{kind:?}");
         assert!(page.items.iter().all(|delivery| delivery.state == UNSUBSCRIBED));
     }

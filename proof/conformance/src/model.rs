@@ -27,10 +27,10 @@ use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
-    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
-    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result,
-    StateKind, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
+    RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -63,7 +63,11 @@ pub(crate) struct State {
     rows: BTreeMap<DeliveryId, Row>,
     by_subscription: BTreeMap<SubscriptionId, BTreeSet<DeliveryId>>,
     by_event: BTreeMap<EventId, Vec<DeliveryId>>,
+    /// Events that somebody wanted, also when the deliveries are forgotten.
+    wanted: BTreeSet<EventId>,
     attempts: BTreeMap<DeliveryId, Vec<Attempt>>,
+    /// Attempts in the order in which they were recorded.
+    made: BTreeMap<u64, (DeliveryId, u32, Timestamp)>,
     redrives: BTreeMap<RedriveId, StoredRedrive>,
     seq: u64,
 }
@@ -126,6 +130,19 @@ impl State {
         let delivery = self.rows.get(&id)?.delivery.clone();
         let event = Arc::clone(self.events.get(&delivery.event)?);
         Some(Work { delivery, event })
+    }
+
+    fn has_dead_letters(&self, event: EventId) -> bool {
+        let ids = self.by_event.get(&event).into_iter().flatten();
+        ids.filter_map(|id| self.rows.get(id))
+            .any(|row| StateKind::of(row.delivery.state) == StateKind::Dead)
+    }
+
+    /// Keeps an attempt at the end of the history.
+    fn keep_attempt(&mut self, attempt: Attempt) {
+        let next = self.made.last_key_value().map_or(1, |(no, _)| no + 1);
+        self.made.insert(next, (attempt.delivery, attempt.number, attempt.started_at));
+        self.attempts.entry(attempt.delivery).or_default().push(attempt);
     }
 
     fn unfinished(&self, row: &Row) -> bool {
@@ -196,6 +213,7 @@ impl State {
             .collect();
         for id in &doomed {
             self.events.remove(id);
+            self.wanted.remove(id);
             for delivery in self.by_event.remove(id).unwrap_or_default() {
                 if let Some(row) = self.rows.remove(&delivery)
                     && let Some(ids) = self.by_subscription.get_mut(&row.delivery.subscription)
@@ -203,6 +221,7 @@ impl State {
                     ids.remove(&delivery);
                 }
                 self.attempts.remove(&delivery);
+                self.made.retain(|_, (of, ..)| *of != delivery);
             }
         }
         let keys_before = self.keys.len();
@@ -465,15 +484,22 @@ impl Store for ModelStore {
         Ok(found.map(|event| Event::clone(event)))
     }
 
-    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
+    async fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<Event>> {
         let state = self.shared.state.lock();
-        let found = state.events.values().rev().filter(|event| {
+        let found = state.events.values().filter(|event| {
             event.tenant == tenant
-                && filter.topic.as_ref().is_none_or(|topic| *topic == event.topic)
-                && filter.event_type.as_ref().is_none_or(|kind| *kind == event.event_type)
-                && filter.before.is_none_or(|before| event.id < before)
+                && filter.wants(event)
+                && (!filter.with_dead_letters || state.has_dead_letters(event.id))
+                && (!filter.unwanted || !state.wanted.contains(&event.id))
         });
-        Ok(page(found.map(|event| Event::clone(event)), filter.limit))
+        let placed =
+            found.map(|event| (u128::from_be_bytes(*event.id.as_bytes()), Event::clone(event)));
+        Ok(listed(placed.collect(), &listing))
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
@@ -482,16 +508,36 @@ impl Store for ModelStore {
         Ok(found.map(|row| state.seen(row)))
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        listing: Listing,
+    ) -> Result<Page<Delivery>> {
         let state = self.shared.state.lock();
-        let found = state.rows.values().rev().map(|row| state.seen(row)).filter(|delivery| {
-            delivery.tenant == tenant
-                && filter.event.is_none_or(|event| event == delivery.event)
-                && filter.subscription.is_none_or(|wanted| wanted == delivery.subscription)
-                && filter.state.is_none_or(|kind| kind == StateKind::of(delivery.state))
-                && filter.before.is_none_or(|before| delivery.id < before)
-        });
-        Ok(page(found, filter.limit))
+        let seen = state.rows.values().map(|row| state.seen(row));
+        let found = seen.filter(|delivery| delivery.tenant == tenant && filter.wants(delivery));
+        Ok(listed(found.map(|delivery| (delivery.seq.into(), delivery)).collect(), &listing))
+    }
+
+    async fn attempts_made(
+        &self,
+        tenant: TenantId,
+        filter: AttemptFilter,
+        listing: Listing,
+    ) -> Result<Page<AttemptLine>> {
+        let state = self.shared.state.lock();
+        let line = |(delivery, number, started_at): &(DeliveryId, u32, Timestamp)| {
+            let row = &state.rows.get(delivery)?.delivery;
+            let own = state.attempts.get(delivery)?.iter();
+            let attempt =
+                own.clone().find(|own| own.number == *number && own.started_at == *started_at)?;
+            let (event, subscription) = (row.event, row.subscription);
+            let line = AttemptLine { attempt: attempt.clone(), event, subscription };
+            (row.tenant == tenant && filter.wants(&line)).then_some(line)
+        };
+        let found = state.made.iter().filter_map(|(no, made)| Some(((*no).into(), line(made)?)));
+        Ok(listed(found.collect(), &listing))
     }
 
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
@@ -509,7 +555,7 @@ impl Store for ModelStore {
         };
         for row in state.rows.values().filter(|row| mine(row.delivery.tenant)) {
             match StateKind::of(state.seen(row).state) {
-                StateKind::Pending => counts.pending += 1,
+                StateKind::Pending | StateKind::InFlight => counts.pending += 1,
                 StateKind::Delivered => counts.delivered += 1,
                 StateKind::Dead => counts.dead += 1,
                 StateKind::Cancelled => counts.cancelled += 1,
@@ -534,5 +580,25 @@ impl Store for ModelStore {
 
 fn page<T>(mut found: impl Iterator<Item = T>, limit: usize) -> Page<T> {
     let items: Vec<T> = found.by_ref().take(limit).collect();
-    Page { items, more: found.next().is_some() }
+    Page { items, more: found.next().is_some(), ..Page::empty() }
+}
+
+/// A part of a list: what is meant, each with its place.
+fn listed<T>(mut all: Vec<(u128, T)>, listing: &Listing) -> Page<T> {
+    all.sort_by_key(|(place, _)| *place);
+    if listing.order == Order::NewestFirst {
+        all.reverse();
+    }
+    let is_after = |place: u128| match (listing.after, listing.order) {
+        (None, _) => true,
+        (Some(after), Order::NewestFirst) => place < after.0,
+        (Some(after), Order::OldestFirst) => place > after.0,
+    };
+    all.retain(|(place, _)| is_after(*place));
+    let more = all.len() > listing.limit;
+    all.truncate(listing.limit);
+    let first = all.first().map(|(place, _)| Place(*place));
+    let last = all.last().map(|(place, _)| Place(*place));
+    let items = all.into_iter().map(|(_, item)| item).collect();
+    Page { items, first, last, more, scanned_until: None }
 }

@@ -23,8 +23,8 @@ use posthorn_domain::{
     TopicName,
 };
 use posthorn_store::{
-    CatalogChange, CatalogDelta, DeliveryFilter, EventFilter, NewDelivery, NewEvent, Page,
-    RedrivePage, Standing, Store, Streak,
+    AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, DeliveryFilter, EventFilter, Listing,
+    NewDelivery, NewEvent, RedrivePage, Standing, Store, Streak,
 };
 
 use crate::builders::{
@@ -299,6 +299,7 @@ async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option
         content_type: "application/json".to_owned(),
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(100),
+        publisher_id: None,
     };
     let delivery = |to| NewDelivery {
         id: delivery_id(number),
@@ -488,7 +489,7 @@ pub async fn check(store: &Arc<dyn Store>) {
 }
 
 /// For a model that is used up before its leases end.
-struct Still;
+pub(crate) struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Timestamp {
@@ -571,20 +572,34 @@ fn compare_catalogs(found: CatalogDelta, wanted: CatalogDelta) {
 }
 
 async fn compare_histories(store: &dyn Store, model: &dyn Store, tenant: TenantId) {
-    let events = EventFilter { limit: 1_000, ..EventFilter::default() };
+    let (events, page) = (EventFilter::default, Listing::newest(1_000));
     let (found, wanted) =
-        (store.events(tenant, events.clone()).await, model.events(tenant, events).await);
-    assert_eq!(found.expect("events"), wanted.expect("events"));
-    let all = DeliveryFilter { limit: 1_000, ..DeliveryFilter::default() };
-    let found = store.deliveries(tenant, all.clone()).await.expect("deliveries");
-    let wanted: Page<Delivery> = model.deliveries(tenant, all).await.expect("deliveries");
+        (store.events(tenant, events(), page).await, model.events(tenant, events(), page).await);
+    assert_eq!(found.expect("events").items, wanted.expect("events").items);
+    let all = DeliveryFilter::default;
+    let found = store.deliveries(tenant, all(), page).await.expect("deliveries").items;
+    let wanted: Vec<Delivery> =
+        model.deliveries(tenant, all(), page).await.expect("deliveries").items;
     assert_eq!(found, wanted);
-    for delivery in wanted.items {
+    let all = AttemptFilter::default;
+    let made = store.attempts_made(tenant, all(), page).await.expect("attempts").items;
+    let wanted_made = model.attempts_made(tenant, all(), page).await.expect("attempts").items;
+    assert_eq!(by_delivery(made), by_delivery(wanted_made));
+    let (found_counts, wanted_counts) =
+        (store.counts(Some(tenant)).await, model.counts(Some(tenant)).await);
+    assert_eq!(found_counts.expect("counts"), wanted_counts.expect("counts"));
+    for delivery in wanted {
         let (found, wanted) =
             (store.attempts(tenant, delivery.id).await, model.attempts(tenant, delivery.id).await);
         assert_eq!(found.expect("attempts"), wanted.expect("attempts"));
     }
     let page = RedrivePage { before: None, limit: 100 };
     let (found, wanted) = (store.redrives(tenant, page).await, model.redrives(tenant, page).await);
-    assert_eq!(found.expect("redrives"), wanted.expect("redrives"));
+    assert_eq!(found.expect("redrives").items, wanted.expect("redrives").items);
+}
+
+/// Older stores did not keep the order over deliveries, nor who had asked.
+fn by_delivery(mut lines: Vec<AttemptLine>) -> Vec<AttemptLine> {
+    lines.sort_by_key(|line| (line.attempt.delivery, line.attempt.number, line.attempt.started_at));
+    lines
 }

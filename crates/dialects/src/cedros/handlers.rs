@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use posthorn_access::Caller;
 use posthorn_domain::{Delivery, DeliveryId, DeliveryState, TenantId};
-use posthorn_store::{DeliveryFilter, StateKind};
+use posthorn_store::{DeliveryFilter, Listing, Page, StateKind};
 use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -44,17 +44,17 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 /// `GET /admin/webhooks`.
 pub(super) async fn list(service: &Service, caller: &Caller, parts: &Parts) -> Answer {
     let query = Query::read(parts)?;
-    let tenant = caller.tenant;
+    let (tenant, newest) = (caller.tenant, Listing::newest(query.limit));
     let found = match query.status {
-        None => page(service, tenant, None, None, query.limit).await?.0,
+        None => page(service, tenant, None, newest).await?.items,
         Some(Status::Success) => {
-            page(service, tenant, Some(StateKind::Delivered), None, query.limit).await?.0
+            page(service, tenant, Some(StateKind::Delivered), newest).await?.items
         }
         Some(Status::Failed) => {
             let kinds = [StateKind::Dead, StateKind::Cancelled];
             let mut both = Vec::new();
             for kind in kinds {
-                both.extend(page(service, tenant, Some(kind), None, query.limit).await?.0);
+                both.extend(page(service, tenant, Some(kind), newest).await?.items);
             }
             both.sort_by_key(|delivery| std::cmp::Reverse(delivery.id));
             both.truncate(query.limit);
@@ -70,8 +70,9 @@ pub(super) async fn list(service: &Service, caller: &Caller, parts: &Parts) -> A
 /// `GET /admin/webhooks/dlq`.
 pub(super) async fn list_dead(service: &Service, caller: &Caller, parts: &Parts) -> Answer {
     let limit = Query::read(parts)?.limit;
-    let (found, _) = page(service, caller.tenant, Some(StateKind::Dead), None, limit).await?;
-    let told = tell(service, found).await?;
+    let newest = Listing::newest(limit);
+    let found = page(service, caller.tenant, Some(StateKind::Dead), newest).await?;
+    let told = tell(service, found.items).await?;
     let webhooks: Vec<_> = told.iter().map(Told::dead).collect();
     Ok(json(StatusCode::OK, &json!({"count": webhooks.len(), "webhooks": webhooks})))
 }
@@ -131,17 +132,15 @@ async fn find(
         .ok_or(Failure::NotFound)
 }
 
-/// A page of deliveries, newest first, and whether there are more.
+/// A page of deliveries.
 async fn page(
     service: &Service,
     tenant: TenantId,
     state: Option<StateKind>,
-    before: Option<DeliveryId>,
-    limit: usize,
-) -> Result<(Vec<Delivery>, bool), Failure> {
-    let filter = DeliveryFilter { state, before, limit, ..DeliveryFilter::default() };
-    let page = service.engine.store().deliveries(tenant, filter).await?;
-    Ok((page.items, page.more))
+    listing: Listing,
+) -> Result<Page<Delivery>, Failure> {
+    let filter = DeliveryFilter { state, ..DeliveryFilter::default() };
+    Ok(service.engine.store().deliveries(tenant, filter, listing).await?)
 }
 
 /// Unfinished deliveries that wait, or that are under way. Stores know them as one kind.
@@ -152,12 +151,13 @@ async fn unfinished(
     limit: usize,
 ) -> Result<Vec<Delivery>, Failure> {
     let mut found = Vec::new();
-    let mut before = None;
+    let mut listing = Listing::newest(PAGE);
     for _ in 0..PAGES_MAX {
-        let (items, more) = page(service, tenant, Some(StateKind::Pending), before, PAGE).await?;
-        before = items.last().map(|delivery| delivery.id);
-        found.extend(items.into_iter().filter(|delivery| Status::of(delivery.state) == status));
-        if found.len() >= limit || !more {
+        let page = page(service, tenant, Some(StateKind::Pending), listing).await?;
+        listing.after = page.last;
+        let items = page.items.into_iter();
+        found.extend(items.filter(|delivery| Status::of(delivery.state) == status));
+        if found.len() >= limit || !page.more {
             break;
         }
     }

@@ -120,6 +120,7 @@ pub(super) fn wants_cloudevent(
         content_type: JSON.to_owned(),
         payload: Bytes::from_static(br#"{"source":"somebody"}"#),
         accepted_at: engine.now(),
+        publisher_id: None,
     };
     let matching = engine.matches(&imagined)?;
     Ok(matching.iter().any(|view| {

@@ -28,6 +28,7 @@ fn delivery(state: DeliveryState, attempts: u32) -> Delivery {
         revival: 0,
         created_at: NOW,
         ended_at: None,
+        last_outcome: None,
     }
 }
 

@@ -21,6 +21,7 @@ fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event 
         content_type: "application/json".to_owned(),
         payload: Bytes::from(payload.to_owned()),
         accepted_at: Timestamp::from_millis(1),
+        publisher_id: None,
     }
 }
 

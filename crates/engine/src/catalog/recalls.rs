@@ -100,6 +100,7 @@ mod tests {
             revival,
             created_at: now,
             ended_at: None,
+            last_outcome: None,
         }
     }
 

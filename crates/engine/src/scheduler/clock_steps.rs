@@ -20,7 +20,7 @@ use posthorn_domain::policy::{OnClosed, Policy, RetryAfter};
 use posthorn_domain::{
     Delivery, DeliveryState, Fence, Shard, Span, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{EventFilter, PendingAsk, Record, Store, Work};
+use posthorn_store::{EventFilter, Listing, PendingAsk, Record, Store, Work};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -178,8 +178,8 @@ async fn look_back(store: Arc<dyn Store>, mut suspects: Vec<Suspect>) -> TaskOut
 async fn newest(store: Arc<dyn Store>, tenants: Vec<TenantId>) -> TaskOutput {
     let mut newest = Timestamp::MIN;
     for tenant in tenants {
-        let filter = EventFilter { limit: 1, ..EventFilter::default() };
-        match store.events(tenant, filter).await {
+        let filter = EventFilter::default();
+        match store.events(tenant, filter, Listing::newest(1)).await {
             Ok(page) => {
                 newest = page.items.iter().map(|event| event.accepted_at).fold(newest, Ord::max);
             }
@@ -410,6 +410,7 @@ mod tests {
             budget_began: created,
             created_at: created,
             ended_at: None,
+            last_outcome: None,
         };
         // Accepted while the clock was ahead, and never attempted.
         let ahead = now.plus(day);

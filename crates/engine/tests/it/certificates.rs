@@ -11,7 +11,7 @@ use posthorn_engine::{
     NewSubscription,
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
-use posthorn_store::{CatalogChange, DeliveryFilter, Store};
+use posthorn_store::{CatalogChange, DeliveryFilter, Listing, Store};
 use posthorn_testkit::authority::Pair;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, date_time_ymd};
 use serde_json::json;
@@ -59,8 +59,8 @@ fn refused<T>(result: Result<T, Error>, wanted: &str, words: &str) {
 }
 
 async fn failures(house: &House) -> Vec<Option<FailureCode>> {
-    let filter = DeliveryFilter { limit: 100, ..DeliveryFilter::default() };
-    let page = house.store.deliveries(TENANT, filter).await.expect("answers");
+    let filter = DeliveryFilter::default();
+    let page = house.store.deliveries(TENANT, filter, Listing::newest(100)).await.expect("answers");
     let mut all = Vec::new();
     for delivery in page.items {
         let attempts = house.store.attempts(TENANT, delivery.id).await.expect("answers");

@@ -7,7 +7,7 @@ use posthorn_domain::{
     SubscriptionStatus,
 };
 use posthorn_engine::Options;
-use posthorn_store::{DeliveryFilter, StateKind, Store};
+use posthorn_store::{DeliveryFilter, Listing, StateKind, Store};
 use posthorn_testkit::clock::VirtualClock;
 use serde_json::json;
 
@@ -44,9 +44,9 @@ async fn failures_follow_the_schedule_to_the_millisecond_and_end_as_a_dead_lette
         house.receivers.of("https://a/").iter().map(|s| s.at.as_millis()).collect();
     let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(gaps, [1_000, 7_000, 90_000]);
-    let filter =
-        DeliveryFilter { state: Some(StateKind::Dead), limit: 10, ..DeliveryFilter::default() };
-    let dead = house.store.deliveries(TENANT, filter).await.expect("answers").items;
+    let filter = DeliveryFilter { state: Some(StateKind::Dead), ..DeliveryFilter::default() };
+    let dead =
+        house.store.deliveries(TENANT, filter, Listing::newest(10)).await.expect("answers").items;
     assert_eq!(dead[0].state, DeliveryState::Dead(DeadReason::Exhausted));
     let attempts = house.store.attempts(TENANT, dead[0].id).await.expect("answers");
     assert_eq!(attempts.iter().map(|a| a.number).collect::<Vec<_>>(), [1, 2, 3, 4]);

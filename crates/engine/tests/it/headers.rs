@@ -2,7 +2,7 @@
 
 use posthorn_domain::{FailureCode, SecretName};
 use posthorn_engine::{Error, NewSubscription, SecretInput};
-use posthorn_store::{DeliveryFilter, Store};
+use posthorn_store::{DeliveryFilter, Listing, Store};
 use serde_json::json;
 
 use crate::house::{House, TENANT, publish, rest, subscribe, topic};
@@ -18,8 +18,11 @@ async fn sent_with(house: &House, seed: u8, value: &str) -> Option<(FailureCode,
     event.attributes.insert("a".to_owned(), value.to_owned());
     engine.publish(TENANT, event).await.expect("accepted");
     rest(1).await;
-    let filter = DeliveryFilter { limit: 10, ..DeliveryFilter::default() };
-    let delivery = house.store.deliveries(TENANT, filter).await.expect("answers").items[0].id;
+    let filter = DeliveryFilter::default();
+    let delivery =
+        house.store.deliveries(TENANT, filter, Listing::newest(10)).await.expect("answers").items
+            [0]
+        .id;
     let attempts = house.store.attempts(TENANT, delivery).await.expect("answers");
     attempts[0].failure.map(|code| (code, attempts[0].detail.clone()))
 }

@@ -10,7 +10,7 @@ use posthorn_domain::{
     alternatives,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, Publish, Rehearsal, SecretInput};
-use posthorn_store::{DeliveryFilter, StateKind, Store as _};
+use posthorn_store::{DeliveryFilter, Listing, StateKind, Store as _};
 use serde_json::{Value, json};
 
 use posthorn_engine::Options;
@@ -68,9 +68,9 @@ async fn eight_sends_over_a_day_and_not_a_second_off() {
     rest(90_000).await;
     let wanted: Vec<i64> = ELAPSED.iter().map(|seconds| seconds * 1_000).collect();
     assert_eq!(elapsed(&house), wanted);
-    let filter =
-        DeliveryFilter { state: Some(StateKind::Dead), limit: 10, ..DeliveryFilter::default() };
-    let dead = house.store.deliveries(TENANT, filter).await.expect("answers").items;
+    let filter = DeliveryFilter { state: Some(StateKind::Dead), ..DeliveryFilter::default() };
+    let dead =
+        house.store.deliveries(TENANT, filter, Listing::newest(10)).await.expect("answers").items;
     assert_eq!(dead[0].state, DeliveryState::Dead(DeadReason::Exhausted));
     rest(2 * 86_400).await;
     assert_eq!(house.receivers.of(URL).len(), 8, "after the last retry delivery stops");

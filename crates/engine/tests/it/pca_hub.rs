@@ -14,7 +14,7 @@ use posthorn_engine::{
 };
 use posthorn_sealing::otp;
 use posthorn_sealing::vault::Secret;
-use posthorn_store::{DeliveryFilter, Store};
+use posthorn_store::{DeliveryFilter, Listing, Store};
 use serde_json::{Value, json};
 
 use crate::house::{House, Seen, TENANT, answered, publish, rest, topic};
@@ -112,8 +112,9 @@ fn header<'a>(seen: &'a Seen, name: &str) -> &'a str {
 }
 
 pub(crate) async fn only(house: &House) -> Delivery {
-    let filter = DeliveryFilter { limit: 10, ..DeliveryFilter::default() };
-    let mut all = house.store.deliveries(TENANT, filter).await.expect("answers").items;
+    let filter = DeliveryFilter::default();
+    let mut all =
+        house.store.deliveries(TENANT, filter, Listing::newest(10)).await.expect("answers").items;
     assert_eq!(all.len(), 1);
     all.remove(0)
 }

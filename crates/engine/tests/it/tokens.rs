@@ -10,7 +10,7 @@ use posthorn_domain::{
     Answer, AttemptOutcome, FailureCode, Labels, SecretName, Span, TenantId, TopicName,
 };
 use posthorn_engine::{Engine, Error, NewSubscription, Options, Rotation, SecretInput};
-use posthorn_store::{DeliveryFilter, Store};
+use posthorn_store::{DeliveryFilter, Listing, Store};
 use posthorn_testkit::clock::VirtualClock;
 use serde_json::{Value, json};
 
@@ -254,8 +254,14 @@ async fn a_token_server_in_trouble_fails_attempts_with_their_own_code_and_blames
         assert!(house.receivers.of(HOOK).is_empty(), "{n}: nothing is sent without a token");
         let calls = house.receivers.of(TOKEN).len();
         assert!((1..=6).contains(&calls), "{n}: {calls} calls in 24 s");
-        let filter = DeliveryFilter { limit: 1, ..DeliveryFilter::default() };
-        let one = house.store.deliveries(TENANT, filter).await.expect("answers").items[0].id;
+        let filter = DeliveryFilter::default();
+        let one = house
+            .store
+            .deliveries(TENANT, filter, Listing::newest(1))
+            .await
+            .expect("answers")
+            .items[0]
+            .id;
         let attempts = house.store.attempts(TENANT, one).await.expect("answers");
         assert!(!attempts.is_empty());
         for attempt in attempts {
@@ -327,8 +333,8 @@ async fn a_clock_that_is_set_while_a_token_is_fetched_costs_the_attempt_no_time(
     send(&engine, 10).await;
     let [seen] = &house.receivers.of(HOOK)[..] else { panic!("one attempt") };
     assert_eq!(seen.total, Span::from_secs(18), "the default less what the token took");
-    let filter = DeliveryFilter { subscription: Some(id), limit: 10, ..DeliveryFilter::default() };
-    let page = house.store.deliveries(TENANT, filter).await.expect("a list");
+    let filter = DeliveryFilter { subscription: Some(id), ..DeliveryFilter::default() };
+    let page = house.store.deliveries(TENANT, filter, Listing::newest(10)).await.expect("a list");
     let attempts = house.store.attempts(TENANT, page.items[0].id).await.expect("attempts");
     assert_eq!(attempts[0].took, Span::from_millis(2_005));
 }

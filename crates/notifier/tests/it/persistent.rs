@@ -10,7 +10,7 @@ use posthorn_notifier::{
 };
 use posthorn_sealing::body_hmac::{BodyHmac, Content, Scheme};
 use posthorn_sealing::encoding::Encoding;
-use posthorn_store::{DeliveryFilter, Store};
+use posthorn_store::{DeliveryFilter, Listing, Store};
 
 use crate::house::{House, answered, config, payment, refused, rest};
 
@@ -25,9 +25,9 @@ async fn start(house: &House, block: CallbacksConfig, seed: u8) -> PersistentNot
 }
 
 async fn states(house: &House, notifier: &PersistentNotifier) -> Vec<DeliveryState> {
-    let filter = DeliveryFilter { limit: 100, ..DeliveryFilter::default() };
+    let filter = DeliveryFilter::default();
     let tenant = notifier.standing().tenant;
-    let page = house.store.deliveries(tenant, filter).await.expect("answers");
+    let page = house.store.deliveries(tenant, filter, Listing::newest(100)).await.expect("answers");
     page.items.into_iter().map(|delivery| delivery.state).collect()
 }
 

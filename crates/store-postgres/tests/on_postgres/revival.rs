@@ -12,8 +12,8 @@ use posthorn_domain::{
     Delivery, DeliveryId, DeliveryState, Lane, RedriveState, Shard, SubscriptionId,
 };
 use posthorn_store::{
-    Claim, DeliveryFilter, Error, Moved, PendingAsk, Record, Recorded, Refusal, Result, StateKind,
-    Store, Work,
+    Claim, DeliveryFilter, Error, Listing, Moved, PendingAsk, Record, Recorded, Refusal, Result,
+    StateKind, Store, Work,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
@@ -253,9 +253,13 @@ async fn retry_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<Atomi
     let mut moved = 0;
     while !stop.load(Ordering::Relaxed) {
         let state = Some(StateKind::Dead);
-        let filter =
-            DeliveryFilter { event: None, subscription: None, state, before: None, limit: 50 };
-        for dead in store.deliveries(setting.tenant, filter).await.expect("dead letters").items {
+        let filter = DeliveryFilter { state, ..DeliveryFilter::default() };
+        for dead in store
+            .deliveries(setting.tenant, filter, Listing::newest(50))
+            .await
+            .expect("dead letters")
+            .items
+        {
             moved += harmless(store.retry_delivery(setting.tenant, dead.id, at(30)).await);
         }
     }

@@ -1,11 +1,9 @@
-//! Questions about events, deliveries, attempts and redrives.
-
-use std::collections::BTreeMap;
+//! Questions about single things and redrives, and counts. Lists of the log are in [`super::lists`].
 
 use posthorn_domain::{
     Attempt, Delivery, DeliveryId, Event, EventId, Redrive, RedriveId, TenantId,
 };
-use posthorn_store::{Counts, DeliveryFilter, EventFilter, Page, Prune, RedrivePage, StateKind};
+use posthorn_store::{Counts, Page, Prune, RedrivePage};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 
 use super::rows;
@@ -19,7 +17,7 @@ const AFTER_ALL: [u8; 17] = [0xff; 17];
 /// Events that are looked at in one search for old ones.
 const PRUNE_SCAN: usize = 20_000;
 
-fn tenant_no(conn: &Connection, id: TenantId) -> Result<Option<i64>, Failure> {
+pub(super) fn tenant_no(conn: &Connection, id: TenantId) -> Result<Option<i64>, Failure> {
     let mut statement = conn.prepare_cached("select no from tenant where id = ?1")?;
     Ok(statement.query_row([id.as_bytes().as_slice()], |row| row.get(0)).optional()?)
 }
@@ -37,11 +35,11 @@ fn page<T>(
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
         if items.len() == limit {
-            return Ok(Page { items, more: true });
+            return Ok(Page { items, more: true, ..Page::empty() });
         }
         items.push(decode(row)?);
     }
-    Ok(Page { items, more: false })
+    Ok(Page { items, ..Page::empty() })
 }
 
 pub(crate) fn event(
@@ -55,22 +53,6 @@ pub(crate) fn event(
     Ok(rows.next()?.map(rows::event).transpose()?)
 }
 
-pub(crate) fn events(
-    conn: &Connection,
-    tenant: TenantId,
-    filter: &EventFilter,
-) -> Result<Page<Event>, Failure> {
-    let Some(tenant) = tenant_no(conn, tenant)? else {
-        return Ok(Page { items: Vec::new(), more: false });
-    };
-    let before = filter.before.as_ref().map_or(AFTER_ALL.as_slice(), |id| id.as_bytes());
-    let topic = filter.topic.as_ref().map(|topic| topic.as_str());
-    let event_type = filter.event_type.as_ref().map(|kind| kind.as_str());
-    let limit = int(filter.limit as u64).saturating_add(1);
-    let values: &[&dyn ToSql] = &[&tenant, &before, &topic, &event_type, &limit];
-    page(conn, sql::EVENTS, values, filter.limit, rows::event)
-}
-
 pub(crate) fn delivery(
     conn: &Connection,
     tenant: TenantId,
@@ -80,69 +62,6 @@ pub(crate) fn delivery(
     let mut rows =
         statement.query(params![id.as_bytes().as_slice(), tenant.as_bytes().as_slice()])?;
     Ok(rows.next()?.map(rows::delivery).transpose()?)
-}
-
-pub(crate) fn deliveries(
-    conn: &Connection,
-    tenant: TenantId,
-    filter: &DeliveryFilter,
-) -> Result<Page<Delivery>, Failure> {
-    let nothing = || Ok(Page { items: Vec::new(), more: false });
-    let Some(tenant) = tenant_no(conn, tenant)? else { return nothing() };
-    let subscription = match filter.subscription {
-        None => None,
-        Some(id) => {
-            let mut statement = conn.prepare_cached("select no from subscription where id = ?1")?;
-            let id = id.as_bytes().as_slice();
-            match statement.query_row([id], |row| row.get::<_, i64>(0)).optional()? {
-                Some(no) => Some(no),
-                None => return nothing(),
-            }
-        }
-    };
-    let before = filter.before.as_ref().map_or(AFTER_ALL.as_slice(), |id| id.as_bytes());
-    let kind = filter.state.map(kind_code);
-    let limit = int(filter.limit as u64).saturating_add(1);
-    let base: [&dyn ToSql; 4] = [&tenant, &before, &kind, &limit];
-    if let Some(event) = filter.event {
-        let Some((first, count)) = neighbours(conn, tenant, event)? else { return nothing() };
-        let values: &[&dyn ToSql] =
-            &[base[0], base[1], base[2], base[3], &first, &(first + count), &subscription];
-        return page(conn, sql::DELIVERIES_OF_EVENT, values, filter.limit, rows::delivery);
-    }
-    if let Some(subscription) = subscription {
-        let values: &[&dyn ToSql] = &[base[0], base[1], base[2], base[3], &subscription];
-        return page(conn, sql::DELIVERIES_OF_SUBSCRIPTION, values, filter.limit, rows::delivery);
-    }
-    let sql = match filter.state {
-        Some(StateKind::Dead) => sql::DEAD_DELIVERIES,
-        _ => sql::DELIVERIES,
-    };
-    page(conn, sql, &base, filter.limit, rows::delivery)
-}
-
-/// The deliveries of an event: the first seq and how many.
-fn neighbours(
-    conn: &Connection,
-    tenant: i64,
-    event: EventId,
-) -> Result<Option<(i64, i64)>, Failure> {
-    let found = conn
-        .prepare_cached("select first_seq, deliveries from event where tenant = ?1 and id = ?2")?
-        .query_row(params![tenant, event.as_bytes().as_slice()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()?;
-    Ok(found)
-}
-
-const fn kind_code(kind: StateKind) -> i64 {
-    match kind {
-        StateKind::Pending => 0,
-        StateKind::Delivered => 1,
-        StateKind::Dead => 2,
-        StateKind::Cancelled => 3,
-    }
 }
 
 pub(crate) fn attempts(
@@ -168,35 +87,35 @@ pub(crate) fn counts(conn: &Connection, tenant: Option<TenantId>) -> Result<Coun
             None => return Ok(Counts::default()),
         },
     };
-    let events: i64 = conn
-        .prepare_cached("select count(*) from event where ?1 is null or tenant = ?1")?
-        .query_row([tenant], |row| row.get(0))?;
-    let mut counts = Counts { events: events.unsigned_abs(), ..Counts::default() };
-    let mut statement = conn.prepare_cached(sql::COUNT_DELIVERIES)?;
-    let mut rows = statement.query([tenant])?;
-    while let Some(row) = rows.next()? {
-        let columns = Columns::of(row, "delivery", 0);
-        let count = columns.number(1)?;
-        match columns.int(0)? {
-            0 => counts.pending = count,
-            1 => counts.delivered = count,
-            2 => counts.dead = count,
-            _ => counts.cancelled = count,
+    let decode = |row: &Row<'_>| {
+        let number =
+            |column| Ok::<u64, rusqlite::Error>(row.get::<_, i64>(column)?.max(0).unsigned_abs());
+        let (events, pending, delivered) = (number(0)?, number(1)?, number(2)?);
+        Ok(Counts { events, pending, delivered, dead: number(3)?, cancelled: number(4)? })
+    };
+    let counts = match tenant {
+        None => Some(conn.prepare_cached(sql::COUNTS)?.query_row([], decode)?),
+        Some(no) => {
+            conn.prepare_cached(sql::COUNTS_OF_TENANT)?.query_row([no], decode).optional()?
         }
-    }
+    };
+    let mut counts = counts.unwrap_or_default();
+    let unswept: i64 = conn.prepare_cached(sql::UNSWEPT)?.query_row([tenant], |row| row.get(0))?;
+    let unswept = unswept.unsigned_abs().min(counts.pending);
+    counts.pending -= unswept;
+    counts.cancelled += unswept;
     Ok(counts)
 }
 
 pub(crate) fn pending_by_tenant(conn: &Connection) -> Result<Vec<(TenantId, u64)>, Failure> {
-    let mut statement = conn.prepare_cached(sql::PENDING_BY_SUBSCRIPTION)?;
+    let mut statement = conn.prepare_cached(sql::PENDING_BY_TENANT)?;
     let mut rows = statement.query([])?;
-    let mut counts = BTreeMap::new();
+    let mut counts = Vec::new();
     while let Some(row) = rows.next()? {
-        let columns = Columns::of(row, "delivery", 0);
-        let tenant = TenantId::from_bytes(columns.array(0)?);
-        *counts.entry(tenant).or_insert(0) += columns.number::<u64>(1)?;
+        let columns = Columns::of(row, "tally", 0);
+        counts.push((TenantId::from_bytes(columns.array(0)?), columns.number(1)?));
     }
-    Ok(counts.into_iter().collect())
+    Ok(counts)
 }
 
 /// What is read of a redrive; `t` is its tenant.
@@ -235,7 +154,7 @@ pub(crate) fn redrives(
     wanted: RedrivePage,
 ) -> Result<Page<Redrive>, Failure> {
     let Some(tenant) = tenant_no(conn, tenant)? else {
-        return Ok(Page { items: Vec::new(), more: false });
+        return Ok(Page::empty());
     };
     let sql = format!("{REDRIVE} where r.tenant = ?1 and r.id < ?2 order by r.id desc limit ?3");
     let before = wanted.before.as_ref().map_or(AFTER_ALL.as_slice(), |id| id.as_bytes());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Span, SubscriptionId,
-    TenantId, Timings,
+    Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, Span,
+    SubscriptionId, TenantId, Timings,
 };
 use posthorn_store::Work;
 use rusqlite::{Connection, Row};
@@ -47,6 +47,10 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
         revival: columns.number(15)?,
         created_at,
         ended_at: columns.maybe_time(12)?,
+        last_outcome: match columns.maybe_int(18)? {
+            None => None,
+            Some(_) => Outcome::from_code(columns.number(18)?),
+        },
     };
     if delivery.state.is_terminal() != delivery.ended_at.is_some() {
         return Err(columns.corrupt("a delivery has a time of ending when it has ended, only"));
@@ -79,10 +83,14 @@ pub(crate) fn event(row: &Row<'_>) -> Result<Event, Corrupt> {
         key,
         content_type: columns.text(8)?.to_owned(),
         payload: columns.bytes(9)?,
+        publisher_id: match columns.maybe_text(10)? {
+            None => None,
+            Some(_) => Some(columns.parsed(10)?),
+        },
     })
 }
 
-/// Decodes the columns of [`sql::ATTEMPTS`].
+/// Decodes the `attempt_columns` of [`sql`].
 pub(crate) fn attempt(row: &Row<'_>, delivery: DeliveryId) -> Result<Attempt, Corrupt> {
     let columns = Columns::of(row, "attempt", 0);
     let failure = match columns.maybe_text(6)? {
@@ -107,6 +115,7 @@ pub(crate) fn attempt(row: &Row<'_>, delivery: DeliveryId) -> Result<Attempt, Co
         detail: columns.maybe_text(7)?.unwrap_or_default().to_owned(),
         response: columns.bytes(8)?,
         late: columns.int(4)? != 0,
+        manual: columns.int(10)? != 0,
     })
 }
 

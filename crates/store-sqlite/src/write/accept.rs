@@ -7,8 +7,9 @@ use rusqlite::{CachedStatement, OptionalExtension, params};
 use crate::cache::{Cache, KnownTenant};
 use crate::codec::{Columns, NEVER, due, int, json};
 use crate::error::Failure;
+use crate::log::changes::Changes;
 use crate::sql;
-use crate::writer::{Weight, Writer};
+use crate::writer::{Numbers, Weight, Writer};
 
 /// How much work a batch is.
 pub(crate) fn weight(batch: &[NewEvent]) -> Weight {
@@ -20,7 +21,7 @@ pub(crate) fn weight(batch: &[NewEvent]) -> Weight {
 
 /// Stores events with all their deliveries and keys, each item judged by itself.
 pub(crate) fn accept(writer: &mut Writer, batch: &[NewEvent]) -> Result<Vec<Accepted>, Failure> {
-    let Writer { conn, cache, last_seq, .. } = writer;
+    let Writer { conn, cache, numbers, log, .. } = writer;
     let mut statements = Statements {
         event: conn.prepare_cached(sql::INSERT_EVENT)?,
         delivery: conn.prepare_cached(sql::INSERT_DELIVERY)?,
@@ -28,7 +29,7 @@ pub(crate) fn accept(writer: &mut Writer, batch: &[NewEvent]) -> Result<Vec<Acce
         find_key: conn.prepare_cached(sql::FIND_KEY)?,
         insert_key: conn.prepare_cached(sql::INSERT_KEY)?,
     };
-    batch.iter().map(|new| statements.accept_one(cache, last_seq, new)).collect()
+    batch.iter().map(|new| statements.accept_one(cache, numbers, log, new)).collect()
 }
 
 struct Statements<'c> {
@@ -43,7 +44,8 @@ impl Statements<'_> {
     fn accept_one(
         &mut self,
         cache: &Cache,
-        last_seq: &mut i64,
+        numbers: &mut Numbers,
+        log: &mut Changes,
         new: &NewEvent,
     ) -> Result<Accepted, Failure> {
         // A tenant that is not there has no keys either; its plan cannot be current.
@@ -64,7 +66,11 @@ impl Statements<'_> {
                 _ => return Ok(Accepted::Stale),
             }
         }
-        let event = self.insert_event(tenant, *last_seq + 1, new)?;
+        numbers.event += 1;
+        let event = numbers.event;
+        let last_seq = &mut numbers.seq;
+        self.insert_event(tenant, event, *last_seq + 1, new)?;
+        log.accepted(tenant.no, to.len());
         let mut placed = Vec::with_capacity(to.len());
         for (delivery, subscription) in new.deliveries.iter().zip(to) {
             *last_seq += 1;
@@ -93,13 +99,14 @@ impl Statements<'_> {
         Ok(Accepted::Stored(placed))
     }
 
-    /// The event and its key; the event's number.
+    /// The event and its key.
     fn insert_event(
         &mut self,
         tenant: &KnownTenant,
+        no: i64,
         first_seq: i64,
         new: &NewEvent,
-    ) -> Result<i64, Failure> {
+    ) -> Result<(), Failure> {
         let event = &*new.event;
         let accepted_at = event.accepted_at.as_millis();
         if let Some(idempotency) = &new.idempotency {
@@ -115,7 +122,7 @@ impl Statements<'_> {
             true => None,
             false => Some(json(&event.attributes)),
         };
-        let no = self.event.insert(params![
+        self.event.execute(params![
             event.id.as_bytes().as_slice(),
             tenant.no,
             accepted_at,
@@ -127,8 +134,10 @@ impl Statements<'_> {
             event.key.as_ref().map(|key| key.as_str()),
             event.content_type,
             event.payload.as_ref(),
+            no,
+            event.publisher_id.as_ref().map(|own| own.as_str()),
         ])?;
-        Ok(no)
+        Ok(())
     }
 
     fn find_repeat(

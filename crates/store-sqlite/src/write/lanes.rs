@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Params, params};
 
 use crate::codec::{NEVER, due, int, state_code};
 use crate::error::Failure;
+use crate::log::changes::{Changes, Moving};
 use crate::read::rows;
 use crate::sql;
 use crate::writer::Writer;
@@ -44,31 +45,39 @@ pub(crate) fn by_hand(
     let values = params![id.as_bytes().as_slice(), tenant.as_bytes().as_slice()];
     let found = find(&writer.conn, sql::DELIVERY_BY_ID, values)?;
     if wish == Wish::Forget {
-        super::keep_seqs(writer)?;
+        super::keep_numbers(writer)?;
     }
-    let conn = &writer.conn;
-    let Done { delivery, ready, recalls } = carry_out(conn, wish, &found, at)?;
+    let Writer { conn, log, .. } = writer;
+    let Done { delivery, ready, recalls } = carry_out(conn, log, wish, &found, at)?;
     let ready = ready.map(|seq| rows::work(conn, seq)).transpose()?;
     Ok(Moved { delivery, ready, recall: recall(writer, &recalls, at)? })
 }
 
 /// Brings a dead letter back; whose copies are out of date because of it.
-pub(crate) fn revive(conn: &Connection, seq: i64, at: Timestamp) -> Result<Vec<Recall>, Failure> {
+pub(crate) fn revive(
+    conn: &Connection,
+    log: &mut Changes,
+    seq: i64,
+    at: Timestamp,
+) -> Result<Vec<Recall>, Failure> {
     let found = find(conn, sql::DELIVERY_BY_SEQ, [seq])?;
-    Ok(carry_out(conn, Wish::Retry, &found, at)?.recalls)
+    Ok(carry_out(conn, log, Wish::Retry, &found, at)?.recalls)
 }
 
 struct Found {
     stored: Stored,
     seq: i64,
     subscription: i64,
+    moving: Moving,
 }
 
 fn find(conn: &Connection, sql: &str, values: impl Params) -> Result<Found, Failure> {
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
     let row = rows.next()?.ok_or(Refusal::NotFound)?;
-    Ok(Found { stored: rows::stored(row)?, seq: row.get(0)?, subscription: row.get(17)? })
+    let seq = row.get(0)?;
+    let moving = Moving { tenant: row.get(19)?, event: row.get(14)?, seq };
+    Ok(Found { stored: rows::stored(row)?, seq, subscription: row.get(17)?, moving })
 }
 
 /// What was done.
@@ -79,7 +88,13 @@ struct Done {
     recalls: Vec<Recall>,
 }
 
-fn carry_out(conn: &Connection, wish: Wish, found: &Found, at: Timestamp) -> Result<Done, Failure> {
+fn carry_out(
+    conn: &Connection,
+    log: &mut Changes,
+    wish: Wish,
+    found: &Found,
+    at: Timestamp,
+) -> Result<Done, Failure> {
     let Lane { others, head, parked } = lane_of(conn, found, at)?;
     let moved = delivery::by_hand(wish, &found.stored, &others, at).map_err(Refusal::from)?;
     let mut recalls = Vec::new();
@@ -90,10 +105,12 @@ fn carry_out(conn: &Connection, wish: Wish, found: &Found, at: Timestamp) -> Res
     let delivery = moved.delivery;
     match wish {
         Wish::Forget => {
-            conn.prepare_cached("delete from attempt where delivery = ?1")?.execute([found.seq])?;
+            log.removed(found.moving, state_code(found.stored.delivery.state));
+            super::remove_attempts(conn, log, found.seq, found.seq + 1)?;
             conn.prepare_cached("delete from delivery where seq = ?1")?.execute([found.seq])?;
         }
         Wish::Cancel | Wish::Retry => {
+            log.moved(found.moving, found.stored.delivery.state, delivery.state);
             conn.prepare_cached(sql::MOVE)?.execute(params![
                 found.seq,
                 state_code(delivery.state),
@@ -126,7 +143,7 @@ struct Lane {
 }
 
 fn lane_of(conn: &Connection, found: &Found, at: Timestamp) -> Result<Lane, Failure> {
-    let Found { stored, seq, subscription } = found;
+    let Found { stored, seq, subscription, .. } = found;
     let Some(name) = stored.delivery.lane.as_ref().filter(|_| stored.left.is_none()) else {
         return Ok(Lane::default());
     };

@@ -6,12 +6,14 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::codec::{int, state_code};
 use crate::error::Failure;
+use crate::log::changes::{Moving, STATES};
+use crate::log::{List, OPEN};
 use crate::sql;
 use crate::writer::Writer;
 
 /// Cancels up to `limit` unfinished deliveries of deleted subscriptions.
 pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<Swept, Failure> {
-    let Writer { conn, cache, .. } = writer;
+    let Writer { conn, cache, log, .. } = writer;
     let state = state_code(DeliveryState::Cancelled(CancelReason::Unsubscribed));
     let mut subscriptions: Vec<i64> = cache.unswept.iter().copied().collect();
     subscriptions.sort_unstable();
@@ -19,7 +21,14 @@ pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<
     for subscription in subscriptions {
         let left = limit - cancelled;
         let values = params![subscription, at.as_millis(), state, int(left as u64)];
-        let changed = conn.prepare_cached(sql::SWEEP)?.execute(values)?;
+        let mut statement = conn.prepare_cached(sql::SWEEP)?;
+        let mut rows = statement.query(values)?;
+        let mut changed = 0;
+        while let Some(row) = rows.next()? {
+            changed += 1;
+            log.touch(List::Deliveries, row.get(0)?, STATES);
+            log.moved_many(row.get(1)?, OPEN, state, 1);
+        }
         cancelled += changed;
         if changed == left {
             return Ok(Swept { cancelled, more: true });
@@ -39,16 +48,15 @@ pub(crate) fn prune(
     prune: &Prune,
 ) -> Result<Pruned, Failure> {
     if !candidates.is_empty() {
-        super::keep_seqs(writer)?;
+        super::keep_numbers(writer)?;
     }
-    let conn = &writer.conn;
+    let Writer { conn, log, .. } = writer;
     let dead_before = prune.dead_before.min(prune.ended_before);
     let mut check = conn.prepare_cached(sql::PRUNE_CHECK)?;
-    let mut attempts =
-        conn.prepare_cached("delete from attempt where delivery >= ?1 and delivery < ?2")?;
-    let mut deliveries =
-        conn.prepare_cached("delete from delivery where seq >= ?1 and seq < ?2")?;
-    let mut event = conn.prepare_cached("delete from event where no = ?1")?;
+    let mut deliveries = conn.prepare_cached(
+        "delete from delivery where seq >= ?1 and seq < ?2 returning seq, tenant, state",
+    )?;
+    let mut event = conn.prepare_cached("delete from event where no = ?1 returning tenant")?;
     let mut events = 0;
     for no in candidates {
         let values = params![no, prune.ended_before.as_millis(), dead_before.as_millis()];
@@ -57,9 +65,16 @@ pub(crate) fn prune(
             .optional()?;
         // It may have been brought back since it was looked for.
         let Some((first, count)) = found else { continue };
-        attempts.execute([first, first + count])?;
-        deliveries.execute([first, first + count])?;
-        events += event.execute([no])?;
+        super::remove_attempts(conn, log, first, first + count)?;
+        let mut rows = deliveries.query([first, first + count])?;
+        while let Some(row) = rows.next()? {
+            let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
+            log.removed(moving, row.get(2)?);
+        }
+        if let Some(tenant) = event.query_row([no], |row| row.get(0)).optional()? {
+            log.removed_event(tenant, *no);
+            events += 1;
+        }
     }
     let limit = int(prune.limit as u64);
     let keys = conn

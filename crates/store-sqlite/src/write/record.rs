@@ -2,13 +2,16 @@
 
 use std::time::Instant;
 
-use posthorn_domain::{Attempt, DeliveryId, DeliveryState};
+use posthorn_domain::{Attempt, DeliveryId, DeliveryState, Outcome};
 use posthorn_store::{Claim, Record, Recorded, Standing, Streak};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::lanes;
+use crate::cache::Cache;
 use crate::codec::{NEVER, due, int, state_code};
 use crate::error::Failure;
+use crate::log::List;
+use crate::log::changes::{Moving, OUTCOMES};
 use crate::sql;
 use crate::writer::{Weight, Writer};
 
@@ -26,7 +29,7 @@ pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, F
     let mut replies = Vec::with_capacity(batch.len());
     for claim in batch {
         let allowed = writer.leases.allow(&claim.fence, now)
-            && !is_deleted(writer, &claim.delivery)?
+            && !is_deleted(conn, &writer.cache, &claim.delivery)?
             && update.execute(params![
                 claim.delivery.as_bytes().as_slice(),
                 claim.expected_attempts,
@@ -43,34 +46,44 @@ pub(crate) fn claim(writer: &mut Writer, batch: &[Claim]) -> Result<Vec<bool>, F
 /// Writes down what became of deliveries, each item judged by itself.
 pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Recorded>, Failure> {
     let now = Instant::now();
-    let mut update = writer.conn.prepare_cached(sql::RECORD)?;
-    let mut insert = writer.conn.prepare_cached(sql::INSERT_ATTEMPT)?;
+    let Writer { conn, cache, leases, numbers, log, .. } = writer;
+    let mut update = conn.prepare_cached(sql::RECORD)?;
+    let mut insert = conn.prepare_cached(sql::INSERT_ATTEMPT)?;
     let mut replies = Vec::with_capacity(batch.len());
     for record in batch {
-        let fenced = !writer.leases.allow(&record.fence, now);
+        let fenced = !leases.allow(&record.fence, now);
         if let Some(standing) = record.standing.filter(|_| !fenced) {
-            stand(writer, &standing)?;
+            stand(conn, cache, &standing)?;
         }
-        let written = if fenced || is_deleted(writer, &record.delivery)? {
+        let written = if fenced || is_deleted(conn, cache, &record.delivery)? {
             None
         } else {
             match apply(&mut update, record)? {
-                None => apply_older(&writer.conn, record)?,
+                None => apply_older(conn, record)?,
                 written => written,
             }
         };
         let Some(row) = written else {
-            keep_late(&writer.conn, &mut insert, record)?;
+            keep_late(conn, &mut insert, record, &mut numbers.attempt)?;
             replies.push(if fenced { Recorded::Fenced } else { Recorded::Superseded });
             continue;
         };
         if let Some(attempt) = &record.attempt {
-            insert_attempt(&mut insert, row.seq, attempt, attempt.late)?;
+            numbers.attempt += 1;
+            let of = (row.seq, row.subscription);
+            insert_attempt(&mut insert, numbers.attempt, of, attempt, attempt.late)?;
         }
         let ends = record.step.state.is_terminal();
+        match cache.tenants.get(&record.tenant) {
+            Some(tenant) if ends => {
+                let moving = Moving { tenant: tenant.no, event: row.event, seq: row.seq };
+                log.moved(moving, DeliveryState::Pending, record.step.state);
+            }
+            _ => log.touch(List::Deliveries, row.seq, OUTCOMES),
+        }
         let released = record.step.release_lane && ends && !row.was_parked;
         let promoted = match (&row.lane, released) {
-            (Some(lane), true) => lanes::promote(&writer.conn, row.subscription, lane, record.at)?,
+            (Some(lane), true) => lanes::promote(conn, row.subscription, lane, record.at)?,
             _ => None,
         };
         replies.push(Recorded::Written { promoted });
@@ -79,14 +92,13 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
 }
 
 /// Writes down since when a receiver has only failed, or that it has not.
-fn stand(writer: &Writer, standing: &Standing) -> Result<(), Failure> {
-    let Some(known) = writer.cache.subscriptions.get(&standing.subscription) else {
+fn stand(conn: &Connection, cache: &Cache, standing: &Standing) -> Result<(), Failure> {
+    let Some(known) = cache.subscriptions.get(&standing.subscription) else {
         return Ok(());
     };
     match standing.failing {
-        None => writer.conn.prepare_cached(sql::FAILING_END)?.execute([known.no])?,
-        Some(Streak { since, exhausted }) => writer
-            .conn
+        None => conn.prepare_cached(sql::FAILING_END)?.execute([known.no])?,
+        Some(Streak { since, exhausted }) => conn
             .prepare_cached(sql::FAILING_BEGIN)?
             .execute(params![known.no, since.as_millis(), exhausted])?,
     };
@@ -97,6 +109,7 @@ struct Written {
     seq: i64,
     subscription: i64,
     lane: Option<String>,
+    event: i64,
     /// Others of its lane were before it, so its end lets nobody go on.
     was_parked: bool,
 }
@@ -115,11 +128,12 @@ fn apply_older(conn: &Connection, record: &Record) -> Result<Option<Written>, Fa
     let found = conn
         .prepare_cached(sql::FIND_OLDER)?
         .query_row(values, |row| {
-            let was_parked = row.get::<_, i64>(3)? == NEVER;
+            let was_parked = row.get::<_, i64>(4)? == NEVER;
             Ok(Written {
                 seq: row.get(0)?,
                 subscription: row.get(1)?,
                 lane: row.get(2)?,
+                event: row.get(3)?,
                 was_parked,
             })
         })
@@ -131,6 +145,7 @@ fn apply_older(conn: &Connection, record: &Record) -> Result<Option<Written>, Fa
             NEVER,
             step.charge,
             record.at.as_millis(),
+            outcome(record),
         ])?;
     }
     Ok(found)
@@ -153,24 +168,30 @@ fn apply(update: &mut CachedStatement<'_>, record: &Record) -> Result<Option<Wri
                 ends.then(|| record.at.as_millis()),
                 ends && step.release_lane,
                 record.expected_revival,
+                outcome(record),
             ],
             |row| {
                 let (seq, subscription, lane) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok(Written { seq, subscription, lane, was_parked: false })
+                Ok(Written { seq, subscription, lane, event: row.get(3)?, was_parked: false })
             },
         )
         .optional()?;
     Ok(written)
 }
 
+/// What its attempt came to, as it is stored.
+fn outcome(record: &Record) -> Option<i32> {
+    record.attempt.as_ref().and_then(Attempt::came_of_it).map(Outcome::code)
+}
+
 /// Whether a delivery's subscription is deleted and not swept yet. Costs a lookup only while there
 /// is such a subscription.
-fn is_deleted(writer: &Writer, delivery: &DeliveryId) -> Result<bool, Failure> {
-    if writer.cache.unswept.is_empty() {
+fn is_deleted(conn: &Connection, cache: &Cache, delivery: &DeliveryId) -> Result<bool, Failure> {
+    if cache.unswept.is_empty() {
         return Ok(false);
     }
-    let found = find(&writer.conn, delivery)?;
-    Ok(found.is_some_and(|(_, subscription)| writer.cache.unswept.contains(&subscription)))
+    let found = find(conn, delivery)?;
+    Ok(found.is_some_and(|(_, subscription)| cache.unswept.contains(&subscription)))
 }
 
 fn find(conn: &Connection, delivery: &DeliveryId) -> Result<Option<(i64, i64)>, Failure> {
@@ -186,18 +207,21 @@ fn keep_late(
     conn: &Connection,
     insert: &mut CachedStatement<'_>,
     record: &Record,
+    last: &mut i64,
 ) -> Result<(), Failure> {
     if let Some(attempt) = &record.attempt
-        && let Some((seq, _)) = find(conn, &record.delivery)?
+        && let Some(of) = find(conn, &record.delivery)?
     {
-        insert_attempt(insert, seq, attempt, true)?;
+        *last += 1;
+        insert_attempt(insert, *last, of, attempt, true)?;
     }
     Ok(())
 }
 
 fn insert_attempt(
     insert: &mut CachedStatement<'_>,
-    seq: i64,
+    no: i64,
+    (seq, subscription): (i64, i64),
     attempt: &Attempt,
     late: bool,
 ) -> Result<(), Failure> {
@@ -213,6 +237,9 @@ fn insert_attempt(
         Some(attempt.detail.as_str()).filter(|detail| !detail.is_empty()),
         Some(attempt.response.as_ref()).filter(|response| !response.is_empty()),
         attempt.timings.to_text(),
+        no,
+        subscription,
+        attempt.manual,
     ])?;
     Ok(())
 }

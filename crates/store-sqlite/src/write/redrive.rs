@@ -69,17 +69,17 @@ pub(crate) fn advance(
     limit: usize,
     at: Timestamp,
 ) -> Result<Advanced, Failure> {
-    let conn = &writer.conn;
+    let Writer { conn, log, cache, .. } = writer;
     let (redrive, cursor) = queries::redrive(conn, id)?.ok_or(Refusal::NotFound)?;
     if redrive.state != RedriveState::Running {
         let state = redrive.state;
         return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None });
     }
-    let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
+    let tenant = cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
     let letters = next_letters(conn, &redrive, tenant.no, cursor, limit)?;
     let mut recalls = Vec::new();
     for (seq, _) in &letters {
-        recalls.extend(lanes::revive(conn, *seq, at)?);
+        recalls.extend(lanes::revive(conn, log, *seq, at)?);
     }
     let done = letters.len() < limit;
     let state = if done { RedriveState::Done } else { RedriveState::Running };

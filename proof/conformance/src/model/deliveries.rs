@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use posthorn_domain::delivery::{self, CancelReason, Head, Others, Step, Stored, Wish};
 use posthorn_domain::{
-    Delivery, DeliveryId, DeliveryState, Event, Lane, Redrive, RedriveId, RedriveState,
+    Attempt, Delivery, DeliveryId, DeliveryState, Event, Lane, Redrive, RedriveId, RedriveState,
     SubscriptionId, TenantId, Timestamp,
 };
 
@@ -60,9 +60,11 @@ impl State {
             revival: 0,
             created_at: event.accepted_at,
             ended_at: None,
+            last_outcome: None,
         };
         self.by_subscription.entry(new.subscription).or_default().insert(new.id);
         self.by_event.entry(event.id).or_default().push(new.id);
+        self.wanted.insert(event.id);
         self.rows.insert(new.id, Row { delivery, blocks: false, held_until: None });
         Placed { seq: self.seq, parked }
     }
@@ -152,21 +154,24 @@ impl State {
                 && self.rows.contains_key(&record.delivery)
             {
                 attempt.late = true;
-                let list = self.attempts.entry(record.delivery).or_default();
+                let mut known = self.attempts.get(&record.delivery).into_iter().flatten();
                 // A repeat of what was written already is no news.
-                if !list
-                    .iter()
+                if !known
                     .any(|old| old.number == attempt.number && old.started_at == attempt.started_at)
                 {
-                    list.push(attempt);
+                    self.keep_attempt(attempt);
                 }
             }
             return if fenced { Recorded::Fenced } else { Recorded::Superseded };
         }
+        let outcome = record.attempt.as_ref().and_then(Attempt::came_of_it);
         if let Some(attempt) = record.attempt {
-            self.attempts.entry(record.delivery).or_default().push(attempt);
+            self.keep_attempt(attempt);
         }
         let (subscription, lane) = self.apply(record.delivery, &record.step, record.at);
+        if let Some(row) = self.rows.get_mut(&record.delivery) {
+            row.delivery.last_outcome = outcome.or(row.delivery.last_outcome);
+        }
         let promoted = if record.step.release_lane {
             self.promote(subscription, lane.as_ref(), record.at)
         } else {
@@ -270,6 +275,7 @@ impl State {
     fn remove(&mut self, delivery: &Delivery) {
         self.rows.remove(&delivery.id);
         self.attempts.remove(&delivery.id);
+        self.made.retain(|_, (of, ..)| *of != delivery.id);
         if let Some(ids) = self.by_subscription.get_mut(&delivery.subscription) {
             ids.remove(&delivery.id);
         }

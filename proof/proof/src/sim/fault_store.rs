@@ -18,10 +18,10 @@ use posthorn_domain::{
     RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
-    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept,
-    Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat,
+    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded,
+    RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -466,16 +466,37 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.event(tenant, id))).await
     }
 
-    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
-        self.call(false, move |reach| at_once(reach.model.events(tenant, filter))).await
+    async fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<Event>> {
+        self.call(false, move |reach| at_once(reach.model.events(tenant, filter, listing))).await
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
         self.call(false, move |reach| at_once(reach.model.delivery(tenant, id))).await
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
-        self.call(false, move |reach| at_once(reach.model.deliveries(tenant, filter))).await
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        listing: Listing,
+    ) -> Result<Page<Delivery>> {
+        self.call(false, move |reach| at_once(reach.model.deliveries(tenant, filter, listing)))
+            .await
+    }
+
+    async fn attempts_made(
+        &self,
+        tenant: TenantId,
+        filter: AttemptFilter,
+        listing: Listing,
+    ) -> Result<Page<AttemptLine>> {
+        self.call(false, move |reach| at_once(reach.model.attempts_made(tenant, filter, listing)))
+            .await
     }
 
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {

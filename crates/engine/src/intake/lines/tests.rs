@@ -32,6 +32,7 @@ fn pending(of: u8, call: u64, number: u128, deliveries: u128) -> Pending {
         content_type: String::new(),
         payload: Bytes::new(),
         accepted_at: Timestamp::MIN,
+        publisher_id: None,
     };
     let found = |n| Match { subscription: SubscriptionId::new(Timestamp::MIN, n), lane: None };
     Pending {

@@ -121,6 +121,7 @@ impl Oracle {
                 revival: 0,
                 created_at: event.accepted_at,
                 ended_at: None,
+                last_outcome: None,
             };
             if let Some(lane) = &delivery.lane {
                 let lane = (delivery.subscription, lane.clone());

@@ -51,6 +51,7 @@ fn event(n: u128) -> Arc<Event> {
         content_type: "text/plain".to_owned(),
         payload: Bytes::from(format!("payload {n}")),
         accepted_at: at(0),
+        publisher_id: None,
     })
 }
 
@@ -171,6 +172,7 @@ impl Scene {
                 detail: String::new(),
                 response: Bytes::new(),
                 late: false,
+                manual: false,
             }),
             standing: None,
             at: at(ms),

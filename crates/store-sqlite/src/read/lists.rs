@@ -1,0 +1,377 @@
+//! Lists of events, deliveries and attempts. How they find their rows: [`crate::log`].
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use posthorn_domain::{
+    Delivery, DeliveryId, Event, EventId, Outcome, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{
+    AttemptFilter, AttemptLine, DeliveryFilter, EventFilter, Listing, Order, OutcomeFilter, Page,
+    Period, StateKind,
+};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{queries, rows};
+use crate::codec::{Columns, state_of};
+use crate::error::{Corrupt, Failure};
+use crate::log::changes::{OUTCOMES, STATES};
+use crate::log::walk::{Pages, Terms, Visit, Way, bounds, walk};
+use crate::log::{List, NO_OUTCOME, OPEN, about, hash};
+use crate::sql;
+
+/// From the first, up to but without the second.
+fn times(period: &Period) -> (i64, i64) {
+    let from = period.from.map_or(i64::MIN, Timestamp::as_millis);
+    (from, period.until.map_or(i64::MAX, Timestamp::as_millis))
+}
+
+fn last_row(conn: &Connection, list: List) -> Result<i64, Failure> {
+    let sql = match list {
+        List::Events => "select coalesce(max(no), 0) from event",
+        List::Deliveries => "select coalesce(max(seq), 0) from delivery",
+        List::Attempts => "select coalesce(max(no), 0) from attempt",
+    };
+    Ok(conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+}
+
+/// Visits the rows that a statement names, whose text ends with its order.
+fn visit_named<T>(
+    conn: &Connection,
+    sql: &str,
+    values: &[&dyn rusqlite::ToSql],
+    listing: &Listing,
+    look: &mut impl FnMut(i64) -> Result<Visit<T>, Failure>,
+) -> Result<Page<T>, Failure> {
+    let sql = match listing.order {
+        Order::NewestFirst => format!("{sql} desc"),
+        Order::OldestFirst => sql.to_owned(),
+    };
+    let mut pages = Pages::new(listing.limit);
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(values)?;
+    while let Some(row) = rows.next()? {
+        if pages.visit(row.get(0)?, look)?.is_break() {
+            break;
+        }
+    }
+    Ok(pages.finish())
+}
+
+// ---- events ----------------------------------------------------------------------------------
+
+pub(crate) fn events(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &EventFilter,
+    listing: &Listing,
+) -> Result<Page<Event>, Failure> {
+    let Some(owner) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
+    let mut look = |no: i64| look_at_event(conn, owner, filter, no);
+    if filter.with_dead_letters {
+        let (from, until) = bounds(listing);
+        return visit_named(
+            conn,
+            sql::EVENTS_WITH_DEAD,
+            &[&owner, &from, &until],
+            listing,
+            &mut look,
+        );
+    }
+    let way = Way::new(List::Events, listing, times(&filter.accepted));
+    let terms = Terms::All { owner, kinds: kinds(filter) };
+    let mut pages = Pages::new(listing.limit);
+    walk(conn, &way, &terms, last_row(conn, List::Events)?, &mut pages, look)?;
+    Ok(pages.finish())
+}
+
+/// What the index knows of a filter, the rarest first.
+fn kinds(filter: &EventFilter) -> Vec<(i64, Vec<i64>)> {
+    let mut kinds = Vec::new();
+    if let Some(id) = &filter.publisher_id {
+        kinds.push((about::PUBLISHER_ID, vec![hash(id.as_str().as_bytes())]));
+    }
+    if let Some(key) = &filter.key {
+        kinds.push((about::KEY, vec![hash(key.as_str().as_bytes())]));
+    }
+    if filter.unwanted {
+        kinds.push((about::UNWANTED, vec![0]));
+    }
+    let hashed = |texts: &mut dyn Iterator<Item = &str>| {
+        let mut values: Vec<i64> = texts.map(|text| hash(text.as_bytes())).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    if !filter.types.is_empty() {
+        kinds.push((about::TYPE, hashed(&mut filter.types.iter().map(|kind| kind.as_str()))));
+    }
+    if !filter.topics.is_empty() {
+        kinds.push((about::TOPIC, hashed(&mut filter.topics.iter().map(|topic| topic.as_str()))));
+    }
+    if kinds.is_empty() {
+        kinds.push((about::ALL, vec![0]));
+    }
+    kinds
+}
+
+fn look_at_event(
+    conn: &Connection,
+    tenant: i64,
+    filter: &EventFilter,
+    no: i64,
+) -> Result<Visit<Event>, Failure> {
+    let mut statement = conn.prepare_cached(sql::EVENT_GLANCE)?;
+    let mut rows = statement.query([no])?;
+    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
+    let accepted_at: i64 = row.get(1)?;
+    if row.get::<_, i64>(0)? != tenant || !glance(row, filter)? {
+        return Ok(Visit::Other(Some(accepted_at)));
+    }
+    let event = rows::event_by_no(conn, no)?;
+    if !filter.wants(&event) {
+        return Ok(Visit::Other(Some(accepted_at)));
+    }
+    Ok(Visit::Item(std::sync::Arc::unwrap_or_clone(event)))
+}
+
+/// Whether it is worth reading the whole of it.
+fn glance(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> {
+    let text = |column: usize| -> Result<&[u8], Failure> {
+        Ok(match row.get_ref(column)? {
+            ValueRef::Text(text) => text,
+            _ => &[],
+        })
+    };
+    let (topic, kind, key, id) = (text(2)?, text(3)?, text(4)?, text(5)?);
+    Ok((filter.topics.is_empty()
+        || filter.topics.iter().any(|own| own.as_str().as_bytes() == topic))
+        && (filter.types.is_empty()
+            || filter.types.iter().any(|own| own.as_str().as_bytes() == kind))
+        && filter.key.as_ref().is_none_or(|own| own.as_str().as_bytes() == key)
+        && filter.publisher_id.as_ref().is_none_or(|own| own.as_str().as_bytes() == id)
+        && (!filter.unwanted || row.get::<_, i64>(7)? == 0)
+        && filter.accepted.contains(Timestamp::from_millis(row.get(1)?))
+        && has_attributes(row, filter)?)
+}
+
+fn has_attributes(row: &Row<'_>, filter: &EventFilter) -> Result<bool, Failure> {
+    if filter.attributes.is_empty() {
+        return Ok(true);
+    }
+    let columns = Columns::of(row, "event", 1);
+    if columns.maybe_text(6)?.is_none() {
+        return Ok(false);
+    }
+    let attributes: BTreeMap<String, String> = columns.json(6)?;
+    Ok(filter.attributes.iter().all(|(name, value)| attributes.get(name) == Some(value)))
+}
+
+// ---- deliveries ------------------------------------------------------------------------------
+
+pub(crate) fn deliveries(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &DeliveryFilter,
+    listing: &Listing,
+) -> Result<Page<Delivery>, Failure> {
+    let Some(owner) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
+    let subscription = match filter.subscription {
+        None => None,
+        Some(id) => match subscription_no(conn, owner, id)? {
+            Some(no) => Some(no),
+            None => return Ok(Page::empty()),
+        },
+    };
+    let mut look = |seq: i64| look_at_delivery(conn, tenant, filter, seq);
+    let (from, until) = bounds(listing);
+    if let Some(event) = filter.event {
+        let Some((first, end)) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
+        let (from, until) = (from.max(first), until.min(end));
+        let (lowest, highest) = states(conn, owner, filter)?;
+        let values: &[&dyn rusqlite::ToSql] = &[&from, &until, &subscription, &lowest, &highest];
+        return visit_named(conn, sql::SEQS_OF_EVENT, values, listing, &mut look);
+    }
+    if filter.state == Some(StateKind::InFlight) {
+        return visit_named(
+            conn,
+            sql::IN_FLIGHT_SEQS,
+            &[&owner, &from, &until],
+            listing,
+            &mut look,
+        );
+    }
+    let plain = filter.exactly.is_none() && filter.outcome.is_none() && subscription.is_none();
+    if filter.state == Some(StateKind::Dead) && plain {
+        return visit_named(conn, sql::DEAD_SEQS, &[&owner, &from, &until], listing, &mut look);
+    }
+    let unswept = is_unswept(conn, owner)?;
+    let wants = |state: i64, outcome: i64| {
+        let open = state == OPEN && unswept;
+        (open || state_of(state).is_some_and(|state| filter.wants_state(state)))
+            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome))
+    };
+    let unless = if filter.outcome.is_some() { STATES | OUTCOMES } else { STATES };
+    // Nothing of a state is asked: then no state can be wrong.
+    let any_state = filter.state.is_none() && filter.exactly.is_none();
+    let unless = if any_state { unless & !STATES } else { unless };
+    let terms = Terms::Owner {
+        owner: subscription.map_or(owner, i64::wrapping_neg),
+        wants: &wants,
+        unless,
+    };
+    let way = Way::new(List::Deliveries, listing, times(&filter.created));
+    let mut pages = Pages::new(listing.limit);
+    walk(conn, &way, &terms, last_row(conn, List::Deliveries)?, &mut pages, look)?;
+    Ok(pages.finish())
+}
+
+/// Whether a stored outcome is meant.
+fn wants_code(filter: &OutcomeFilter, code: i64) -> bool {
+    let outcome = i32::try_from(code).ok().filter(|_| code != NO_OUTCOME);
+    outcome.and_then(Outcome::from_code).is_some_and(|outcome| filter.wants(outcome))
+}
+
+/// The lowest and the highest stored state that may be meant.
+fn states(conn: &Connection, tenant: i64, filter: &DeliveryFilter) -> Result<(i64, i64), Failure> {
+    let all = (0, 99);
+    let wanted = |code: &i64| state_of(*code).is_some_and(|state| filter.wants_state(state));
+    let mut codes: Vec<i64> = (all.0..=all.1).filter(wanted).collect();
+    if codes.contains(&20) && is_unswept(conn, tenant)? {
+        codes.insert(0, 0);
+    }
+    Ok((codes.first().copied().unwrap_or(-1), codes.last().copied().unwrap_or(-1)))
+}
+
+/// Whether the tenant has deliveries that read as cancelled and are not yet stored so.
+fn is_unswept(conn: &Connection, tenant: i64) -> Result<bool, Failure> {
+    let sql = "select exists (select 1 from subscription indexed by subscription_unswept \
+               where deleted_at is not null and swept = 0 and tenant = ?1)";
+    Ok(conn.prepare_cached(sql)?.query_row([tenant], |row| row.get(0))?)
+}
+
+fn subscription_no(
+    conn: &Connection,
+    tenant: i64,
+    id: SubscriptionId,
+) -> Result<Option<i64>, Failure> {
+    let sql = "select no from subscription where id = ?1 and tenant = ?2";
+    let values = params![id.as_bytes().as_slice(), tenant];
+    Ok(conn.prepare_cached(sql)?.query_row(values, |row| row.get(0)).optional()?)
+}
+
+/// The deliveries of an event: from the first seq, up to but without the second.
+fn neighbours(
+    conn: &Connection,
+    tenant: i64,
+    event: EventId,
+) -> Result<Option<(i64, i64)>, Failure> {
+    let sql = "select first_seq, first_seq + deliveries from event where tenant = ?1 and id = ?2";
+    let values = params![tenant, event.as_bytes().as_slice()];
+    let found = conn
+        .prepare_cached(sql)?
+        .query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(found)
+}
+
+fn look_at_delivery(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &DeliveryFilter,
+    seq: i64,
+) -> Result<Visit<Delivery>, Failure> {
+    let mut statement = conn.prepare_cached(sql::DELIVERY_BY_SEQ)?;
+    let mut rows = statement.query([seq])?;
+    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
+    let delivery = rows::delivery(row)?;
+    if delivery.tenant != tenant || !filter.wants(&delivery) {
+        return Ok(Visit::Other(Some(delivery.created_at.as_millis())));
+    }
+    Ok(Visit::Item(delivery))
+}
+
+// ---- attempts --------------------------------------------------------------------------------
+
+pub(crate) fn attempts(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &AttemptFilter,
+    listing: &Listing,
+) -> Result<Page<AttemptLine>, Failure> {
+    let Some(owner) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
+    let subscription = match filter.subscription {
+        None => None,
+        Some(id) => match subscription_no(conn, owner, id)? {
+            Some(no) => Some(no),
+            None => return Ok(Page::empty()),
+        },
+    };
+    let mut look = |no: i64| look_at_attempt(conn, owner, filter, no);
+    if let Some(event) = filter.event {
+        let Some(neighbours) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
+        return attempts_of_event(conn, neighbours, listing, &mut look);
+    }
+    let wants = |manual: i64, outcome: i64| {
+        filter.manual.is_none_or(|wanted| wanted == (manual != 0))
+            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome))
+    };
+    let owner_of = subscription.map_or(owner, i64::wrapping_neg);
+    let terms = Terms::Owner { owner: owner_of, wants: &wants, unless: 0 };
+    let way = Way::new(List::Attempts, listing, times(&filter.started));
+    let mut pages = Pages::new(listing.limit);
+    walk(conn, &way, &terms, last_row(conn, List::Attempts)?, &mut pages, look)?;
+    Ok(pages.finish())
+}
+
+/// They are found by their deliveries, and put in order here: an event has few.
+fn attempts_of_event(
+    conn: &Connection,
+    (first, end): (i64, i64),
+    listing: &Listing,
+    look: &mut impl FnMut(i64) -> Result<Visit<AttemptLine>, Failure>,
+) -> Result<Page<AttemptLine>, Failure> {
+    let (from, until) = bounds(listing);
+    let mut statement = conn.prepare_cached(sql::ATTEMPTS_OF_EVENT)?;
+    let found = statement.query_map([first, end], |row| row.get::<_, i64>(0))?;
+    let mut found = found.collect::<rusqlite::Result<Vec<i64>>>()?;
+    found.retain(|no| (from..until).contains(no));
+    found.sort_unstable();
+    if listing.order == Order::NewestFirst {
+        found.reverse();
+    }
+    let mut pages = Pages::new(listing.limit);
+    for no in found {
+        if let ControlFlow::Break(()) = pages.visit(no, look)? {
+            break;
+        }
+    }
+    Ok(pages.finish())
+}
+
+fn look_at_attempt(
+    conn: &Connection,
+    tenant: i64,
+    filter: &AttemptFilter,
+    no: i64,
+) -> Result<Visit<AttemptLine>, Failure> {
+    let mut statement = conn.prepare_cached(sql::ATTEMPT_LINE)?;
+    let mut rows = statement.query([no])?;
+    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
+    let started_at: i64 = row.get(2)?;
+    let line = line(row)?;
+    if row.get::<_, i64>(14)? != tenant || !filter.wants(&line) {
+        return Ok(Visit::Other(Some(started_at)));
+    }
+    Ok(Visit::Item(line))
+}
+
+fn line(row: &Row<'_>) -> Result<AttemptLine, Corrupt> {
+    let columns = Columns::of(row, "attempt", 0);
+    Ok(AttemptLine {
+        attempt: rows::attempt(row, DeliveryId::from_bytes(columns.array(11)?))?,
+        event: EventId::from_bytes(columns.array(12)?),
+        subscription: SubscriptionId::from_bytes(columns.array(13)?),
+    })
+}
