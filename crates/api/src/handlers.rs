@@ -48,5 +48,5 @@ fn page<'a, T, V: From<&'a T>>(
     }
     let more = rest.peek().is_some();
     let next = last.filter(|_| more).map(|item| cursor::encode(list, &place(item)));
-    Page { items, next }
+    Page::forward(items, next)
 }

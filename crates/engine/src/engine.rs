@@ -246,16 +246,7 @@ impl Engine {
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance = Maintenance {
-            store,
-            catalog,
-            clock,
-            options,
-            redriver,
-            wakes,
-            next_count: Mutex::new(None),
-            log,
-        };
+        let run_maintenance = Maintenance { store, catalog, clock, options, redriver, wakes, log };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));

@@ -45,6 +45,7 @@ mod engine;
 mod error;
 mod explain;
 mod failure_log;
+mod in_flight;
 mod intake;
 mod keys;
 mod maintenance;

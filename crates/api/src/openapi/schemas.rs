@@ -23,10 +23,11 @@ pub(super) fn all() -> Value {
             all.extend(group);
         }
     }
-    for item in
-        ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Certificate", "Tenant", "Key"]
-    {
+    for item in ["Topic", "Subscription", "Redrive", "Certificate", "Tenant", "Key"] {
         all.insert(format!("{item}Page"), page(item));
+    }
+    for (item, of) in [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade")] {
+        all.insert(format!("{item}Page"), log_page(of));
     }
     Value::Object(all)
 }
@@ -40,6 +41,20 @@ fn page(item: &str) -> Value {
                                                        last page"},
         }),
     )
+}
+
+/// A page of events, deliveries or attempts.
+fn log_page(item: &str) -> Value {
+    let mut page = page(item);
+    page["properties"]["previous"] = json!({
+        "type": "string", "description": "Cursor of the page before; absent on the first page",
+    });
+    page["properties"]["scanned_until"] = json!({
+        "type": "string", "format": "date-time",
+        "description": "The page ended early, because a filter that is not indexed would have had to look at \
+                        too many items: everything up to this time was looked at. `next` goes on there",
+    });
+    page
 }
 
 /// An object with these fields and no others.
@@ -161,6 +176,9 @@ fn events() -> Value {
     let event = json!({
         "id": id("evt"), "topic": name(128), "type": name(128), "attributes": texts(),
         "key": text(), "content_type": text(), "accepted_at": time(), "payload_bytes": count(),
+        "publisher_id": {
+            "type": "string", "description": "The Idempotency-Key it was published with",
+        },
     });
     let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];
     let published_required = ["id", "accepted_at", "deliveries", "duplicate"];
@@ -458,6 +476,12 @@ fn deliveries() -> Value {
         ]},
         "due_at": time(), "waiting": reference("Waiting"), "attempts_made": count(), "lane": text(), "created_at": time(),
         "ended_at": time(),
+        "last_status": {
+            "type": "integer", "description": "The HTTP status of the last attempt, if it was answered",
+        },
+        "last_failure": {
+            "type": "string", "description": "The failure code of the last attempt, if it was not answered",
+        },
     });
     let required = ["id", "event", "subscription", "state", "attempts_made", "created_at"];
     let whole = with(
@@ -466,6 +490,19 @@ fn deliveries() -> Value {
             "attempts": {"type": "array", "items": reference("Attempt")},
         }),
     );
+    let attempt_required = ["number", "started_at", "took_ms", "late", "trigger"];
+    let attempt = json!({
+        "number": count(), "started_at": time(), "took_ms": count(),
+        "timings_ms": object(&[], json!({
+            "dns": count(), "connect": count(), "tls": count(), "first_byte": count(),
+        })),
+        "status": {"type": "integer"}, "failure": text(), "detail": text(),
+        "response": text(), "late": flag(),
+        "trigger": {
+            "enum": ["scheduled", "manual"],
+            "description": "manual: the first attempt after somebody asked for it, by hand or by a job",
+        },
+    });
     let reason = json!({"enum": ["exhausted", "permanent", "gate", "expired"]});
     let filter = json!({
         "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
@@ -485,14 +522,13 @@ fn deliveries() -> Value {
                 "description": "Earliest time of the next attempt; absent if unknown",
             },
         })),
-        "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
-            "number": count(), "started_at": time(), "took_ms": count(),
-            "timings_ms": object(&[], json!({
-                "dns": count(), "connect": count(), "tls": count(), "first_byte": count(),
+        "Attempt": object(&attempt_required, attempt.clone()),
+        "AttemptMade": object(
+            &[&["delivery", "event", "subscription"], &attempt_required[..]].concat(),
+            with(&attempt, json!({
+                "delivery": id("dlv"), "event": id("evt"), "subscription": id("sub"),
             })),
-            "status": {"type": "integer"}, "failure": text(), "detail": text(),
-            "response": text(), "late": flag(),
-        })),
+        ),
         "NewRedrive": object(&[], with(&filter, json!({
             "subscription": by_name,
             "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},

@@ -8,6 +8,7 @@ mod admission;
 mod bad_input;
 mod certificates;
 mod documents;
+mod finding;
 mod harness;
 mod isolation;
 mod listener;
