@@ -79,6 +79,8 @@ pub struct Options {
     pub failures: Arc<Failures>,
     /// The proxy that vouches for callers without a key, if there is one.
     pub identity: Option<ProxyIdentity>,
+    /// Senders that may ask without a key whether they may publish (`WebHook-Request-Origin`); `*` is all.
+    pub webhook_origins: Vec<String>,
     /// What applies setup files of the Notificaties API, where that API is served.
     pub setup: Option<ApplySetup>,
 }
@@ -92,7 +94,16 @@ impl Default for Options {
             limits: LimitOptions::default(),
             failures: Arc::default(),
             identity: None,
+            webhook_origins: Vec::new(),
             setup: None,
         }
+    }
+}
+
+impl Options {
+    /// Whether a sender may ask without a key whether it may publish.
+    fn allows(&self, origin: &posthorn_engine::WebhookOrigin) -> bool {
+        let named = |own: &String| own == "*" || own.eq_ignore_ascii_case(origin.as_str());
+        self.webhook_origins.iter().any(named)
     }
 }

@@ -38,6 +38,12 @@ impl HeaderNames {
     /// As receivers of Svix know them.
     pub const SVIX: Self =
         Self { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+
+    /// Those that a request has: the usual ones, unless there are only the others.
+    pub fn in_use(has: impl Fn(&str) -> bool) -> Self {
+        let other = !has(HEADER_SIGNATURE) && has(Self::SVIX.signature);
+        if other { Self::SVIX } else { Self::WEBHOOK }
+    }
 }
 /// How far clocks may be apart, in seconds, unless somebody knows better.
 pub const TOLERANCE_SECONDS: i64 = 300;
