@@ -8,7 +8,7 @@ use crate::policy_log::PolicyLogOptions;
 use crate::quotas::Quotas;
 use http::HeaderValue;
 use posthorn_domain::{Policy, ProfileName, ProxyName, Span, limits, policy::profiles, setting};
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
 /// Knobs of the engine: the section `engine` of the configuration, and what others know of. The defaults
 /// suit one machine.
@@ -79,6 +79,7 @@ pub struct Options {
     /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
     pub rotation_overlap_max: Span,
     /// Who this server is to receivers that are asked for permission first.
+    #[serde(deserialize_with = "setting::text_if_any")]
     pub webhook_origin: Option<WebhookOrigin>,
     /// Who may publish when there is too much of everything.
     #[serde(skip)]
@@ -155,11 +156,5 @@ impl std::str::FromStr for WebhookOrigin {
             "must be a name such as events.example.com: 1 to 255 visible ASCII characters, without \
              spaces, commas, quotes and asterisks",
         )
-    }
-}
-
-impl<'de> Deserialize<'de> for WebhookOrigin {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

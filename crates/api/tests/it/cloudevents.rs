@@ -335,7 +335,7 @@ async fn senders_without_a_key_are_only_told_what_the_operator_allows() {
     assert_eq!(plain.header("allow"), Some("GET, HEAD, OPTIONS, POST"));
 
     let options =
-        Options { webhook_origins: vec!["Sender.Example".to_owned()], ..Options::default() };
+        Options { webhook_origins: vec!["Sender.Example".parse().unwrap()], ..Options::default() };
     let server = Server::start_as(ServeLimits::default(), options).await;
     let reply = asks(&server, "/v1/events").await.with(204);
     assert_eq!(reply.header("webhook-allowed-origin"), Some("sender.example"));
