@@ -78,6 +78,14 @@ codes! {
         "Send exactly one `Host` header, and either `Content-Length` or `Transfer-Encoding`, \
          without padding. Use an HTTP library, and check what a proxy in between adds."
 
+    INVALID_CLOUDEVENT 400 "invalid_cloudevent" "Invalid CloudEvent"
+        "The request is a CloudEvent by its headers, but an attribute is missing, unknown, malformed \
+         or out of range; `field` names the attribute. Only version 1.0 is accepted. Nothing was \
+         published."
+        "Correct the attribute that `field` names; `detail` says what is wrong. Names of attributes \
+         consist of a-z and 0-9. The topic is given in the query parameter `topic` or in an extension \
+         of that name."
+
     UNAUTHORIZED 401 "unauthorized" "Unauthorized"
         "The API key is missing, malformed, unknown, wrong, expired or revoked. The response is \
          the same for all of these."
@@ -141,8 +149,10 @@ codes! {
          the payload limit in the configuration."
 
     UNSUPPORTED_MEDIA_TYPE 415 "unsupported_media_type" "Unsupported media type"
-        "The body is not `application/json` in UTF-8, or it is compressed."
-        "Send `Content-Type: application/json` and no `Content-Encoding`."
+        "The body is not `application/json` in UTF-8, or it is compressed. CloudEvents are accepted \
+         as JSON only: one of them by `/v1/events`, a batch by `/v1/events/batch`."
+        "Send `Content-Type: application/json` and no `Content-Encoding`. For CloudEvents, send \
+         `application/cloudevents+json` or `application/cloudevents-batch+json`, or use binary mode."
 
     INVALID_REQUEST 422 "invalid_request" "Invalid request"
         "A field, header or query parameter is missing, unknown, of the wrong type or out of \
@@ -188,6 +198,18 @@ codes! {
     URL_NOT_ALLOWED 422 "url_not_allowed" "URL not allowed"
         "The URL guard refused the URL: its form, scheme, port or address is not allowed."
         "Use a public HTTPS URL. Operators can allow private networks in the configuration."
+
+    HANDSHAKE_REFUSED 422 "handshake_refused" "Handshake refused"
+        "The policy has `request.handshake`, and the receiver did not allow requests from this \
+         server: it did not answer, or its answer to OPTIONS has no `WebHook-Allowed-Origin` with \
+         this server's origin or `*`. Nothing was changed."
+        "Make the receiver answer OPTIONS with `WebHook-Allowed-Origin`; `detail` names the origin. \
+         Or set `policy.request.handshake` to `none`."
+
+    HANDSHAKE_RATE 422 "handshake_rate" "Handshake rate exceeded"
+        "In the handshake, the receiver allowed fewer requests per minute (`WebHook-Allowed-Rate`) \
+         than the policy may send. Nothing was changed."
+        "Set `policy.limits.rate` to at most the number that `detail` names."
 
     INVALID_CERTIFICATE 422 "invalid_certificate" "Invalid certificate"
         "The certificate cannot be registered, or the certificate that a policy requires is not \

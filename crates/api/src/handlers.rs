@@ -2,9 +2,11 @@
 
 pub(crate) mod certificates;
 pub(crate) mod clients;
+pub(crate) mod cloudevents;
 pub(crate) mod deliveries;
 pub(crate) mod destinations;
 pub(crate) mod events;
+pub(crate) mod handshake;
 pub(crate) mod keys;
 pub(crate) mod notificaties;
 pub(crate) mod open;

@@ -3,10 +3,12 @@
 //! `crates/api/openapi.json` is a copy that a test keeps equal, so that a change of the wire shows up
 //! in review.
 
+mod cloudevent;
 mod policy;
 mod schemas;
 
 use posthorn_domain::Scope;
+use posthorn_domain::cloudevent::{BATCH_MEDIA_TYPE, MEDIA_TYPE};
 use serde_json::{Map, Value, json};
 
 use crate::call::scope_name;
@@ -92,6 +94,10 @@ fn operation(route: &Route) -> Value {
     });
     let mut parameters = path_parameters(route.path);
     match route.access {
+        // Without a key, it depends on who asks.
+        Access::Open if route.operation.starts_with("validate") => {
+            operation["security"] = json!([{"key": []}, {}]);
+        }
         Access::Open => operation["security"] = json!([]),
         Access::Key => {
             operation["security"] = json!([{"key": []}]);
@@ -106,9 +112,19 @@ fn operation(route: &Route) -> Value {
             }
         }
     }
-    parameters.extend(route.query.iter().map(|name| parameter_reference(name)));
+    let publishes = matches!(route.operation, "publishEvent" | "publishEvents");
+    parameters.extend(route.query.iter().map(|name| match *name {
+        "topic" if publishes => parameter_reference("cloudevent-topic"),
+        name => parameter_reference(name),
+    }));
     match route.operation {
-        "publishEvent" => parameters.push(parameter_reference("Idempotency-Key")),
+        "publishEvent" => {
+            parameters.push(parameter_reference("Idempotency-Key"));
+            parameters.extend(cloudevent::HEADERS.map(|(name, _)| parameter_reference(name)));
+        }
+        "validateSender" | "validateBatchSender" => {
+            parameters.push(parameter_reference("WebHook-Request-Origin"));
+        }
         "updateSubscription" => parameters.push(parameter_reference("If-Match")),
         _ => {}
     }
@@ -120,6 +136,14 @@ fn operation(route: &Route) -> Value {
             "required": schema != "SecretRotation",
             "content": {"application/json": {"schema": reference(schema)}},
         });
+        let content = &mut operation["requestBody"]["content"];
+        match route.operation {
+            "publishEvent" => content[MEDIA_TYPE] = json!({"schema": reference("CloudEvent")}),
+            "publishEvents" => {
+                content[BATCH_MEDIA_TYPE] = json!({"schema": reference("CloudEvents")});
+            }
+            _ => {}
+        }
     }
     operation
 }
@@ -152,6 +176,9 @@ fn responses(route: &Route) -> Value {
     if route.status == 201 && route.operation != "createKey" {
         good["headers"] = json!({"Location": location});
     }
+    if route.operation.starts_with("validate") {
+        good["headers"] = cloudevent::answer_headers();
+    }
     let problem = json!({"$ref": "#/components/responses/Problem"});
     let mut all = json!({"default": problem});
     all[route.status.to_string()] = good;
@@ -181,7 +208,7 @@ fn parameters() -> Value {
     let text = json!({"type": "string"});
     let time = json!({"type": "string", "format": "date-time"});
     let many = json!({"type": "array", "items": {"type": "string"}, "maxItems": 20});
-    json!({
+    let mut all = json!({
         "cursor": query("cursor", "`next` or `previous` of another page", text.clone()),
         "limit": query("limit", "Items per page", json!({
             "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
@@ -237,6 +264,16 @@ fn parameters() -> Value {
             "Requests with the same key publish only once",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
         ),
-        "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text),
-    })
+        "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text.clone()),
+        "cloudevent-topic": query("topic", "The topic of CloudEvents; of other events, it is in the body", text.clone()),
+        "WebHook-Request-Origin": header(
+            "WebHook-Request-Origin",
+            "The sender that asks for permission; without it, only `Allow` is answered",
+            text.clone(),
+        ),
+    });
+    for (name, description) in cloudevent::HEADERS {
+        all[name] = header(name, description, text.clone());
+    }
+    all
 }

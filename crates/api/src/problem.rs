@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use posthorn_engine::{Error as EngineError, PushRefusal};
+use posthorn_engine::{Error as EngineError, HandshakeRefusal, PushRefusal};
 use posthorn_store::Error as StoreError;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -154,6 +154,10 @@ impl From<EngineError> for Problem {
             }
             EngineError::Filter(_) => Self::new(codes::INVALID_FILTER, text).at("filter"),
             EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
+            EngineError::Handshake(HandshakeRefusal::Rate { .. }) => {
+                Self::new(codes::HANDSHAKE_RATE, text).at("policy.limits.rate")
+            }
+            EngineError::Handshake(_) => Self::new(codes::HANDSHAKE_REFUSED, text).at("url"),
             EngineError::Push(refusal) => of_push(refusal),
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))

@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, keys, notificaties, open, profiles,
-    publish, redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, handshake, keys, notificaties, open,
+    profiles, publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -118,9 +118,15 @@ macro_rules! routes {
 
 routes! {
     POST "/v1/events" PUBLISH "publishEvent" "Publish one event" publish::one,
-        takes("NewEvent"), gives(202, "Published");
+        query(&["topic"]), takes("NewEvent"), gives(202, "Published");
     POST "/v1/events/batch" PUBLISH "publishEvents" "Publish up to 1,000 events" publish::batch,
-        takes("NewEvents"), gives(200, "PublishedItems");
+        query(&["topic"]), takes("NewEvents"), gives(200, "PublishedItems");
+    OPTIONS "/v1/events" OPEN "validateSender"
+        "Ask whether a sender may publish (handshake of the CloudEvents webhook specification)"
+        handshake::one, gives_nothing();
+    OPTIONS "/v1/events/batch" OPEN "validateBatchSender"
+        "Ask whether a sender may publish batches (the same handshake)"
+        handshake::batch, gives_nothing();
     GET "/v1/events" READ "listEvents" "List events, newest first" events::list,
         query(&["topic", "type", "attribute", "key", "publisher_id", "from", "until", "dead_letters", "unwanted",
                 "order", "cursor", "limit"]), gives(200, "EventPage");

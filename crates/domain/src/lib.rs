@@ -21,6 +21,7 @@ mod attempt;
 mod base64_text;
 mod catalog;
 mod certificate;
+pub mod cloudevent;
 pub mod delivery;
 mod event;
 pub mod filter;

@@ -274,6 +274,8 @@ pub struct Sent {
     pub outcome: AttemptOutcome,
     /// Where a redirect leads. Nothing here follows it; see [`Egress::redirect`].
     pub location: Option<String>,
+    /// The headers of the answer, where they were asked for; see [`Egress::ask`].
+    pub headers: Option<Box<HeaderMap>>,
     /// What it took.
     pub timings: Timings,
     /// Whether it went over a connection that was open already.
@@ -283,7 +285,7 @@ pub struct Sent {
 impl From<AttemptOutcome> for Sent {
     /// What came of a request that nobody measured.
     fn from(outcome: AttemptOutcome) -> Self {
-        Self { outcome, location: None, timings: Timings::default(), reused: false }
+        Self { outcome, location: None, headers: None, timings: Timings::default(), reused: false }
     }
 }
 
@@ -385,7 +387,12 @@ impl Egress {
     /// The same where the answer is what is wanted: up to so many bytes of its body are kept, and no
     /// more are read.
     pub async fn fetch(&self, request: Request, bytes_max: usize) -> Sent {
-        self.send_for(request, Appetite { kept: bytes_max, read: bytes_max }).await
+        self.send_for(request, Appetite { kept: bytes_max, read: bytes_max, headers: false }).await
+    }
+
+    /// The same where the headers of the answer are what is wanted.
+    pub async fn ask(&self, request: Request) -> Sent {
+        self.send_for(request, Appetite { headers: true, ..Appetite::default() }).await
     }
 
     async fn send_for(&self, request: Request, appetite: Appetite) -> Sent {
@@ -446,8 +453,9 @@ impl Egress {
             };
             let until = Until { head: start + deadlines.response, total };
             match exchange(&mut link, message, until, appetite).await {
-                Exchanged::Answered { answer, location, head_at, clean } => {
+                Exchanged::Answered { answer, location, headers, head_at, clean } => {
                     sent.location = location;
+                    sent.headers = headers;
                     sent.timings.first_byte = Some(head_at.duration_since(began));
                     if let Some(through) = forwarded {
                         // Its target is judged for every request, so the connection is not used again.

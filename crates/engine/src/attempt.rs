@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::destination::push::PushDelivery;
 use crate::metrics;
+use crate::options::WebhookOrigin;
 use crate::policy_log::PolicyLog;
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::Tokens;
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,
     pub(crate) tokens: Tokens,
+    /// Who we are in handshakes, and in the requests that follow.
+    pub(crate) origin: Option<WebhookOrigin>,
     /// For the lines that policies ask for.
     pub(crate) log: Arc<PolicyLog>,
 }

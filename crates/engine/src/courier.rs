@@ -108,6 +108,7 @@ impl Courier {
             catalog: Arc::new(catalog),
             term: LeaseTerm::default(),
             tokens: Tokens::default(),
+            origin: None,
             // Its policy is the embedding program's own.
             log: Arc::new(PolicyLog::new(PolicyLogOptions {
                 policy: true,

@@ -13,6 +13,7 @@
 //! module here that implements [`Destination`], and a line in [`of`] and in [`Engine::open_destination`]. Then its JSON
 //! form in `posthorn-api` (`handlers/destinations.rs`) and its flags in the command line.
 
+pub(crate) mod handshake;
 pub(crate) mod push;
 pub(crate) mod webhook;
 
@@ -20,7 +21,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use posthorn_domain::{Destination as Stored, Policy, SecretName, TenantId};
+use posthorn_domain::{Destination as Stored, Policy, SecretName, SubscriptionId, TenantId};
 
 use crate::attempt::{Context, Job, Made};
 use crate::engine::Engine;
@@ -49,6 +50,12 @@ pub(crate) trait Destination: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Asks the other end whether it wants deliveries, when the policy says so: the last question before a
+    /// subscription is saved.
+    fn ask_permission<'a>(&'a self, _engine: &'a Engine, _wanted: &'a Wanted<'a>) -> Checking<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// A policy as it holds here.
     fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
         policy
@@ -67,6 +74,7 @@ pub(crate) trait Destination: Send + Sync {
 
 /// Whose subscription is to be checked, and with which policy.
 pub(crate) struct Wanted<'a> {
+    pub(crate) id: SubscriptionId,
     pub(crate) tenant: TenantId,
     pub(crate) subscription: SubscriptionLookup<'a>,
     pub(crate) policy: &'a Policy,

@@ -152,6 +152,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             term: term.clone(),
             tokens: Tokens::default(),
+            origin: options.webhook_origin.clone(),
             log: Arc::clone(&log),
         });
         let intake_handle = intake::Handle::new(

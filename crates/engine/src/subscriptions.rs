@@ -114,7 +114,7 @@ impl Engine {
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         policy.check_size(&new.overrides)?;
         let subscription = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
-        let wanted = Wanted { tenant, subscription, policy: &policy };
+        let wanted = Wanted { id, tenant, subscription, policy: &policy };
         destination.check_now(self, &wanted).await?;
         policy.check_complete()?;
         destination.check_policy(self, &policy)?;
@@ -127,6 +127,7 @@ impl Engine {
                 (own.collect::<Result<_>>()?, None)
             }
         };
+        destination.ask_permission(self, &wanted).await?;
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let mut stops = Stops::default();
@@ -279,8 +280,17 @@ impl Engine {
             labels: change.labels.as_ref().unwrap_or(&old.labels),
         };
         let stored = opened.map_or(&old.destination, |opened| &opened.stored);
-        let wanted = Wanted { tenant, subscription, policy: &policy };
-        destination::of(stored).check_now(self, &wanted).await
+        let wanted = Wanted { id, tenant, subscription, policy: &policy };
+        let destination = destination::of(stored);
+        destination.check_now(self, &wanted).await?;
+        // Permission was given for one URL and one rate.
+        let same = view.policy.as_ref().is_ok_and(|before| **before == policy);
+        if same && *stored == old.destination {
+            return Ok(());
+        }
+        policy.check_complete()?;
+        destination.check_policy(self, &policy)?;
+        destination.ask_permission(self, &wanted).await
     }
 
     /// The limits on what it is made of.

@@ -3,7 +3,7 @@
 use posthorn_domain::WaitReason;
 use serde_json::{Map, Value, json};
 
-use super::{policy, reference};
+use super::{cloudevent, policy, reference};
 use crate::codes::error_codes;
 
 /// All schemas by name.
@@ -29,6 +29,7 @@ pub(super) fn all() -> Value {
     for (item, of) in [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade")] {
         all.insert(format!("{item}Page"), log_page(of));
     }
+    all.extend(cloudevent::schemas().map(|(name, schema)| (name.to_owned(), schema)));
     Value::Object(all)
 }
 

@@ -434,7 +434,7 @@ async fn unknown_paths_and_methods_get_problem_documents() {
         server.as_acme("GET", path).await.expect_problem(404, "not_found");
     }
     for (method, path, allow) in [
-        ("DELETE", "/v1/events", "POST,GET,HEAD"),
+        ("DELETE", "/v1/events", "POST,OPTIONS,GET,HEAD"),
         ("PUT", "/v1/subscriptions/x", "GET,HEAD,PATCH,DELETE"),
         ("GET", "/v1/events/batch/", ""),
         ("POST", "/healthz", "GET,HEAD"),

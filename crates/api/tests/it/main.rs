@@ -7,6 +7,7 @@ mod access;
 mod admission;
 mod bad_input;
 mod certificates;
+mod cloudevents;
 mod documents;
 mod finding;
 mod harness;

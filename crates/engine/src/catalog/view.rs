@@ -130,10 +130,9 @@ impl SubscriptionView {
     pub fn verification_keys(&self, now: Timestamp) -> Result<Vec<VerificationKey>, &str> {
         let live = |secret: &&OpenSecret| secret.expires_at.is_none_or(|at| now < at);
         let signs = |name: &SecretName| match &self.policy {
-            Ok(policy) => policy
-                .auth
-                .iter()
-                .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name)),
+            Ok(policy) => policy.auth.iter().any(
+                |auth| matches!(auth, Auth::StandardWebhooks { secret, .. } if secret == name),
+            ),
             Err(_) => true,
         };
         let keys = self.secrets()?.list.iter().filter(live).filter_map(|secret| {

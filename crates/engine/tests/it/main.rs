@@ -4,6 +4,8 @@ mod callbacks;
 mod certificates;
 mod clock;
 mod delivery;
+mod envelope;
+mod handshake;
 mod headers;
 mod house;
 mod limits;

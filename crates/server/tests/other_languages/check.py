@@ -140,7 +140,33 @@ def openapi(q):
     return openapi_client.make(q)
 
 
-OPERATIONS = {"send": send, "agent": agent, "openapi": openapi}
+def cloudevent(q):
+    """A CloudEvent in both modes, and what it reads of messages that somebody else sent."""
+    from datetime import datetime
+
+    from cloudevents.core.bindings import http
+    from cloudevents.core.v1.event import CloudEvent
+
+    def shown(event):
+        attributes = dict(event.get_attributes())
+        attributes["time"] = attributes["time"].isoformat()
+        return {"attributes": attributes, "data": event.get_data()}
+
+    def message(written):
+        return {"headers": written.headers, "body": written.body.decode()}
+
+    attributes = {**q["attributes"], "time": datetime.fromisoformat(q["attributes"]["time"])}
+    event = CloudEvent(attributes=attributes, data=q["data"])
+    received = [http.HTTPMessage(m["headers"], m["body"].encode()) for m in q["received"]]
+    return {
+        "own": shown(event),
+        "structured": message(http.to_structured_event(event)),
+        "binary": message(http.to_binary_event(event)),
+        "read": [shown(http.from_http_event(m)) for m in received],
+    }
+
+
+OPERATIONS = {"send": send, "agent": agent, "openapi": openapi, "cloudevent": cloudevent}
 
 for line in sys.stdin:
     question = json.loads(line)
