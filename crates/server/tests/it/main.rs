@@ -52,6 +52,7 @@ mod rotation;
 mod schedules;
 mod secret_origins;
 mod serving;
+mod source_address;
 mod store_faults;
 mod tenants;
 mod tls;
