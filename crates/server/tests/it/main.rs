@@ -45,6 +45,7 @@ mod push_life;
 mod push_limits;
 mod push_publish;
 mod push_senders;
+mod push_services;
 mod push_surface;
 mod push_world;
 mod refusals;
