@@ -376,6 +376,12 @@ impl Engine {
                 return Err(PushRefusal::OtherKey.into());
             }
         }
+        if let Some(given) = &input.application_server_key {
+            let given = PublicKey::parse(given).map_err(|_| PushRefusal::ApplicationKey)?;
+            if endpoint.key.is_some_and(|made_for| hash_key(given.as_bytes()) != made_for) {
+                return Err(PushRefusal::OtherKey.into());
+            }
+        }
         push.look_up(endpoint).await.map_err(refused)?;
         let target = PushTarget {
             agent: endpoint.agent,

@@ -141,6 +141,21 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
             other => panic!("{expected:?}: {:?}", other.err()),
         }
     }
+    // Who says which key an endpoint was made for has to be right.
+    let ours = engine.push_key(TENANT).expect("a key");
+    mailboxes.put("https://push/ours", Ok(endpoint(6, Some(hash(&ours)))));
+    let made_for =
+        |key: String| PushInput { application_server_key: Some(key), ..to("https://push/ours") };
+    subscribe(&engine, made_for(ours.to_text()), json!({})).await.expect("may");
+    let other = agent.receiver().key().to_text();
+    for (key, expected) in
+        [("x".to_owned(), PushRefusal::ApplicationKey), (other, PushRefusal::OtherKey)]
+    {
+        match subscribe(&engine, made_for(key), json!({})).await {
+            Err(Error::Push(refusal)) => assert_eq!(refusal, expected),
+            other => panic!("{expected:?}: {:?}", other.err()),
+        }
+    }
     let away = subscribe(&engine, to("https://push/away"), json!({})).await.err();
     assert!(matches!(away, Some(Error::Busy(_))), "{away:?}");
 

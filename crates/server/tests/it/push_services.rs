@@ -84,7 +84,9 @@ async fn one_server_delivers_to_the_push_service_of_another() {
     let list = server.run("subscriptions list");
     assert!(list.out.contains(&format!("push {}\n", service.url)), "{}", list.out);
 
-    let sent = server.ask(&["send", "orders", "order.created", r#"{"total":12}"#]);
+    // With a key, and so with a topic that the other server has to understand.
+    let send = ["send", "orders", "order.created", r#"{"total":12}"#, "--ordering-key", "7"];
+    let sent = server.ask(&send);
     let notification = match wait(agent.next()).expect("an event") {
         Event::Notification(notification) => notification,
         other => panic!("{other:?}"),
@@ -215,6 +217,24 @@ fn what_a_service_asks_for_is_done() {
         keys.receiver().auth_text().expose_str().expect("text"),
     ]);
     refused.exits(1).says(&["else.example", "push.services"]);
+    server.stop();
+}
+
+#[test]
+fn no_list_of_services_opens_a_private_address() {
+    let home = Home::with(
+        "server: {listen: '127.0.0.1:0'}\n\
+         admission: {disk_warn_percent: 100, disk_refuse_percent: 100}\n\
+         push: {contact: 'mailto:a@b.example', services: ['*']}\n",
+    );
+    let (home, server) = home.served();
+    let keys = ReceiverKeys::generate();
+    for url in ["https://127.0.0.1:8443/x", "https://10.0.0.1/x", "https://[::1]/x", &server.url] {
+        let url = url.replace("http://", "https://");
+        home.write("browser.json", browser(&url, &keys).to_string());
+        let refused = server.run("subscriptions create --push @browser.json");
+        refused.exits(1).says(&["url_not_allowed", "receivers may not be at this address"]);
+    }
     server.stop();
 }
 
