@@ -18,7 +18,6 @@ pub(crate) mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use posthorn_domain::{Destination as Stored, Policy, TenantId};
 
@@ -51,9 +50,17 @@ pub(crate) trait Destination: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// A policy as it holds here.
-    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
-        policy
+    /// What its kind is called where policies that hold for a kind are shared.
+    fn kind(&self) -> &'static str;
+
+    /// Whether a policy holds here as it is written.
+    fn takes(&self, _policy: &Policy) -> bool {
+        true
+    }
+
+    /// A policy as it holds here: the same for all destinations of the kind.
+    fn fit(&self, policy: &Policy) -> Policy {
+        policy.clone()
     }
 
     /// Why its subscriber gives no secrets, where that is so.

@@ -17,7 +17,6 @@ mod services;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use posthorn_domain::policy::{Auth, Policy, PolicyError, StatusSet};
 use posthorn_domain::{
@@ -254,14 +253,18 @@ impl Destination for Push {
         check_no_certificate(policy)
     }
 
+    fn kind(&self) -> &'static str {
+        "push"
+    }
+
     /// Kept is success and gone is not, whatever the policy's `success` says of HTTP. Otherwise a
     /// message that is kept would be stored anew until the budget is spent.
-    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
-        if policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS) {
-            return policy;
-        }
-        let success = StatusSet::of(&[KEPT_STATUS]);
-        Arc::new(Policy { success, ..Policy::clone(&policy) })
+    fn takes(&self, policy: &Policy) -> bool {
+        policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS)
+    }
+
+    fn fit(&self, policy: &Policy) -> Policy {
+        Policy { success: StatusSet::of(&[KEPT_STATUS]), ..policy.clone() }
     }
 
     fn takes_no_secrets(&self) -> Option<&'static str> {

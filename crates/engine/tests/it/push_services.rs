@@ -190,6 +190,31 @@ async fn what_answers_mean() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn browsers_share_their_policy() {
+    let (_house, engine) = open().await;
+    let policy = async |overrides: Value| {
+        let view = subscribe(&engine, browser().1, overrides).await.expect("made");
+        view.policy.clone().expect("usable")
+    };
+    let named = || json!({"limits": {"concurrency": 2}});
+    let (first, second) = (policy(json!({})).await, policy(json!({})).await);
+    assert!(Arc::ptr_eq(&first, &second));
+    let (third, fourth) = (policy(named()).await, policy(named()).await);
+    assert!(Arc::ptr_eq(&third, &fourth) && !Arc::ptr_eq(&first, &third));
+    assert_eq!(third.limits.concurrency, 2);
+    // A profile that changes changes it for all of them.
+    let default = posthorn_domain::ProfileName::new("default").expect("a name");
+    let change = json!({"limits": {"concurrency": 3}});
+    engine.put_profile(TENANT, default, None, change).await.expect("put");
+    for view in engine.catalog().subscriptions(TENANT) {
+        let policy = view.policy.as_ref().expect("usable");
+        assert!(policy.permanent.gone_too.contains(404), "as it holds for push services");
+        let expected = if view.subscription.overrides == named() { 2 } else { 3 };
+        assert_eq!(policy.limits.concurrency, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_does_not_fit_is_given_up_before_anything_is_sent() {
     let (house, engine) = open().await;
     let (keys, input) = browser();
@@ -313,7 +338,9 @@ async fn the_url_is_sealed_and_nothing_shows_it() {
     // A service that repeats what it was sent.
     house.receivers.script(ENDPOINT, |_, seen| {
         let authorization = header(seen, "authorization").unwrap_or_default();
-        let body = format!("{{\"url\":\"{}\",\"auth\":\"{authorization}\"}}", seen.url);
+        let token = authorization.split([' ', '=', ',']).nth(2).unwrap_or_default();
+        let url = seen.url.replace('/', "\\/");
+        let body = format!("{} {url} {authorization} {token} very-secret-token", seen.url);
         let answer =
             Answer { status: 500, retry_after: None, content_type: None, body: body.into() };
         (Duration::from_millis(5), AttemptOutcome::Answered(answer))
@@ -333,7 +360,7 @@ async fn the_url_is_sealed_and_nothing_shows_it() {
     let stored = house.store.catalog_since(posthorn_domain::CatalogVersion(0)).await.expect("it");
     let stored = serde_json::to_string(&stored.subscriptions).expect("JSON");
     for shown in [answer, stored, format!("{:?}", view.subscription)] {
-        for secret in ["very-secret", "vapid t="] {
+        for secret in ["very-secret", "eyJ"] {
             assert!(!shown.contains(secret), "{secret} is in {shown}");
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use posthorn_domain::policy::{Permanent, Policy, StatusSet};
+use posthorn_domain::policy::{Policy, StatusSet};
 use posthorn_domain::{
     Destination as Stored, FailureCode, PUSH_TTL_SECONDS_MAX, PushEncoding, PushServiceTarget,
     TenantId, Timestamp,
@@ -41,12 +41,15 @@ use crate::transport::{Deadlines, Outbound, Sent};
 
 /// How long a signed token counts. Services refuse more than 24 hours; half of that leaves room for their clocks.
 const TOKEN_SECONDS: i64 = 12 * 3_600;
-/// How long a service keeps a message when nobody says: 28 days, the most that all vendors take.
+/// How long a service keeps a message when nobody says: 28 days, the most that Google's service takes.
 const TTL_SECONDS_DEFAULT: u32 = 2_419_200;
 /// What a push service answers when the endpoint is not known any more, besides 410.
 const NOT_FOUND: u16 = 404;
 /// What it answers when a message is too large for it, which the next attempt will be as well.
 const TOO_LARGE: u16 = 413;
+
+/// A shorter part of a URL is a word, which may stand in any answer, rather than a way to somebody.
+const CAPABILITY_BYTES_MIN: usize = 12;
 
 /// An endpoint of another push service.
 pub(crate) struct PushService {
@@ -126,10 +129,7 @@ impl PushService {
         let text = plaintext(policy, &job.work, PLAINTEXT_BYTES_MAX)?;
         let until = now.as_seconds().saturating_add(TOKEN_SECONDS);
         let authorization = sender.authorization(&target.origin, until, Some(contact.as_str()));
-        let mut redaction = Redaction::default();
-        redaction.add(endpoint.url.as_bytes());
-        redaction.add(endpoint.path_and_query().as_bytes());
-        redaction.add(authorization.as_bytes());
+        let redaction = redaction(endpoint, &authorization);
         let mut headers = HeaderMap::with_capacity(6);
         let value = |text: &str| {
             let odd = |_| refused(FailureCode::RequestInvalid, "a header cannot be written");
@@ -175,6 +175,19 @@ impl PushService {
     }
 }
 
+/// What a service may repeat in its answer: the URL, or the parts of it that lead to the browser, and the signed token.
+fn redaction(endpoint: &Endpoint, authorization: &str) -> Redaction {
+    let mut redaction = Redaction::default();
+    redaction.add(endpoint.url.as_bytes());
+    redaction.add(endpoint.path_and_query().as_bytes());
+    let parts = endpoint.path_and_query().split(['/', '?', '&', '=']);
+    let parts = parts.chain(authorization.split([' ', '=', ',']));
+    for part in parts.filter(|part| part.len() >= CAPABILITY_BYTES_MIN) {
+        redaction.add(part.as_bytes());
+    }
+    redaction
+}
+
 impl Destination for PushService {
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
@@ -211,17 +224,22 @@ impl Destination for PushService {
         })
     }
 
+    fn kind(&self) -> &'static str {
+        "push_service"
+    }
+
     /// What the answers of push services mean is written in RFC 8030 and not for policies to say: any 2xx is success,
     /// 404 is as good as 410, and 413 will not change. Everything else is as the policy has it for webhooks.
-    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
-        let Permanent { status, body, gone, .. } = policy.permanent.clone();
-        let permanent = Permanent {
-            status: status.with(TOO_LARGE),
-            body,
-            gone,
-            gone_too: StatusSet::of(&[NOT_FOUND]),
-        };
-        Arc::new(Policy { success: StatusSet::two_hundreds(), permanent, ..Policy::clone(&policy) })
+    fn takes(&self, _policy: &Policy) -> bool {
+        false
+    }
+
+    fn fit(&self, policy: &Policy) -> Policy {
+        let mut policy = policy.clone();
+        policy.success = StatusSet::two_hundreds();
+        policy.permanent.status = policy.permanent.status.with(TOO_LARGE);
+        policy.permanent.gone_too = StatusSet::of(&[NOT_FOUND]);
+        policy
     }
 
     fn takes_no_secrets(&self) -> Option<&'static str> {

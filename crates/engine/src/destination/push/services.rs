@@ -102,13 +102,19 @@ impl ServiceRule {
     }
 }
 
-/// Whom a push service may write to (`sub` of RFC 8292): a `mailto:` or `https:` URL.
+/// Domains that mean nothing to others. Apple's service refuses senders whose contact is in one of them.
+const OWN_DOMAINS: [&str; 3] = ["localhost", "local", "invalid"];
+
+/// Whom a push service may write to (`sub` of RFC 8292): a `mailto:` or `https:` URL of a public domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact(String);
 
 /// Not a contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be mailto:NAME@HOST or an https: URL, e.g. mailto:operations@example.com")]
+#[error(
+    "must be mailto:NAME@DOMAIN or an https: URL, with a public domain, e.g. \
+     mailto:operations@example.com"
+)]
 pub struct ContactError;
 
 impl Contact {
@@ -129,16 +135,32 @@ impl FromStr for Contact {
 
     fn from_str(text: &str) -> Result<Self, ContactError> {
         let plain = text.len() <= TEXT_BYTES_MAX && text.bytes().all(|b| b.is_ascii_graphic());
-        let host = |text: &str| text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-        let fine = match text.split_once(':') {
-            Some(("mailto", address)) => address
-                .split_once('@')
-                .is_some_and(|(name, at)| !name.is_empty() && host(at) && !at.contains('@')),
-            Some(("https", rest)) => rest.strip_prefix("//").is_some_and(host),
-            _ => false,
+        let domain = match text.split_once(':') {
+            Some(("mailto", address)) => {
+                address.split_once('@').filter(|(name, _)| !name.is_empty()).map(|(_, at)| at)
+            }
+            Some(("https", rest)) => rest
+                .strip_prefix("//")
+                .and_then(|rest| rest.split(['/', '?', '#']).next())
+                .and_then(|host| host.split(':').next()),
+            _ => None,
         };
-        if plain && fine { Ok(Self(text.to_owned())) } else { Err(ContactError) }
+        let fine = plain && domain.is_some_and(is_public);
+        if fine { Ok(Self(text.to_owned())) } else { Err(ContactError) }
     }
+}
+
+/// Whether a text is a domain that others can know.
+fn is_public(domain: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let mut labels = domain.rsplit('.');
+    let top = labels.next().unwrap_or_default().to_ascii_lowercase();
+    domain.contains('.')
+        && domain.split('.').all(label)
+        && !OWN_DOMAINS.contains(&top.as_str())
+        && !top.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -189,7 +211,9 @@ mod tests {
 
     #[test]
     fn a_contact_is_a_mail_address_or_a_page() {
-        for text in ["mailto:a@b.example", "https://example.com/contact", "https://a"] {
+        for text in
+            ["mailto:a@b.example", "https://example.com/contact", "https://a.example:8443?x"]
+        {
             assert_eq!(text.parse::<Contact>().expect(text).as_str(), text);
         }
         for text in [
@@ -205,6 +229,13 @@ mod tests {
             "https:",
             "https:///",
             "https://",
+            "https://a",
+            "https://user@a.example/",
+            "https://192.0.2.1/",
+            "mailto:a@localhost",
+            "mailto:a@server.LOCAL",
+            "mailto:a@b.invalid",
+            "mailto:a@b..example",
         ] {
             assert!(text.parse::<Contact>().is_err(), "{text}");
         }
