@@ -2,7 +2,7 @@
 
 self.addEventListener('push', (event) => {
   const { id, type, payload } = event.data.json();
-  // Safari and Chrome want every message to be shown. A message may come twice: the tag shows it once.
+  // The page subscribed with userVisibleOnly, so every message is shown. One may come twice: the tag shows it once.
   event.waitUntil(
     self.registration.showNotification(payload?.title ?? type, {
       body: payload?.text ?? '',

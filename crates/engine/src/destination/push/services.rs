@@ -102,7 +102,7 @@ impl ServiceRule {
     }
 }
 
-/// Domains that mean nothing to others. Apple's service refuses senders whose contact is in one of them.
+/// Domains that mean nothing to others. Senders report that Apple's service refuses a contact in one of them.
 const OWN_DOMAINS: [&str; 3] = ["localhost", "local", "invalid"];
 
 /// Whom a push service may write to (`sub` of RFC 8292): a `mailto:` or `https:` URL of a public domain.
