@@ -232,9 +232,14 @@ codes! {
          with its secrets."
 
     PUSH_ENDPOINT_UNKNOWN 422 "push_endpoint_unknown" "Unknown push endpoint"
-        "The endpoint of the push destination does not belong to this server, or was altered."
-        "Give the endpoint exactly as the browser shows it. Browsers that are connected to another \
-         push service cannot be reached from here."
+        "The endpoint of the push destination begins like an endpoint of this server, but is none. \
+         It was altered."
+        "Give the endpoint exactly as the browser shows it."
+
+    PUSH_SERVICE_NOT_ALLOWED 422 "push_service_not_allowed" "Push service not allowed"
+        "The endpoint belongs to a push service that this server does not send to."
+        "Give the endpoint exactly as the browser shows it. Operators: add the host of the service \
+         to push.services."
 
     PUSH_ENDPOINT_GONE 422 "push_endpoint_gone" "Push endpoint is gone"
         "The browser has unsubscribed, or was removed because it did not connect for a long time."
@@ -248,7 +253,8 @@ codes! {
     INVALID_PUSH_KEYS 422 "invalid_push_keys" "Invalid push keys"
         "`p256dh` or `auth` of the push destination is not a valid key of a browser; `detail` says \
          which."
-        "Give both as `PushSubscription.toJSON()` shows them, or leave both out."
+        "Give both as `PushSubscription.toJSON()` shows them. Only for agents of this server may \
+         both be left out."
 
     RATE_LIMITED 429 "rate_limited" "Rate limited"
         "The key exceeded its rate limit for requests or events, or the tenant tests subscriptions \
@@ -279,8 +285,15 @@ codes! {
          lines of that time."
 
     PUSH_NOT_ENABLED 501 "push_not_enabled" "Push is not enabled"
-        "This server has no push service, so nothing can be delivered to browsers."
-        "Operators: set push.enabled, or start it with `posthorn serve --push`."
+        "This server has no push service and sends to no other, so nothing can be delivered to \
+         browsers."
+        "Operators: set push.enabled, or start it with `posthorn serve --push`. To send to the push \
+         services of browsers, name them in push.services."
+
+    PUSH_CONTACT_MISSING 501 "push_contact_missing" "Push contact is not set"
+        "Other push services ask whom to write to about what this server sends, and this server \
+         does not say."
+        "Operators: set push.contact, e.g. mailto:operations@example.com."
 
     UNAVAILABLE 503 "unavailable" "Unavailable"
         "The store cannot be reached, or the server is starting, stopping or overloaded. Nothing \

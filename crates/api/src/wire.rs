@@ -9,9 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
     Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, KeyId, Labels,
-    LaneKey, Outcome, ProfileName, PushTarget, Redrive, RedriveFilter, RedriveId, RedriveState,
-    Scope, SecretName, Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus,
-    Tenant, TenantId, Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
+    LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget, PushTopicRule, PushUrgency,
+    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Span, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
+    Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
@@ -381,7 +382,7 @@ pub(crate) struct SubscriptionBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    destination: Option<PushView>,
+    destination: Option<PushView<'a>>,
     description: &'a str,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
@@ -414,19 +415,43 @@ pub(crate) struct Warning {
     pub(crate) field: String,
 }
 
-/// A channel, without a word about whose it is.
+/// A channel, without a word about whose it is: of an endpoint elsewhere, only the origin.
 #[derive(Serialize)]
-pub(crate) struct PushView {
+pub(crate) struct PushView<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
     encrypted: bool,
     ttl: Span,
+    urgency: PushUrgency,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<&'a PushTopicRule>,
 }
 
-impl From<&PushTarget> for PushView {
-    fn from(target: &PushTarget) -> Self {
-        let ttl = Span::from_secs(target.ttl.into());
-        Self { kind: "push", encrypted: target.p256dh.is_some(), ttl }
+impl<'a> From<&'a PushTarget> for PushView<'a> {
+    fn from(target: &'a PushTarget) -> Self {
+        Self {
+            kind: "push",
+            service: None,
+            encrypted: target.p256dh.is_some(),
+            ttl: Span::from_secs(target.ttl.into()),
+            urgency: target.urgency,
+            topic: target.topic.as_ref(),
+        }
+    }
+}
+
+impl<'a> From<&'a PushServiceTarget> for PushView<'a> {
+    fn from(target: &'a PushServiceTarget) -> Self {
+        Self {
+            kind: "push",
+            service: Some(&target.origin),
+            encrypted: true,
+            ttl: Span::from_secs(target.ttl.into()),
+            urgency: target.urgency,
+            topic: target.topic.as_ref(),
+        }
     }
 }
 
@@ -456,6 +481,7 @@ impl<'a> SubscriptionBody<'a> {
         let (url, destination) = match &subscription.destination {
             Destination::Webhook { url } => (Some(url.as_str()), None),
             Destination::Push(target) => (None, Some(PushView::from(target))),
+            Destination::PushService(target) => (None, Some(PushView::from(target))),
         };
         let (status, status_reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),

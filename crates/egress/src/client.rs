@@ -29,6 +29,7 @@ use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::proxy::{self, Proxy, ProxyMode};
 use crate::resolve::Names;
+use crate::source::{Source, SourceError};
 use crate::target::{Scheme, Target};
 use crate::tls::{ClientTls, Tls};
 
@@ -71,6 +72,8 @@ pub struct Options {
     /// Proxies that requests may name. Whoever knows whom they are open to reads them.
     #[serde(skip)]
     pub proxies: BTreeMap<ProxyName, Proxy>,
+    /// Where connections come from.
+    pub source: Source,
     /// Name servers that are asked; those of `/etc/resolv.conf` when empty.
     #[serde(deserialize_with = "name_servers")]
     pub resolvers: Vec<SocketAddr>,
@@ -97,6 +100,7 @@ impl Default for Options {
             connection_age_max: Duration::from_secs(300),
             connections: 2_000,
             proxies: BTreeMap::new(),
+            source: Source::default(),
             resolvers: Vec::new(),
             extra_roots: None,
             user_agent: USER_AGENT_DEFAULT.to_owned(),
@@ -151,6 +155,9 @@ pub enum Error {
     /// Refused by the TLS library.
     #[error("set up TLS")]
     Tls(#[source] rustls::Error),
+    /// Not addresses of this machine.
+    #[error("use the addresses of egress.source")]
+    Source(#[source] SourceError),
     /// Cannot be a header value.
     #[error("use the user agent text as a header value")]
     UserAgent(#[source] http::header::InvalidHeaderValue),
@@ -304,8 +311,10 @@ struct Inner {
 }
 
 impl Egress {
-    /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
+    /// Sets up TLS and limits, and looks whether the source addresses are of this machine. Connects to nothing and
+    /// reads no resolver configuration yet.
     pub fn new(options: Options) -> Result<Self, Error> {
+        options.source.check().map_err(Error::Source)?;
         let tls = Tls::new(options.extra_roots.as_deref().map(str::as_bytes))?;
         let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
         let pool = Pool::new(Limits {
@@ -325,7 +334,13 @@ impl Egress {
             dangerously_allow_metadata: options.dangerously_allow_metadata,
         });
         guard.refresh(Instant::now());
-        let dialer = Dialer::new(guard, Names::new(options.resolvers), tls, Arc::clone(&pool));
+        let dialer = Dialer {
+            guard,
+            names: Names::new(options.resolvers),
+            tls,
+            pool: Arc::clone(&pool),
+            source: options.source,
+        };
         let (proxies, counters) = (options.proxies, Counters::new());
         Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, proxies, counters }) })
     }

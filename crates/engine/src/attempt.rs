@@ -13,7 +13,7 @@ use posthorn_store::Work;
 use tokio::time::Instant;
 
 use crate::catalog::{Catalog, SubscriptionView};
-use crate::destination::push::PushDelivery;
+use crate::destination::push::{PushDelivery, PushOptions};
 use crate::metrics;
 use crate::options::WebhookOrigin;
 use crate::policy_log::PolicyLog;
@@ -25,6 +25,7 @@ use crate::transport::Transport;
 pub(crate) struct Context {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) push: Option<Arc<dyn PushDelivery>>,
+    pub(crate) push_options: PushOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,

@@ -148,6 +148,7 @@ impl Engine {
         let around = Arc::new(Context {
             transport,
             push,
+            push_options: options.push.clone(),
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
             term: term.clone(),

@@ -84,8 +84,8 @@ pub use courier::{Courier, CourierParts};
 pub use destination::DestinationInput;
 pub use destination::handshake::HandshakeRefusal;
 pub use destination::push::{
-    Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
-    PushProblem, PushRefusal,
+    Contact, ContactError, Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys,
+    PushLimits, PushOptions, PushOutcome, PushProblem, PushRefusal, ServiceRule, ServiceRuleError,
 };
 pub use endpoint::Endpoint;
 pub use engine::{Engine, Health, Parts, PublishCheck};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::admission::AdmissionOptions;
+use crate::destination::push::PushOptions;
 use crate::policy_log::PolicyLogOptions;
 use crate::quotas::Quotas;
 use http::HeaderValue;
@@ -90,6 +91,9 @@ pub struct Options {
     /// How much one tenant may have.
     #[serde(skip)]
     pub quotas: Quotas,
+    /// Web Push to other services.
+    #[serde(skip)]
+    pub push: PushOptions,
 }
 
 impl Default for Options {
@@ -121,6 +125,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             policy_log: PolicyLogOptions::default(),
             quotas: Quotas::default(),
+            push: PushOptions::default(),
         }
     }
 }

@@ -102,7 +102,7 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let now = self.now();
         let id = self.inner.chance.subscription_id(now);
-        let opened = self.open_destination(tenant, &new.destination).await?;
+        let opened = self.open_destination(tenant, &new.destination, None).await?;
         let destination = destination::of(&opened.stored);
         let filter = new.filter.unwrap_or_default();
         filter.validate()?;
@@ -172,7 +172,10 @@ impl Engine {
         let now = self.now();
         let opened = match &change.destination {
             None => None,
-            Some(input) => Some(self.open_destination(tenant, input).await?),
+            Some(input) => {
+                let view = self.catalog().subscription(tenant, id)?;
+                Some(self.open_destination(tenant, input, Some(&view)).await?)
+            }
         };
         if let Some(filter) = &change.filter {
             filter.validate()?;
@@ -202,8 +205,8 @@ impl Engine {
             }
             if let Some(opened) = &opened {
                 // What the former destination kept for itself goes with it.
-                let former = destination::of(&subscription.destination).own_secret();
-                subscription.secrets.retain(|secret| Some(&secret.name) != former.as_ref());
+                let former = destination::of(&subscription.destination).own_secrets();
+                subscription.secrets.retain(|secret| !former.contains(&secret.name.as_str()));
                 subscription.destination = opened.stored.clone();
             }
             let destination = destination::of(&subscription.destination);
@@ -429,7 +432,9 @@ impl Engine {
         match what {
             SubscriptionEffect::None => Ok(()),
             SubscriptionEffect::DisableGone => {
-                self.disable(tenant, subscription, "gone", "the receiver answered 410 Gone").await
+                let view = self.catalog().subscription(tenant, subscription);
+                let reason = view.as_ref().map_or("gone", |view| view.destination.gone());
+                self.disable(tenant, subscription, "gone", reason).await
             }
             SubscriptionEffect::DisableExhausted => {
                 self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await

@@ -77,6 +77,10 @@ fn span() -> Value {
     json!({"type": "string", "examples": ["250ms", "10s", "1h30m", "7d"]})
 }
 
+fn urgency() -> Value {
+    json!({"type": "string", "enum": ["very-low", "low", "normal", "high"]})
+}
+
 fn time() -> Value {
     json!({"type": "string", "format": "date-time"})
 }
@@ -285,8 +289,13 @@ fn subscriptions() -> Value {
     let shown = json!({
         "id": id("sub"), "name": text(),
         "url": {"type": "string", "format": "uri", "description": "Absent for push destinations"},
-        "destination": object(&["type", "encrypted", "ttl"], json!({
-            "type": {"const": "push"}, "encrypted": flag(), "ttl": span(),
+        "destination": object(&["type", "encrypted", "ttl", "urgency"], json!({
+            "type": {"const": "push"},
+            "service": {
+                "type": "string",
+                "description": "Origin of the push service; absent for agents of this server",
+            },
+            "encrypted": flag(), "ttl": span(), "urgency": urgency(), "topic": text(),
         })),
         "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
@@ -345,7 +354,8 @@ fn subscriptions() -> Value {
             "type": {"const": "push"},
             "endpoint": {"type": "string", "format": "uri", "writeOnly": true},
             "keys": {
-                "description": "The browser's keys; without them messages are not encrypted",
+                "description": "The browser's keys; without them messages are not encrypted. \
+                                Required for an endpoint of another push service",
                 "oneOf": [
                     object(&["p256dh", "auth"], json!({"p256dh": text(), "auth": text()})),
                     {"type": "null"},
@@ -356,7 +366,27 @@ fn subscriptions() -> Value {
                 "type": ["string", "null"], "examples": ["12h", "7d"],
                 "description": "How long a message waits for the agent, in whole seconds. The \
                                 maximum and default is the server's push.ttl_max (30 days unless \
-                                changed)",
+                                changed). For other push services the maximum is 30 days and the \
+                                default 28 days",
+            },
+            "urgency": {
+                "type": ["string", "null"], "enum": ["very-low", "low", "normal", "high", null],
+                "description": "Whether a device is woken up for messages (RFC 8030, section 5.3); \
+                                normal when absent. Agents of this server get every message at once",
+            },
+            "topic": {
+                "type": ["string", "null"], "minLength": 1, "maxLength": 256,
+                "examples": ["news", "{event.key}"],
+                "description": "Of the messages that wait for the browser, only the newest of a \
+                                topic is kept. Either 1 to 32 base64url characters, sent as they \
+                                are, or a template, of which a fingerprint is sent. Events without \
+                                the values it needs have no topic",
+            },
+            "application_server_key": {
+                "type": ["string", "null"],
+                "description": "The public key that the browser subscribed with, if that is a \
+                                former key of the tenant; the key of GET /v1/push/key when absent. \
+                                Only for endpoints of other push services",
             },
             "expirationTime": {"description": "Ignored; browsers send it"},
         })),

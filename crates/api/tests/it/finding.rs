@@ -133,10 +133,8 @@ async fn deliveries_and_attempts_are_found_by_what_became_of_them() {
     assert_eq!(failed, ["connect_failed"]);
     assert_eq!(list(&server, "/v1/deliveries?subscription=dead", "last_status").await, [500]);
     assert_eq!(list(&server, "/v1/events?dead_letters=true", "id").await, [json!(event)]);
-    assert_eq!(
-        list(&server, "/v1/dead-letters?failure=connect_failed", "subscription").await,
-        [lost.clone()]
-    );
+    let letters = list(&server, "/v1/dead-letters?failure=connect_failed", "subscription").await;
+    assert_eq!(letters.iter().collect::<Vec<_>>(), [lost]);
 
     let letter = list(&server, "/v1/dead-letters?status=5xx", "id").await[0].clone();
     let retry = format!("/v1/deliveries/{}/retry", letter.as_str().unwrap());

@@ -18,6 +18,7 @@ mod plain_words;
 mod policy_page;
 mod publishing;
 mod push;
+mod push_services;
 mod rate;
 mod schema;
 mod signing;

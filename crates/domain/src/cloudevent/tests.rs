@@ -121,6 +121,7 @@ fn event(attributes: BTreeMap<String, String>, payload: &'static [u8]) -> Event 
         content_type: "application/json".to_owned(),
         payload: Bytes::from_static(payload),
         accepted_at: Timestamp::from_millis(1_700_000_000_000),
+        publisher_id: None,
     }
 }
 

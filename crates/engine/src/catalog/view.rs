@@ -76,7 +76,6 @@ impl SubscriptionView {
         vault: Arc<Vault>,
     ) -> Self {
         let destination = destination::of(&subscription.destination);
-        let policy = policy.map(|policy| destination.fit(policy));
         let keyed = policy.as_ref().is_ok_and(|policy| policy.order.key.is_some());
         let lane = Cost { fixed: if keyed { LANE } else { 0 }, scans: 0, reads: keyed };
         let cost = subscription.filter.cost() + lane;

@@ -29,6 +29,10 @@ impl Webhook {
 }
 
 impl Destination for Webhook {
+    fn kind(&self) -> &'static str {
+        "webhook"
+    }
+
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
             match send(around, job, &self.0).await {

@@ -20,6 +20,7 @@ mod profiles;
 mod push;
 mod push_destinations;
 mod push_house;
+mod push_services;
 mod signing;
 mod tenants;
 mod token_server;
