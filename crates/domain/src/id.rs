@@ -174,6 +174,11 @@ typed_id!(
     "rdr"
 );
 typed_id!(
+    /// One job.
+    JobId,
+    "job"
+);
+typed_id!(
     /// One certificate of the registry.
     CertificateId,
     "crt"

@@ -27,6 +27,7 @@ mod event;
 pub mod filter;
 mod footprint;
 mod id;
+mod job;
 mod labels;
 pub mod limits;
 mod names;
@@ -57,9 +58,10 @@ pub use event::{Event, Idempotency};
 pub use filter::Filter;
 pub use footprint::footprint;
 pub use id::{
-    CertificateId, DeliveryId, EventId, IdParseError, KeyId, NodeId, RedriveId, SubscriptionId,
-    TenantId,
+    CertificateId, DeliveryId, EventId, IdParseError, JobId, KeyId, NodeId, RedriveId,
+    SubscriptionId, TenantId,
 };
+pub use job::{Job, JobState, JobWork, ReplayStatus, Replayed, Selection};
 pub use labels::{Labels, LabelsError};
 pub use names::{
     ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use posthorn_domain::{
-    CancelReason, DeadReason, DeliveryState, Lane, LaneKey, RedriveState, SHARD_COUNT, Shard,
-    Timestamp,
+    CancelReason, DeadReason, DeliveryState, JobState, Lane, LaneKey, RedriveState, SHARD_COUNT,
+    Shard, Timestamp,
 };
 
 use crate::error::Corrupt;
@@ -76,6 +76,25 @@ pub(crate) const fn redrive_state_of(code: i64) -> Option<RedriveState> {
         0 => RedriveState::Running,
         1 => RedriveState::Done,
         2 => RedriveState::Cancelled,
+        _ => return None,
+    })
+}
+
+pub(crate) const fn job_code(state: JobState) -> i64 {
+    match state {
+        JobState::Running => 0,
+        JobState::Done => 1,
+        JobState::Cancelled => 2,
+        JobState::Failed => 3,
+    }
+}
+
+pub(crate) const fn job_state_of(code: i64) -> Option<JobState> {
+    Some(match code {
+        0 => JobState::Running,
+        1 => JobState::Done,
+        2 => JobState::Cancelled,
+        3 => JobState::Failed,
         _ => return None,
     })
 }

@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_entries.sql"),
     include_str!("migrations/0011_timings.sql"),
     include_str!("migrations/0012_log.sql"),
+    include_str!("migrations/0013_jobs.sql"),
 ];
 
 /// Brings the database to the newest version.

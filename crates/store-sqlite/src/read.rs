@@ -1,6 +1,7 @@
 //! What readers do: one function for each question, inside one snapshot.
 
 pub(crate) mod catalog;
+pub(crate) mod jobs;
 pub(crate) mod lists;
 pub(crate) mod queries;
 pub(crate) mod rows;

@@ -188,9 +188,14 @@ pub(crate) const DELIVERY_BY_ID: &str = concat!(
     "where d.id = ?1 and d.tenant = (select no from tenant where id = ?2)"
 );
 
-/// Which deliveries of an event may be meant: a range of the primary key.
+/// Which deliveries of an event may be meant: a range of the primary key, and those that were made later.
 pub(crate) const SEQS_OF_EVENT: &str = "select seq from delivery where seq >= ?1 and seq < ?2 \
-    and (?3 is null or subscription = ?3) and state between ?4 and ?5 order by seq";
+    and seq >= ?7 and seq < ?8 \
+    and (?3 is null or subscription = ?3) and state between ?4 and ?5 \
+    union all \
+    select l.seq from later_delivery l cross join delivery d on d.seq = l.seq \
+    where l.event = ?6 and l.seq >= ?7 and l.seq < ?8 \
+    and (?3 is null or l.subscription = ?3) and d.state between ?4 and ?5 order by 1";
 
 /// A range of `delivery_dead`, whose rowid is the seq.
 pub(crate) const DEAD_SEQS: &str = "select seq from delivery indexed by delivery_dead \
@@ -250,8 +255,9 @@ pub(crate) const ATTEMPT_LINE: &str = concat!(
 );
 
 /// Which attempts belong to an event: `attempt_of` alone.
-pub(crate) const ATTEMPTS_OF_EVENT: &str =
-    "select no from attempt indexed by attempt_of where delivery >= ?1 and delivery < ?2";
+pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by attempt_of where delivery >= ?1 and delivery < ?2 \
+     union all select a.no from later_delivery l \
+     cross join attempt a indexed by attempt_of on a.delivery = l.seq where l.event = ?3";
 /// What [`crate::read::rows::event`] decodes.
 macro_rules! event_columns {
     () => {
@@ -270,6 +276,16 @@ pub(crate) const EVENT_BY_ID: &str = concat!(
      where e.tenant = (select no from tenant where id = ?1) and e.id = ?2"
 );
 
+// ---- jobs ------------------------------------------------------------------------------------
+
+/// Search by primary keys.
+pub(crate) const LATER_DELIVERY: &str = "select d.seq, d.state from later_delivery l \
+    cross join delivery d on d.seq = l.seq where l.event = ?1 and l.subscription = ?2";
+
+/// A range of the primary key.
+pub(crate) const DELIVERY_OF_EVENT: &str =
+    "select seq, state from delivery where seq >= ?1 and seq < ?2 and subscription = ?3 limit 1";
+
 // ---- maintenance -----------------------------------------------------------------------------
 
 /// Whether an event may go: a range of deliveries by primary key. Some of them may have been
@@ -279,6 +295,10 @@ macro_rules! prunable {
         "(e.accepted_at < ?2 and not exists ( \
          select 1 from delivery d where d.seq >= e.first_seq \
          and d.seq < e.first_seq + e.deliveries and (d.state < 2 or d.holds_lane = 1 \
+         or d.ended_at >= iif(d.state >= 10 and d.state < 20, ?3, ?2))) \
+         and not exists ( \
+         select 1 from later_delivery l cross join delivery d on d.seq = l.seq \
+         where l.event = e.no and (d.state < 2 or d.holds_lane = 1 \
          or d.ended_at >= iif(d.state >= 10 and d.state < 20, ?3, ?2))))"
     };
 }
@@ -308,6 +328,11 @@ pub(crate) const SWEEP_BLOCKERS: &str = "update delivery set holds_lane = null w
 /// A range of `redrive_ended`.
 pub(crate) const PRUNE_REDRIVES: &str = "delete from redrive where id in ( \
     select id from redrive indexed by redrive_ended where state <> 0 and finished_at < ?1 \
+    order by finished_at limit ?2)";
+
+/// A range of `job_ended`.
+pub(crate) const PRUNE_JOBS: &str = "delete from job where id in ( \
+    select id from job indexed by job_ended where state <> 0 and finished_at < ?1 \
     order by finished_at limit ?2)";
 
 /// A range of `recall_by_age`.

@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
-    RedriveId, Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
+    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat,
-    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded,
-    RedrivePage, Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
+    Claim, Counts, DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -357,6 +357,38 @@ impl Store for SqliteStore {
     ) -> Result<Advanced> {
         let weight = Weight { rows: limit, bytes: 0 };
         self.write(weight, move |writer| write::redrive::advance(writer, id, limit, at)).await
+    }
+
+    async fn create_job(
+        &self,
+        job: Job,
+        subscription: Option<Box<Subscription>>,
+    ) -> Result<Option<CatalogVersion>> {
+        let create =
+            move |writer: &mut Writer| write::job::create(writer, &job, subscription.as_deref());
+        self.write(LIGHT, create).await
+    }
+
+    async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
+        let found = self.read(move |conn| read::jobs::job(conn, id)).await?;
+        Ok(found.map(|(job, _)| job).filter(|job| job.tenant == tenant))
+    }
+
+    async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>> {
+        self.read(move |conn| read::jobs::jobs(conn, tenant, &listing)).await
+    }
+
+    async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>> {
+        self.read(move |conn| read::jobs::running(conn, limit)).await
+    }
+
+    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+        self.write(LIGHT, move |writer| write::job::cancel(writer, tenant, id, at)).await
+    }
+
+    async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
+        let weight = Weight { rows: bite.deeds.len() + 1, bytes: 0 };
+        self.write(weight, move |writer| write::job::advance(writer, &bite)).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

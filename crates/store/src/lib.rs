@@ -27,6 +27,7 @@ mod catalog;
 pub mod entry;
 mod error;
 mod intake;
+mod job;
 mod lease;
 pub mod push;
 mod query;
@@ -36,13 +37,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
-    RedriveId, Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
+    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
 };
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
+pub use job::{Bite, Bitten, Redelivery};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
 pub use query::{
@@ -192,6 +194,35 @@ pub trait Store: Send + Sync + 'static {
     async fn advance_redrive(&self, id: RedriveId, limit: usize, at: Timestamp)
     -> Result<Advanced>;
 
+    // ---- jobs ----------------------------------------------------------------------------------
+
+    /// Writes down a job, and creates a subscription in the same transaction where one comes along: its
+    /// catalog version is returned. A refusal changes nothing.
+    async fn create_job(
+        &self,
+        job: Job,
+        subscription: Option<Box<Subscription>>,
+    ) -> Result<Option<CatalogVersion>>;
+
+    /// One job of a tenant.
+    async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>>;
+
+    /// Jobs of a tenant.
+    async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>>;
+
+    /// Jobs of all tenants that are running, oldest first, each with the place where it stands. Cost grows
+    /// with their number, not with the number of those that have ended.
+    async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>>;
+
+    /// Stops a running job; one that has ended stays as it is. Returns it.
+    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job>;
+
+    /// Does what one bite of a running job says, with the progress written in the same transaction. A
+    /// delivery that is made comes last in its lane, and its age counts from `at`; one that is tried again
+    /// comes back as with [`Store::retry_delivery`]. What cannot be done (a subscription or an event that is
+    /// gone, an attempt under way) is passed over.
+    async fn advance_job(&self, bite: Bite) -> Result<Bitten>;
+
     // ---- maintenance ---------------------------------------------------------------------------
 
     /// Cancels up to `limit` unfinished deliveries of deleted subscriptions.
@@ -199,7 +230,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes history that nobody needs any more, in small bites. Never an event with an
     /// unfinished delivery, never a dead letter younger than its own limit, never one that blocks
-    /// its lane, never a redrive that is running.
+    /// its lane, never a redrive or a job that is running.
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
     // ---- membership ----------------------------------------------------------------------------

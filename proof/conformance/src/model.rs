@@ -6,6 +6,7 @@
 
 mod catalog;
 mod deliveries;
+mod jobs;
 mod leases;
 pub mod plant;
 mod push;
@@ -18,8 +19,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
-    RedriveId, RedriveState, Shard, SubscriptionId, TenantId, Timestamp,
+    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, Job, JobId, JobState,
+    KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, Subscription, SubscriptionId, TenantId,
+    Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -27,10 +29,10 @@ use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded,
-    RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
+    Claim, Counts, DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -69,6 +71,7 @@ pub(crate) struct State {
     /// Attempts in the order in which they were recorded.
     made: BTreeMap<u64, (DeliveryId, u32, Timestamp)>,
     redrives: BTreeMap<RedriveId, StoredRedrive>,
+    jobs: BTreeMap<JobId, (Job, Option<Place>)>,
     seq: u64,
 }
 
@@ -238,6 +241,8 @@ impl State {
         for id in &over {
             self.redrives.remove(id);
         }
+        let ended = |job: &Job| job.finished_at.is_some_and(|at| at < prune.ended_before);
+        self.jobs.retain(|_, (job, _)| !ended(job));
         Pruned {
             events: doomed.len(),
             keys: keys_before - self.keys.len(),
@@ -422,6 +427,54 @@ impl Store for ModelStore {
         at: Timestamp,
     ) -> Result<Advanced> {
         Ok(self.shared.state.lock().advance(id, limit, at)?)
+    }
+
+    async fn create_job(
+        &self,
+        job: Job,
+        subscription: Option<Box<Subscription>>,
+    ) -> Result<Option<CatalogVersion>> {
+        let mut state = self.shared.state.lock();
+        if state.jobs.contains_key(&job.id) {
+            return Err(Refusal::AlreadyExists.into());
+        }
+        let created = subscription.map(CatalogChange::CreateSubscription);
+        let version = created.map(|change| state.catalog.change(&change)).transpose()?;
+        state.jobs.insert(job.id, (job, None));
+        Ok(version)
+    }
+
+    async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
+        let state = self.shared.state.lock();
+        Ok(state.jobs.get(&id).map(|(job, _)| job.clone()).filter(|job| job.tenant == tenant))
+    }
+
+    async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>> {
+        let state = self.shared.state.lock();
+        let own = state.jobs.values().filter(|(job, _)| job.tenant == tenant);
+        let placed = own.map(|(job, _)| (u128::from_be_bytes(*job.id.as_bytes()), job.clone()));
+        Ok(listed(placed.collect(), &listing))
+    }
+
+    async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>> {
+        let state = self.shared.state.lock();
+        let running = state.jobs.values().filter(|(job, _)| job.state == JobState::Running);
+        Ok(running.take(limit).cloned().collect())
+    }
+
+    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+        let mut state = self.shared.state.lock();
+        let stored = state.jobs.get_mut(&id).filter(|(job, _)| job.tenant == tenant);
+        let (job, _) = stored.ok_or(Refusal::NotFound)?;
+        if job.state == JobState::Running {
+            job.state = JobState::Cancelled;
+            job.finished_at = Some(at);
+        }
+        Ok(job.clone())
+    }
+
+    async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
+        Ok(self.shared.state.lock().bite(&bite)?)
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

@@ -132,6 +132,11 @@ impl Changes {
         counts[column(0)] += deliveries as i64;
     }
 
+    /// One more delivery of an event that was stored before.
+    pub(crate) fn made(&mut self, tenant: i64) {
+        self.tally.entry(tenant).or_default()[column(0)] += 1;
+    }
+
     /// A delivery went from one state to another.
     pub(crate) fn moved(&mut self, row: Moving, from: DeliveryState, to: DeliveryState) {
         let (from, to) = (state_code(from), state_code(to));

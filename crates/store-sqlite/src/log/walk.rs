@@ -40,12 +40,17 @@ impl Way {
 /// The rows a list may go on with: from the first, up to but without the second. Places of other lists, or made
 /// up, are rows that may not exist.
 pub(crate) fn bounds(listing: &Listing) -> (i64, i64) {
-    let after = listing.after.map(|place| i64::try_from(place.0).unwrap_or(i64::MAX));
+    let after = listing.after.map(row_of);
     match (listing.order, after) {
         (_, None) => (0, i64::MAX),
         (Order::NewestFirst, Some(after)) => (0, after),
         (Order::OldestFirst, Some(after)) => (after.saturating_add(1), i64::MAX),
     }
+}
+
+/// The row of a place that a list gave out.
+pub(crate) fn row_of(place: Place) -> i64 {
+    i64::try_from(place.0).unwrap_or(i64::MAX)
 }
 
 /// The place of a row.

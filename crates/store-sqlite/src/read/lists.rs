@@ -203,10 +203,11 @@ pub(crate) fn deliveries(
     let mut look = |seq: i64| look_at_delivery(conn, whose, filter, seq);
     let (from, until) = bounds(listing);
     if let Some(event) = filter.event {
-        let Some((first, end)) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
-        let (from, until) = (from.max(first), until.min(end));
+        let Some(event) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
+        let Neighbours { no, first, end } = event;
         let (lowest, highest) = states(filter, unswept);
-        let values: &[&dyn rusqlite::ToSql] = &[&from, &until, &subscription, &lowest, &highest];
+        let values: &[&dyn rusqlite::ToSql] =
+            &[&first, &end, &subscription, &lowest, &highest, &no, &from, &until];
         return visit_named(conn, List::Deliveries, sql::SEQS_OF_EVENT, values, listing, &mut look);
     }
     if filter.state == Some(StateKind::InFlight) {
@@ -284,17 +285,27 @@ fn subscription_no(
     Ok(conn.prepare_cached(sql)?.query_row(values, |row| row.get(0)).optional()?)
 }
 
-/// The deliveries of an event: from the first seq, up to but without the second.
-fn neighbours(
+/// The deliveries that were stored with an event: from the first seq, up to but without the end.
+#[derive(Clone, Copy)]
+pub(crate) struct Neighbours {
+    pub(crate) no: i64,
+    pub(crate) first: i64,
+    pub(crate) end: i64,
+}
+
+pub(crate) fn neighbours(
     conn: &Connection,
     tenant: i64,
     event: EventId,
-) -> Result<Option<(i64, i64)>, Failure> {
-    let sql = "select first_seq, first_seq + deliveries from event where tenant = ?1 and id = ?2";
+) -> Result<Option<Neighbours>, Failure> {
+    let sql =
+        "select no, first_seq, first_seq + deliveries from event where tenant = ?1 and id = ?2";
     let values = params![tenant, event.as_bytes().as_slice()];
     let found = conn
         .prepare_cached(sql)?
-        .query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row(values, |row| {
+            Ok(Neighbours { no: row.get(0)?, first: row.get(1)?, end: row.get(2)? })
+        })
         .optional()?;
     Ok(found)
 }
@@ -367,13 +378,13 @@ pub(crate) fn attempts(
 /// They are found by their deliveries, and put in order here: an event has few.
 fn attempts_of_event(
     conn: &Connection,
-    (first, end): (i64, i64),
+    Neighbours { no, first, end }: Neighbours,
     listing: &Listing,
     look: &mut impl FnMut(i64) -> Result<Visit<AttemptLine>, Failure>,
 ) -> Result<Page<AttemptLine>, Failure> {
     let (from, until) = bounds(listing);
     let mut statement = conn.prepare_cached(sql::ATTEMPTS_OF_EVENT)?;
-    let found = statement.query_map([first, end], |row| row.get::<_, i64>(0))?;
+    let found = statement.query_map([first, end, no], |row| row.get::<_, i64>(0))?;
     let mut found = found.collect::<rusqlite::Result<Vec<i64>>>()?;
     found.retain(|no| (from..until).contains(no));
     found.sort_unstable();

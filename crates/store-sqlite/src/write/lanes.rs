@@ -108,6 +108,8 @@ fn carry_out(
             log.removed(found.moving, state_code(found.stored.delivery.state));
             super::remove_attempts(conn, log, found.seq, found.seq + 1)?;
             conn.prepare_cached("delete from delivery where seq = ?1")?.execute([found.seq])?;
+            conn.prepare_cached("delete from later_delivery where event = ?1 and seq = ?2")?
+                .execute([found.moving.event, found.seq])?;
         }
         Wish::Cancel | Wish::Retry => {
             log.moved(found.moving, found.stored.delivery.state, delivery.state);

@@ -56,6 +56,8 @@ pub(crate) fn prune(
     let mut deliveries = conn.prepare_cached(
         "delete from delivery where seq >= ?1 and seq < ?2 returning seq, tenant, state",
     )?;
+    let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
+    let mut forget_later = conn.prepare_cached("delete from later_delivery where event = ?1")?;
     let mut event = conn.prepare_cached("delete from event where no = ?1 returning tenant")?;
     let mut events = 0;
     for no in candidates {
@@ -65,11 +67,19 @@ pub(crate) fn prune(
             .optional()?;
         // It may have been brought back since it was looked for.
         let Some((first, count)) = found else { continue };
-        super::remove_attempts(conn, log, first, first + count)?;
-        let mut rows = deliveries.query([first, first + count])?;
-        while let Some(row) = rows.next()? {
-            let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
-            log.removed(moving, row.get(2)?);
+        let later = later.query_map([no], |row| row.get::<_, i64>(0))?;
+        let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let ranges = later.iter().map(|seq| (*seq, seq + 1)).chain([(first, first + count)]);
+        for (first, end) in ranges {
+            super::remove_attempts(conn, log, first, end)?;
+            let mut rows = deliveries.query([first, end])?;
+            while let Some(row) = rows.next()? {
+                let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
+                log.removed(moving, row.get(2)?);
+            }
+        }
+        if !later.is_empty() {
+            forget_later.execute([no])?;
         }
         if let Some(tenant) = event.query_row([no], |row| row.get(0)).optional()? {
             log.removed_event(tenant, *no);
@@ -86,6 +96,8 @@ pub(crate) fn prune(
     let recalls = conn
         .prepare_cached(sql::PRUNE_RECALLS)?
         .execute(params![prune.recalls_before.as_millis(), limit])?;
+    conn.prepare_cached(sql::PRUNE_JOBS)?
+        .execute(params![prune.ended_before.as_millis(), limit])?;
     let more = [keys, redrives, recalls].iter().any(|gone| *gone >= prune.limit);
     Ok(Pruned { events, keys, redrives, more })
 }

@@ -55,6 +55,12 @@ impl Catalog {
         self.tenants.get(&tenant).copied()
     }
 
+    /// Whether a tenant has this subscription.
+    pub(super) fn has_subscription(&self, tenant: TenantId, id: SubscriptionId) -> bool {
+        let entry = self.entries.get(&(Kind::Subscription, id.to_string()));
+        entry.is_some_and(|entry| !entry.removed && entry.tenant == Some(tenant))
+    }
+
     /// When a subscription was deleted, if it was.
     pub(super) fn deleted_at(&self, id: SubscriptionId) -> Option<Timestamp> {
         self.deleted.get(&id).copied()

@@ -214,7 +214,7 @@ impl State {
     }
 
     /// The delivery, work that is due because of it, and whose copies are out of date.
-    fn do_by_hand(
+    pub(super) fn do_by_hand(
         &mut self,
         wish: Wish,
         id: DeliveryId,

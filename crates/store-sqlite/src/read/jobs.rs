@@ -1,0 +1,85 @@
+//! Questions about jobs.
+
+use posthorn_domain::{Job, JobId, TenantId};
+use posthorn_store::{Listing, Order, Page, Place};
+use rusqlite::{Connection, Row};
+
+use super::queries;
+use crate::codec::{Columns, int, job_state_of};
+use crate::error::{Corrupt, Failure};
+use crate::log::walk::place_of;
+
+/// What is read of a job; `t` is its tenant.
+const JOB: &str = "select j.id, t.id, j.work, j.per_second, j.state, j.seen, j.done, j.created_by, j.created_at, \
+    j.finished_at, j.problem, j.cursor from job j join tenant t on t.no = j.tenant";
+
+fn decode(row: &Row<'_>) -> Result<(Job, Option<Place>), Corrupt> {
+    let columns = Columns::of(row, "job", 0);
+    let state = columns.int(4)?;
+    let job = Job {
+        id: JobId::from_bytes(columns.array(0)?),
+        tenant: TenantId::from_bytes(columns.array(1)?),
+        work: columns.json(2)?,
+        per_second: columns.number(3)?,
+        state: job_state_of(state)
+            .ok_or_else(|| columns.corrupt(format_args!("there is no state {state}")))?,
+        seen: columns.number(5)?,
+        done: columns.number(6)?,
+        created_by: columns.text(7)?.to_owned(),
+        created_at: columns.time(8)?,
+        finished_at: columns.maybe_time(9)?,
+        problem: columns.maybe_text(10)?.map(str::to_owned),
+    };
+    Ok((job, columns.maybe_int(11)?.map(place_of)))
+}
+
+/// A job, and where it stands.
+pub(crate) fn job(conn: &Connection, id: JobId) -> Result<Option<(Job, Option<Place>)>, Failure> {
+    let mut statement = conn.prepare_cached(&format!("{JOB} where j.id = ?1"))?;
+    let mut rows = statement.query([id.as_bytes().as_slice()])?;
+    Ok(rows.next()?.map(decode).transpose()?)
+}
+
+/// A range of `job_by_tenant`.
+pub(crate) fn jobs(
+    conn: &Connection,
+    tenant: TenantId,
+    listing: &Listing,
+) -> Result<Page<Job>, Failure> {
+    let Some(tenant) = queries::tenant_no(conn, tenant)? else { return Ok(Page::empty()) };
+    let (compared, order) = match listing.order {
+        Order::NewestFirst => ("<", "desc"),
+        Order::OldestFirst => (">", "asc"),
+    };
+    let sql = format!(
+        "{JOB} where j.tenant = ?1 and (?2 is null or j.id {compared} ?2) order by j.id {order} limit ?3"
+    );
+    let after = listing.after.map(|place| place.0.to_be_bytes());
+    let limit = int(listing.limit as u64).saturating_add(1);
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(rusqlite::params![tenant, after, limit])?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next()? {
+        items.push(decode(row)?.0);
+    }
+    let more = items.len() > listing.limit;
+    items.truncate(listing.limit);
+    let place = |job: &Job| Place(u128::from_be_bytes(*job.id.as_bytes()));
+    let (first, last) = (items.first().map(place), items.last().map(place));
+    Ok(Page { items, first, last, more, scanned_until: None })
+}
+
+/// The whole of `job_running`, which holds nothing else.
+pub(crate) fn running(
+    conn: &Connection,
+    limit: usize,
+) -> Result<Vec<(Job, Option<Place>)>, Failure> {
+    let sql = format!("{JOB} where j.state = 0 order by j.id limit ?1");
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query([int(limit as u64)])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(decode(row)?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,186 @@
+//! Jobs: bites of bulk work on the history.
+
+use posthorn_domain::{
+    Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{Bite, Bitten, CatalogChange, Recall, Redelivery, Refusal};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{catalog, lanes};
+use crate::codec::{due, int, job_code, json, state_of};
+use crate::error::Failure;
+use crate::log::walk::row_of;
+use crate::read::jobs;
+use crate::read::lists::{Neighbours, neighbours};
+use crate::sql;
+use crate::writer::Writer;
+
+/// Writes down a job, with the subscription it is for where that is new.
+pub(crate) fn create(
+    writer: &mut Writer,
+    job: &Job,
+    subscription: Option<&Subscription>,
+) -> Result<Option<posthorn_domain::CatalogVersion>, Failure> {
+    let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
+    if jobs::job(&writer.conn, job.id)?.is_some() {
+        return Err(Refusal::AlreadyExists.into());
+    }
+    let create = |new: &Subscription| CatalogChange::CreateSubscription(Box::new(new.clone()));
+    let version = subscription.map(|new| catalog::change(writer, &create(new))).transpose()?;
+    writer
+        .conn
+        .prepare_cached(
+            "insert into job (id, tenant, work, per_second, state, seen, done, created_by, created_at, \
+             finished_at, problem) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?
+        .execute(params![
+            job.id.as_bytes().as_slice(),
+            tenant,
+            json(&job.work),
+            job.per_second,
+            job_code(job.state),
+            int(job.seen),
+            int(job.done),
+            job.created_by,
+            job.created_at.as_millis(),
+            job.finished_at.map(Timestamp::as_millis),
+            job.problem,
+        ])?;
+    Ok(version)
+}
+
+/// Stops a running job.
+pub(crate) fn cancel(
+    writer: &mut Writer,
+    tenant: TenantId,
+    id: JobId,
+    at: Timestamp,
+) -> Result<Job, Failure> {
+    let found = jobs::job(&writer.conn, id)?.filter(|(job, _)| job.tenant == tenant);
+    let (mut job, _) = found.ok_or(Refusal::NotFound)?;
+    if job.state == JobState::Running {
+        job.state = JobState::Cancelled;
+        job.finished_at = Some(at);
+        writer
+            .conn
+            .prepare_cached("update job set state = ?2, finished_at = ?3 where id = ?1")?
+            .execute(params![id.as_bytes().as_slice(), job_code(job.state), at.as_millis()])?;
+    }
+    Ok(job)
+}
+
+/// Does what a bite says, unless another was faster.
+pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failure> {
+    let (job, cursor) = jobs::job(&writer.conn, bite.job)?.ok_or(Refusal::NotFound)?;
+    if job.state != JobState::Running || cursor != bite.expected {
+        let state = job.state;
+        return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
+    }
+    let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
+    let mut subscriptions: Vec<SubscriptionId> = Vec::new();
+    let (mut done, mut recalls) = (0, Vec::new());
+    for deed in &bite.deeds {
+        if let Some(recalled) = redeliver(writer, tenant, deed, bite.at)? {
+            done += 1;
+            recalls.extend(recalled);
+            subscriptions.push(deed.subscription);
+        }
+    }
+    subscriptions.sort_unstable();
+    subscriptions.dedup();
+    let state = bite.ends.unwrap_or(JobState::Running);
+    writer
+        .conn
+        .prepare_cached(
+            "update job set state = ?2, finished_at = ?3, seen = seen + ?4, done = done + ?5, cursor = ?6 \
+             where id = ?1",
+        )?
+        .execute(params![
+            bite.job.as_bytes().as_slice(),
+            job_code(state),
+            bite.ends.map(|_| bite.at.as_millis()),
+            int(bite.seen),
+            int(done as u64),
+            bite.cursor.map(row_of),
+        ])?;
+    let recall = lanes::recall(writer, &recalls, bite.at)?;
+    Ok(Bitten { done, subscriptions, state, recall })
+}
+
+/// Whose copies are out of date because of it; `None` when nothing was done.
+fn redeliver(
+    writer: &mut Writer,
+    tenant: i64,
+    deed: &Redelivery,
+    at: Timestamp,
+) -> Result<Option<Vec<Recall>>, Failure> {
+    let Some(known) = writer.cache.subscriptions.get(&deed.subscription).copied() else {
+        return Ok(None);
+    };
+    let event = neighbours(&writer.conn, tenant, deed.event)?;
+    let Some(event) = event.filter(|_| known.tenant == tenant) else { return Ok(None) };
+    let there = find(&writer.conn, event, known.no)?;
+    match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
+        Replayed::Left => Ok(None),
+        Replayed::Retried => {
+            let Some((seq, _)) = there else { return Ok(None) };
+            let Writer { conn, log, .. } = writer;
+            match lanes::revive(conn, log, seq, at) {
+                Ok(recalls) => Ok(Some(recalls)),
+                Err(Failure::Refused(_)) => Ok(None),
+                Err(failure) => Err(failure),
+            }
+        }
+        Replayed::Made => {
+            make(writer, (tenant, event.no, known.no), deed, at)?;
+            Ok(Some(Vec::new()))
+        }
+    }
+}
+
+/// The delivery of an event to a subscription: its seq and its state.
+fn find(
+    conn: &Connection,
+    Neighbours { no, first, end }: Neighbours,
+    subscription: i64,
+) -> Result<Option<(i64, i64)>, Failure> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let later = conn
+        .prepare_cached(sql::LATER_DELIVERY)?
+        .query_row(params![no, subscription], read)
+        .optional()?;
+    if later.is_some() {
+        return Ok(later);
+    }
+    let values = params![first, end, subscription];
+    Ok(conn.prepare_cached(sql::DELIVERY_OF_EVENT)?.query_row(values, read).optional()?)
+}
+
+/// One that comes last in its lane.
+fn make(
+    writer: &mut Writer,
+    (tenant, event, subscription): (i64, i64, i64),
+    deed: &Redelivery,
+    at: Timestamp,
+) -> Result<(), Failure> {
+    let Writer { conn, log, numbers, .. } = writer;
+    numbers.seq += 1;
+    let seq = numbers.seq;
+    let id = deed.id.as_bytes().as_slice();
+    match &deed.lane {
+        None => {
+            let values = params![seq, id, event, tenant, subscription, due(at)];
+            conn.prepare_cached(sql::INSERT_DELIVERY)?.execute(values)?;
+        }
+        Some(lane) => {
+            let values = params![seq, id, event, tenant, subscription, due(at), lane.as_str()];
+            conn.prepare_cached(sql::INSERT_IN_LANE)?.query_row(values, |_| Ok(()))?;
+        }
+    }
+    conn.prepare_cached("update delivery set budget_began = ?2 where seq = ?1")?
+        .execute(params![seq, at.as_millis()])?;
+    conn.prepare_cached("insert or replace into later_delivery values (?1, ?2, ?3)")?
+        .execute(params![event, subscription, seq])?;
+    log.made(tenant);
+    Ok(())
+}

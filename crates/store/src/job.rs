@@ -1,0 +1,57 @@
+//! Jobs: bulk work on the history, bite by bite.
+
+use posthorn_domain::{
+    CatalogVersion, DeliveryId, EventId, JobId, JobState, Lane, ReplayStatus, SubscriptionId,
+    Timestamp,
+};
+
+use crate::Place;
+
+/// What one bite of a job does.
+#[derive(Clone, Debug)]
+pub struct Bite {
+    /// Whose.
+    pub job: JobId,
+    /// Where the job stood when the bite was prepared. When it stands elsewhere by now, another node was
+    /// faster, and nothing is done.
+    pub expected: Option<Place>,
+    /// Where it stands afterwards.
+    pub cursor: Option<Place>,
+    /// Events that were looked at for it.
+    pub seen: u64,
+    /// What it does.
+    pub deeds: Vec<Redelivery>,
+    /// How it ends, when it does with this bite.
+    pub ends: Option<JobState>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// An event for a subscription, once more or for the first time. What becomes of it is decided by
+/// [`ReplayStatus::decide`] in the transaction that does it, so that nothing is made twice.
+#[derive(Clone, Debug)]
+pub struct Redelivery {
+    /// Which event.
+    pub event: EventId,
+    /// To whom. Nothing is done for one that is gone.
+    pub subscription: SubscriptionId,
+    /// The id of the delivery, should one be made.
+    pub id: DeliveryId,
+    /// Its lane, when the subscription's policy orders. One that is made comes last in it.
+    pub lane: Option<Lane>,
+    /// When it is wanted.
+    pub status: ReplayStatus,
+}
+
+/// What a bite did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bitten {
+    /// Deliveries that were made or tried again; none when another node was faster.
+    pub done: usize,
+    /// Whose they are, without repetition; their work is due now.
+    pub subscriptions: Vec<SubscriptionId>,
+    /// Where the job stands.
+    pub state: JobState,
+    /// The catalog version with which nodes hear of those that have to wait now.
+    pub recall: Option<CatalogVersion>,
+}

@@ -1,0 +1,70 @@
+//! Jobs of the model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use posthorn_domain::delivery::Wish;
+use posthorn_domain::{DeliveryId, JobState, Replayed};
+use posthorn_store::{Bite, Bitten, NewDelivery, Recall, Redelivery, Refusal};
+
+use super::{State, plant};
+
+impl State {
+    /// Does what a bite says, unless another was faster.
+    pub(super) fn bite(&mut self, bite: &Bite) -> Result<Bitten, Refusal> {
+        let (job, cursor) = self.jobs.get(&bite.job).ok_or(Refusal::NotFound)?;
+        let late = *cursor != bite.expected && !plant::active("job-repeats");
+        if job.state != JobState::Running || late {
+            let state = job.state;
+            return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
+        }
+        let tenant = job.tenant;
+        let (mut done, mut subscriptions, mut recalls) = (0, BTreeSet::new(), Vec::new());
+        for deed in &bite.deeds {
+            let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant);
+            if event.is_none() || !self.catalog.has_subscription(tenant, deed.subscription) {
+                continue;
+            }
+            if let Some(recalled) = self.redeliver(deed, bite) {
+                done += 1;
+                subscriptions.insert(deed.subscription);
+                recalls.extend(recalled);
+            }
+        }
+        let (job, cursor) = self.jobs.get_mut(&bite.job).ok_or(Refusal::NotFound)?;
+        job.seen += bite.seen;
+        job.done += done as u64;
+        *cursor = bite.cursor;
+        if let Some(end) = bite.ends {
+            job.state = end;
+            job.finished_at = Some(bite.at);
+        }
+        let state = job.state;
+        let recall = self.catalog.recall(bite.at, recalls);
+        Ok(Bitten { done, subscriptions: subscriptions.into_iter().collect(), state, recall })
+    }
+
+    /// Whose copies are out of date because of it; `None` when nothing was done.
+    fn redeliver(&mut self, deed: &Redelivery, bite: &Bite) -> Option<Vec<Recall>> {
+        let of_event = self.by_event.get(&deed.event).into_iter().flatten();
+        let mut rows = of_event.filter_map(|id| self.rows.get(id));
+        let there = rows.find(|row| row.delivery.subscription == deed.subscription);
+        let there = there.map(|row| (row.delivery.id, row.delivery.state));
+        match deed.status.decide(there.map(|(_, state)| state)) {
+            Replayed::Left => None,
+            Replayed::Retried => {
+                let id: DeliveryId = there?.0;
+                self.do_by_hand(Wish::Retry, id, bite.at).ok().map(|(_, _, recalls)| recalls)
+            }
+            Replayed::Made => {
+                let event = Arc::clone(self.events.get(&deed.event)?);
+                let Redelivery { id, subscription, lane, .. } = deed.clone();
+                let new = NewDelivery { id, subscription, lane, due_at: bite.at };
+                self.place(&event, new);
+                let row = self.rows.get_mut(&id)?;
+                row.delivery.budget_began = bite.at;
+                Some(Vec::new())
+            }
+        }
+    }
+}
