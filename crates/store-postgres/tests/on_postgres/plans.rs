@@ -18,14 +18,23 @@ const LARGE: [&str; 8] = [
 ];
 /// Statements that may: they count; or they are maintenance of days that no longer grow, so that
 /// what the server believes of them is true.
-const MAY_SCAN: [&str; 4] = ["count_events", "count_deliveries", "pending_by_tenant", "prune_bite"];
+const MAY_SCAN: [&str; 3] = ["prune_bite", "recount", "tally_drop"];
+
+/// A statement on a day, on the partitions that are always there.
+fn whole(text: &str) -> String {
+    let places = [
+        ("{partition}", "event_rest"),
+        ("{event}", "event_rest"),
+        ("{done}", "delivery_done_rest"),
+    ];
+    places.iter().fold(text.to_owned(), |text, (place, name)| text.replace(place, name))
+}
 
 fn statements() -> Vec<(String, String)> {
     let fixed = sql::ALL
         .iter()
-        .map(|(name, text)| ((*name).to_owned(), text.replace("{partition}", "event_rest")));
-    let lists = PostgresStore::list_statements().into_iter().map(|s| ("list".to_owned(), s));
-    fixed.chain(lists).collect()
+        .map(|(name, text)| ((*name).to_owned(), whole(text)));
+    fixed.chain(PostgresStore::list_statements()).collect()
 }
 
 /// A connection with the settings of the store's own.
