@@ -1,4 +1,8 @@
 -- The log: what lists, filters and counts are read from. See log.rs and tally.rs.
+--
+-- Some indexes have a condition that every row fulfils (seq > 0, no > 0, topic > ''). Only statements that say
+-- it can use them. The others, of the hot path, must not even be tempted: while the server believes a table to
+-- be empty, it takes any index that has a column they name.
 
 -- What an attempt came to, as `Outcome::code` of the domain has it: the status, or a negative number made of
 -- the failure's text (FNV-1a). Only for this migration.
@@ -34,7 +38,7 @@ alter table event
 update event set unwanted = true where deliveries = '{}';
 
 -- One for both: the topics of a tenant, and the types of a topic, are few and found by skipping.
-create index event_kind on event (tenant, topic, type, id);
+create index event_kind on event (tenant, topic, type, id) where topic > '';
 create index event_key on event (tenant, key, id) where key is not null;
 create index event_publisher_id on event (tenant, publisher_id, id) where publisher_id is not null;
 create index event_unwanted on event (tenant, id) where unwanted;
@@ -58,7 +62,7 @@ drop index delivery_done_dead;
 update delivery_live d set outcome = o.outcome from last_outcome o where o.delivery = d.id;
 update delivery_done d set outcome = o.outcome from last_outcome o where o.delivery = d.id;
 
-create index delivery_done_state on delivery_done (subscription, state, id);
+create index delivery_done_state on delivery_done (subscription, state, id) where seq > 0;
 -- The rest is rare, so it may have more.
 create index delivery_done_undelivered on delivery_done (tenant, state, id) where state >= 10;
 create index delivery_done_dead_event on delivery_done (tenant, event)
@@ -68,7 +72,7 @@ create index delivery_done_failed on delivery_done (tenant, outcome, id)
 create index delivery_done_failed_to on delivery_done (subscription, outcome, id)
     where outcome not between 200 and 299;
 
-create index delivery_live_place on delivery_live (tenant, subscription, id);
+create index delivery_live_place on delivery_live (tenant, subscription, id) where seq > 0;
 create index delivery_live_failed on delivery_live (tenant, subscription, id)
     where outcome not between 200 and 299;
 create index delivery_live_leased on delivery_live (tenant, id) where state = 1;
@@ -97,8 +101,8 @@ alter table attempt
     alter column subscription set not null,
     alter column no set not null;
 
-create index attempt_place on attempt (tenant, started_at, no);
-create index attempt_place_to on attempt (subscription, started_at, no);
+create index attempt_place on attempt (tenant, started_at, no) where no > 0;
+create index attempt_place_to on attempt (subscription, started_at, no) where no > 0;
 create index attempt_failed on attempt (tenant, started_at, no)
     where (status between 200 and 299) is not true;
 create index attempt_failed_to on attempt (subscription, started_at, no)

@@ -122,6 +122,12 @@ impl PostgresStore {
         options.session()
     }
 
+    /// What a transaction begins with that lists something, for the same test.
+    #[doc(hidden)]
+    pub fn list_settings() -> &'static str {
+        session::LIST_SETTINGS
+    }
+
     /// Makes partitions and checks the tally when it is time, without keeping the caller waiting.
     fn look_after_partitions(&self) {
         let now = Instant::now();

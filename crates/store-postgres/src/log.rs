@@ -46,6 +46,20 @@ const fn direction(order: Order) -> &'static str {
     }
 }
 
+/// The end of a statement that reads one stream, up to its limit: rows with these values, from `low` to `high`,
+/// without them.
+///
+/// Each value is asked for twice over. An index with nothing but the place would have the order as well, and
+/// the server would take it whenever a value is frequent on average; believing that there are very few, it
+/// takes the one that has the values too, which is right for all of them.
+fn stream(values: &[(&str, &str)], (low, high): (&str, &str), order: Order) -> String {
+    let direction = direction(order);
+    let values: Vec<String> =
+        values.iter().map(|(c, v)| format!("{c} = {v} and {c} >= {v} and {c} <= {v}")).collect();
+    let values = values.join(" and ");
+    format!("{values} and id > {low} and id < {high} order by id {direction} limit")
+}
+
 /// Every statement that is put together at run time, for the test that asks for their plans.
 pub(crate) fn statements() -> Vec<(String, String)> {
     let orders = [Order::NewestFirst, Order::OldestFirst];

@@ -252,6 +252,17 @@ pub(crate) async fn begin_snapshot(client: &Object) -> Outcome<()> {
     Ok(client.batch_execute(text).await?)
 }
 
+/// For [`begin_list`].
+pub(crate) const LIST_SETTINGS: &str =
+    "set local enable_sort = off; set local enable_incremental_sort = off";
+
+/// The same for lists: their statements name an index that has the order, and must get it. Sorting is never the
+/// better way, also where the server believes that there is little to sort.
+pub(crate) async fn begin_list(client: &Object) -> Outcome<()> {
+    let text = "begin transaction isolation level repeatable read, read only";
+    Ok(client.batch_execute(&format!("{text}; {LIST_SETTINGS}")).await?)
+}
+
 pub(crate) async fn commit(client: &Object) -> Outcome<()> {
     client.batch_execute("commit").await.map_err(Failure::Committing)
 }

@@ -11,7 +11,7 @@ use super::pages::{Range, Seen, Source, page_of, walk};
 use super::{direction, is_of_failures, listed, owned};
 use crate::codec::{self, Reader, Uid};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Session, begin_snapshot, commit, query};
+use crate::session::{Operation, Session, begin_list, commit, query};
 use crate::sql;
 
 const ATTEMPTS: Operation = Operation::read("attempts_made", "list attempts");
@@ -27,7 +27,7 @@ pub(crate) async fn attempts(
         .run(ATTEMPTS, move |client| {
             let filter = Arc::clone(&filter);
             Box::pin(async move {
-                begin_snapshot(client).await?;
+                begin_list(client).await?;
                 let page = list(client, tenant, &filter, &listing).await?;
                 commit(client).await?;
                 Ok(page)
@@ -181,8 +181,8 @@ fn list_sql(by: By, order: Order) -> String {
     let direction = direction(order);
     let failed = "(status between 200 and 299) is not true";
     let condition = match by {
-        By::Tenant => "tenant = $1".to_owned(),
-        By::Subscription => "subscription = $1".to_owned(),
+        By::Tenant => "tenant = $1 and no > 0".to_owned(),
+        By::Subscription => "subscription = $1 and no > 0".to_owned(),
         By::FailedOfTenant => format!("tenant = $1 and {failed}"),
         By::FailedToSubscription => format!("subscription = $1 and {failed}"),
         By::Manual => "tenant = $1 and manual".to_owned(),

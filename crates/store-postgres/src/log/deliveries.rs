@@ -10,11 +10,11 @@ use posthorn_domain::{Delivery, DeliveryState, Outcome as Came, TenantId};
 use posthorn_store::{DeliveryFilter, Listing, Order, OutcomeFilter, Page, Result, StateKind};
 
 use super::pages::{Range, Seen, Source, page_of, walk};
-use super::{Owned, direction, ids_of, is_of_failures, listed, owned, place_of, uid};
+use super::{Owned, direction, ids_of, is_of_failures, listed, owned, place_of, stream, uid};
 use crate::codec::{self, Reader, Uid, state_code, state_of};
 use crate::failure::{Corrupt, Outcome};
 use crate::query::by_ids;
-use crate::session::{Operation, Param, Session, begin_snapshot, commit, query};
+use crate::session::{Operation, Param, Session, begin_list, commit, query};
 
 const DELIVERIES: Operation = Operation::read("deliveries", "list deliveries");
 
@@ -29,7 +29,7 @@ pub(crate) async fn deliveries(
         .run(DELIVERIES, move |client| {
             let filter = Arc::clone(&filter);
             Box::pin(async move {
-                begin_snapshot(client).await?;
+                begin_list(client).await?;
                 let page = list(client, tenant, &filter, &listing).await?;
                 commit(client).await?;
                 Ok(page)
@@ -280,37 +280,41 @@ const FAILED: &str = "outcome not between 200 and 299";
 
 /// Streams of those that have not ended count upwards from 1, the others downwards from -1.
 fn list_sql(open: Open, ended: Ended, order: Order) -> String {
-    let direction = direction(order);
-    let (open, next) = open_sql(open, direction);
-    let ended = ended_sql(ended, direction, next);
+    let (open, next) = open_sql(open, order);
+    let ended = ended_sql(ended, order, next);
     let parts: Vec<String> = [open, ended].into_iter().flatten().collect();
     parts.join("\nunion all\n")
 }
 
+const BOUNDS: (&str, &str) = ("$1", "$2");
+
 /// The statement, and the number of the next parameter. Plan: `delivery_live_place`, `delivery_live_failed` or
 /// `delivery_live_leased`.
-fn open_sql(open: Open, direction: &str) -> (Option<String>, usize) {
-    let range = format!("id > $1 and id < $2 order by id {direction} limit $3::int8");
-    let gone = "left join subscription_gone g on g.id = l.subscription";
+fn open_sql(open: Open, order: Order) -> (Option<String>, usize) {
+    let gone = "left join lateral (
+        select * from subscription_gone where id = l.subscription limit 1
+    ) as g on true";
     let of_each = |condition: &str| {
+        let values = [("tenant", "$4"), ("subscription", "w.subscription")];
+        let stream = stream(&values, BOUNDS, order);
         format!(
             "select w.stream::int4 as stream, {OPEN_COLUMNS}
              from unnest($5::uuid[]) with ordinality as w(subscription, stream)
              cross join lateral (
-                 select * from delivery_live
-                 where tenant = $4 and subscription = w.subscription{condition} and {range}
+                 select * from delivery_live where {condition} and {stream} $3::int8
              ) as l
              {gone}"
         )
     };
     match open {
         Open::Nothing => (None, 4),
-        Open::All => (Some(of_each("")), 6),
-        Open::Failed => (Some(of_each(&format!(" and {FAILED}"))), 6),
+        Open::All => (Some(of_each("seq > 0")), 6),
+        Open::Failed => (Some(of_each(FAILED)), 6),
         Open::Leased => {
+            let stream = stream(&[("tenant", "$4")], BOUNDS, order);
             let text = format!(
                 "select 1 as stream, {OPEN_COLUMNS}
-                 from (select * from delivery_live where tenant = $4 and state = 1 and {range}) as l
+                 from (select * from delivery_live where state = 1 and {stream} $3::int8) as l
                  {gone}"
             );
             (Some(text), 5)
@@ -320,46 +324,48 @@ fn open_sql(open: Open, direction: &str) -> (Option<String>, usize) {
 
 /// Plan: the primary key, `delivery_done_undelivered`, `delivery_done_state`, `delivery_done_failed` or
 /// `delivery_done_failed_to`.
-fn ended_sql(ended: Ended, direction: &str, next: usize) -> Option<String> {
+fn ended_sql(ended: Ended, order: Order, next: usize) -> Option<String> {
     let (owner, values) = (next, next + 1);
-    let range = format!("id > $1 and id < $2 order by id {direction} limit $3::int8");
-    let of_each = |kind: &str, condition: String| {
+    let of_each = |kind: &str, [whose, column]: [&str; 2], condition: &str| {
+        let wanted = [(whose, &*format!("${owner}")), (column, "w.value")];
+        let stream = stream(&wanted, BOUNDS, order);
         format!(
             "select -w.stream::int4 as stream, {ENDED_COLUMNS}
              from unnest(${values}::{kind}[]) with ordinality as w(value, stream)
              cross join lateral (
-                 select * from delivery_done where {condition} and {range}
+                 select * from delivery_done where {condition} and {stream} $3::int8
              ) as d"
         )
     };
     let text = match ended {
         Ended::Nothing => return None,
-        Ended::All => format!(
-            "select -1 as stream, {ENDED_COLUMNS}
-             from (select * from delivery_done where tenant = ${owner} and {range}) as d"
-        ),
-        Ended::States(Owner::Tenant) => {
-            of_each("int2", format!("tenant = ${owner} and state = w.value and state >= 10"))
+        Ended::All => {
+            let direction = direction(order);
+            format!(
+                "select -1 as stream, {ENDED_COLUMNS}
+                 from (
+                     select * from delivery_done
+                     where tenant = ${owner} and id > $1 and id < $2
+                     order by id {direction} limit $3::int8
+                 ) as d"
+            )
         }
-        Ended::States(Owner::Subscription) => {
-            of_each("int2", format!("subscription = ${owner} and state = w.value"))
-        }
-        Ended::Failed(whose) => {
-            let column = whose.column();
-            of_each("int4", format!("{column} = ${owner} and outcome = w.value and {FAILED}"))
-        }
+        Ended::States(Owner::Tenant) => of_each("int2", ["tenant", "state"], "state >= 10"),
+        Ended::States(Owner::Subscription) => of_each("int2", ["subscription", "state"], "seq > 0"),
+        Ended::Failed(Owner::Tenant) => of_each("int4", ["tenant", "outcome"], FAILED),
+        Ended::Failed(Owner::Subscription) => of_each("int4", ["subscription", "outcome"], FAILED),
     };
     Some(text)
 }
 
 /// Subscriptions of a tenant with deliveries that have not ended. A skip scan: one probe for each.
 fn waiting_sql(open: Open) -> String {
-    let failed = if open == Open::Failed { format!(" and l.{FAILED}") } else { String::new() };
+    let condition = if open == Open::Failed { FAILED } else { "seq > 0" };
     format!(
         "with recursive found as (
              (
                  select l.subscription from delivery_live l
-                 where l.tenant = $1{failed}
+                 where l.tenant = $1 and l.{condition}
                  order by l.subscription
                  limit 1
              )
@@ -368,7 +374,7 @@ fn waiting_sql(open: Open) -> String {
              from found
              cross join lateral (
                  select l.subscription from delivery_live l
-                 where l.tenant = $1{failed} and l.subscription > found.subscription
+                 where l.tenant = $1 and l.{condition} and l.subscription > found.subscription
                  order by l.subscription
                  limit 1
              ) as next

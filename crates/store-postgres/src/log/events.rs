@@ -9,10 +9,10 @@ use posthorn_store::{EventFilter, Listing, Order, Page, Result};
 use tokio_postgres::Row;
 
 use super::pages::{Range, Seen, Source, walk};
-use super::{direction, ids_of, place_of, uid};
+use super::{direction, ids_of, place_of, stream, uid};
 use crate::codec::{self, Reader, Uid, limit};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Param, Session, begin_snapshot, commit, query};
+use crate::session::{Operation, Param, Session, begin_list, commit, query};
 use crate::sql;
 
 const EVENTS: Operation = Operation::read("events", "list events");
@@ -31,7 +31,7 @@ pub(crate) async fn events(
         .run(EVENTS, move |client| {
             let filter = Arc::clone(&filter);
             Box::pin(async move {
-                begin_snapshot(client).await?;
+                begin_list(client).await?;
                 let page = list(client, tenant, &filter, &listing).await?;
                 commit(client).await?;
                 Ok(page)
@@ -208,27 +208,31 @@ const COLUMNS: &str = "id, accepted_at, topic, type, key, publisher_id, unwanted
 /// primary key, each from its one end or the other.
 fn list_sql(by: By, order: Order) -> String {
     let direction = direction(order);
+    let (tenant, bounds) = (("tenant", "$1"), ("$2", "$3"));
     let plain = |condition: &str| {
-        format!(
-            "select 1 as stream, {COLUMNS} from event
-             where tenant = $1 and id > $2 and id < $3{condition}
-             order by id {direction} limit $4::int8"
-        )
+        format!("select 1 as stream, {COLUMNS} from event where {condition} $4::int8")
+    };
+    let of_tenant = |condition: &str| {
+        plain(&format!(
+            "tenant = $1 and id > $2 and id < $3{condition} order by id {direction} limit"
+        ))
     };
     match by {
-        By::All => plain(""),
-        By::Unwanted => plain(" and unwanted"),
-        By::Key => plain(" and key = $5::text"),
-        By::PublisherId => plain(" and publisher_id = $5::text"),
-        By::Kind => format!(
-            "select w.stream::int4 as stream, e.*
-             from unnest($5::text[], $6::text[]) with ordinality as w(topic, type, stream)
-             cross join lateral (
-                 select {COLUMNS} from event
-                 where tenant = $1 and topic = w.topic and type = w.type and id > $2 and id < $3
-                 order by id {direction} limit $4::int8
-             ) as e"
-        ),
+        By::All => of_tenant(""),
+        By::Unwanted => of_tenant(" and unwanted"),
+        By::Key => plain(&stream(&[tenant, ("key", "$5::text")], bounds, order)),
+        By::PublisherId => plain(&stream(&[tenant, ("publisher_id", "$5::text")], bounds, order)),
+        By::Kind => {
+            let kind = [tenant, ("topic", "w.topic"), ("type", "w.type")];
+            let stream = stream(&kind, bounds, order);
+            format!(
+                "select w.stream::int4 as stream, e.*
+                 from unnest($5::text[], $6::text[]) with ordinality as w(topic, type, stream)
+                 cross join lateral (
+                     select {COLUMNS} from event where topic > '' and {stream} $4::int8
+                 ) as e"
+            )
+        }
         // One with several dead letters comes several times.
         By::DeadLetters => format!(
             "select 1 as stream, e.*

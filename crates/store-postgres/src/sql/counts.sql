@@ -5,11 +5,12 @@ select
     coalesce(sum(cancelled), 0)::int8 as cancelled,
     -- What waits for deleted subscriptions is cancelled already, as readers see it.
     (
-        select count(*)
+        select coalesce(sum(l.number), 0)::int8
         from subscription_gone g
         cross join lateral (select tenant from subscription where id = g.id limit 1) as s
         cross join lateral (
-            select true from delivery_live l where l.tenant = s.tenant and l.subscription = g.id
+            select count(*) as number from delivery_live l
+            where l.tenant = s.tenant and l.subscription = g.id and l.seq > 0
         ) as l
     ) as unswept
 from tally

@@ -2,7 +2,7 @@
 with recursive found as (
     (
         select e.topic from event e
-        where e.tenant = $1
+        where e.tenant = $1 and e.topic > ''
         order by e.topic
         limit 1
     )
@@ -11,7 +11,7 @@ with recursive found as (
     from found
     cross join lateral (
         select e.topic from event e
-        where e.tenant = $1 and e.topic > found.topic
+        where e.tenant = $1 and e.topic > found.topic and e.topic > ''
         order by e.topic
         limit 1
     ) as next

@@ -4,7 +4,7 @@ with recursive found as (
     from unnest($2::text[]) as wanted(topic)
     cross join lateral (
         select e.topic, e.type from event e
-        where e.tenant = $1 and e.topic = wanted.topic
+        where e.tenant = $1 and e.topic = wanted.topic and e.topic > ''
         order by e.type
         limit 1
     ) as first
@@ -14,6 +14,7 @@ with recursive found as (
     cross join lateral (
         select e.topic, e.type from event e
         where e.tenant = $1 and e.topic = found.topic and e.type > found.type
+          and e.topic > ''
         order by e.type
         limit 1
     ) as next

@@ -31,9 +31,7 @@ fn whole(text: &str) -> String {
 }
 
 fn statements() -> Vec<(String, String)> {
-    let fixed = sql::ALL
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), whole(text)));
+    let fixed = sql::ALL.iter().map(|(name, text)| ((*name).to_owned(), whole(text)));
     fixed.chain(PostgresStore::list_statements()).collect()
 }
 
@@ -45,7 +43,7 @@ async fn session(url: &str) -> Client {
     client
 }
 
-async fn plan(client: &Client, name: &str, text: &str) -> String {
+pub(crate) async fn plan(client: &Client, name: &str, text: &str) -> String {
     let params = client.prepare(text).await.unwrap_or_else(|e| panic!("{name}: {e:?}"));
     let nulls = vec!["null"; params.params().len()].join(", ");
     let nulls = if nulls.is_empty() { String::new() } else { format!("({nulls})") };
