@@ -49,7 +49,7 @@ create index event_unwanted on event (tenant, id) where unwanted;
 alter table delivery_live add column outcome integer;
 alter table delivery_done add column outcome integer;
 
-create temporary table last_outcome on commit drop as
+create unlogged table last_outcome as
 select distinct on (delivery) delivery, outcome_of(status, failure) as outcome
 from attempt
 where not late and (status is not null or failure is not null)
@@ -61,6 +61,7 @@ drop index delivery_done_subscription;
 drop index delivery_done_dead;
 update delivery_live d set outcome = o.outcome from last_outcome o where o.delivery = d.id;
 update delivery_done d set outcome = o.outcome from last_outcome o where o.delivery = d.id;
+drop table last_outcome;
 
 create index delivery_done_state on delivery_done (subscription, state, id) where seq > 0;
 -- The rest is rare, so it may have more.

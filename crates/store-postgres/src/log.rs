@@ -19,7 +19,8 @@
 //! Each entry of an index is paid for by the hot path, so there is only one more for each event
 //! (`event_kind`), one for each delivery that is stored or tried again (`delivery_live_place`) and two for each
 //! attempt (`attempt_place`, `attempt_place_to`). All others leave out what goes well: failures, dead letters,
-//! what was asked for by hand, and what publishers may leave away.
+//! what was asked for by hand, and what publishers may leave away. So what went well is found by its owner and
+//! then row by row: `delivered` of a tenant that has little of it, or an answer between 200 and 299.
 //!
 //! # What it must not know
 //! When anything is delivered, and who asks.

@@ -138,8 +138,8 @@ async fn streams(
         Ended::Failed(whose) => outcomes(client, whose, owner, filter.outcome.as_ref()).await?,
         _ => Vec::new(),
     };
-    let open = match filter.state {
-        Some(StateKind::InFlight) => Open::Leased,
+    let open = match (filter.state, filter.exactly) {
+        (Some(StateKind::InFlight), _) | (_, Some(DeliveryState::InFlight)) => Open::Leased,
         _ if failed => Open::Failed,
         _ => Open::All,
     };

@@ -14,6 +14,10 @@ use crate::failure::Outcome;
 const IN_VAIN_MAX: usize = 5_000;
 /// Rows that are asked for at once, over all streams.
 const CHUNK_MAX: usize = 1_000;
+/// By how much that grows from one look to the next.
+const GROWTH: usize = 4;
+/// So many streams are few.
+const FEW: usize = 4;
 /// Rows that each of many streams is asked for at least: a round trip costs more.
 const EACH_MIN: usize = 8;
 
@@ -84,6 +88,14 @@ pub(crate) trait Source: Sync {
     ) -> impl Future<Output = Outcome<Vec<Seen<Self::Item>>>> + Send;
 }
 
+/// How many rows each stream is asked for. Of a few, any may have all that is wanted; of many, hardly one.
+fn each(want: usize, streams: usize) -> usize {
+    match streams {
+        0..=FEW => want,
+        many => want.min((2 * want / many).max(EACH_MIN)),
+    }
+}
+
 /// A page of what the streams of a source have in a range.
 pub(crate) async fn walk<S: Source>(
     client: &Object,
@@ -97,13 +109,13 @@ pub(crate) async fn walk<S: Source>(
         return Ok(pages.finish());
     }
     loop {
-        let each = want.min((2 * want / source.streams()).max(EACH_MIN));
+        let each = each(want, source.streams());
         let rows = source.look(client, range, limit(each)).await?;
         match pages.take(rows, range, each) {
             Some(horizon) => range.go_on(horizon),
             None => return Ok(pages.finish()),
         }
-        want = CHUNK_MAX;
+        want = (want * GROWTH).min(CHUNK_MAX);
     }
 }
 
