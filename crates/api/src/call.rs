@@ -127,9 +127,33 @@ impl Call {
         self.body.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the caller says who it is, as a route asks that everybody may use.
+    pub(crate) fn has_credentials(&self) -> bool {
+        let headers = &self.parts.headers;
+        let peer = self.parts.extensions.get::<Peer>();
+        headers.contains_key(header::AUTHORIZATION)
+            || self
+                .api
+                .callers
+                .certificate(self.api.options.identity.as_ref(), peer, headers)
+                .is_some()
+    }
+
+    /// Lets the caller of such a route in after all, or not.
+    pub(crate) fn authorize(&self, scope: Scope) -> Result<Caller> {
+        let peer = self.parts.extensions.get::<Peer>();
+        authorize(&self.api, Some(scope), peer, &self.parts.headers)
+    }
+
     /// The body's bytes; it must be JSON by its type.
     pub(crate) async fn bytes(&mut self, limit: usize) -> Result<Bytes> {
         body::check_json(&self.parts.headers)?;
+        self.any_bytes(limit).await
+    }
+
+    /// The body's bytes, whatever they are.
+    pub(crate) async fn any_bytes(&mut self, limit: usize) -> Result<Bytes> {
+        body::check_coding(&self.parts.headers)?;
         let body = std::mem::take(self.body());
         let peer = self.parts.extensions.get::<Peer>();
         let lender = peer.and_then(|peer| {

@@ -78,6 +78,14 @@ codes! {
         "Send exactly one `Host` header, and either `Content-Length` or `Transfer-Encoding`, \
          without padding. Use an HTTP library, and check what a proxy in between adds."
 
+    INVALID_CLOUDEVENT 400 "invalid_cloudevent" "Invalid CloudEvent"
+        "The request is a CloudEvent by its headers, but an attribute is missing, unknown, malformed \
+         or out of range; `field` names the attribute. Only version 1.0 is accepted. Nothing was \
+         published."
+        "Correct the attribute that `field` names; `detail` says what is wrong. Names of attributes \
+         consist of a-z and 0-9. The topic is given in the query parameter `topic` or in an extension \
+         of that name."
+
     UNAUTHORIZED 401 "unauthorized" "Unauthorized"
         "The API key is missing, malformed, unknown, wrong, expired or revoked. The response is \
          the same for all of these."
@@ -141,8 +149,10 @@ codes! {
          the payload limit in the configuration."
 
     UNSUPPORTED_MEDIA_TYPE 415 "unsupported_media_type" "Unsupported media type"
-        "The body is not `application/json` in UTF-8, or it is compressed."
-        "Send `Content-Type: application/json` and no `Content-Encoding`."
+        "The body is not `application/json` in UTF-8, or it is compressed. CloudEvents are accepted \
+         as JSON only: one of them by `/v1/events`, a batch by `/v1/events/batch`."
+        "Send `Content-Type: application/json` and no `Content-Encoding`. For CloudEvents, send \
+         `application/cloudevents+json` or `application/cloudevents-batch+json`, or use binary mode."
 
     INVALID_REQUEST 422 "invalid_request" "Invalid request"
         "A field, header or query parameter is missing, unknown, of the wrong type or out of \
@@ -189,6 +199,18 @@ codes! {
         "The URL guard refused the URL: its form, scheme, port or address is not allowed."
         "Use a public HTTPS URL. Operators can allow private networks in the configuration."
 
+    HANDSHAKE_REFUSED 422 "handshake_refused" "Handshake refused"
+        "The policy has `request.handshake`, and the receiver did not allow requests from this \
+         server: it did not answer, or its answer to OPTIONS has no `WebHook-Allowed-Origin` with \
+         this server's origin or `*`. Nothing was changed."
+        "Make the receiver answer OPTIONS with `WebHook-Allowed-Origin`; `detail` names the origin. \
+         Or set `policy.request.handshake` to `none`."
+
+    HANDSHAKE_RATE 422 "handshake_rate" "Handshake rate exceeded"
+        "In the handshake, the receiver allowed fewer requests per minute (`WebHook-Allowed-Rate`) \
+         than the policy may send. Nothing was changed."
+        "Set `policy.limits.rate` to at most the number that `detail` names."
+
     INVALID_CERTIFICATE 422 "invalid_certificate" "Invalid certificate"
         "The certificate cannot be registered, or the certificate that a policy requires is not \
          registered, revoked, expired or not valid yet; `field` and `detail` say which and why."
@@ -210,9 +232,14 @@ codes! {
          with its secrets."
 
     PUSH_ENDPOINT_UNKNOWN 422 "push_endpoint_unknown" "Unknown push endpoint"
-        "The endpoint of the push destination does not belong to this server, or was altered."
-        "Give the endpoint exactly as the browser shows it. Browsers that are connected to another \
-         push service cannot be reached from here."
+        "The endpoint of the push destination begins like an endpoint of this server, but is none. \
+         It was altered."
+        "Give the endpoint exactly as the browser shows it."
+
+    PUSH_SERVICE_NOT_ALLOWED 422 "push_service_not_allowed" "Push service not allowed"
+        "The endpoint belongs to a push service that this server does not send to."
+        "Give the endpoint exactly as the browser shows it. Operators: add the host of the service \
+         to push.services."
 
     PUSH_ENDPOINT_GONE 422 "push_endpoint_gone" "Push endpoint is gone"
         "The browser has unsubscribed, or was removed because it did not connect for a long time."
@@ -226,7 +253,8 @@ codes! {
     INVALID_PUSH_KEYS 422 "invalid_push_keys" "Invalid push keys"
         "`p256dh` or `auth` of the push destination is not a valid key of a browser; `detail` says \
          which."
-        "Give both as `PushSubscription.toJSON()` shows them, or leave both out."
+        "Give both as `PushSubscription.toJSON()` shows them. Only for agents of this server may \
+         both be left out."
 
     RATE_LIMITED 429 "rate_limited" "Rate limited"
         "The key exceeded its rate limit for requests or events, or the tenant tests subscriptions \
@@ -257,8 +285,15 @@ codes! {
          lines of that time."
 
     PUSH_NOT_ENABLED 501 "push_not_enabled" "Push is not enabled"
-        "This server has no push service, so nothing can be delivered to browsers."
-        "Operators: set push.enabled, or start it with `posthorn serve --push`."
+        "This server has no push service and sends to no other, so nothing can be delivered to \
+         browsers."
+        "Operators: set push.enabled, or start it with `posthorn serve --push`. To send to the push \
+         services of browsers, name them in push.services."
+
+    PUSH_CONTACT_MISSING 501 "push_contact_missing" "Push contact is not set"
+        "Other push services ask whom to write to about what this server sends, and this server \
+         does not say."
+        "Operators: set push.contact, e.g. mailto:operations@example.com."
 
     UNAVAILABLE 503 "unavailable" "Unavailable"
         "The store cannot be reached, or the server is starting, stopping or overloaded. Nothing \

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use posthorn_engine::Publish;
 
 use crate::cursor::{self, List};
-use crate::handlers::publish;
+use crate::handlers::{cloudevents, publish};
 use crate::json;
 
 /// An event as the API understood it.
@@ -49,6 +50,32 @@ pub fn understand_event(body: &[u8]) -> Option<Understood> {
 pub fn understand_batch(body: &[u8]) -> Option<Vec<Option<Understood>>> {
     let items = publish::items(&Bytes::copy_from_slice(body)).ok()?;
     Some(items.into_iter().map(|item| item.ok().map(Understood::from)).collect())
+}
+
+/// Reads a single CloudEvent in structured mode.
+pub fn understand_cloudevent(body: &[u8]) -> Option<Understood> {
+    let body = Bytes::copy_from_slice(body);
+    cloudevents::read_structured(&body, None).ok().map(Understood::from)
+}
+
+/// Reads a batch of CloudEvents; one that is refused is `None`.
+pub fn understand_cloudevents(body: &[u8]) -> Option<Vec<Option<Understood>>> {
+    let events = cloudevents::read_batch(&Bytes::copy_from_slice(body), None).ok()?;
+    Some(events.into_iter().map(|event| event.ok().map(Understood::from)).collect())
+}
+
+/// Reads a CloudEvent in binary mode. What cannot be a header does not arrive.
+pub fn understand_binary_cloudevent(
+    headers: &[(Vec<u8>, Vec<u8>)],
+    body: &[u8],
+) -> Option<Understood> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name).ok()?;
+        map.append(name, HeaderValue::from_bytes(value).ok()?);
+    }
+    let body = Bytes::copy_from_slice(body);
+    cloudevents::read_binary(&map, &body, None).ok().map(Understood::from)
 }
 
 /// Reads a small document strictly.

@@ -2,9 +2,11 @@
 
 pub(crate) mod certificates;
 pub(crate) mod clients;
+pub(crate) mod cloudevents;
 pub(crate) mod deliveries;
 pub(crate) mod destinations;
 pub(crate) mod events;
+pub(crate) mod handshake;
 pub(crate) mod keys;
 pub(crate) mod notificaties;
 pub(crate) mod open;
@@ -48,5 +50,5 @@ fn page<'a, T, V: From<&'a T>>(
     }
     let more = rest.peek().is_some();
     let next = last.filter(|_| more).map(|item| cursor::encode(list, &place(item)));
-    Page { items, next }
+    Page::forward(items, next)
 }

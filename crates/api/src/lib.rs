@@ -37,6 +37,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use posthorn_engine::WebhookOrigin;
 use posthorn_listener::{Failures, ProxyIdentity};
 use serde_json::Value;
 
@@ -79,6 +80,8 @@ pub struct Options {
     pub failures: Arc<Failures>,
     /// The proxy that vouches for callers without a key, if there is one.
     pub identity: Option<ProxyIdentity>,
+    /// Senders that may ask without a key whether they may publish (`WebHook-Request-Origin`).
+    pub webhook_origins: Vec<AllowedOrigin>,
     /// What applies setup files of the Notificaties API, where that API is served.
     pub setup: Option<ApplySetup>,
 }
@@ -92,7 +95,35 @@ impl Default for Options {
             limits: LimitOptions::default(),
             failures: Arc::default(),
             identity: None,
+            webhook_origins: Vec::new(),
             setup: None,
         }
+    }
+}
+
+/// Senders that may ask without a key whether they may publish: one by its name, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowedOrigin {
+    /// `*`.
+    Every,
+    /// This one.
+    One(WebhookOrigin),
+}
+
+impl AllowedOrigin {
+    /// Whether a sender is among them.
+    fn allows(&self, origin: &WebhookOrigin) -> bool {
+        match self {
+            Self::Every => true,
+            Self::One(own) => own.as_str().eq_ignore_ascii_case(origin.as_str()),
+        }
+    }
+}
+
+impl std::str::FromStr for AllowedOrigin {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "*" { Ok(Self::Every) } else { text.parse().map(Self::One) }
     }
 }

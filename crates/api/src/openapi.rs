@@ -3,10 +3,12 @@
 //! `crates/api/openapi.json` is a copy that a test keeps equal, so that a change of the wire shows up
 //! in review.
 
+mod cloudevent;
 mod policy;
 mod schemas;
 
 use posthorn_domain::Scope;
+use posthorn_domain::cloudevent::{BATCH_MEDIA_TYPE, MEDIA_TYPE};
 use serde_json::{Map, Value, json};
 
 use crate::call::scope_name;
@@ -56,7 +58,7 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 13] = [
+const TAGS: [(&str, &str); 14] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
@@ -65,6 +67,7 @@ const TAGS: [(&str, &str); 13] = [
     ("clients", "Clients of dialects that have their own authentication"),
     ("notificaties", "Operate the Notificaties API"),
     ("deliveries", "One event on its way to one subscription"),
+    ("attempts", "What was tried, over all deliveries"),
     ("dead-letters", "Deliveries that ended without success"),
     ("redrives", "Retry many dead letters at a bounded rate"),
     ("tenants", "The isolation boundary (operators)"),
@@ -91,6 +94,10 @@ fn operation(route: &Route) -> Value {
     });
     let mut parameters = path_parameters(route.path);
     match route.access {
+        // Without a key, it depends on who asks.
+        Access::Open if route.operation.starts_with("validate") => {
+            operation["security"] = json!([{"key": []}, {}]);
+        }
         Access::Open => operation["security"] = json!([]),
         Access::Key => {
             operation["security"] = json!([{"key": []}]);
@@ -105,9 +112,19 @@ fn operation(route: &Route) -> Value {
             }
         }
     }
-    parameters.extend(route.query.iter().map(|name| parameter_reference(name)));
+    let publishes = matches!(route.operation, "publishEvent" | "publishEvents");
+    parameters.extend(route.query.iter().map(|name| match *name {
+        "topic" if publishes => parameter_reference("cloudevent-topic"),
+        name => parameter_reference(name),
+    }));
     match route.operation {
-        "publishEvent" => parameters.push(parameter_reference("Idempotency-Key")),
+        "publishEvent" => {
+            parameters.push(parameter_reference("Idempotency-Key"));
+            parameters.extend(cloudevent::HEADERS.map(|(name, _)| parameter_reference(name)));
+        }
+        "validateSender" | "validateBatchSender" => {
+            parameters.push(parameter_reference("WebHook-Request-Origin"));
+        }
         "updateSubscription" => parameters.push(parameter_reference("If-Match")),
         _ => {}
     }
@@ -119,6 +136,14 @@ fn operation(route: &Route) -> Value {
             "required": schema != "SecretRotation",
             "content": {"application/json": {"schema": reference(schema)}},
         });
+        let content = &mut operation["requestBody"]["content"];
+        match route.operation {
+            "publishEvent" => content[MEDIA_TYPE] = json!({"schema": reference("CloudEvent")}),
+            "publishEvents" => {
+                content[BATCH_MEDIA_TYPE] = json!({"schema": reference("CloudEvents")});
+            }
+            _ => {}
+        }
     }
     operation
 }
@@ -151,6 +176,9 @@ fn responses(route: &Route) -> Value {
     if route.status == 201 && route.operation != "createKey" {
         good["headers"] = json!({"Location": location});
     }
+    if route.operation.starts_with("validate") {
+        good["headers"] = cloudevent::answer_headers();
+    }
     let problem = json!({"$ref": "#/components/responses/Problem"});
     let mut all = json!({"default": problem});
     all[route.status.to_string()] = good;
@@ -178,18 +206,53 @@ fn parameters() -> Value {
     let query = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "query", "description": description, "schema": schema});
     let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "description": description, "schema": schema});
     let text = json!({"type": "string"});
-    json!({
-        "cursor": query("cursor", "`next` of the previous page", text.clone()),
+    let time = json!({"type": "string", "format": "date-time"});
+    let many = json!({"type": "array", "items": {"type": "string"}, "maxItems": 20});
+    let mut all = json!({
+        "cursor": query("cursor", "`next` or `previous` of another page", text.clone()),
         "limit": query("limit", "Items per page", json!({
             "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
         })),
         "name": query("name", "Only the one with this name", text.clone()),
-        "topic": query("topic", "Only events on this topic", text.clone()),
-        "type": query("type", "Only events of this type", text.clone()),
-        "event": query("event", "Only deliveries of this event", text.clone()),
-        "subscription": query("subscription", "Only deliveries to this subscription, by id or name", text.clone()),
+        "order": query("order", "Newest first or oldest first; a cursor keeps the order it was made for", json!({
+            "type": "string", "enum": ["newest", "oldest"], "default": "newest",
+        })),
+        "from": query("from", "Nothing before this time", time.clone()),
+        "until": query("until", "Nothing at or after this time", time),
+        "topic": query("topic", "Only events on this topic; on one of them when given several times", many.clone()),
+        "type": query("type", "Only events of this type; of one of them when given several times", many.clone()),
+        "attribute": query(
+            "attribute",
+            "Only events with this attribute, as name=value; with all of them when given several times. Not \
+             indexed: a page may end early, see `scanned_until`",
+            many,
+        ),
+        "key": query("key", "Only events with this key", text.clone()),
+        "publisher_id": query("publisher_id", "Only the event that was published with this Idempotency-Key", text.clone()),
+        "dead_letters": query("dead_letters", "Only events with a dead letter", json!({"type": "boolean", "const": true})),
+        "unwanted": query("unwanted", "Only events that matched no subscription", json!({"type": "boolean", "const": true})),
+        "event": query("event", "Only what belongs to this event", text.clone()),
+        "subscription": query("subscription", "Only what belongs to this subscription, by id or name", text.clone()),
         "state": query("state", "Only deliveries in this state; pending includes in_flight", json!({
-            "type": "string", "enum": ["pending", "delivered", "dead", "cancelled"],
+            "type": "string", "enum": ["pending", "in_flight", "delivered", "dead", "cancelled"],
+        })),
+        "reason": query("reason", "Only deliveries that ended for this reason", json!({
+            "type": "string",
+            "enum": ["exhausted", "permanent", "gate", "expired", "unsubscribed", "operator", "dropped"],
+        })),
+        "status": query(
+            "status",
+            "Only what was answered with this HTTP status, or this class of them; of deliveries, the last attempt \
+             counts",
+            json!({"type": "string", "pattern": "^([1-5]xx|[1-5][0-9][0-9])$", "examples": ["5xx", "404"]}),
+        ),
+        "failure": query(
+            "failure",
+            "Only what was not answered, with this failure code; of deliveries, the last attempt counts",
+            text.clone(),
+        ),
+        "trigger": query("trigger", "Only attempts that somebody asked for, or that the schedule made", json!({
+            "type": "string", "enum": ["manual", "scheduled"],
         })),
         "Posthorn-Tenant": header(
             "Posthorn-Tenant",
@@ -201,6 +264,16 @@ fn parameters() -> Value {
             "Requests with the same key publish only once",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
         ),
-        "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text),
-    })
+        "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text.clone()),
+        "cloudevent-topic": query("topic", "The topic of CloudEvents; of other events, it is in the body", text.clone()),
+        "WebHook-Request-Origin": header(
+            "WebHook-Request-Origin",
+            "The sender that asks for permission; without it, only `Allow` is answered",
+            text.clone(),
+        ),
+    });
+    for (name, description) in cloudevent::HEADERS {
+        all[name] = header(name, description, text.clone());
+    }
+    all
 }

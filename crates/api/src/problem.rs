@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use posthorn_engine::{Error as EngineError, PushRefusal};
+use posthorn_engine::{Error as EngineError, HandshakeRefusal, PushRefusal};
 use posthorn_store::Error as StoreError;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -154,7 +154,11 @@ impl From<EngineError> for Problem {
             }
             EngineError::Filter(_) => Self::new(codes::INVALID_FILTER, text).at("filter"),
             EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
-            EngineError::Push(refusal) => of_push(refusal),
+            EngineError::Handshake(HandshakeRefusal::Rate { .. }) => {
+                Self::new(codes::HANDSHAKE_RATE, text).at("policy.limits.rate")
+            }
+            EngineError::Handshake(_) => Self::new(codes::HANDSHAKE_REFUSED, text).at("url"),
+            EngineError::Push(refusal) => of_push(&refusal),
             EngineError::Secret { name, .. } => {
                 Self::new(codes::INVALID_SECRET, text).at(format!("secrets.{name}"))
             }
@@ -201,15 +205,25 @@ impl From<StoreError> for Problem {
 }
 
 /// Why a push destination is refused, and which of its fields is at fault.
-fn of_push(refusal: PushRefusal) -> Problem {
+fn of_push(refusal: &PushRefusal) -> Problem {
     let text = refusal.to_string();
     let endpoint = "destination.endpoint";
     match refusal {
         PushRefusal::NotEnabled => Problem::new(codes::PUSH_NOT_ENABLED, text),
-        PushRefusal::NotOurs => Problem::new(codes::PUSH_ENDPOINT_UNKNOWN, text).at(endpoint),
+        PushRefusal::Altered => Problem::new(codes::PUSH_ENDPOINT_UNKNOWN, text).at(endpoint),
         PushRefusal::Gone => Problem::new(codes::PUSH_ENDPOINT_GONE, text).at(endpoint),
         PushRefusal::OtherKey => Problem::new(codes::PUSH_ENDPOINT_BOUND, text).at(endpoint),
-        PushRefusal::Keys(_) => Problem::new(codes::INVALID_PUSH_KEYS, text).at("destination.keys"),
+        PushRefusal::ApplicationKey => Problem::field("destination.application_server_key", text),
+        PushRefusal::Keys(_) | PushRefusal::KeysMissing => {
+            Problem::new(codes::INVALID_PUSH_KEYS, text).at("destination.keys")
+        }
+        PushRefusal::ServiceNotAllowed { .. } => {
+            Problem::new(codes::PUSH_SERVICE_NOT_ALLOWED, text).at(endpoint)
+        }
+        PushRefusal::NoContact => Problem::new(codes::PUSH_CONTACT_MISSING, text),
+        PushRefusal::Plain | PushRefusal::Url(_) => {
+            Problem::new(codes::URL_NOT_ALLOWED, text).at(endpoint)
+        }
         PushRefusal::Ttl { .. } => Problem::field("destination.ttl", text),
     }
 }

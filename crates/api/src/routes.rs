@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, keys, notificaties, open, profiles,
-    publish, redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, handshake, keys, notificaties, open,
+    profiles, publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -118,11 +118,18 @@ macro_rules! routes {
 
 routes! {
     POST "/v1/events" PUBLISH "publishEvent" "Publish one event" publish::one,
-        takes("NewEvent"), gives(202, "Published");
+        query(&["topic"]), takes("NewEvent"), gives(202, "Published");
     POST "/v1/events/batch" PUBLISH "publishEvents" "Publish up to 1,000 events" publish::batch,
-        takes("NewEvents"), gives(200, "PublishedItems");
+        query(&["topic"]), takes("NewEvents"), gives(200, "PublishedItems");
+    OPTIONS "/v1/events" OPEN "validateSender"
+        "Ask whether a sender may publish (handshake of the CloudEvents webhook specification)"
+        handshake::one, gives_nothing();
+    OPTIONS "/v1/events/batch" OPEN "validateBatchSender"
+        "Ask whether a sender may publish batches (the same handshake)"
+        handshake::batch, gives_nothing();
     GET "/v1/events" READ "listEvents" "List events, newest first" events::list,
-        query(&["topic", "type", "cursor", "limit"]), gives(200, "EventPage");
+        query(&["topic", "type", "attribute", "key", "publisher_id", "from", "until", "dead_letters", "unwanted",
+                "order", "cursor", "limit"]), gives(200, "EventPage");
     GET "/v1/events/{id}" READ "explainEvent" "Get an event and its deliveries" events::one,
         gives(200, "ExplainedEvent");
     POST "/v1/events/{id}/republish" PUBLISH "republishEvent"
@@ -188,7 +195,8 @@ routes! {
         takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
-        query(&["event", "subscription", "state", "cursor", "limit"]), gives(200, "DeliveryPage");
+        query(&["event", "subscription", "state", "reason", "status", "failure", "from", "until", "order",
+                "cursor", "limit"]), gives(200, "DeliveryPage");
     GET "/v1/deliveries/{id}" READ "getDelivery" "Get a delivery with its attempts"
         deliveries::one, gives(200, "DeliveryWithAttempts");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
@@ -200,8 +208,14 @@ routes! {
         "Delete a delivery and its attempts; an unfinished one is cancelled"
         deliveries::forget, gives_nothing();
 
+    GET "/v1/attempts" READ "listAttempts" "List attempts of all deliveries, newest first"
+        deliveries::list_attempts,
+        query(&["event", "subscription", "status", "failure", "trigger", "from", "until", "order", "cursor",
+                "limit"]), gives(200, "AttemptPage");
+
     GET "/v1/dead-letters" READ "listDeadLetters" "List dead letters, newest first"
-        deliveries::list_dead, query(&["subscription", "cursor", "limit"]),
+        deliveries::list_dead,
+        query(&["subscription", "reason", "status", "failure", "from", "until", "order", "cursor", "limit"]),
         gives(200, "DeliveryPage");
     GET "/v1/dead-letters/{id}" READ "getDeadLetter" "Get a dead letter with its attempts"
         deliveries::one_dead, gives(200, "DeliveryWithAttempts");

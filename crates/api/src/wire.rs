@@ -8,14 +8,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
-    Destination, Event, EventId, EventType, FailureCode, Filter, KeyId, Labels, LaneKey,
-    ProfileName, PushTarget, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
-    Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
-    Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
+    Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, KeyId, Labels,
+    LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget, PushTopicRule, PushUrgency,
+    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Span, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
+    Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
 };
+use posthorn_store::AttemptLine;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -26,6 +28,17 @@ pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scanned_until: Option<Timestamp>,
+}
+
+impl<T> Page<T> {
+    /// A page of a list that goes one way.
+    pub(crate) const fn forward(items: Vec<T>, next: Option<String>) -> Self {
+        Self { items, next, previous: None, scanned_until: None }
+    }
 }
 
 #[derive(Serialize)]
@@ -62,6 +75,8 @@ pub(crate) struct EventView<'a> {
     content_type: &'a str,
     accepted_at: Timestamp,
     payload_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    publisher_id: Option<&'a IdempotencyKey>,
 }
 
 impl<'a> From<&'a Event> for EventView<'a> {
@@ -75,6 +90,7 @@ impl<'a> From<&'a Event> for EventView<'a> {
             content_type: &event.content_type,
             accepted_at: event.accepted_at,
             payload_bytes: event.payload.len(),
+            publisher_id: event.publisher_id.as_ref(),
         }
     }
 }
@@ -143,11 +159,20 @@ pub(crate) struct DeliveryView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    last_status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_failure: Option<FailureCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<Vec<AttemptView<'a>>>,
 }
 
-impl<'a> From<&'a Delivery> for DeliveryView<'a> {
-    fn from(delivery: &'a Delivery) -> Self {
+impl<'a> DeliveryView<'a> {
+    pub(crate) fn new(delivery: &'a Delivery, operator: bool) -> Self {
+        let (last_status, last_failure) = match delivery.last_outcome {
+            None => (None, None),
+            Some(Outcome::Status(status)) => (Some(status), None),
+            Some(Outcome::Failure(code)) => (None, Some(shown(code, operator))),
+        };
         let waits = delivery.state == DeliveryState::Pending && !delivery.is_parked();
         Self {
             id: delivery.id,
@@ -160,15 +185,15 @@ impl<'a> From<&'a Delivery> for DeliveryView<'a> {
             lane: delivery.lane.as_ref().map(posthorn_domain::Lane::as_str),
             created_at: delivery.created_at,
             ended_at: delivery.ended_at,
+            last_status,
+            last_failure,
             attempts: None,
         }
     }
-}
 
-impl<'a> DeliveryView<'a> {
     pub(crate) fn whole(delivery: &'a Delivery, attempts: &'a [Attempt], operator: bool) -> Self {
         let attempts = attempts.iter().map(|a| AttemptView::new(a, operator)).collect();
-        Self { attempts: Some(attempts), ..Self::from(delivery) }
+        Self { attempts: Some(attempts), ..Self::new(delivery, operator) }
     }
 
     /// With why it waits.
@@ -193,6 +218,38 @@ struct AttemptView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Cow<'a, str>>,
     late: bool,
+    trigger: Trigger,
+}
+
+/// Who asked for an attempt.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Trigger {
+    /// The schedule.
+    Scheduled,
+    /// Somebody, by hand or by a job.
+    Manual,
+}
+
+/// An attempt in a list over many deliveries.
+#[derive(Serialize)]
+pub(crate) struct AttemptLineView<'a> {
+    delivery: posthorn_domain::DeliveryId,
+    event: EventId,
+    subscription: SubscriptionId,
+    #[serde(flatten)]
+    attempt: AttemptView<'a>,
+}
+
+impl<'a> AttemptLineView<'a> {
+    pub(crate) fn new(line: &'a AttemptLine, operator: bool) -> Self {
+        Self {
+            delivery: line.attempt.delivery,
+            event: line.event,
+            subscription: line.subscription,
+            attempt: AttemptView::new(&line.attempt, operator),
+        }
+    }
 }
 
 impl<'a> AttemptView<'a> {
@@ -208,6 +265,7 @@ impl<'a> AttemptView<'a> {
             detail: detail(attempt.failure, &attempt.detail, operator),
             response: text(&attempt.response),
             late: attempt.late,
+            trigger: if attempt.manual { Trigger::Manual } else { Trigger::Scheduled },
         }
     }
 }
@@ -324,7 +382,7 @@ pub(crate) struct SubscriptionBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    destination: Option<PushView>,
+    destination: Option<PushView<'a>>,
     description: &'a str,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
@@ -357,19 +415,43 @@ pub(crate) struct Warning {
     pub(crate) field: String,
 }
 
-/// A channel, without a word about whose it is.
+/// A channel, without a word about whose it is: of an endpoint elsewhere, only the origin.
 #[derive(Serialize)]
-pub(crate) struct PushView {
+pub(crate) struct PushView<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
     encrypted: bool,
     ttl: Span,
+    urgency: PushUrgency,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<&'a PushTopicRule>,
 }
 
-impl From<&PushTarget> for PushView {
-    fn from(target: &PushTarget) -> Self {
-        let ttl = Span::from_secs(target.ttl.into());
-        Self { kind: "push", encrypted: target.p256dh.is_some(), ttl }
+impl<'a> From<&'a PushTarget> for PushView<'a> {
+    fn from(target: &'a PushTarget) -> Self {
+        Self {
+            kind: "push",
+            service: None,
+            encrypted: target.p256dh.is_some(),
+            ttl: Span::from_secs(target.ttl.into()),
+            urgency: target.urgency,
+            topic: target.topic.as_ref(),
+        }
+    }
+}
+
+impl<'a> From<&'a PushServiceTarget> for PushView<'a> {
+    fn from(target: &'a PushServiceTarget) -> Self {
+        Self {
+            kind: "push",
+            service: Some(&target.origin),
+            encrypted: true,
+            ttl: Span::from_secs(target.ttl.into()),
+            urgency: target.urgency,
+            topic: target.topic.as_ref(),
+        }
     }
 }
 
@@ -399,6 +481,7 @@ impl<'a> SubscriptionBody<'a> {
         let (url, destination) = match &subscription.destination {
             Destination::Webhook { url } => (Some(url.as_str()), None),
             Destination::Push(target) => (None, Some(PushView::from(target))),
+            Destination::PushService(target) => (None, Some(PushView::from(target))),
         };
         let (status, status_reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),

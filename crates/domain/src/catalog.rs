@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClientName, Filter, KeyId, Labels, ProfileName, PushTarget, SecretName, Stops, SubscriptionId,
-    SubscriptionName, TenantId, Timestamp, TopicName,
+    ClientName, Filter, KeyId, Labels, ProfileName, PushServiceTarget, PushTarget, SecretName,
+    Stops, SubscriptionId, SubscriptionName, TenantId, Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
@@ -56,8 +56,10 @@ pub enum Destination {
         /// Its normalised URL.
         url: String,
     },
-    /// A channel of an agent.
+    /// A channel of an agent of this server.
     Push(PushTarget),
+    /// An endpoint of another push service.
+    PushService(PushServiceTarget),
 }
 
 impl Destination {
@@ -65,7 +67,7 @@ impl Destination {
     pub fn url(&self) -> Option<&str> {
         match self {
             Self::Webhook { url } => Some(url),
-            Self::Push(_) => None,
+            Self::Push(_) | Self::PushService(_) => None,
         }
     }
 }

@@ -21,6 +21,7 @@ mod attempt;
 mod base64_text;
 mod catalog;
 mod certificate;
+pub mod cloudevent;
 pub mod delivery;
 mod event;
 pub mod filter;
@@ -33,6 +34,7 @@ pub mod plain;
 pub mod policy;
 mod problem;
 pub mod push;
+mod push_target;
 mod rate;
 mod redrive;
 mod schema;
@@ -67,8 +69,12 @@ pub use policy::Policy;
 pub use problem::Problem;
 pub use push::{
     AgentId, ChannelId, MessageId, MessageSeq, PUSH_BODY_BYTES_MAX, PUSH_TOPIC_BYTES_MAX,
-    PUSH_TTL_SECONDS_MAX, PushEncoding, PushEncodingError, PushHeaders, PushMessage, PushTarget,
-    PushTopic, PushTopicError, StoredMessage, UuidParseError,
+    PUSH_TTL_SECONDS_MAX, PushEncoding, PushEncodingError, PushHeaders, PushMessage, PushTopic,
+    PushTopicError, StoredMessage, UuidParseError,
+};
+pub use push_target::{
+    MadeTopic, PushServiceTarget, PushTarget, PushTopicRule, PushTopicRuleError, PushUrgency,
+    PushUrgencyError,
 };
 pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};

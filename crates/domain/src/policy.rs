@@ -30,14 +30,14 @@ use crate::limits::{ATTEMPTS_MAX, PAYLOAD_BYTES_DEFAULT, WAIT_DAYS_MAX};
 use crate::{CertificateId, ProxyName, Span, Template, plain};
 
 pub use auth::{
-    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SentTo, SignedContent,
-    ThumbprintHeader, ZgwJwt,
+    Auth, CertificateChoice, ClientAuth, HmacHeader, Oauth2, Otp, SentTo, SignatureHeaders,
+    SignedContent, ThumbprintHeader, ZgwJwt,
 };
 pub use breaker::{Breaker, Failing};
 pub use classify::{BodyRule, FieldType, Gone, Permanent, Verdict, parse_retry_after};
 pub use log::LogTemplates;
 pub use order_key::OrderKey;
-pub use request::{BodySource, FamilyPath, Method, RequestPolicy, Route};
+pub use request::{BodySource, Envelope, FamilyPath, Handshake, Method, RequestPolicy, Route};
 pub use schedule::{Backoff, Jitter, MaxAge, RetryAfter, Schedule};
 pub use status::StatusSet;
 pub use values::{NamedValue, WithValues};
@@ -368,8 +368,16 @@ impl Policy {
             let name = request::bare_name(name);
             (format!("request.headers.{name}"), name)
         });
-        let auth = self.auth.iter().filter_map(Auth::header).map(|name| ("auth".to_owned(), name));
-        headers::check_all(own.chain(auth))?;
+        let auth = self.auth.iter().flat_map(Auth::headers).map(|name| ("auth".to_owned(), name));
+        let named: Vec<(String, &str)> = own.chain(auth).collect();
+        if self.request.envelope == Envelope::CloudeventsBinary
+            && let Some((path, name)) = named.iter().find(|(_, name)| headers::is_cloudevent(name))
+        {
+            let problem =
+                format!("the header {name} is one of the CloudEvent: `ce-` is its prefix");
+            return refuse(path, problem);
+        }
+        headers::check_all(named)?;
         if self.success.is_empty() {
             return refuse("success", "needs at least one status, such as 2xx");
         }

@@ -291,33 +291,6 @@ pub const PUSH_BODY_BYTES_MAX: usize = 5_630;
 /// For how many seconds a message may be kept at most, if nobody says otherwise: 30 days.
 pub const PUSH_TTL_SECONDS_MAX: u32 = 2_592_000;
 
-/// A channel as the destination of a subscription.
-///
-/// Whoever knows the agent's id can pretend to be it, so it is never shown, not even in logs.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PushTarget {
-    /// Whose channel.
-    pub agent: AgentId,
-    /// Which.
-    pub channel: ChannelId,
-    /// The agent's public key (`p256dh`), when messages are encrypted for it. The secret that goes
-    /// with it is kept among those of the subscription.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p256dh: Option<Box<str>>,
-    /// For how many seconds a message waits for the agent.
-    pub ttl: u32,
-}
-
-impl fmt::Debug for PushTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PushTarget")
-            .field("encrypted", &self.p256dh.is_some())
-            .field("ttl", &self.ttl)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A message as a store hands it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
@@ -429,27 +402,6 @@ mod tests {
         for text in ["", "aesgcm128", "AES128GCM", "gzip"] {
             assert_eq!(text.parse::<PushEncoding>(), Err(PushEncodingError));
         }
-    }
-
-    #[test]
-    fn a_target_is_kept_as_json_and_does_not_show_its_agent() {
-        let target = PushTarget {
-            agent: PLAIN.parse().expect("an id"),
-            channel: DASHED.parse().expect("an id"),
-            p256dh: None,
-            ttl: 60,
-        };
-        let json = serde_json::to_string(&crate::Destination::Push(target.clone())).expect("JSON");
-        assert_eq!(
-            json,
-            format!(r#"{{"kind":"push","agent":"{PLAIN}","channel":"{DASHED}","ttl":60}}"#)
-        );
-        let back: crate::Destination = serde_json::from_str(&json).expect("a destination");
-        assert_eq!(back, crate::Destination::Push(target.clone()));
-        assert_eq!(back.url(), None);
-        assert!(!format!("{target:?}").contains(&PLAIN[..8]), "{target:?}");
-        let more = json.replace(r#""ttl":60"#, r#""ttl":60,"more":1"#);
-        assert!(serde_json::from_str::<crate::Destination>(&more).is_err());
     }
 
     fn message(received_millis: i64, ttl: u32) -> PushMessage {

@@ -29,6 +29,7 @@ use crate::link::Link;
 use crate::pool::{Key, Limits, Pool, PoolKey};
 use crate::proxy::{self, Proxy, ProxyMode};
 use crate::resolve::Names;
+use crate::source::{Source, SourceError};
 use crate::target::{Scheme, Target};
 use crate::tls::{ClientTls, Tls};
 
@@ -71,6 +72,8 @@ pub struct Options {
     /// Proxies that requests may name. Whoever knows whom they are open to reads them.
     #[serde(skip)]
     pub proxies: BTreeMap<ProxyName, Proxy>,
+    /// Where connections come from.
+    pub source: Source,
     /// Name servers that are asked; those of `/etc/resolv.conf` when empty.
     #[serde(deserialize_with = "name_servers")]
     pub resolvers: Vec<SocketAddr>,
@@ -97,6 +100,7 @@ impl Default for Options {
             connection_age_max: Duration::from_secs(300),
             connections: 2_000,
             proxies: BTreeMap::new(),
+            source: Source::default(),
             resolvers: Vec::new(),
             extra_roots: None,
             user_agent: USER_AGENT_DEFAULT.to_owned(),
@@ -151,6 +155,9 @@ pub enum Error {
     /// Refused by the TLS library.
     #[error("set up TLS")]
     Tls(#[source] rustls::Error),
+    /// Not addresses of this machine.
+    #[error("use the addresses of egress.source")]
+    Source(#[source] SourceError),
     /// Cannot be a header value.
     #[error("use the user agent text as a header value")]
     UserAgent(#[source] http::header::InvalidHeaderValue),
@@ -274,6 +281,8 @@ pub struct Sent {
     pub outcome: AttemptOutcome,
     /// Where a redirect leads. Nothing here follows it; see [`Egress::redirect`].
     pub location: Option<String>,
+    /// The headers of the answer, where they were asked for; see [`Egress::ask`].
+    pub headers: Option<Box<HeaderMap>>,
     /// What it took.
     pub timings: Timings,
     /// Whether it went over a connection that was open already.
@@ -283,7 +292,7 @@ pub struct Sent {
 impl From<AttemptOutcome> for Sent {
     /// What came of a request that nobody measured.
     fn from(outcome: AttemptOutcome) -> Self {
-        Self { outcome, location: None, timings: Timings::default(), reused: false }
+        Self { outcome, location: None, headers: None, timings: Timings::default(), reused: false }
     }
 }
 
@@ -302,8 +311,10 @@ struct Inner {
 }
 
 impl Egress {
-    /// Sets up TLS and limits. Opens nothing and reads no resolver configuration yet.
+    /// Sets up TLS and limits, and looks whether the source addresses are of this machine. Connects to nothing and
+    /// reads no resolver configuration yet.
     pub fn new(options: Options) -> Result<Self, Error> {
+        options.source.check().map_err(Error::Source)?;
         let tls = Tls::new(options.extra_roots.as_deref().map(str::as_bytes))?;
         let user_agent = HeaderValue::try_from(options.user_agent).map_err(Error::UserAgent)?;
         let pool = Pool::new(Limits {
@@ -323,7 +334,13 @@ impl Egress {
             dangerously_allow_metadata: options.dangerously_allow_metadata,
         });
         guard.refresh(Instant::now());
-        let dialer = Dialer::new(guard, Names::new(options.resolvers), tls, Arc::clone(&pool));
+        let dialer = Dialer {
+            guard,
+            names: Names::new(options.resolvers),
+            tls,
+            pool: Arc::clone(&pool),
+            source: options.source,
+        };
         let (proxies, counters) = (options.proxies, Counters::new());
         Ok(Self { inner: Arc::new(Inner { dialer, pool, user_agent, proxies, counters }) })
     }
@@ -385,7 +402,12 @@ impl Egress {
     /// The same where the answer is what is wanted: up to so many bytes of its body are kept, and no
     /// more are read.
     pub async fn fetch(&self, request: Request, bytes_max: usize) -> Sent {
-        self.send_for(request, Appetite { kept: bytes_max, read: bytes_max }).await
+        self.send_for(request, Appetite { kept: bytes_max, read: bytes_max, headers: false }).await
+    }
+
+    /// The same where the headers of the answer are what is wanted.
+    pub async fn ask(&self, request: Request) -> Sent {
+        self.send_for(request, Appetite { headers: true, ..Appetite::default() }).await
     }
 
     async fn send_for(&self, request: Request, appetite: Appetite) -> Sent {
@@ -446,8 +468,9 @@ impl Egress {
             };
             let until = Until { head: start + deadlines.response, total };
             match exchange(&mut link, message, until, appetite).await {
-                Exchanged::Answered { answer, location, head_at, clean } => {
+                Exchanged::Answered { answer, location, headers, head_at, clean } => {
                     sent.location = location;
+                    sent.headers = headers;
                     sent.timings.first_byte = Some(head_at.duration_since(began));
                     if let Some(through) = forwarded {
                         // Its target is judged for every request, so the connection is not used again.

@@ -23,6 +23,7 @@ use crate::link::Link;
 use crate::pool::Pool;
 use crate::proxy::{self, Proxy, ProxyMode, Tunnel};
 use crate::resolve::{Names, ResolveFailure};
+use crate::source::Source;
 use crate::stream::{Capped, Transport};
 use crate::target::{Host, Scheme, Target};
 use crate::tls::{ClientTls, Tls};
@@ -55,13 +56,10 @@ pub(crate) struct Dialer {
     pub(crate) names: Names,
     pub(crate) tls: Tls,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) source: Source,
 }
 
 impl Dialer {
-    pub(crate) fn new(guard: Guard, names: Names, tls: Tls, pool: Arc<Pool>) -> Self {
-        Self { guard, names, tls, pool }
-    }
-
     /// Opens a link to the target, filling in what each phase took.
     pub(crate) async fn open(
         &self,
@@ -96,7 +94,7 @@ impl Dialer {
         let vetted = self.vetted(target, until, timings).await?;
         let began = Instant::now();
         let (tcp, peer) = match wanted.through {
-            None => direct(&vetted, until).await?,
+            None => direct(self.source, &vetted, until).await?,
             Some(through) => self.through(through, &vetted, until).await?,
         };
         timings.connect = Some(began.elapsed());
@@ -127,7 +125,7 @@ impl Dialer {
         let Through { name, proxy } = through;
         let addresses = self.addresses_of(through, until).await?;
         let reach = || async {
-            let (tcp, peer) = direct(&addresses, until).await.map_err(|failure| {
+            let (tcp, peer) = direct(self.source, &addresses, until).await.map_err(|failure| {
                 proxy::failed(name, &format!("cannot be reached: {}", failure.detail))
             })?;
             Ok((tcp, peer))
@@ -291,10 +289,11 @@ impl Phase {
 
 /// A connection to one of these addresses, and to no other.
 async fn direct(
+    source: Source,
     addresses: &[SocketAddr],
     until: Phase,
 ) -> Result<(TcpStream, SocketAddr), SendFailure> {
-    let tcp = connect(addresses, until).await?;
+    let tcp = connect(source, addresses, until).await?;
     let peer = tcp.peer_addr().map_err(|error| connect_failed(&error))?;
     if !addresses.contains(&peer) {
         let detail = format!("connected to {peer}, which was not checked");
@@ -311,13 +310,23 @@ async fn direct(
 
 /// Tries the addresses in turn, the next one when the last has failed or has not answered within
 /// its head start, and takes the first that answers.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that may: all are vetted")]
-async fn connect(vetted: &[SocketAddr], until: Phase) -> Result<TcpStream, SendFailure> {
-    let mut waiting = vetted.iter().take(TRIED_MAX);
+async fn connect(
+    source: Source,
+    vetted: &[SocketAddr],
+    until: Phase,
+) -> Result<TcpStream, SendFailure> {
+    let reached = vetted.iter().copied().filter(|address| source.reaches(address.ip()));
+    let reached: Vec<SocketAddr> = reached.take(TRIED_MAX).collect();
+    if let (Some(first), true) = (vetted.first(), reached.is_empty()) {
+        let family = if first.is_ipv4() { "IPv4" } else { "IPv6" };
+        let detail = format!("there are only {family} addresses, and egress.source names none");
+        return Err(SendFailure::new(FailureCode::ConnectFailed, detail));
+    }
+    let mut waiting = reached.iter();
     let mut tries = FuturesUnordered::new();
     let mut failure = SendFailure::new(FailureCode::ConnectFailed, "no address");
     loop {
-        tries.extend(waiting.next().map(|address| TcpStream::connect(*address)));
+        tries.extend(waiting.next().map(|address| source.connect(*address)));
         let deadline = match waiting.len() {
             0 => until.deadline(),
             _ => until.deadline().min(Instant::now() + HEAD_START),

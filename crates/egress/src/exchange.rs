@@ -38,11 +38,13 @@ pub(crate) struct Appetite {
     pub(crate) kept: usize,
     /// Bytes that are read before the connection is dropped.
     pub(crate) read: usize,
+    /// Whether the headers are of use.
+    pub(crate) headers: bool,
 }
 
 impl Default for Appetite {
     fn default() -> Self {
-        Self { kept: RESPONSE_KEPT_BYTES_MAX, read: RESPONSE_READ_BYTES_MAX }
+        Self { kept: RESPONSE_KEPT_BYTES_MAX, read: RESPONSE_READ_BYTES_MAX, headers: false }
     }
 }
 
@@ -62,6 +64,8 @@ pub(crate) enum Exchanged {
         answer: Answer,
         /// Where it leads, when it is a redirect.
         location: Option<String>,
+        /// All headers, when they are of use.
+        headers: Option<Box<HeaderMap>>,
         head_at: Instant,
         /// The link may carry another request.
         clean: bool,
@@ -119,7 +123,8 @@ pub(crate) async fn exchange(
         body: kept,
     };
     let location = parts.status.is_redirection().then(|| location(&parts.headers)).flatten();
-    Exchanged::Answered { answer, location, head_at, clean }
+    let headers = appetite.headers.then(|| Box::new(parts.headers));
+    Exchanged::Answered { answer, location, headers, head_at, clean }
 }
 
 enum HeadTrouble {

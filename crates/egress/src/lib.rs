@@ -27,6 +27,7 @@ mod link;
 mod pool;
 mod proxy;
 mod resolve;
+mod source;
 mod stream;
 mod target;
 mod tls;
@@ -42,5 +43,6 @@ pub use guard::{
 };
 pub use pool::PoolKey;
 pub use proxy::{Proxy, ProxyError, ProxyMode};
+pub use source::{Source, SourceError};
 pub use target::{Host, Scheme, Target};
 pub use tls::ClientTls;

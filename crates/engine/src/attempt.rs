@@ -13,8 +13,9 @@ use posthorn_store::Work;
 use tokio::time::Instant;
 
 use crate::catalog::{Catalog, SubscriptionView};
-use crate::destination::push::PushDelivery;
+use crate::destination::push::{PushDelivery, PushOptions};
 use crate::metrics;
+use crate::options::WebhookOrigin;
 use crate::policy_log::PolicyLog;
 use crate::scheduler::{LeaseTerm, Slot};
 use crate::tokens::Tokens;
@@ -24,10 +25,13 @@ use crate::transport::Transport;
 pub(crate) struct Context {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) push: Option<Arc<dyn PushDelivery>>,
+    pub(crate) push_options: PushOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) term: LeaseTerm,
     pub(crate) tokens: Tokens,
+    /// Who we are in handshakes, and in the requests that follow.
+    pub(crate) origin: Option<WebhookOrigin>,
     /// For the lines that policies ask for.
     pub(crate) log: Arc<PolicyLog>,
 }

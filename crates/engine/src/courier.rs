@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::attempt::{self, Context, Ended, Job, Needs};
 use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
+use crate::destination::push::PushOptions;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::policy_log::{PolicyLog, PolicyLogOptions};
@@ -104,10 +105,12 @@ impl Courier {
         let around = Arc::new(Context {
             transport,
             push: None,
+            push_options: PushOptions::default(),
             clock: Arc::clone(&clock),
             catalog: Arc::new(catalog),
             term: LeaseTerm::default(),
             tokens: Tokens::default(),
+            origin: None,
             // Its policy is the embedding program's own.
             log: Arc::new(PolicyLog::new(PolicyLogOptions {
                 policy: true,

@@ -13,20 +13,22 @@
 //! module here that implements [`Destination`], and a line in [`of`] and in [`Engine::open_destination`]. Then its JSON
 //! form in `posthorn-api` (`handlers/destinations.rs`) and its flags in the command line.
 
+pub(crate) mod handshake;
 pub(crate) mod push;
 pub(crate) mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
-use posthorn_domain::{Destination as Stored, Policy, SecretName, TenantId};
+use posthorn_domain::{Destination as Stored, Policy, SubscriptionId, TenantId};
 
 use crate::attempt::{Context, Job, Made};
+use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::request::SubscriptionLookup;
 use crate::subscriptions::SecretInput;
+use push::service::PushService;
 use push::{Push, PushInput};
 use webhook::Webhook;
 
@@ -49,9 +51,23 @@ pub(crate) trait Destination: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// A policy as it holds here.
-    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
-        policy
+    /// Asks the other end whether it wants deliveries, when the policy says so: the last question before a
+    /// subscription is saved.
+    fn ask_permission<'a>(&'a self, _engine: &'a Engine, _wanted: &'a Wanted<'a>) -> Checking<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// What its kind is called where policies that hold for a kind are shared.
+    fn kind(&self) -> &'static str;
+
+    /// Whether a policy holds here as it is written.
+    fn takes(&self, _policy: &Policy) -> bool {
+        true
+    }
+
+    /// A policy as it holds here: the same for all destinations of the kind.
+    fn fit(&self, policy: &Policy) -> Policy {
+        policy.clone()
     }
 
     /// Why its subscriber gives no secrets, where that is so.
@@ -59,14 +75,20 @@ pub(crate) trait Destination: Send + Sync {
         None
     }
 
-    /// The name of the secret that the destination itself keeps in the subscription.
-    fn own_secret(&self) -> Option<SecretName> {
-        None
+    /// The names of the secrets that the destination itself keeps in the subscription.
+    fn own_secrets(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Why its subscription is disabled when it says that it is gone.
+    fn gone(&self) -> &'static str {
+        "the receiver answered 410 Gone"
     }
 }
 
 /// Whose subscription is to be checked, and with which policy.
 pub(crate) struct Wanted<'a> {
+    pub(crate) id: SubscriptionId,
     pub(crate) tenant: TenantId,
     pub(crate) subscription: SubscriptionLookup<'a>,
     pub(crate) policy: &'a Policy,
@@ -104,22 +126,24 @@ pub(crate) fn of(stored: &Stored) -> Box<dyn Destination> {
     match stored {
         Stored::Webhook { url } => Box::new(Webhook::new(url.clone())),
         Stored::Push(target) => Box::new(Push(target.clone())),
+        Stored::PushService(target) => Box::new(PushService::new(target.clone())),
     }
 }
 
 impl Engine {
-    /// Checks where somebody wants deliveries to go.
+    /// Checks where somebody wants deliveries to go: those of a new subscription, or of one that is there.
     pub(crate) async fn open_destination(
         &self,
         tenant: TenantId,
         input: &DestinationInput,
+        present: Option<&SubscriptionView>,
     ) -> Result<Opened> {
         match input {
             DestinationInput::Webhook(url) => {
                 let stored = Stored::Webhook { url: self.check_url(url)? };
                 Ok(Opened { stored, secrets: Vec::new() })
             }
-            DestinationInput::Push(input) => self.open_push(tenant, input).await,
+            DestinationInput::Push(input) => self.open_push(tenant, input, present).await,
         }
     }
 }

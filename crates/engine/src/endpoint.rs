@@ -23,6 +23,21 @@ impl Endpoint {
         Self { url, target: OnceLock::new() }
     }
 
+    /// Scheme, host and port.
+    pub(crate) fn origin(&self) -> &str {
+        &self.url[..self.path_at()]
+    }
+
+    /// What comes behind the origin.
+    pub(crate) fn path_and_query(&self) -> &str {
+        &self.url[self.path_at()..]
+    }
+
+    fn path_at(&self) -> usize {
+        let host = self.url.find("://").map_or(0, |at| at + 3);
+        self.url[host..].find(['/', '?']).map_or(self.url.len(), |at| host + at)
+    }
+
     /// What policies ask about a URL. It is normalised, so its parts stand where they must: this
     /// cuts a text we wrote ourselves, it does not judge one that somebody else did.
     pub(crate) fn parts(&self) -> UrlParts<'_> {

@@ -148,10 +148,12 @@ impl Engine {
         let around = Arc::new(Context {
             transport,
             push,
+            push_options: options.push.clone(),
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
             term: term.clone(),
             tokens: Tokens::default(),
+            origin: options.webhook_origin.clone(),
             log: Arc::clone(&log),
         });
         let intake_handle = intake::Handle::new(
@@ -246,16 +248,7 @@ impl Engine {
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance = Maintenance {
-            store,
-            catalog,
-            clock,
-            options,
-            redriver,
-            wakes,
-            next_count: Mutex::new(None),
-            log,
-        };
+        let run_maintenance = Maintenance { store, catalog, clock, options, redriver, wakes, log };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));

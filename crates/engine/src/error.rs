@@ -7,6 +7,7 @@ use posthorn_domain::{
 };
 use posthorn_store as store;
 
+use crate::destination::handshake::HandshakeRefusal;
 use crate::destination::push::PushRefusal;
 use crate::transport::UrlProblem;
 
@@ -52,6 +53,9 @@ pub enum Error {
     /// The URL may not be used.
     #[error("the URL is not allowed: {0}")]
     Url(#[from] UrlProblem),
+    /// The receiver does not want to be sent to.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeRefusal),
     /// A push destination cannot be used.
     #[error("the push destination is refused: {0}")]
     Push(#[from] PushRefusal),

@@ -45,6 +45,7 @@ mod engine;
 mod error;
 mod explain;
 mod failure_log;
+mod in_flight;
 mod intake;
 mod keys;
 mod maintenance;
@@ -81,9 +82,10 @@ pub use chance::Chance;
 pub use clients::ClientChange;
 pub use courier::{Courier, CourierParts};
 pub use destination::DestinationInput;
+pub use destination::handshake::HandshakeRefusal;
 pub use destination::push::{
-    Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys, PushLimits, PushOutcome,
-    PushProblem, PushRefusal,
+    Contact, ContactError, Delivering, Looking, Opening, PushDelivery, PushInput, PushKeys,
+    PushLimits, PushOptions, PushOutcome, PushProblem, PushRefusal, ServiceRule, ServiceRuleError,
 };
 pub use endpoint::Endpoint;
 pub use engine::{Engine, Health, Parts, PublishCheck};
@@ -92,7 +94,7 @@ pub use explain::{EventExplanation, NotDelivered};
 pub use failure_log::FailureNames;
 pub use intake::{Publish, Published};
 pub use keys::{NewKey, Principal};
-pub use options::Options;
+pub use options::{Options, WebhookOrigin};
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};

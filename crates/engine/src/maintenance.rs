@@ -6,10 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use posthorn_domain::{CertificateKind, Clock, Shard, Span};
 use posthorn_store::{Prune, Store};
-use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::catalog::Catalog;
@@ -34,10 +32,8 @@ const RECALLS_KEPT: Span = Span::from_secs(3_600);
 const USES_EVERY: Duration = Duration::from_secs(60);
 /// How often it is said which lines of policies were left out.
 const LINES_EVERY: Duration = Duration::from_secs(1);
-/// How often the gauges that need a count are refreshed, at least.
-const COUNT_EVERY: Duration = Duration::from_secs(30);
-/// A count may take this share of the time at most.
-const COUNT_SHARE: u32 = 100;
+/// How often the gauges that need a count are refreshed. A count costs the same with any history.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn Store>,
@@ -46,13 +42,28 @@ pub(crate) struct Maintenance {
     pub(crate) options: Arc<Options>,
     pub(crate) redriver: Redriver,
     pub(crate) wakes: Wakes,
-    pub(crate) next_count: Mutex<Option<Instant>>,
     pub(crate) log: Arc<PolicyLog>,
 }
 
 impl Maintenance {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
+        tokio::join!(self.do_chores(), self.keep_gauges());
+    }
+
+    /// Beside the chores: a long history that is pruned must not make gauges stand still.
+    async fn keep_gauges(&self) {
+        let mut counts = tokio::time::interval(COUNT_EVERY);
+        counts.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            counts.tick().await;
+            if self.is_on_duty() {
+                self.report(self.count().await, "count");
+            }
+        }
+    }
+
+    async fn do_chores(&self) {
         let mut chores = tokio::time::interval(self.options.maintenance_interval);
         chores.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut redrives = tokio::time::interval(REDRIVE_TICK);
@@ -76,7 +87,6 @@ impl Maintenance {
                     if self.is_on_duty() {
                         self.report(self.sweep().await, "sweep");
                         self.report(self.prune().await, "prune");
-                        self.report(self.count().await, "count");
                     }
                 }
             }
@@ -140,17 +150,11 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Refreshes the gauges that need a count; the larger the store, the rarer.
+    /// Refreshes the gauges that need a count.
     async fn count(&self) -> posthorn_store::Result<()> {
-        if self.next_count.lock().is_some_and(|at| Instant::now() < at) {
-            return Ok(());
-        }
-        let began = Instant::now();
         let counts = self.store.counts(None).await?;
         ::metrics::gauge!(metrics::PENDING).set(counts.pending as f64);
         ::metrics::gauge!(metrics::DEAD_STORED).set(counts.dead as f64);
-        let pause = COUNT_EVERY.max(began.elapsed() * COUNT_SHARE);
-        *self.next_count.lock() = Some(Instant::now() + pause);
         self.watch_certificates();
         Ok(())
     }

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::admission::AdmissionOptions;
+use crate::destination::push::PushOptions;
 use crate::policy_log::PolicyLogOptions;
 use crate::quotas::Quotas;
+use http::HeaderValue;
 use posthorn_domain::{Policy, ProfileName, ProxyName, Span, limits, policy::profiles, setting};
 use serde::Deserialize;
 
@@ -77,6 +79,9 @@ pub struct Options {
     pub rotation_overlap: Span,
     /// The longest anybody may ask for: a secret is replaced because it should not be trusted.
     pub rotation_overlap_max: Span,
+    /// Who this server is to receivers that are asked for permission first.
+    #[serde(deserialize_with = "setting::text_if_any")]
+    pub webhook_origin: Option<WebhookOrigin>,
     /// Who may publish when there is too much of everything.
     #[serde(skip)]
     pub admission: AdmissionOptions,
@@ -86,6 +91,9 @@ pub struct Options {
     /// How much one tenant may have.
     #[serde(skip)]
     pub quotas: Quotas,
+    /// Web Push to other services.
+    #[serde(skip)]
+    pub push: PushOptions,
 }
 
 impl Default for Options {
@@ -113,9 +121,45 @@ impl Default for Options {
             drain_timeout: Duration::from_secs(25),
             rotation_overlap: Span::from_secs(86_400),
             rotation_overlap_max: Span::from_secs(86_400),
+            webhook_origin: None,
             admission: AdmissionOptions::default(),
             policy_log: PolicyLogOptions::default(),
             quotas: Quotas::default(),
+            push: PushOptions::default(),
         }
+    }
+}
+
+/// Who a sender is to receivers that ask (`WebHook-Request-Origin`): the name of a system, such as
+/// `events.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookOrigin(String);
+
+impl WebhookOrigin {
+    const BYTES_MAX: usize = 255;
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn to_header(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.0).expect("checked to be visible ASCII")
+    }
+}
+
+impl std::str::FromStr for WebhookOrigin {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fits = (1..=Self::BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|b| matches!(b, b'!'..=b'~') && !b"*,\"".contains(&b));
+        if fits {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(
+            "must be a name such as events.example.com: 1 to 255 visible ASCII characters, without \
+             spaces, commas, quotes and asterisks",
+        )
     }
 }

@@ -3,6 +3,7 @@
 
 mod authenticate;
 mod certify;
+mod envelope;
 mod lookup;
 mod redaction;
 
@@ -75,11 +76,17 @@ pub(crate) fn build(
     // The rules of a profile may have become stricter, and may be relaxed again: not the end of anything.
     endpoint.parts().check(&policy.url).map_err(|e| BuildError::Url(e.message))?;
     let shape = &policy.request;
+    let mut headers = HeaderMap::with_capacity(shape.headers.len() + 8);
     let (form, body) = match shape.body {
-        BodySource::Payload => form(&work.event, shape.alternative.as_deref())?,
+        BodySource::Payload => {
+            let form = form(&work.event, shape.alternative.as_deref())?;
+            envelope::wrap(values, form, &mut headers)?
+        }
         BodySource::Empty => (Cow::Borrowed(""), Bytes::new()),
     };
-    let mut headers = HeaderMap::with_capacity(shape.headers.len() + 6);
+    if shape.event_headers {
+        envelope::name_event(&work.event, &mut headers)?;
+    }
     if shape.body == BodySource::Payload {
         let media_type = shape.content_type.as_deref().unwrap_or(&form);
         headers.insert(header::CONTENT_TYPE, value("content-type", media_type)?);

@@ -109,6 +109,8 @@ pub(crate) enum Input {
     Drain(oneshot::Sender<()>),
     /// Why do these deliveries wait?
     Waits(Waits),
+    /// Which deliveries of these subscriptions are under way, at most so many?
+    UnderWay(Vec<SubscriptionId>, usize, oneshot::Sender<Vec<DeliveryId>>),
     /// How does this subscription stand?
     StateOf(SubscriptionId, oneshot::Sender<SubscriptionState>),
     /// How are you?
@@ -326,6 +328,9 @@ impl Scheduler {
                 self.draining = Some(done);
             }
             Input::Waits(question) => self.answer_waits(question),
+            Input::UnderWay(of, most, answer) => {
+                let _ = answer.send(self.under_way(&of, most));
+            }
             Input::StateOf(id, answer) => {
                 let _ = answer.send(self.state_of(id));
             }

@@ -102,7 +102,7 @@ impl Engine {
         self.catalog().tenant(tenant)?;
         let now = self.now();
         let id = self.inner.chance.subscription_id(now);
-        let opened = self.open_destination(tenant, &new.destination).await?;
+        let opened = self.open_destination(tenant, &new.destination, None).await?;
         let destination = destination::of(&opened.stored);
         let filter = new.filter.unwrap_or_default();
         filter.validate()?;
@@ -114,7 +114,7 @@ impl Engine {
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         policy.check_size(&new.overrides)?;
         let subscription = SubscriptionLookup { name: new.name.as_ref(), labels: &new.labels };
-        let wanted = Wanted { tenant, subscription, policy: &policy };
+        let wanted = Wanted { id, tenant, subscription, policy: &policy };
         destination.check_now(self, &wanted).await?;
         policy.check_complete()?;
         destination.check_policy(self, &policy)?;
@@ -127,6 +127,7 @@ impl Engine {
                 (own.collect::<Result<_>>()?, None)
             }
         };
+        destination.ask_permission(self, &wanted).await?;
         let status =
             if new.paused { SubscriptionStatus::Paused } else { SubscriptionStatus::Active };
         let mut stops = Stops::default();
@@ -171,7 +172,10 @@ impl Engine {
         let now = self.now();
         let opened = match &change.destination {
             None => None,
-            Some(input) => Some(self.open_destination(tenant, input).await?),
+            Some(input) => {
+                let view = self.catalog().subscription(tenant, id)?;
+                Some(self.open_destination(tenant, input, Some(&view)).await?)
+            }
         };
         if let Some(filter) = &change.filter {
             filter.validate()?;
@@ -201,8 +205,8 @@ impl Engine {
             }
             if let Some(opened) = &opened {
                 // What the former destination kept for itself goes with it.
-                let former = destination::of(&subscription.destination).own_secret();
-                subscription.secrets.retain(|secret| Some(&secret.name) != former.as_ref());
+                let former = destination::of(&subscription.destination).own_secrets();
+                subscription.secrets.retain(|secret| !former.contains(&secret.name.as_str()));
                 subscription.destination = opened.stored.clone();
             }
             let destination = destination::of(&subscription.destination);
@@ -279,8 +283,17 @@ impl Engine {
             labels: change.labels.as_ref().unwrap_or(&old.labels),
         };
         let stored = opened.map_or(&old.destination, |opened| &opened.stored);
-        let wanted = Wanted { tenant, subscription, policy: &policy };
-        destination::of(stored).check_now(self, &wanted).await
+        let wanted = Wanted { id, tenant, subscription, policy: &policy };
+        let destination = destination::of(stored);
+        destination.check_now(self, &wanted).await?;
+        // Permission was given for one URL and one rate.
+        let same = view.policy.as_ref().is_ok_and(|before| **before == policy);
+        if same && *stored == old.destination {
+            return Ok(());
+        }
+        policy.check_complete()?;
+        destination.check_policy(self, &policy)?;
+        destination.ask_permission(self, &wanted).await
     }
 
     /// The limits on what it is made of.
@@ -419,7 +432,9 @@ impl Engine {
         match what {
             SubscriptionEffect::None => Ok(()),
             SubscriptionEffect::DisableGone => {
-                self.disable(tenant, subscription, "gone", "the receiver answered 410 Gone").await
+                let view = self.catalog().subscription(tenant, subscription);
+                let reason = view.as_ref().map_or("gone", |view| view.destination.gone());
+                self.disable(tenant, subscription, "gone", reason).await
             }
             SubscriptionEffect::DisableExhausted => {
                 self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::scheduler::{Asked, Input, Live, SubscriptionState};
 
 /// How long the scheduler may take to answer before the rows have to do.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// For each delivery: why it waits; `None` for those that have ended or are under way.

@@ -61,7 +61,13 @@ impl PushDelivery for Mailboxes {
 
     fn open(&self, endpoint: &str) -> Opening {
         let (node, endpoint) = (self.node_soon(), endpoint.to_owned());
-        Box::pin(async move { node.await?.open(&endpoint).ok_or(PushProblem::NotOurs) })
+        Box::pin(async move {
+            let node = node.await?;
+            node.open(&endpoint).ok_or_else(|| match node.is_here(&endpoint) {
+                true => PushProblem::Altered,
+                false => PushProblem::NotOurs,
+            })
+        })
     }
 
     fn look_up(&self, endpoint: Endpoint) -> Looking {

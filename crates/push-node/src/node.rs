@@ -221,6 +221,12 @@ impl Node {
         self.0.tokens.open_endpoint(version, token).ok()
     }
 
+    /// Whether a URL begins as those of our endpoints do.
+    pub fn is_here(&self, url: &str) -> bool {
+        let rest = url.strip_prefix(self.0.options.endpoint_url.as_str());
+        rest.is_some_and(|rest| rest.starts_with("/wpush/"))
+    }
+
     /// Whether an agent with a channel exists.
     pub async fn is_registered(
         &self,

@@ -19,6 +19,32 @@ pub const HEADER_ID: &str = "webhook-id";
 pub const HEADER_TIMESTAMP: &str = "webhook-timestamp";
 /// The header with the signatures.
 pub const HEADER_SIGNATURE: &str = "webhook-signature";
+
+/// What the three headers are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// The id of the message.
+    pub id: &'static str,
+    /// The time of the attempt.
+    pub timestamp: &'static str,
+    /// The signatures.
+    pub signature: &'static str,
+}
+
+impl HeaderNames {
+    /// As the specification has them.
+    pub const WEBHOOK: Self =
+        Self { id: HEADER_ID, timestamp: HEADER_TIMESTAMP, signature: HEADER_SIGNATURE };
+    /// As receivers of Svix know them.
+    pub const SVIX: Self =
+        Self { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+
+    /// Those that a request has: the usual ones, unless there are only the others.
+    pub fn in_use(has: impl Fn(&str) -> bool) -> Self {
+        let other = !has(HEADER_SIGNATURE) && has(Self::SVIX.signature);
+        if other { Self::SVIX } else { Self::WEBHOOK }
+    }
+}
 /// How far clocks may be apart, in seconds, unless somebody knows better.
 pub const TOLERANCE_SECONDS: i64 = 300;
 

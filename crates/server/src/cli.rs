@@ -62,6 +62,9 @@ enum Command {
     /// List, show, retry and cancel deliveries
     #[command(subcommand)]
     Deliveries(deliveries::Command),
+    /// List attempts of all deliveries
+    #[command(subcommand)]
+    Attempts(deliveries::Attempts),
     /// List, show and retry dead letters; `redrives` tries many again
     #[command(subcommand)]
     DeadLetters(deliveries::DeadLetters),
@@ -126,6 +129,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Callbacks(command) => callbacks::run(&command, json).await?,
         Command::Events(command) => events::run(&context()?, &command).await?,
         Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
+        Command::Attempts(command) => deliveries::run_attempts(&context()?, &command).await?,
         Command::DeadLetters(command) => {
             deliveries::run_dead_letters(&context()?, &command).await?;
         }

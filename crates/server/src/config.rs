@@ -115,6 +115,9 @@ pub struct Server {
     pub admin_tls: bool,
     /// Names and addresses by which the world knows it, which cannot be receivers.
     pub public_names: Vec<String>,
+    /// Senders that may ask without a key whether they may publish.
+    #[serde(deserialize_with = "setting::texts")]
+    pub webhook_origins: Vec<posthorn_api::AllowedOrigin>,
     /// How many connections there may be, and how long they may take.
     #[serde(skip)]
     pub limits: ServeLimits,

@@ -1,4 +1,5 @@
-//! A small HTTP receiver for `listen` and `demo`: it shows what arrives and checks signatures.
+//! A small HTTP receiver for `listen` and `demo`: it shows what arrives and checks signatures. Senders that ask
+//! for permission get it.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -7,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use posthorn_domain::{Clock, Problem, Timestamp};
-use posthorn_sealing::standard_webhooks::{PublicKey, SigningSecret};
+use posthorn_sealing::standard_webhooks::{HeaderNames, PublicKey, SigningSecret};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -82,10 +84,11 @@ impl Verifier {
     pub fn check(&self, received: &Received) -> Result<(), Problem> {
         let get =
             |name| received.header(name).ok_or_else(|| format!("the {name} header is missing"));
-        let (id, signature) = (get("webhook-id")?, get("webhook-signature")?);
-        let timestamp = get("webhook-timestamp")?
+        let names = HeaderNames::in_use(|name| received.headers.contains_key(name));
+        let (id, signature) = (get(names.id)?, get(names.signature)?);
+        let timestamp = get(names.timestamp)?
             .parse()
-            .map_err(|_| "the webhook-timestamp is not a number")?;
+            .map_err(|_| format!("the {} is not a number", names.timestamp))?;
         let (body, now) = (&received.body, received.at.as_seconds());
         let checked = match self {
             Self::Secret(secret) => {
@@ -156,6 +159,17 @@ async fn respond(
     handler: Handler,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
+    if let (&Method::OPTIONS, Some(origin)) =
+        (request.method(), request.headers().get("webhook-request-origin"))
+    {
+        // Whoever asks may send: that is what this receiver is for.
+        let mut response = Response::new(Full::default());
+        let headers = response.headers_mut();
+        headers.insert("webhook-allowed-origin", origin.clone());
+        headers.insert("webhook-allowed-rate", HeaderValue::from_static("*"));
+        headers.insert(ALLOW, HeaderValue::from_static("OPTIONS, POST"));
+        return Ok(response);
+    }
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, BODY_BYTES_MAX).collect().await?.to_bytes();
     let received = Received {

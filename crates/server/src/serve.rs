@@ -189,6 +189,7 @@ async fn start(
         limits,
         failures: Arc::clone(&failures),
         identity: Some(server.identity.clone()),
+        webhook_origins: server.webhook_origins.clone(),
         setup,
     };
     let api = posthorn_api::surfaces(engine.clone(), options);

@@ -204,6 +204,10 @@ pub(crate) const IN_FLIGHT_SEQS: &str = "select seq from delivery indexed by del
 pub(crate) const EVENTS_WITH_DEAD: &str = "select event from dead_event \
     where tenant = ?1 and event >= ?2 and event < ?3 order by event";
 
+/// What decides whether a delivery may be meant, in its own row.
+pub(crate) const DELIVERY_GLANCE: &str =
+    "select tenant, subscription, state, outcome from delivery where seq = ?1";
+
 /// What decides whether an event is meant, without its payload.
 pub(crate) const EVENT_GLANCE: &str = "select tenant, accepted_at, topic, event_type, key, publisher_id, \
     attributes, deliveries from event where no = ?1";

@@ -254,6 +254,29 @@ impl Caller {
         Ok(Self { stream, reader: Reader::new(), address: server.address, key })
     }
 
+    /// The same connection with another key.
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
+        key.clone_into(&mut self.key);
+        self
+    }
+
+    /// A new connection, after an answer that ended the old one.
+    pub(crate) async fn reconnect(&mut self) -> anyhow::Result<()> {
+        self.stream = TcpStream::connect(self.address).await?;
+        self.reader = Reader::new();
+        Ok(())
+    }
+
+    /// One call; the text of its answer.
+    pub(crate) async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<String> {
+        self.text(method, path, body).await
+    }
+
     /// Reads something; the JSON answer.
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<serde_json::Value> {
         Ok(serde_json::from_str(&self.text("GET", path, "").await?)?)

@@ -1,7 +1,7 @@
 //! What each figure means, in the words of the table that is printed.
 
 /// Every figure of every scenario with its meaning.
-const MEANINGS: [(&str, &str); 71] = [
+const MEANINGS: [(&str, &str); 81] = [
     ("scenario", "what was measured"),
     ("store", "where the server kept its data"),
     ("seconds", "how long the measured load ran"),
@@ -33,6 +33,16 @@ const MEANINGS: [(&str, &str); 71] = [
     ("health_p99_ms", "GET /healthz meanwhile, slowest 1 %"),
     ("acked_lost", "accepted deliveries that never arrived: must be 0"),
     ("recovery_s", "end of the overload until publishes take less than 100 ms again"),
+    ("events", "events in the history"),
+    ("list_p95_ms", "the slowest list or filter, 95th percentile: 50 ms are wanted"),
+    ("stats_p95_ms", "GET /v1/stats, 95th percentile: 50 ms are wanted"),
+    ("publish_ratio", "deliveries per second with the history / on an empty store: 0.95 is wanted"),
+    ("gauge_age_s", "until the gauge of pending deliveries is true again: 10 s are wanted"),
+    ("publish_per_s", "deliveries per second with the history"),
+    ("empty_per_s", "the same on an empty store, in turns"),
+    ("empty_cpu_us_per_delivery", "the same on an empty store"),
+    ("worst_list", "the slowest list or filter"),
+    ("questions", "lists and filters that were asked for"),
     ("hostile_receivers", "receivers that misbehave"),
     ("hostile_modes", "ways in which they misbehave"),
     ("hostile_deliveries", "deliveries to them"),

@@ -13,6 +13,7 @@
 mod baseline;
 mod child;
 mod figures;
+mod history;
 mod load;
 mod overload;
 mod progress;
@@ -67,6 +68,9 @@ struct Args {
     /// Pending deliveries in the backlog, restart and dead-neighbour scenarios.
     #[arg(long, default_value_t = 1_000_000)]
     backlog: u64,
+    /// Events in the history scenario; a tenth of them wait.
+    #[arg(long, default_value_t = 10_000_000)]
+    events: u64,
     /// Who the dead neighbours are: one that hangs, or a hundred that fail at once.
     #[arg(long, value_enum, default_value_t = Neighbours::Hanging)]
     neighbours: Neighbours,
@@ -121,6 +125,8 @@ enum Scenario {
     Overload,
     /// Latency of the healthy beside many hostile receivers, and what those cost the server.
     Hostile,
+    /// Lists, filters, counts and publishing with a long history.
+    History,
     /// Memory of idle WebSockets, and how fast they are opened.
     Sockets,
     /// Web Push: messages to agents who are connected, away, and back.
@@ -203,6 +209,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Scenario::BareSockets => push::serve_bare(false).await?,
         Scenario::BarePush => push::serve_bare(true).await?,
         Scenario::Sockets | Scenario::Push => push::run(&args).await?,
+        Scenario::History => {
+            let (bench, home) = (scenarios::Bench::new(&args).await?, child::Home::new(&args)?);
+            history::run(&args, bench, home).await?;
+        }
         _ => report::print(&scenarios::run(&args).await?, args.json),
     }
     Ok(())

@@ -38,16 +38,18 @@ pub(crate) struct Bench<'a> {
     pub(crate) home: Home,
 }
 
+impl<'a> Bench<'a> {
+    /// With a sink of its own.
+    pub(crate) async fn new(args: &'a Args) -> anyhow::Result<Self> {
+        let sink = Sink::new();
+        let sink_address = sink.listen(0).await?;
+        let (numbers, home) = (Arc::new(AtomicU64::new(0)), Home::new(args)?);
+        Ok(Self { args, sink, sink_address, numbers, home })
+    }
+}
+
 pub(crate) async fn run(args: &Args) -> anyhow::Result<Report> {
-    let sink = Sink::new();
-    let sink_address = sink.listen(0).await?;
-    let bench = Bench {
-        args,
-        sink,
-        sink_address,
-        numbers: Arc::new(AtomicU64::new(0)),
-        home: Home::new(args)?,
-    };
+    let bench = Bench::new(args).await?;
     let (scenario, mut report) = match args.scenario {
         Scenario::Throughput => ("throughput", bench.throughput(1).await?),
         Scenario::Batch => ("batch", bench.throughput(args.batch.max(2)).await?),
@@ -161,7 +163,11 @@ impl Bench<'_> {
     }
 
     /// Runs a closed-loop load for a phase and drains it.
-    async fn measure(&self, target: &Target, publishers: usize) -> anyhow::Result<Report> {
+    pub(crate) async fn measure(
+        &self,
+        target: &Target,
+        publishers: usize,
+    ) -> anyhow::Result<Report> {
         let warm = Load::start(target, publishers, None, &self.numbers, &self.sink);
         tokio::time::sleep(WARM_UP).await;
         let before = self.sink.arrived();

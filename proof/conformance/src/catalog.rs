@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use posthorn_domain::{
-    AgentId, CatalogVersion, ChannelId, Destination, KeyId, PushTarget, SealedSecret, SecretName,
-    SubscriptionId, SubscriptionStatus, TenantId, TopicName,
+    AgentId, CatalogVersion, ChannelId, Destination, KeyId, PushServiceTarget, PushTarget,
+    PushUrgency, SealedSecret, SecretName, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
 };
 
 use super::Fixture;
@@ -72,10 +72,20 @@ pub async fn everything_reads_back_as_it_was_written(fixture: &dyn Fixture) {
         channel: ChannelId::from_random(2),
         p256dh: Some("BPublic".into()),
         ttl: 60,
+        urgency: PushUrgency::High,
+        topic: Some("{event.key}".parse().expect("a topic")),
+    });
+    let mut elsewhere = subscription(setting.tenant);
+    elsewhere.destination = Destination::PushService(PushServiceTarget {
+        origin: "https://push.example".into(),
+        p256dh: "BPublic".into(),
+        ttl: 60,
+        urgency: PushUrgency::Normal,
+        topic: None,
     });
     let (own, operator) = (api_key(Some(setting.tenant)), api_key(None));
     change(&setting, CatalogChange::PutTopic(topic.clone())).await.expect("put");
-    for subscription in [&mut plain, &mut rich, &mut push] {
+    for subscription in [&mut plain, &mut rich, &mut push, &mut elsewhere] {
         let created = CatalogChange::CreateSubscription(Box::new(subscription.clone()));
         subscription.version = change(&setting, created).await.expect("create");
     }
@@ -85,7 +95,7 @@ pub async fn everything_reads_back_as_it_was_written(fixture: &dyn Fixture) {
     let mut all = since(&setting, CatalogVersion(0)).await;
     assert_eq!(all.topics, [topic]);
     all.subscriptions.sort_by_key(|subscription| subscription.id);
-    assert_eq!(all.subscriptions, [plain, rich, push]);
+    assert_eq!(all.subscriptions, [plain, rich, push, elsewhere]);
     all.keys.sort_by_key(|key| key.id);
     assert_eq!(all.keys, [own, operator]);
 }

@@ -47,15 +47,15 @@ impl Ask {
         match self.clone() {
             Self::Events(filter) => {
                 let page = store.events(tenant, filter, listing).await.expect("events");
-                named(page, |event| event.id.to_string())
+                named(&page, |event| event.id.to_string())
             }
             Self::Deliveries(filter) => {
                 let page = store.deliveries(tenant, filter, listing).await.expect("deliveries");
-                named(page, |delivery| delivery.id.to_string())
+                named(&page, |delivery| delivery.id.to_string())
             }
             Self::Attempts(filter) => {
                 let page = store.attempts_made(tenant, filter, listing).await.expect("attempts");
-                named(page, |line| format!("{} {}", line.attempt.delivery, line.attempt.number))
+                named(&page, |line| format!("{} {}", line.attempt.delivery, line.attempt.number))
             }
         }
     }
@@ -85,7 +85,7 @@ impl Ask {
     }
 }
 
-fn named<T>(page: Page<T>, name: impl Fn(&T) -> String) -> Page<String> {
+fn named<T>(page: &Page<T>, name: impl Fn(&T) -> String) -> Page<String> {
     Page {
         items: page.items.iter().map(name).collect(),
         first: page.first,

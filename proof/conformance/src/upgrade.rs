@@ -17,10 +17,10 @@ use bytes::Bytes;
 use posthorn_domain::{
     AgentId, ApiKey, Attempt, CatalogVersion, Certificate, CertificateId, CertificateKind,
     ChannelId, Client, ClientName, Clock, Delivery, DeliveryId, Destination, Event, EventId,
-    EventType, FailureCode, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName, PushTarget, Redrive,
-    RedriveFilter, RedriveId, Scope, SealedSecret, SecretName, Subscription, SubscriptionId,
-    SubscriptionName, SubscriptionStatus, Tenant, TenantId, TenantProfile, Timestamp, Topic,
-    TopicName,
+    EventType, FailureCode, KeyId, Labels, Lane, LaneKey, NodeId, ProfileName, PushTarget,
+    PushUrgency, Redrive, RedriveFilter, RedriveId, Scope, SealedSecret, SecretName, Subscription,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, TenantProfile,
+    Timestamp, Topic, TopicName,
 };
 use posthorn_store::{
     AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, DeliveryFilter, EventFilter, Listing,
@@ -113,6 +113,8 @@ fn push() -> Subscription {
         channel: ChannelId::from_random(2),
         p256dh: Some("BPublic".into()),
         ttl: 60,
+        urgency: PushUrgency::Normal,
+        topic: None,
     };
     Subscription { destination: Destination::Push(target), ..plain(PUSH, tenant_id(ACME)) }
 }

@@ -54,6 +54,7 @@ targets! {
     sealed_secrets_hold "vault";
     filters_and_policies_hold "documents";
     published_events_hold "publish";
+    published_cloudevents_hold "cloudevent";
     callback_targets_hold "callback-target";
     senders_of_push_messages_hold "push-sender";
     parameters_of_push_messages_hold "push-parameters";

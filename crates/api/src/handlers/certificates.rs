@@ -31,7 +31,7 @@ pub(crate) async fn list(call: Call) -> Answer {
         .filter(|_| more)
         .map(|view| cursor::encode(List::Certificates, view.certificate.id.as_bytes()));
     let items = shown.iter().map(|view| CertificateBody::new(&view.certificate, now)).collect();
-    respond::ok(&Page { items, next })
+    respond::ok(&Page::forward(items, next))
 }
 
 /// `GET /v1/certificates/{id}`.

@@ -36,7 +36,7 @@ impl<'a> From<&'a ClientView> for ClientBody<'a> {
 pub(crate) async fn list(call: Call) -> Answer {
     let clients = call.engine().catalog().clients(call.tenant());
     let items = clients.iter().map(|view| ClientBody::from(&**view)).collect();
-    respond::ok(&Page { items, next: None })
+    respond::ok(&Page::forward(items, None))
 }
 
 /// `GET /v1/clients/{name}`.

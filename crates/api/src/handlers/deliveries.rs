@@ -1,48 +1,102 @@
-//! Deliveries, and those of them that are dead letters.
+//! Deliveries, those of them that are dead letters, and the attempts of all of them.
 
 use http::StatusCode;
-use posthorn_domain::{Delivery, DeliveryId, DeliveryState, SubscriptionId, TenantId};
+use posthorn_domain::{
+    CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, SubscriptionId, TenantId,
+};
 use posthorn_engine::Engine;
-use posthorn_store::{DeliveryFilter, StateKind};
+use posthorn_store::{AttemptFilter, DeliveryFilter, StateKind};
 
 use crate::call::{Answer, Call};
-use crate::cursor::{self, List};
+use crate::cursor::{List, Paging};
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{DeliveryView, Page};
+use crate::wire::{AttemptLineView, DeliveryView};
 
 /// `GET /v1/deliveries`.
 pub(crate) async fn list(call: Call) -> Answer {
     let state = match call.query.text("state") {
         None => None,
         Some("pending") => Some(StateKind::Pending),
+        Some("in_flight") => Some(StateKind::InFlight),
         Some("delivered") => Some(StateKind::Delivered),
         Some("dead") => Some(StateKind::Dead),
         Some("cancelled") => Some(StateKind::Cancelled),
         Some(_) => {
-            let detail = "must be pending, delivered, dead or cancelled";
+            let detail = "must be pending, in_flight, delivered, dead or cancelled";
             return Err(Problem::field("state", detail));
         }
     };
     let filter =
         DeliveryFilter { event: call.query.value("event")?, state, ..common_filter(&call)? };
+    if let (Some(state), Some(exactly)) = (state, filter.exactly)
+        && !state.includes(exactly)
+    {
+        return Err(Problem::field("reason", "no delivery in this state has this reason"));
+    }
     answer_page(&call, filter).await
 }
 
 /// `GET /v1/dead-letters`.
 pub(crate) async fn list_dead(call: Call) -> Answer {
     let filter = DeliveryFilter { state: Some(StateKind::Dead), ..common_filter(&call)? };
+    if filter.exactly.is_some_and(|exactly| !StateKind::Dead.includes(exactly)) {
+        return Err(Problem::field("reason", "no dead letter has this reason"));
+    }
     answer_page(&call, filter).await
 }
 
 fn common_filter(call: &Call) -> Result<DeliveryFilter> {
-    let before = call.query.text("cursor").map(|text| cursor::decode_id(List::Deliveries, text));
     Ok(DeliveryFilter {
         subscription: subscription(call)?,
-        before: before.transpose()?.map(DeliveryId::from_bytes),
-        limit: call.query.limit()?,
+        exactly: reason(call)?,
+        outcome: call.query.outcome(call.is_operator())?,
+        created: call.query.period()?,
         ..DeliveryFilter::default()
     })
+}
+
+/// Why deliveries ended, each reason with its state.
+const REASONS: [(&str, DeliveryState); 7] = [
+    ("exhausted", DeliveryState::Dead(DeadReason::Exhausted)),
+    ("permanent", DeliveryState::Dead(DeadReason::Permanent)),
+    ("gate", DeliveryState::Dead(DeadReason::Gate)),
+    ("expired", DeliveryState::Dead(DeadReason::Expired)),
+    ("unsubscribed", DeliveryState::Cancelled(CancelReason::Unsubscribed)),
+    ("operator", DeliveryState::Cancelled(CancelReason::Operator)),
+    ("dropped", DeliveryState::Cancelled(CancelReason::Dropped)),
+];
+
+fn reason(call: &Call) -> Result<Option<DeliveryState>> {
+    let Some(text) = call.query.text("reason") else { return Ok(None) };
+    let known = REASONS.iter().find(|(name, _)| *name == text);
+    let names = || REASONS.map(|(name, _)| name).join(", ");
+    let unknown = || Problem::field("reason", format!("must be one of: {}", names()));
+    known.map(|(_, state)| Some(*state)).ok_or_else(unknown)
+}
+
+/// `GET /v1/attempts`.
+pub(crate) async fn list_attempts(call: Call) -> Answer {
+    let paging = Paging::read(List::Attempts, &call.query)?;
+    let manual = match call.query.text("trigger") {
+        None => None,
+        Some("manual") => Some(true),
+        Some("scheduled") => Some(false),
+        Some(_) => return Err(Problem::field("trigger", "must be manual or scheduled")),
+    };
+    let filter = AttemptFilter {
+        event: call.query.value("event")?,
+        subscription: subscription(&call)?,
+        outcome: call.query.outcome(call.is_operator())?,
+        manual,
+        started: call.query.period()?,
+    };
+    let store = call.engine().store();
+    let page = store.attempts_made(call.tenant(), filter, paging.listing()).await?;
+    let mut shown = paging.show(page);
+    let lines = std::mem::take(&mut shown.items);
+    let views = lines.iter().map(|line| AttemptLineView::new(line, call.is_operator()));
+    respond::ok(&shown.page(views.collect()))
 }
 
 /// The subscription of the query, by id or name.
@@ -53,13 +107,16 @@ fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
 }
 
 async fn answer_page(call: &Call, filter: DeliveryFilter) -> Answer {
-    let page = call.engine().store().deliveries(call.tenant(), filter).await?;
-    let next = page.items.last().filter(|_| page.more);
-    let next = next.map(|last| cursor::encode(List::Deliveries, last.id.as_bytes()));
-    let waiting = call.engine().waiting(call.tenant(), &page.items).await;
-    let items = page.items.iter().zip(waiting);
-    let items = items.map(|(delivery, waiting)| DeliveryView::from(delivery).waiting(waiting));
-    respond::ok(&Page { items: items.collect(), next })
+    let paging = Paging::read(List::Deliveries, &call.query)?;
+    let page = call.engine().deliveries(call.tenant(), filter, paging.listing()).await?;
+    let mut shown = paging.show(page);
+    let deliveries = std::mem::take(&mut shown.items);
+    let waiting = call.engine().waiting(call.tenant(), &deliveries).await;
+    let operator = call.is_operator();
+    let views = deliveries.iter().zip(waiting);
+    let views =
+        views.map(|(delivery, waiting)| DeliveryView::new(delivery, operator).waiting(waiting));
+    respond::ok(&shown.page(views.collect()))
 }
 
 async fn find(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
@@ -93,14 +150,14 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 pub(crate) async fn retry(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
     let delivery = call.engine().retry_delivery(call.tenant(), id).await?;
-    respond::ok(&DeliveryView::from(&delivery))
+    respond::ok(&DeliveryView::new(&delivery, call.is_operator()))
 }
 
 /// `POST /v1/deliveries/{id}/cancel`.
 pub(crate) async fn cancel(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
     let delivery = call.engine().cancel_delivery(call.tenant(), id).await?;
-    respond::ok(&DeliveryView::from(&delivery))
+    respond::ok(&DeliveryView::new(&delivery, call.is_operator()))
 }
 
 /// `DELETE /v1/deliveries/{id}`.
@@ -122,5 +179,5 @@ pub(crate) async fn retry_dead(mut call: Call) -> Answer {
     let id = call.named("dead letter").await?;
     find_dead(call.engine(), call.tenant(), id).await?;
     let delivery = call.engine().retry_delivery(call.tenant(), id).await?;
-    respond::ok(&DeliveryView::from(&delivery))
+    respond::ok(&DeliveryView::new(&delivery, call.is_operator()))
 }

@@ -1,6 +1,6 @@
 //! Destinations as the API writes them: a URL, or a channel as browsers describe it; and the key they need for it.
 
-use posthorn_domain::Span;
+use posthorn_domain::{PushTopicRule, PushUrgency, Span};
 use posthorn_engine::{DestinationInput, PushInput, PushKeys};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,9 @@ pub(super) struct Destination {
     endpoint: String,
     keys: Option<Keys>,
     ttl: Option<Span>,
+    urgency: Option<PushUrgency>,
+    topic: Option<PushTopicRule>,
+    application_server_key: Option<String>,
     /// Browsers have it and never use it: an endpoint counts until it is gone.
     #[serde(rename = "expirationTime")]
     _expiration: Option<IgnoredAny>,
@@ -48,10 +51,18 @@ pub(super) fn one_of(
             Err(Problem::field("destination", problem))
         }
         (Some(url), None) => Ok(Some(DestinationInput::Webhook(url))),
-        (None, Some(Destination { endpoint, keys, ttl, .. })) => {
+        (None, Some(destination)) => {
+            let Destination { endpoint, keys, ttl, urgency, topic, .. } = destination;
             let keys = keys.map(|Keys { p256dh, auth }| PushKeys { p256dh, auth });
             let ttl = ttl.map(whole_seconds).transpose()?;
-            Ok(Some(DestinationInput::Push(PushInput { endpoint, keys, ttl })))
+            Ok(Some(DestinationInput::Push(PushInput {
+                endpoint,
+                keys,
+                ttl,
+                urgency: urgency.unwrap_or_default(),
+                topic,
+                application_server_key: destination.application_server_key,
+            })))
         }
         (None, None) => Ok(None),
     }

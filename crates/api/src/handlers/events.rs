@@ -5,23 +5,36 @@ use posthorn_store::EventFilter;
 use serde::Serialize;
 
 use crate::call::{Answer, Call};
-use crate::cursor::{self, List};
+use crate::cursor::{List, Paging};
+use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{EventView, ExplainedView, Page, PublishedView};
+use crate::wire::{EventView, ExplainedView, PublishedView};
 
 /// `GET /v1/events`.
 pub(crate) async fn list(call: Call) -> Answer {
-    let before = call.query.text("cursor").map(|text| cursor::decode_id(List::Events, text));
+    let paging = Paging::read(List::Events, &call.query)?;
     let filter = EventFilter {
-        topic: call.query.value("topic")?,
-        event_type: call.query.value("type")?,
-        before: before.transpose()?.map(posthorn_domain::EventId::from_bytes),
-        limit: call.query.limit()?,
+        topics: call.query.values("topic")?,
+        types: call.query.values("type")?,
+        attributes: call.query.attributes()?,
+        key: call.query.value("key")?,
+        publisher_id: call.query.value("publisher_id")?,
+        accepted: call.query.period()?,
+        with_dead_letters: only_true(&call, "dead_letters")?,
+        unwanted: only_true(&call, "unwanted")?,
     };
-    let page = call.engine().store().events(call.tenant(), filter).await?;
-    let next = page.items.last().filter(|_| page.more);
-    let next = next.map(|last| cursor::encode(List::Events, last.id.as_bytes()));
-    respond::ok(&Page { items: page.items.iter().map(EventView::from).collect(), next })
+    let page = call.engine().store().events(call.tenant(), filter, paging.listing()).await?;
+    let mut shown = paging.show(page);
+    let events = std::mem::take(&mut shown.items);
+    respond::ok(&shown.page(events.iter().map(EventView::from).collect()))
+}
+
+/// A filter that can only be switched on: nobody asks for what has no dead letters.
+fn only_true(call: &Call, name: &'static str) -> Result<bool> {
+    match call.query.flag(name)? {
+        Some(false) => Err(Problem::field(name, "can only be true; leave it out for all events")),
+        given => Ok(given.is_some()),
+    }
 }
 
 /// `GET /v1/events/{id}`.

@@ -46,7 +46,7 @@ impl<'a> From<&'a Profile> for ProfileBody<'a> {
 pub(crate) async fn list(call: Call) -> Answer {
     let profiles = call.engine().catalog().profiles(call.tenant());
     let items = profiles.iter().map(ProfileBody::from).collect();
-    respond::ok(&Page { items, next: None })
+    respond::ok(&Page::forward(items, None))
 }
 
 /// `GET /v1/profiles/{name}`.

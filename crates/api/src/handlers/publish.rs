@@ -2,7 +2,8 @@
 //!
 //! The envelope is parsed with borrowed types; the payload is only checked to be JSON and to be of
 //! bounded depth, and its bytes go on as they are. Repeated keys are refused in the envelope and in
-//! `attributes`; inside the payload they are the business of publisher and receiver.
+//! `attributes`; inside the payload they are the business of publisher and receiver. CloudEvents are read
+//! by [`cloudevents`].
 
 use std::borrow::Cow;
 
@@ -16,6 +17,7 @@ use serde::de::IgnoredAny;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
+use super::cloudevents::{self, Mode};
 use crate::call::{Answer, Call};
 use crate::json::{self, AtMost, Object, Text, TextMap};
 use crate::problem::{Problem, Result};
@@ -60,12 +62,50 @@ struct Batch<T> {
 pub(crate) async fn one(mut call: Call) -> Answer {
     let tenant = call.tenant();
     let limit = call.api.options.body_bytes;
-    let body = call.bytes(limit).await?;
-    let key = idempotency_header(&call.parts.headers)?;
-    let publish = read_one(&body, key)?;
-    drop(body);
+    let publish = match Mode::of(&call.parts.headers)? {
+        Mode::Native => {
+            refuse_topic(&call)?;
+            let body = call.bytes(limit).await?;
+            let key = idempotency_header(&call.parts.headers)?;
+            read_one(&body, key)?
+        }
+        Mode::Batch => {
+            let detail = "send several CloudEvents to /v1/events/batch";
+            return Err(cloudevents::unsupported(detail));
+        }
+        mode => {
+            let topic = cloudevent_topic(&call)?;
+            let body = call.any_bytes(limit).await?;
+            match mode {
+                Mode::Binary => {
+                    cloudevents::read_binary(&call.parts.headers, &body, topic.as_ref())?
+                }
+                _ => cloudevents::read_structured(&body, topic.as_ref())?,
+            }
+        }
+    };
     let published = call.engine().publish(tenant, publish).await?;
     respond::json(StatusCode::ACCEPTED, &PublishedView::from(&published))
+}
+
+/// A CloudEvent may be given its topic in the query, and is its own idempotency key.
+fn cloudevent_topic(call: &Call) -> Result<Option<TopicName>> {
+    if call.parts.headers.contains_key(IDEMPOTENCY_HEADER) {
+        let detail = "a CloudEvent is recognised by its source and id; leave the header out";
+        return Err(Problem::field("Idempotency-Key", detail));
+    }
+    call.query.value("topic")
+}
+
+/// Everything else has its topic in the body.
+fn refuse_topic(call: &Call) -> Result<()> {
+    match call.query.text("topic") {
+        None => Ok(()),
+        Some(_) => {
+            let detail = "only CloudEvents take the topic from the query; give it in the body";
+            Err(Problem::field("topic", detail))
+        }
+    }
 }
 
 /// The event of a single publish.
@@ -86,12 +126,25 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
         return Err(Problem::field("Idempotency-Key", detail));
     }
     let limit = call.api.options.batch_bytes;
-    let body = call.bytes(limit).await?;
+    let read = match Mode::of(&call.parts.headers)? {
+        Mode::Native => {
+            refuse_topic(&call)?;
+            items(&call.bytes(limit).await?)?
+        }
+        Mode::Batch => {
+            let topic = cloudevent_topic(&call)?;
+            cloudevents::read_batch(&call.any_bytes(limit).await?, topic.as_ref())?
+        }
+        Mode::Structured | Mode::Binary => {
+            let detail = "send a single CloudEvent to /v1/events";
+            return Err(cloudevents::unsupported(detail));
+        }
+    };
     let mut understood = Vec::new();
     let mut results: Vec<Result<Published>> = Vec::new();
     // What is wrong with an item is its own affair: the others are published.
     let mut places = Vec::new();
-    for (place, item) in items(&body)?.into_iter().enumerate() {
+    for (place, item) in read.into_iter().enumerate() {
         match item {
             Ok(publish) => {
                 understood.push(publish);
@@ -103,7 +156,6 @@ pub(crate) async fn batch(mut call: Call) -> Answer {
     let total = understood.len() + results.len();
     // The request itself was counted when it came in.
     call.charge(total.saturating_sub(1));
-    drop(body);
     let mut refused = results.into_iter();
     let mut published = call.engine().publish_batch(tenant, understood).await?.into_iter();
     let mut places = places.into_iter().peekable();
@@ -203,7 +255,7 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
 /// The payload's own bytes. A large payload that is most of its request shares its memory; a small
 /// one is copied, since an event may wait for a while and would keep the whole buffer of its
 /// connection, or the whole batch, alive for the sake of a few bytes.
-fn keep(body: &Bytes, payload: &[u8]) -> Bytes {
+pub(super) fn keep(body: &Bytes, payload: &[u8]) -> Bytes {
     if payload.len() >= SHARE_BYTES_MIN && payload.len() >= body.len() / 2 {
         body.slice_ref(payload)
     } else {

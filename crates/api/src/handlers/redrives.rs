@@ -60,7 +60,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     let page = call.engine().store().redrives(call.tenant(), RedrivePage { before, limit }).await?;
     let next = page.items.last().filter(|_| page.more);
     let next = next.map(|last| cursor::encode(List::Redrives, last.id.as_bytes()));
-    respond::ok(&Page { items: page.items.iter().map(RedriveView::from).collect(), next })
+    respond::ok(&Page::forward(page.items.iter().map(RedriveView::from).collect(), next))
 }
 
 /// `GET /v1/redrives/{id}`.

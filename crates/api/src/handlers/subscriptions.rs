@@ -174,7 +174,7 @@ pub(crate) async fn list(call: Call) -> Answer {
     let items = rest.iter().take(limit).map(|view| body(view, &call)).collect();
     let next = (rest.len() > limit)
         .then(|| cursor::encode(List::Subscriptions, rest[limit - 1].subscription.id.as_bytes()));
-    respond::ok(&Page { items, next })
+    respond::ok(&Page::forward(items, next))
 }
 
 /// `GET /v1/subscriptions/{id}`.

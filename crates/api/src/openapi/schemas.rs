@@ -3,7 +3,7 @@
 use posthorn_domain::WaitReason;
 use serde_json::{Map, Value, json};
 
-use super::{policy, reference};
+use super::{cloudevent, policy, reference};
 use crate::codes::error_codes;
 
 /// All schemas by name.
@@ -23,11 +23,13 @@ pub(super) fn all() -> Value {
             all.extend(group);
         }
     }
-    for item in
-        ["Event", "Topic", "Subscription", "Delivery", "Redrive", "Certificate", "Tenant", "Key"]
-    {
+    for item in ["Topic", "Subscription", "Redrive", "Certificate", "Tenant", "Key"] {
         all.insert(format!("{item}Page"), page(item));
     }
+    for (item, of) in [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade")] {
+        all.insert(format!("{item}Page"), log_page(of));
+    }
+    all.extend(cloudevent::schemas().map(|(name, schema)| (name.to_owned(), schema)));
     Value::Object(all)
 }
 
@@ -40,6 +42,20 @@ fn page(item: &str) -> Value {
                                                        last page"},
         }),
     )
+}
+
+/// A page of events, deliveries or attempts.
+fn log_page(item: &str) -> Value {
+    let mut page = page(item);
+    page["properties"]["previous"] = json!({
+        "type": "string", "description": "Cursor of the page before; absent on the first page",
+    });
+    page["properties"]["scanned_until"] = json!({
+        "type": "string", "format": "date-time",
+        "description": "The page ended early, because a filter that is not indexed would have had to look at \
+                        too many items: everything up to this time was looked at. `next` goes on there",
+    });
+    page
 }
 
 /// An object with these fields and no others.
@@ -59,6 +75,10 @@ fn text() -> Value {
 /// A duration: wherever one is asked for or shown that nobody measured.
 fn span() -> Value {
     json!({"type": "string", "examples": ["250ms", "10s", "1h30m", "7d"]})
+}
+
+fn urgency() -> Value {
+    json!({"type": "string", "enum": ["very-low", "low", "normal", "high"]})
 }
 
 fn time() -> Value {
@@ -161,6 +181,9 @@ fn events() -> Value {
     let event = json!({
         "id": id("evt"), "topic": name(128), "type": name(128), "attributes": texts(),
         "key": text(), "content_type": text(), "accepted_at": time(), "payload_bytes": count(),
+        "publisher_id": {
+            "type": "string", "description": "The Idempotency-Key it was published with",
+        },
     });
     let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];
     let published_required = ["id", "accepted_at", "deliveries", "duplicate"];
@@ -266,8 +289,13 @@ fn subscriptions() -> Value {
     let shown = json!({
         "id": id("sub"), "name": text(),
         "url": {"type": "string", "format": "uri", "description": "Absent for push destinations"},
-        "destination": object(&["type", "encrypted", "ttl"], json!({
-            "type": {"const": "push"}, "encrypted": flag(), "ttl": span(),
+        "destination": object(&["type", "encrypted", "ttl", "urgency"], json!({
+            "type": {"const": "push"},
+            "service": {
+                "type": "string",
+                "description": "Origin of the push service; absent for agents of this server",
+            },
+            "encrypted": flag(), "ttl": span(), "urgency": urgency(), "topic": text(),
         })),
         "description": text(), "labels": texts(),
         "filter": reference("Filter"), "profile": name(64), "policy": reference("PolicyPatch"),
@@ -326,7 +354,8 @@ fn subscriptions() -> Value {
             "type": {"const": "push"},
             "endpoint": {"type": "string", "format": "uri", "writeOnly": true},
             "keys": {
-                "description": "The browser's keys; without them messages are not encrypted",
+                "description": "The browser's keys; without them messages are not encrypted. \
+                                Required for an endpoint of another push service",
                 "oneOf": [
                     object(&["p256dh", "auth"], json!({"p256dh": text(), "auth": text()})),
                     {"type": "null"},
@@ -337,7 +366,27 @@ fn subscriptions() -> Value {
                 "type": ["string", "null"], "examples": ["12h", "7d"],
                 "description": "How long a message waits for the agent, in whole seconds. The \
                                 maximum and default is the server's push.ttl_max (30 days unless \
-                                changed)",
+                                changed). For other push services the maximum is 30 days and the \
+                                default 28 days",
+            },
+            "urgency": {
+                "type": ["string", "null"], "enum": ["very-low", "low", "normal", "high", null],
+                "description": "Whether a device is woken up for messages (RFC 8030, section 5.3); \
+                                normal when absent. Agents of this server get every message at once",
+            },
+            "topic": {
+                "type": ["string", "null"], "minLength": 1, "maxLength": 256,
+                "examples": ["news", "{event.key}"],
+                "description": "Of the messages that wait for the browser, only the newest of a \
+                                topic is kept. Either 1 to 32 base64url characters, sent as they \
+                                are, or a template, of which a fingerprint is sent. Events without \
+                                the values it needs have no topic",
+            },
+            "application_server_key": {
+                "type": ["string", "null"],
+                "description": "The public key that the browser subscribed with, if that is a \
+                                former key of the tenant; the key of GET /v1/push/key when absent. \
+                                Only for endpoints of other push services",
             },
             "expirationTime": {"description": "Ignored; browsers send it"},
         })),
@@ -458,6 +507,12 @@ fn deliveries() -> Value {
         ]},
         "due_at": time(), "waiting": reference("Waiting"), "attempts_made": count(), "lane": text(), "created_at": time(),
         "ended_at": time(),
+        "last_status": {
+            "type": "integer", "description": "The HTTP status of the last attempt, if it was answered",
+        },
+        "last_failure": {
+            "type": "string", "description": "The failure code of the last attempt, if it was not answered",
+        },
     });
     let required = ["id", "event", "subscription", "state", "attempts_made", "created_at"];
     let whole = with(
@@ -466,6 +521,19 @@ fn deliveries() -> Value {
             "attempts": {"type": "array", "items": reference("Attempt")},
         }),
     );
+    let attempt_required = ["number", "started_at", "took_ms", "late", "trigger"];
+    let attempt = json!({
+        "number": count(), "started_at": time(), "took_ms": count(),
+        "timings_ms": object(&[], json!({
+            "dns": count(), "connect": count(), "tls": count(), "first_byte": count(),
+        })),
+        "status": {"type": "integer"}, "failure": text(), "detail": text(),
+        "response": text(), "late": flag(),
+        "trigger": {
+            "enum": ["scheduled", "manual"],
+            "description": "manual: the first attempt after somebody asked for it, by hand or by a job",
+        },
+    });
     let reason = json!({"enum": ["exhausted", "permanent", "gate", "expired"]});
     let filter = json!({
         "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
@@ -485,14 +553,13 @@ fn deliveries() -> Value {
                 "description": "Earliest time of the next attempt; absent if unknown",
             },
         })),
-        "Attempt": object(&["number", "started_at", "took_ms", "late"], json!({
-            "number": count(), "started_at": time(), "took_ms": count(),
-            "timings_ms": object(&[], json!({
-                "dns": count(), "connect": count(), "tls": count(), "first_byte": count(),
+        "Attempt": object(&attempt_required, attempt.clone()),
+        "AttemptMade": object(
+            &[&["delivery", "event", "subscription"], &attempt_required[..]].concat(),
+            with(&attempt, json!({
+                "delivery": id("dlv"), "event": id("evt"), "subscription": id("sub"),
             })),
-            "status": {"type": "integer"}, "failure": text(), "detail": text(),
-            "response": text(), "late": flag(),
-        })),
+        ),
         "NewRedrive": object(&[], with(&filter, json!({
             "subscription": by_name,
             "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},

@@ -378,6 +378,9 @@ async fn bad_queries_are_refused() {
     let page = server.as_acme("GET", "/v1/events?limit=1").await.expect(200);
     let of_events = page["next"].as_str().unwrap();
     let foreign = format!("/v1/deliveries?cursor={of_events}");
+    let of_attempts = format!("/v1/attempts?cursor={of_events}");
+    let wrong_way = format!("/v1/events?order=oldest&cursor={of_events}");
+    let many = format!("/v1/events?{}", "type=x&".repeat(21));
     for (path, field) in [
         ("/v1/events?limit=0", "limit"),
         ("/v1/events?limit=201", "limit"),
@@ -389,7 +392,26 @@ async fn bad_queries_are_refused() {
         (foreign.as_str(), "cursor"),
         ("/v1/events?topics=orders", "topics"),
         ("/v1/events?topic=a%20b", "topic"),
+        ("/v1/events?order=up", "order"),
+        ("/v1/events?from=yesterday", "from"),
+        ("/v1/events?from=2026-01-02T00:00:00Z&until=2026-01-02T00:00:00Z", "until"),
+        ("/v1/events?attribute=colour", "attribute"),
+        ("/v1/events?attribute=a=1&attribute=a=2", "attribute"),
+        ("/v1/events?dead_letters=false", "dead_letters"),
+        ("/v1/events?unwanted=yes", "unwanted"),
+        (many.as_str(), "type"),
+        (wrong_way.as_str(), "order"),
         ("/v1/deliveries?state=dying", "state"),
+        ("/v1/deliveries?reason=old_age", "reason"),
+        ("/v1/deliveries?state=delivered&reason=gate", "reason"),
+        ("/v1/deliveries?status=6xx", "status"),
+        ("/v1/deliveries?status=20", "status"),
+        ("/v1/deliveries?failure=bad_luck", "failure"),
+        ("/v1/deliveries?failure=dns_failed&status=5xx", "failure"),
+        ("/v1/dead-letters?reason=dropped", "reason"),
+        ("/v1/attempts?trigger=maybe", "trigger"),
+        ("/v1/attempts?number=1", "number"),
+        (of_attempts.as_str(), "cursor"),
         ("/v1/deliveries?event=x", "event"),
         ("/v1/deliveries?subscription=evt_01hf7yat00000000000000000z", "subscription"),
         ("/v1/dead-letters?state=dead", "state"),
@@ -412,7 +434,7 @@ async fn unknown_paths_and_methods_get_problem_documents() {
         server.as_acme("GET", path).await.expect_problem(404, "not_found");
     }
     for (method, path, allow) in [
-        ("DELETE", "/v1/events", "POST,GET,HEAD"),
+        ("DELETE", "/v1/events", "POST,OPTIONS,GET,HEAD"),
         ("PUT", "/v1/subscriptions/x", "GET,HEAD,PATCH,DELETE"),
         ("GET", "/v1/events/batch/", ""),
         ("POST", "/healthz", "GET,HEAD"),

@@ -79,7 +79,16 @@ impl Transport for Recorder {
         } else {
             answered(200, "thanks")
         };
-        Box::pin(async move { outcome.into() })
+        let mut answer = posthorn_engine::transport::Sent::from(outcome);
+        // One of all receivers allows us to send, if not often.
+        if url.contains("consent.example") {
+            let said = [("webhook-allowed-origin", "*"), ("webhook-allowed-rate", "120")];
+            let said = said.map(|(name, value)| {
+                (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+            });
+            answer.headers = Some(Box::new(HeaderMap::from_iter(said)));
+        }
+        Box::pin(async move { answer })
     }
 }
 

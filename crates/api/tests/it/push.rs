@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use posthorn_api::Options;
 use posthorn_domain::{AgentId, ChannelId, PushMessage, Scope};
 use posthorn_engine::{
     Delivering, Looking, Opening, PushDelivery, PushLimits, PushOutcome, PushProblem,
 };
+use posthorn_listener::ServeLimits;
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::vapid::{SenderKey, hash_key, hash_key_text};
 use posthorn_sealing::web_push::ReceiverKeys;
@@ -39,6 +41,7 @@ impl PushDelivery for Mailboxes {
             }
             "https://push.test/gone" => Err(PushProblem::Gone),
             "https://push.test/away" => Err(PushProblem::Unavailable("10.0.0.7".to_owned())),
+            url if url.starts_with("https://push.test/") => Err(PushProblem::Altered),
             _ => Err(PushProblem::NotOurs),
         };
         Box::pin(std::future::ready(key.map(|key| Endpoint { agent, channel, key })))
@@ -99,7 +102,8 @@ async fn what_a_browser_says_of_itself_becomes_a_subscription_and_events_arrive(
     }});
     let reply = server.as_acme("POST", "/v1/subscriptions").json(&body).await;
     let made = reply.expect(201);
-    assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": "1h"}));
+    let shown = json!({"type": "push", "encrypted": true, "ttl": "1h", "urgency": "normal"});
+    assert_eq!(made["destination"], shown);
     assert_eq!((made.get("url"), made.get("signing_secret")), (None, None));
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
     let shown = server.as_acme("GET", &path).await;
@@ -149,6 +153,11 @@ async fn what_cannot_be_delivered_to_is_refused_with_a_code_and_a_field() {
         (with("ttl", json!("99999d")), request, "destination.ttl"),
         (with("ttl", json!("1500ms")), request, "destination.ttl"),
         (with("ttl", json!(3_600)), request, "destination.ttl"),
+        (with("urgency", json!("soon")), request, "destination.urgency"),
+        (with("topic", json!("no news")), request, "destination.topic"),
+        (with("topic", json!("{delivery.id}")), request, "destination.topic"),
+        (to("https://else.example/x"), (422, "push_service_not_allowed"), endpoint),
+        (to("http://fcm.googleapis.com/x"), (422, "url_not_allowed"), endpoint),
         (with("type", json!("webhook")), request, "destination.type"),
         (with("agent", json!("x")), request, "destination.agent"),
         (besides("url", json!("https://ok.example/")), request, "destination"),
@@ -170,7 +179,18 @@ async fn what_cannot_be_delivered_to_is_refused_with_a_code_and_a_field() {
     let problem = away.await.expect_problem(503, "unavailable");
     assert!(!problem.to_string().contains("10.0.0.7"));
 
-    let without = Server::start().await;
+    // Services of browsers may be sent to, but nobody said on whose behalf.
+    let browser = ReceiverKeys::generate();
+    let mut vendor = to("https://fcm.googleapis.com/fcm/send/x");
+    vendor["destination"]["keys"] = json!({
+        "p256dh": browser.receiver().key().to_text(),
+        "auth": browser.receiver().auth_text().expose_str().unwrap(),
+    });
+    let refused = server.as_acme("POST", "/v1/subscriptions").json(&vendor).await;
+    refused.expect_problem(501, "push_contact_missing");
+    let mut off = posthorn_engine::Options::default();
+    off.push.services.clear();
+    let without = Server::start_limited(ServeLimits::default(), off, Options::default()).await;
     for ask in [
         without.as_acme("GET", "/v1/push/key"),
         without.as_acme("POST", "/v1/subscriptions").json(to("https://push.test/open")),
@@ -184,7 +204,8 @@ async fn a_patch_gives_a_new_endpoint_or_makes_it_a_webhook() {
     let (server, mailboxes) = start().await;
     let body = to("https://push.test/open");
     let made = server.as_acme("POST", "/v1/subscriptions").json(&body).await.expect(201);
-    assert_eq!(made["destination"], json!({"type": "push", "encrypted": false, "ttl": "30d"}));
+    let shown = json!({"type": "push", "encrypted": false, "ttl": "30d", "urgency": "normal"});
+    assert_eq!(made["destination"], shown);
     let path = format!("/v1/subscriptions/{}", made["id"].as_str().unwrap());
     let patch = async |body: Value| server.as_acme("PATCH", &path).json(&body).await;
     let gone = patch(to("https://push.test/gone")).await;

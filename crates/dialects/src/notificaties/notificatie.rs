@@ -16,7 +16,7 @@ use super::problem::Fault;
 use super::uuid::Uuid;
 
 pub(crate) const JSON: &str = "application/json";
-pub(crate) const CLOUDEVENT: &str = "application/cloudevents+json";
+pub(crate) const CLOUDEVENT: &str = posthorn_domain::cloudevent::MEDIA_TYPE;
 
 /// How far ahead a time without an offset may be: it may be local time.
 const LOCAL_TIME_SECONDS: i64 = 2 * 3_600;

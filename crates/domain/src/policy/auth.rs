@@ -26,6 +26,9 @@ pub enum Auth {
     StandardWebhooks {
         /// The signing secret.
         secret: SecretName,
+        /// What the headers are called: `webhook-id` and so on, `svix-id` and so on, or both.
+        #[serde(default, skip_serializing_if = "SignatureHeaders::is_usual")]
+        headers: SignatureHeaders,
     },
     /// A header with an HMAC.
     HmacHeader(HmacHeader),
@@ -59,6 +62,26 @@ pub enum Auth {
     /// A header that names a client certificate, for an outbound proxy that holds its key. Without
     /// a valid certificate in the registry nothing is sent.
     CertificateThumbprint(ThumbprintHeader),
+}
+
+/// What the three headers of Standard Webhooks are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum SignatureHeaders {
+    /// `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+    #[default]
+    Webhook,
+    /// `svix-id`, `svix-timestamp` and `svix-signature`.
+    Svix,
+    /// All six, with the same values.
+    Both,
+}
+
+impl SignatureHeaders {
+    fn is_usual(&self) -> bool {
+        *self == Self::Webhook
+    }
 }
 
 /// Who is told a secret.
@@ -306,7 +329,7 @@ impl Auth {
     /// The secrets it needs.
     pub fn secrets(&self) -> Vec<&SecretName> {
         match self {
-            Self::StandardWebhooks { secret }
+            Self::StandardWebhooks { secret, .. }
             | Self::Bearer { secret }
             | Self::Basic { secret, .. }
             | Self::SecretHeader { secret, .. } => vec![secret],
@@ -359,18 +382,23 @@ impl Auth {
         }
     }
 
-    /// The header it sets; of the three of Standard Webhooks, one stands for all.
-    pub(super) fn header(&self) -> Option<&str> {
+    /// The headers it sets. Of those that nobody else may set, one stands for all three.
+    pub(super) fn headers(&self) -> Vec<&str> {
+        const SVIX: [&str; 3] = ["svix-id", "svix-timestamp", "svix-signature"];
         match self {
-            Self::StandardWebhooks { .. } => Some("webhook-signature"),
-            Self::HmacHeader(scheme) => Some(&scheme.header),
-            Self::SecretHeader { header, .. } => Some(header),
-            Self::Otp(otp) => Some(&otp.header),
-            Self::Bearer { .. } | Self::Basic { .. } | Self::ZgwJwt(_) | Self::Oauth2(_) => {
-                Some("authorization")
+            Self::StandardWebhooks { headers: SignatureHeaders::Svix, .. } => SVIX.to_vec(),
+            Self::StandardWebhooks { headers, .. } => {
+                let more = if headers.is_usual() { &[][..] } else { &SVIX };
+                [&["webhook-signature"], more].concat()
             }
-            Self::CertificateThumbprint(scheme) => Some(&scheme.header),
-            Self::ClientCertificate(_) => None,
+            Self::HmacHeader(scheme) => vec![&scheme.header],
+            Self::SecretHeader { header, .. } => vec![header],
+            Self::Otp(otp) => vec![&otp.header],
+            Self::Bearer { .. } | Self::Basic { .. } | Self::ZgwJwt(_) | Self::Oauth2(_) => {
+                vec!["authorization"]
+            }
+            Self::CertificateThumbprint(scheme) => vec![&scheme.header],
+            Self::ClientCertificate(_) => Vec::new(),
         }
     }
 

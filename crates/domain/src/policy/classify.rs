@@ -21,6 +21,9 @@ pub struct Permanent {
     /// What a 410 does.
     #[serde(default)]
     pub gone: Gone,
+    /// What means the same as a 410 to the destination. It says so itself; no policy can.
+    #[serde(skip)]
+    pub gone_too: StatusSet,
 }
 
 /// A form of JSON body that means a permanent failure.
@@ -98,7 +101,8 @@ impl Policy {
         if self.success.contains(answer.status) {
             return Verdict::Success;
         }
-        if answer.status == 410 && self.permanent.gone == Gone::Disable {
+        let gone = answer.status == 410 || self.permanent.gone_too.contains(answer.status);
+        if gone && self.permanent.gone == Gone::Disable {
             return Verdict::Gone;
         }
         if self.permanent.status.contains(answer.status) {

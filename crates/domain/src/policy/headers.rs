@@ -93,6 +93,11 @@ fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace('_', "-")
 }
 
+/// Whether a header is one of a CloudEvent in binary mode.
+pub(super) fn is_cloudevent(name: &str) -> bool {
+    folded(name).starts_with(crate::cloudevent::HEADER_PREFIX)
+}
+
 /// Whether somebody may set a header of this name.
 pub fn check_name(name: &str) -> Result<(), HeaderProblem> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

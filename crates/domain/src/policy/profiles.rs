@@ -8,10 +8,10 @@ mod pca_hub;
 use std::collections::BTreeMap;
 
 use super::{
-    Auth, Backoff, BodySource, Breaker, CertificateChoice, DeadHead, Failing, Jitter, Lease,
-    Limits, LogTemplates, MaxAge, Method, OnExhausted, OnPermanent, OnRefused, Order, OrderScope,
-    Permanent, Policy, RequestPolicy, RetryAfter, Schedule, StatusSet, ThumbprintHeader, TlsPolicy,
-    UrlPolicy,
+    Auth, Backoff, BodySource, Breaker, CertificateChoice, DeadHead, Envelope, Failing, Handshake,
+    Jitter, Lease, Limits, LogTemplates, MaxAge, Method, OnExhausted, OnPermanent, OnRefused,
+    Order, OrderScope, Permanent, Policy, RequestPolicy, RetryAfter, Schedule, SignatureHeaders,
+    StatusSet, ThumbprintHeader, TlsPolicy, UrlPolicy,
 };
 use crate::{ProfileName, SecretName, Span, Template};
 
@@ -60,6 +60,10 @@ fn post() -> RequestPolicy {
         alternative: None,
         content_type: None,
         user_agent: None,
+        event_headers: false,
+        envelope: Envelope::None,
+        source: None,
+        handshake: Handshake::None,
     }
 }
 
@@ -73,10 +77,13 @@ pub fn default_profile() -> Policy {
     Policy {
         values: BTreeMap::new(),
         url: UrlPolicy::default(),
-        request: post(),
+        request: RequestPolicy { event_headers: true, ..post() },
         tls: TlsPolicy::default(),
         proxy: None,
-        auth: vec![Auth::StandardWebhooks { secret: secret(SIGNING_SECRET) }],
+        auth: vec![Auth::StandardWebhooks {
+            secret: secret(SIGNING_SECRET),
+            headers: SignatureHeaders::Webhook,
+        }],
         success: StatusSet::two_hundreds(),
         permanent: Permanent::default(),
         schedule: Schedule {
@@ -155,6 +162,7 @@ pub fn efgs() -> Policy {
 /// Eight sends, 25·4ⁿ seconds apart, at most 52,000. Whatever is not a 2xx is tried again, a 410 too.
 pub fn notificaties() -> Policy {
     Policy {
+        request: post(),
         auth: Vec::new(),
         permanent: Permanent { gone: super::Gone::Retry, ..Permanent::default() },
         schedule: Schedule {

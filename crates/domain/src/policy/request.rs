@@ -43,6 +43,48 @@ pub struct RequestPolicy {
     /// The `User-Agent`; Posthorn's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<String>,
+    /// Whether requests carry the event's type and topic in the headers `posthorn-event-type` and
+    /// `posthorn-topic`.
+    #[serde(default)]
+    pub event_headers: bool,
+    /// What the payload is wrapped in.
+    #[serde(default)]
+    pub envelope: Envelope,
+    /// The `source` of CloudEvents, for events that were not published as CloudEvents;
+    /// `/topics/{event.topic}` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Template>,
+    /// How the receiver is asked for permission when the subscription is saved.
+    #[serde(default)]
+    pub handshake: Handshake,
+}
+
+/// What the payload is wrapped in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Envelope {
+    /// Nothing: the payload is the body, byte for byte.
+    #[default]
+    None,
+    /// A JSON object with `type`, `timestamp` and `data`, as Standard Webhooks recommends.
+    StandardWebhooks,
+    /// A CloudEvent as one JSON document.
+    CloudeventsStructured,
+    /// A CloudEvent in `ce-` headers; the payload is the body, byte for byte.
+    CloudeventsBinary,
+}
+
+/// How the receiver is asked for permission when the subscription is saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub enum Handshake {
+    /// Not at all.
+    #[default]
+    None,
+    /// With an OPTIONS request, as the CloudEvents webhook specification has it.
+    Cloudevents,
 }
 
 /// Where events of one family go.
@@ -173,6 +215,7 @@ impl RequestPolicy {
             headers::at(&path, headers::check_name(bare_name(name)))?;
             headers::at(&path, headers::check_value(template.source()))?;
         }
+        self.validate_envelope()?;
         for (path, text) in [
             ("request.alternative", &self.alternative),
             ("request.content_type", &self.content_type),
@@ -183,6 +226,28 @@ impl RequestPolicy {
                 if text.trim().is_empty() {
                     return refuse(path, "must not be empty");
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_envelope(&self) -> Result<(), PolicyError> {
+        if self.envelope != Envelope::None && self.body == BodySource::Empty {
+            return refuse("request.envelope", "needs request.body to be payload");
+        }
+        let decides =
+            matches!(self.envelope, Envelope::StandardWebhooks | Envelope::CloudeventsStructured);
+        if decides && self.content_type.is_some() {
+            let problem = "must be absent with this request.envelope, which has its own";
+            return refuse("request.content_type", problem);
+        }
+        if let Some(source) = &self.source {
+            // Braces and bars are those of placeholders; what these stand for is percent-encoded.
+            let fine = |b: u8| matches!(b, b'!'..=b'~') && !b"\"<>\\^`".contains(&b);
+            if source.source().is_empty() || !source.source().bytes().all(fine) {
+                let problem = "must be a URI reference such as https://example.com/shop: visible \
+                               ASCII without spaces and \"<>\\^`";
+                return refuse("request.source", problem);
             }
         }
         Ok(())

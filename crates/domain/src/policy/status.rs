@@ -20,6 +20,15 @@ impl StatusSet {
         Self(statuses.iter().map(|s| *s..=*s).collect())
     }
 
+    /// These and one more.
+    #[must_use]
+    pub fn with(mut self, status: u16) -> Self {
+        if !self.contains(status) {
+            self.0.push(status..=status);
+        }
+        self
+    }
+
     /// Whether it holds `status`.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))

@@ -1,6 +1,7 @@
 //! What policies mean, in tables.
 
 mod auth;
+mod envelope;
 mod knobs;
 
 use bytes::Bytes;

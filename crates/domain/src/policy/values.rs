@@ -255,6 +255,7 @@ impl Policy {
         let mut all: Vec<(String, &Template)> = Vec::new();
         let request = &self.request;
         all.extend(request.path.iter().map(|t| ("request.path".to_owned(), t)));
+        all.extend(request.source.iter().map(|t| ("request.source".to_owned(), t)));
         all.extend(request.query.iter().map(|(n, t)| (format!("request.query.{n}"), t)));
         for (name, template) in request.headers.iter().filter(|(name, _)| !name.ends_with('?')) {
             all.push((format!("request.headers.{name}"), template));

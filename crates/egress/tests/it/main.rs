@@ -12,4 +12,5 @@ mod ordinary;
 mod pooling;
 mod proxies;
 mod receiver;
+mod source;
 mod tls;

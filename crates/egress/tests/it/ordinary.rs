@@ -52,6 +52,21 @@ async fn a_request_arrives_as_given_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
+async fn headers_of_an_answer_are_kept_only_where_they_are_asked_for() {
+    let said = "HTTP/1.1 204 No Content\r\nWebHook-Allowed-Origin: *\r\n\r\n";
+    let receiver = Receiver::always(said).await;
+    let egress = egress();
+    let mut question = request(&egress, &receiver.url());
+    question.method = http::Method::OPTIONS;
+    let asked = egress.ask(question).await;
+    assert_eq!(answer(&asked).status, 204);
+    assert_eq!(asked.headers.expect("kept")["webhook-allowed-origin"], "*");
+    let sent = send(&egress, &receiver.url()).await;
+    assert_eq!(answer(&sent).status, 204);
+    assert!(sent.headers.is_none());
+}
+
+#[tokio::test]
 async fn a_rendered_path_replaces_the_targets() {
     let receiver = Receiver::start(|mut tcp, _| async move {
         let text = read_request(&mut tcp).await.expect("request");

@@ -69,10 +69,13 @@ impl KnownKey {
         self.usage.written.store(false, Ordering::Release);
     }
 
+    /// How many requests a second it may send; zero means any number.
+    pub fn requests_per_second(&self, admission: &Admission) -> u32 {
+        self.record.rate_limit.unwrap_or(admission.options().key_requests_per_second)
+    }
+
     fn rate(&self, admission: &Admission) -> Option<Rate> {
-        let per_second =
-            self.record.rate_limit.unwrap_or(admission.options().key_requests_per_second);
-        Rate::new(per_second, Duration::from_secs(1))
+        Rate::new(self.requests_per_second(admission), Duration::from_secs(1))
     }
 
     /// Counts one request against its rate, or says how long to wait.

@@ -11,12 +11,14 @@ use posthorn_domain::{
 
 use super::holdings::{Holdings, of_profile};
 use super::{Catalog, Map, State, SubscriptionView};
+use crate::destination;
 use crate::error::{Error, Result};
 
-/// A tenant whose own profile is meant, the profile's name, and the overrides as text.
+/// A tenant whose own profile is meant, the profile's name, and the overrides as text, behind the kind of destination
+/// where that has a say.
 pub(super) type PolicyKey = (Option<TenantId>, ProfileName, String);
 
-/// Policies of subscriptions that change their profile, one for all that change it in the same way. Who
+/// Policies of subscriptions that change their profile, or whose destination does, one for all that change it in the same way. Who
 /// uses one keeps it alive; what nobody uses any more is swept when there is as much again.
 #[derive(Default)]
 pub(super) struct Policies {
@@ -153,13 +155,20 @@ impl Catalog {
             _ => false,
         };
         self.check_proxy(state, subscription.tenant, &base).map_err(|e| e.to_string())?;
-        if plain {
-            return Ok(base);
+        let (policies, overrides) = (&mut state.policies, &subscription.overrides);
+        let policy = if plain {
+            base
+        } else {
+            let key = (whose, name.clone(), overrides.to_string());
+            policies.shared(key, || base.patched(overrides).map_err(|e| e.to_string().into()))?
+        };
+        let destination = destination::of(&subscription.destination);
+        if destination.takes(&policy) {
+            return Ok(policy);
         }
-        let key = (whose, name.clone(), subscription.overrides.to_string());
-        state
-            .policies
-            .shared(key, || base.patched(&subscription.overrides).map_err(|e| e.to_string().into()))
+        // There are as many destinations as browsers, and hardly more than one policy.
+        let key = (whose, name.clone(), format!("{} {overrides}", destination.kind()));
+        policies.shared(key, || Ok(destination.fit(&policy)))
     }
 
     /// The policy a name stands for in a tenant.

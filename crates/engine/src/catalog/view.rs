@@ -76,7 +76,6 @@ impl SubscriptionView {
         vault: Arc<Vault>,
     ) -> Self {
         let destination = destination::of(&subscription.destination);
-        let policy = policy.map(|policy| destination.fit(policy));
         let keyed = policy.as_ref().is_ok_and(|policy| policy.order.key.is_some());
         let lane = Cost { fixed: if keyed { LANE } else { 0 }, scans: 0, reads: keyed };
         let cost = subscription.filter.cost() + lane;
@@ -130,10 +129,9 @@ impl SubscriptionView {
     pub fn verification_keys(&self, now: Timestamp) -> Result<Vec<VerificationKey>, &str> {
         let live = |secret: &&OpenSecret| secret.expires_at.is_none_or(|at| now < at);
         let signs = |name: &SecretName| match &self.policy {
-            Ok(policy) => policy
-                .auth
-                .iter()
-                .any(|auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name)),
+            Ok(policy) => policy.auth.iter().any(
+                |auth| matches!(auth, Auth::StandardWebhooks { secret, .. } if secret == name),
+            ),
             Err(_) => true,
         };
         let keys = self.secrets()?.list.iter().filter(live).filter_map(|secret| {

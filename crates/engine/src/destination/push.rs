@@ -1,4 +1,7 @@
-//! Messages to a channel of Web Push: a message goes into an agent's mailbox.
+//! Messages to a channel of Web Push: a message goes into an agent's mailbox, or to the push service of its browser.
+//!
+//! Endpoints of this server are here; those of other services are in [`service`]. Both have the same envelope and the
+//! same knobs.
 //!
 //! A delivery to a channel is a delivery like any other: the same scheduler, lanes, budget and
 //! history. Only its attempt is another: there is no request, but a [`PushMessage`] that is kept
@@ -8,16 +11,18 @@
 //! What it must not know: sockets, nodes, how a mailbox is stored. That is behind [`PushDelivery`].
 
 mod message;
+pub(crate) mod service;
+mod services;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use posthorn_domain::policy::{Auth, Policy, PolicyError, StatusSet};
 use posthorn_domain::{
     Answer, AttemptOutcome, Destination as Stored, FailureCode, PUSH_BODY_BYTES_MAX,
-    PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, SecretName, Span, TenantId,
+    PUSH_TTL_SECONDS_MAX, PushMessage, PushTarget, PushTopicRule, PushUrgency, SecretName, Span,
+    TenantId,
 };
 use posthorn_sealing::endpoint_token::Endpoint;
 use posthorn_sealing::p256::PublicKey;
@@ -27,11 +32,15 @@ use tracing::warn;
 
 use super::{Attempting, Destination, Opened};
 use crate::attempt::{Context, Ended, Job, failed, is_overtaken};
+use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::request::{AttemptLookup, EventLookup};
 use crate::subscriptions::SecretInput;
+use crate::transport::UrlProblem;
 use message::message;
+
+pub use services::{Contact, ContactError, PushOptions, ServiceRule, ServiceRuleError};
 
 /// What a kept message is answered with in the history of attempts.
 const KEPT_STATUS: u16 = 201;
@@ -39,6 +48,12 @@ const KEPT_STATUS: u16 = 201;
 const GONE_STATUS: u16 = 410;
 /// Under which name a subscription keeps the agent's `auth`.
 const AUTH_SECRET: &str = "push.auth";
+/// Under which name it keeps the URL of an endpoint of another service.
+const ENDPOINT_SECRET: &str = "push.endpoint";
+/// And under which the private key that such an endpoint was made for.
+const KEY_SECRET: &str = "push.key";
+/// Why a subscriber gives no secrets: nothing else signs a message, so that one can only be a mistake.
+const NO_SECRETS: &str = "a push destination has no secrets other than its keys";
 
 /// An endpoint on its way to being opened.
 pub type Opening = Pin<Box<dyn Future<Output = Result<Endpoint, PushProblem>> + Send>>;
@@ -82,8 +97,10 @@ impl Default for PushLimits {
 /// Why an endpoint cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushProblem {
-    /// It is not of this server, or was altered.
+    /// It is not of this server.
     NotOurs,
+    /// It is of this server by its beginning, but was altered.
+    Altered,
     /// Its agent or channel does not exist any more.
     Gone,
     /// Nobody can tell at the moment; why, for the operator.
@@ -102,14 +119,17 @@ pub enum PushOutcome {
 }
 
 /// Why a push destination is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushRefusal {
-    /// There are no agents here.
-    #[error("push is not enabled on this server; operators enable it with push.enabled")]
+    /// There are no agents here, and no other service may be sent to.
+    #[error(
+        "push is not enabled on this server; operators enable it with push.enabled, or allow other \
+         push services with push.services"
+    )]
     NotEnabled,
-    /// Not an endpoint of ours.
-    #[error("the endpoint does not belong to this server, or was altered")]
-    NotOurs,
+    /// Nearly an endpoint of ours.
+    #[error("the endpoint begins like one of this server, but is none; it was altered")]
+    Altered,
     /// The agent or its channel does not exist any more.
     #[error("the agent has unsubscribed or was removed; subscribe again in the browser")]
     Gone,
@@ -119,9 +139,38 @@ pub enum PushRefusal {
          GET /v1/push/key"
     )]
     OtherKey,
+    /// Not a public key at all.
+    #[error("must be the base64url of an uncompressed P-256 point of 65 bytes")]
+    ApplicationKey,
     /// The agent's keys are not keys.
     #[error(transparent)]
     Keys(#[from] ReceiverError),
+    /// An endpoint of another service without keys.
+    #[error(
+        "an endpoint of another push service needs keys: browsers read encrypted messages only"
+    )]
+    KeysMissing,
+    /// A service that the operator has not allowed.
+    #[error(
+        "{host} is not a push service that this server sends to; operators allow services with \
+         push.services"
+    )]
+    ServiceNotAllowed {
+        /// Its host.
+        host: String,
+    },
+    /// Nobody answers for what this server sends.
+    #[error(
+        "push services ask whom to write to, and this server does not say; operators set \
+         push.contact"
+    )]
+    NoContact,
+    /// Plain HTTP.
+    #[error("the endpoint of another push service must begin with https://")]
+    Plain,
+    /// The guard has something against the endpoint.
+    #[error("the endpoint is not allowed: {0}")]
+    Url(UrlProblem),
     /// A TTL that cannot be.
     #[error("must be 1s to {max}")]
     Ttl {
@@ -131,7 +180,7 @@ pub enum PushRefusal {
 }
 
 /// A channel to deliver to, as a browser describes it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct PushInput {
     /// The endpoint's URL.
     pub endpoint: String,
@@ -139,6 +188,13 @@ pub struct PushInput {
     pub keys: Option<PushKeys>,
     /// For how many seconds a message waits for the agent; as long as possible when absent.
     pub ttl: Option<u32>,
+    /// How urgent messages are.
+    pub urgency: PushUrgency,
+    /// Which topic messages have; none when absent.
+    pub topic: Option<PushTopicRule>,
+    /// Which of the tenant's public keys the endpoint was made for; the present one when absent. Only endpoints of
+    /// other services need it: what ours were made for stands in them.
+    pub application_server_key: Option<String>,
 }
 
 impl fmt::Debug for PushInput {
@@ -157,8 +213,31 @@ pub struct PushKeys {
     pub auth: String,
 }
 
-fn auth_name() -> SecretName {
-    SecretName::new(AUTH_SECRET).expect("a valid name")
+/// A secret's name of ours.
+fn named(name: &str) -> SecretName {
+    SecretName::new(name).expect("a valid name")
+}
+
+fn auth_text(receiver: &Receiver) -> String {
+    String::from_utf8_lossy(receiver.auth_text().expose()).into_owned()
+}
+
+/// Refuses what can only mean that somebody expects a webhook.
+fn check_no_certificate(policy: &Policy) -> Result<()> {
+    if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
+        let problem = "a push destination cannot use a client certificate".to_owned();
+        return Err(PolicyError { path: "auth".to_owned(), problem }.into());
+    }
+    Ok(())
+}
+
+/// A time to live in seconds, when it is one.
+fn checked_ttl(given: Option<u32>, usual: u32, max: u32) -> Result<u32> {
+    let ttl = given.unwrap_or(usual);
+    match (1..=max).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err(PushRefusal::Ttl { max: Span::from_secs(max.into()) }.into()),
+    }
 }
 
 /// A channel of an agent that gets messages.
@@ -169,33 +248,31 @@ impl Destination for Push {
         Box::pin(async move { put(around, job, &self.0).await.into() })
     }
 
-    /// Refuses what can only mean that somebody expects HTTP. The rest of a policy that concerns
-    /// requests has no effect here.
+    /// The rest of a policy that concerns requests has no effect here.
     fn check_policy(&self, _engine: &Engine, policy: &Policy) -> Result<()> {
-        if policy.auth.iter().any(|auth| matches!(auth, Auth::ClientCertificate(_))) {
-            let problem = "a push destination cannot use a client certificate".to_owned();
-            return Err(PolicyError { path: "auth".to_owned(), problem }.into());
-        }
-        Ok(())
+        check_no_certificate(policy)
+    }
+
+    fn kind(&self) -> &'static str {
+        "push"
     }
 
     /// Kept is success and gone is not, whatever the policy's `success` says of HTTP. Otherwise a
     /// message that is kept would be stored anew until the budget is spent.
-    fn fit(&self, policy: Arc<Policy>) -> Arc<Policy> {
-        if policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS) {
-            return policy;
-        }
-        let success = StatusSet::of(&[KEPT_STATUS]);
-        Arc::new(Policy { success, ..Policy::clone(&policy) })
+    fn takes(&self, policy: &Policy) -> bool {
+        policy.success.contains(KEPT_STATUS) && !policy.success.contains(GONE_STATUS)
     }
 
-    /// Nothing signs a message to a channel, so that a secret for it can only be a mistake.
+    fn fit(&self, policy: &Policy) -> Policy {
+        Policy { success: StatusSet::of(&[KEPT_STATUS]), ..policy.clone() }
+    }
+
     fn takes_no_secrets(&self) -> Option<&'static str> {
-        Some("a push destination has no secrets other than its keys")
+        Some(NO_SECRETS)
     }
 
-    fn own_secret(&self) -> Option<SecretName> {
-        Some(auth_name())
+    fn own_secrets(&self) -> &'static [&'static str] {
+        &[AUTH_SECRET]
     }
 }
 
@@ -208,15 +285,15 @@ async fn put(around: &Context, job: &Job, target: &PushTarget) -> Ended {
     };
     let Job { work, view, policy, .. } = job;
     let now = around.clock.now();
-    let message = match message(view, target, mailboxes.limits(), policy, work, now) {
+    let event = EventLookup::new(&work.event);
+    let values = AttemptLookup::new(view, policy, work, &event, now);
+    let message = match message(&values, target, mailboxes.limits()) {
         Ok(message) => message,
         Err(problem) => return failed(problem.code, problem.detail),
     };
     if is_overtaken(around, job) {
         return Ended::Overtaken;
     }
-    let event = EventLookup::new(&work.event);
-    let values = AttemptLookup::new(view, policy, work, &event, now);
     around.log.before(job, &values);
     let total = policy.limits.total;
     let put = tokio::time::timeout(total.to_duration(), mailboxes.deliver(message)).await;
@@ -239,39 +316,72 @@ fn answered(status: u16) -> AttemptOutcome {
 }
 
 impl Engine {
-    /// The public key for which agents make endpoints that this tenant's events may be delivered to
-    /// (`applicationServerKey`).
+    /// The public key for which browsers make endpoints that this tenant's events may be delivered to
+    /// (`applicationServerKey`), those of agents here and those of other services.
     pub fn push_key(&self, tenant: TenantId) -> Result<PublicKey> {
         self.catalog().tenant(tenant)?;
-        if self.inner.around.push.is_none() {
-            return Err(PushRefusal::NotEnabled.into());
-        }
+        self.check_push_enabled()?;
         let mut keys = self.inner.vault.sender_keys(tenant);
         Ok(*keys.next().expect("a vault has at least one key").public_key())
     }
 
-    /// Looks who stands behind an endpoint, and whether this tenant may send there. An endpoint that
-    /// was made for a key needs one of the tenant's; one that was made for none is for everybody who
-    /// knows it.
-    pub(super) async fn open_push(&self, tenant: TenantId, input: &PushInput) -> Result<Opened> {
-        let push = self.inner.around.push.as_ref().ok_or(PushRefusal::NotEnabled)?;
-        let max = push.limits().ttl_max;
-        let ttl = input.ttl.unwrap_or(max);
-        if !(1..=max).contains(&ttl) {
-            let max = Span::from_secs(max.into());
-            return Err(PushRefusal::Ttl { max }.into());
+    fn check_push_enabled(&self) -> Result<(), PushRefusal> {
+        let around = &self.inner.around;
+        match around.push.is_some() || !around.push_options.services.is_empty() {
+            true => Ok(()),
+            false => Err(PushRefusal::NotEnabled),
         }
+    }
+
+    /// Looks whose an endpoint is, and whether this tenant may send there. `present` is the subscription that is to
+    /// be changed, if there is one.
+    pub(super) async fn open_push(
+        &self,
+        tenant: TenantId,
+        input: &PushInput,
+        present: Option<&SubscriptionView>,
+    ) -> Result<Opened> {
+        self.check_push_enabled()?;
         let receiver = match &input.keys {
             None => None,
             Some(keys) => {
                 Some(Receiver::parse(&keys.p256dh, &keys.auth).map_err(PushRefusal::Keys)?)
             }
         };
-        let endpoint = push.open(&input.endpoint).await.map_err(refused)?;
+        if let Some(push) = &self.inner.around.push {
+            match push.open(&input.endpoint).await {
+                Ok(endpoint) => {
+                    return self.open_channel(tenant, input, receiver, &**push, endpoint).await;
+                }
+                Err(PushProblem::NotOurs) => {}
+                Err(problem) => return Err(refused(problem)),
+            }
+        }
+        self.open_service(tenant, input, receiver, present)
+    }
+
+    /// Looks who stands behind an endpoint of this server. One that was made for a key needs one of the tenant's;
+    /// one that was made for none is for everybody who knows it.
+    async fn open_channel(
+        &self,
+        tenant: TenantId,
+        input: &PushInput,
+        receiver: Option<Receiver>,
+        push: &dyn PushDelivery,
+        endpoint: Endpoint,
+    ) -> Result<Opened> {
+        let max = push.limits().ttl_max;
+        let ttl = checked_ttl(input.ttl, max, max)?;
         // Before anybody asks whether it exists: that is not for those it was not made for.
         if let Some(made_for) = endpoint.key {
             let mut keys = self.inner.vault.sender_keys(tenant);
             if !keys.any(|key| hash_key(key.public_key().as_bytes()) == made_for) {
+                return Err(PushRefusal::OtherKey.into());
+            }
+        }
+        if let Some(given) = &input.application_server_key {
+            let given = PublicKey::parse(given).map_err(|_| PushRefusal::ApplicationKey)?;
+            if endpoint.key.is_some_and(|made_for| hash_key(given.as_bytes()) != made_for) {
                 return Err(PushRefusal::OtherKey.into());
             }
         }
@@ -281,19 +391,18 @@ impl Engine {
             channel: endpoint.channel,
             p256dh: receiver.as_ref().map(|receiver| receiver.key().to_text().into()),
             ttl,
+            urgency: input.urgency,
+            topic: input.topic.clone(),
         };
-        let text = |receiver: &Receiver| {
-            String::from_utf8_lossy(receiver.auth_text().expose()).into_owned()
-        };
-        let auth = receiver.as_ref().map(text);
-        let auth = auth.map(|value| SecretInput { name: auth_name(), value });
+        let auth = receiver.as_ref().map(auth_text);
+        let auth = auth.map(|value| SecretInput { name: named(AUTH_SECRET), value });
         Ok(Opened { stored: Stored::Push(target), secrets: auth.into_iter().collect() })
     }
 }
 
 fn refused(problem: PushProblem) -> Error {
     match problem {
-        PushProblem::NotOurs => PushRefusal::NotOurs.into(),
+        PushProblem::NotOurs | PushProblem::Altered => PushRefusal::Altered.into(),
         PushProblem::Gone => PushRefusal::Gone.into(),
         PushProblem::Unavailable(problem) => {
             warn!(problem, "an endpoint could not be looked up");

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use posthorn_domain::policy::{Auth, Gate, OnClosed, Policy, PolicyError};
+use posthorn_domain::policy::{Auth, Gate, Handshake, OnClosed, Policy, PolicyError};
 use posthorn_domain::{Answer, AttemptOutcome, FailureCode, Problem};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::handshake::REQUEST_ORIGIN;
 use super::{Attempting, Checking, Destination, Wanted};
 use crate::attempt::{Context, Ended, Job, Made, failed, is_overtaken};
+use crate::catalog::TlsChoice;
 use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
@@ -27,6 +29,10 @@ impl Webhook {
 }
 
 impl Destination for Webhook {
+    fn kind(&self) -> &'static str {
+        "webhook"
+    }
+
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
             match send(around, job, &self.0).await {
@@ -45,7 +51,17 @@ impl Destination for Webhook {
     }
 
     fn check_now<'a>(&'a self, engine: &'a Engine, wanted: &'a Wanted<'a>) -> Checking<'a> {
-        Box::pin(engine.check_endpoint(&self.0, wanted))
+        Box::pin(async move { engine.check_endpoint(&self.0, wanted).await.map(drop) })
+    }
+
+    fn ask_permission<'a>(&'a self, engine: &'a Engine, wanted: &'a Wanted<'a>) -> Checking<'a> {
+        Box::pin(async move {
+            if wanted.policy.request.handshake == Handshake::None {
+                return Ok(());
+            }
+            let tls = engine.check_endpoint(&self.0, wanted).await?;
+            engine.shake_hands(&self.0, wanted, tls).await
+        })
     }
 }
 
@@ -56,9 +72,13 @@ impl Engine {
     }
 
     /// What a policy demands of a URL beyond what the guard demands of all: its own rules, names that resolve, and
-    /// certificates that exist.
-    async fn check_endpoint(&self, endpoint: &Endpoint, wanted: &Wanted<'_>) -> Result<()> {
-        let Wanted { tenant, subscription, policy } = wanted;
+    /// certificates that exist. Returns what a handshake would be made with.
+    async fn check_endpoint(
+        &self,
+        endpoint: &Endpoint,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Arc<TlsChoice>>> {
+        let Wanted { tenant, subscription, policy, .. } = wanted;
         let parts = endpoint.parts();
         parts.check(&policy.url)?;
         if policy.url.resolve {
@@ -68,6 +88,7 @@ impl Engine {
         let missing = |field: &'static str| {
             move |e: NoCertificate| Error::Certificate { field, problem: e.to_string() }
         };
+        let mut identity = None;
         for auth in &policy.auth {
             let Some(choice) = auth.certificate() else { continue };
             let shown = matches!(auth, Auth::ClientCertificate(_));
@@ -85,12 +106,15 @@ impl Engine {
                     field: "policy.auth",
                     problem: format!("certificate {} {problem}", found.certificate.id),
                 })?;
+                identity = Some(found);
             }
         }
-        self.catalog()
-            .authorities(*tenant, &policy.tls.authorities, now)
-            .map_err(missing("policy.tls.authorities"))?;
-        Ok(())
+        let authorities = &policy.tls.authorities;
+        if identity.is_none() && authorities.is_empty() {
+            return Ok(None);
+        }
+        let tls = self.catalog().tls(*tenant, identity, authorities, now);
+        Ok(Some(tls.map_err(missing("policy.tls.authorities"))?))
     }
 
     /// Refuses a policy whose token server or gate could never be asked.
@@ -152,6 +176,10 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
             failed(FailureCode::CertificateUnavailable, missing.to_string())
         }
     })?;
+    // Who was allowed to send says in every request who it is.
+    if let (Handshake::Cloudevents, Some(origin)) = (job.policy.request.handshake, &around.origin) {
+        outbound.headers.insert(REQUEST_ORIGIN, origin.to_header());
+    }
     // What the token took is taken off, so that the whole attempt keeps its deadline.
     let left = outbound.deadlines.total.saturating_sub(before_token.elapsed());
     outbound.deadlines.total = left.max(Deadlines::SHORTEST);

@@ -3,9 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignedContent};
+use posthorn_domain::policy::{Auth, HmacHeader, Otp, SignatureHeaders, SignedContent};
 use posthorn_domain::{Lookup, SecretName, Timestamp};
 use posthorn_sealing::encoding::SecretEncoding;
+use posthorn_sealing::standard_webhooks::HeaderNames;
 use posthorn_sealing::vault::Secret;
 use posthorn_sealing::{body_hmac, jwt, otp, standard_webhooks};
 
@@ -30,8 +31,8 @@ pub(super) fn add(
     let secrets = view.secrets().map_err(|e| BuildError::Auth(e.to_owned()))?;
     for way in ways {
         match way {
-            Auth::StandardWebhooks { secret } => {
-                sign(secrets, secret, values, body, now, headers)?;
+            Auth::StandardWebhooks { secret, headers: named } => {
+                sign(secrets, (secret, *named), values, body, now, headers)?;
             }
             Auth::HmacHeader(scheme) => {
                 let value = hmac_header(secrets, scheme, body, now)?;
@@ -142,7 +143,7 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), 
 
 fn sign(
     secrets: &Secrets,
-    name: &SecretName,
+    (name, named): (&SecretName, SignatureHeaders),
     values: &AttemptLookup<'_>,
     body: &[u8],
     now: Timestamp,
@@ -159,9 +160,17 @@ fn sign(
     let id = values.work.event.id.to_string();
     let seconds = now.as_seconds();
     let signature = standard_webhooks::signature_header(signing, &id, seconds, body);
-    set_own(headers, standard_webhooks::HEADER_ID, &id)?;
-    set_own(headers, standard_webhooks::HEADER_TIMESTAMP, &seconds.to_string())?;
-    set_own(headers, standard_webhooks::HEADER_SIGNATURE, &signature)
+    let names: &[HeaderNames] = match named {
+        SignatureHeaders::Webhook => &[HeaderNames::WEBHOOK],
+        SignatureHeaders::Svix => &[HeaderNames::SVIX],
+        SignatureHeaders::Both => &[HeaderNames::WEBHOOK, HeaderNames::SVIX],
+    };
+    for names in names {
+        set_own(headers, names.id, &id)?;
+        set_own(headers, names.timestamp, &seconds.to_string())?;
+        set_own(headers, names.signature, &signature)?;
+    }
+    Ok(())
 }
 
 fn hmac_header(

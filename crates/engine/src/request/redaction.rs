@@ -20,7 +20,7 @@ pub(crate) struct Redaction(Vec<Secret>);
 
 impl Redaction {
     /// Remembers a secret.
-    pub(super) fn add(&mut self, secret: &[u8]) {
+    pub(crate) fn add(&mut self, secret: &[u8]) {
         if secret.len() >= BYTES_MIN {
             self.0.push(Secret::from(secret));
         }

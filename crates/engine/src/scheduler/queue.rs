@@ -221,6 +221,17 @@ impl Queue {
         }
     }
 
+    /// Those whose attempts are under way, or whose outcomes are being written.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = DeliveryId> + '_ {
+        let waits: Ids = self
+            .queue
+            .values()
+            .chain(self.busy.values().flatten())
+            .map(|w| w.delivery.id)
+            .collect();
+        self.known.iter().copied().filter(move |id| !waits.contains(id))
+    }
+
     /// What its next attempt counts as.
     pub(super) fn class(&self, now: Timestamp) -> Class {
         let waits = self.begun.front().is_some_and(|since| since.plus(SLOW_AFTER) <= now);

@@ -62,6 +62,13 @@ impl Scheduler {
         let _ = answer.send(asked.iter().map(|asked| self.live(asked, now)).collect());
     }
 
+    /// What of these subscriptions is under way on this node, at most so many.
+    pub(super) fn under_way(&self, of: &[SubscriptionId], most: usize) -> Vec<DeliveryId> {
+        let queues = of.iter().filter_map(|id| self.queues.get(id));
+        let busy = queues.filter(|queue| queue.in_flight > 0);
+        busy.flat_map(Queue::under_way).take(most).collect()
+    }
+
     fn live(&self, asked: &Asked, now: Timestamp) -> Live {
         let id = asked.subscription;
         if self.held.usable(Shard::of(id)).is_none() {

@@ -53,7 +53,7 @@ impl Engine {
         wanted: &NewSubscription,
     ) -> Result<Option<SubscriptionChange>> {
         let present = &view.subscription;
-        let opened = self.open_destination(present.tenant, &wanted.destination).await?;
+        let opened = self.open_destination(present.tenant, &wanted.destination, Some(view)).await?;
         let there = present.destination == opened.stored
             && opened.secrets.iter().all(|own| self.has(view, own))
             && (view.destination.takes_no_secrets().is_some() || !Self::has_more(view));

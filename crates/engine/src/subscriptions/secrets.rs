@@ -249,7 +249,7 @@ fn missing<'p>(policy: &'p Policy, secrets: &[SealedSecret]) -> Vec<&'p SecretNa
         .auth
         .iter()
         .filter_map(|auth| match auth {
-            Auth::StandardWebhooks { secret } if lacks(secret) => Some(secret),
+            Auth::StandardWebhooks { secret, .. } if lacks(secret) => Some(secret),
             _ => None,
         })
         .collect()
@@ -257,7 +257,8 @@ fn missing<'p>(policy: &'p Policy, secrets: &[SealedSecret]) -> Vec<&'p SecretNa
 
 /// Whether a policy signs with the secret of this name after Standard Webhooks.
 fn signs(policy: &Policy, name: &SecretName) -> bool {
-    let with = |auth: &Auth| matches!(auth, Auth::StandardWebhooks { secret } if secret == name);
+    let with =
+        |auth: &Auth| matches!(auth, Auth::StandardWebhooks { secret, .. } if secret == name);
     policy.auth.iter().any(with)
 }
 

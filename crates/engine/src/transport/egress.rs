@@ -87,7 +87,11 @@ impl Transport for EgressTransport {
                 body: request.body,
                 deadlines: request.deadlines,
             };
-            egress.send(request).await
+            // Nothing is delivered so: who asks for the options wants to know what is in the head.
+            match request.method {
+                http::Method::OPTIONS => egress.ask(request).await,
+                _ => egress.send(request).await,
+            }
         })
     }
 }

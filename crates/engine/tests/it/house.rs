@@ -13,7 +13,8 @@ use posthorn_domain::{
 };
 use posthorn_engine::{
     Engine, NewSubscription, Options, Outbound, Parts, Publish, SubscriptionView, Transport,
-    UrlProblem, transport::Sending,
+    UrlProblem,
+    transport::{Sending, Sent},
 };
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
@@ -39,6 +40,8 @@ type Script = Box<dyn Fn(usize, &Seen) -> (Duration, AttemptOutcome) + Send + Sy
 pub(crate) struct Receivers {
     clock: Arc<dyn Clock>,
     scripts: Mutex<BTreeMap<String, Script>>,
+    /// What URLs say in the headers of an answer to OPTIONS.
+    pub(crate) heads: Mutex<BTreeMap<String, http::HeaderMap>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
 }
 
@@ -57,7 +60,12 @@ pub(crate) fn refused() -> AttemptOutcome {
 
 impl Receivers {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, scripts: Mutex::default(), seen: Mutex::default() })
+        Arc::new(Self {
+            clock,
+            scripts: Mutex::default(),
+            heads: Mutex::default(),
+            seen: Mutex::default(),
+        })
     }
 
     /// Says what a URL answers to its nth request (from 0).
@@ -101,10 +109,12 @@ impl Transport for Receivers {
             Some(script) => script(nth, &seen),
             None => (Duration::from_millis(5), answered(204)),
         };
+        let asked = seen.method == http::Method::OPTIONS;
+        let head = asked.then(|| self.heads.lock().get(&seen.url).cloned()).flatten();
         self.seen.lock().push(seen);
         Box::pin(async move {
             tokio::time::sleep(wait).await;
-            outcome.into()
+            Sent { headers: head.map(Box::new), ..Sent::from(outcome) }
         })
     }
 }

@@ -109,6 +109,7 @@ async fn a_change_of_seal_keys_leaves_endpoints_and_subscriptions_in_use() {
 async fn what_cannot_work_is_refused_when_it_is_asked_for() {
     let (house, mailboxes, engine) = house().await;
     mailboxes.put("https://push/gone", Err(PushProblem::Gone));
+    mailboxes.put("https://push/altered", Err(PushProblem::Altered));
     mailboxes.put("https://push/away", Err(PushProblem::Unavailable("no store".to_owned())));
     let agent = ReceiverKeys::generate();
     let good = keys_of(&agent);
@@ -117,8 +118,9 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
     };
     let a = || to("https://push/a");
     for (push, expected) in [
-        (to("https://push/unknown"), PushRefusal::NotOurs),
-        (to(""), PushRefusal::NotOurs),
+        (to("https://push/altered"), PushRefusal::Altered),
+        (to("https://push/unknown"), PushRefusal::ServiceNotAllowed { host: "push".to_owned() }),
+        (to(""), PushRefusal::Plain),
         (to("https://push/gone"), PushRefusal::Gone),
         (PushInput { ttl: Some(0), ..a() }, PushRefusal::Ttl { max: Span::from_secs(2_592_000) }),
         (
@@ -135,6 +137,21 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
         ),
     ] {
         match subscribe(&engine, push, json!({})).await {
+            Err(Error::Push(refusal)) => assert_eq!(refusal, expected),
+            other => panic!("{expected:?}: {:?}", other.err()),
+        }
+    }
+    // Who says which key an endpoint was made for has to be right.
+    let ours = engine.push_key(TENANT).expect("a key");
+    mailboxes.put("https://push/ours", Ok(endpoint(6, Some(hash(&ours)))));
+    let made_for =
+        |key: String| PushInput { application_server_key: Some(key), ..to("https://push/ours") };
+    subscribe(&engine, made_for(ours.to_text()), json!({})).await.expect("may");
+    let other = agent.receiver().key().to_text();
+    for (key, expected) in
+        [("x".to_owned(), PushRefusal::ApplicationKey), (other, PushRefusal::OtherKey)]
+    {
+        match subscribe(&engine, made_for(key), json!({})).await {
             Err(Error::Push(refusal)) => assert_eq!(refusal, expected),
             other => panic!("{expected:?}: {:?}", other.err()),
         }
@@ -171,10 +188,10 @@ async fn what_cannot_work_is_refused_when_it_is_asked_for() {
     assert!(matches!(refused, Err(Error::Policy(_))), "{:?}", refused.err());
 
     let without = engine_of(&house, None, Arc::clone(&house.vault), 2).await;
-    for refused in [subscribe(&without, a(), json!({})).await.err(), without.push_key(TENANT).err()]
-    {
-        assert!(matches!(refused, Some(Error::Push(PushRefusal::NotEnabled))), "{refused:?}");
-    }
+    let refused = subscribe(&without, a(), json!({})).await.err();
+    let elsewhere = matches!(refused, Some(Error::Push(PushRefusal::ServiceNotAllowed { .. })));
+    assert!(elsewhere, "{refused:?}");
+    without.push_key(TENANT).expect("other services may be sent to");
 }
 
 #[tokio::test(start_paused = true)]

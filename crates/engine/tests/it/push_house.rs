@@ -112,7 +112,7 @@ pub(crate) fn endpoint(agent: u128, key: Option<KeyHash>) -> Endpoint {
 }
 
 pub(crate) fn to(url: &str) -> PushInput {
-    PushInput { endpoint: url.to_owned(), keys: None, ttl: None }
+    PushInput { endpoint: url.to_owned(), ..PushInput::default() }
 }
 
 pub(crate) fn keys_of(agent: &ReceiverKeys) -> PushKeys {

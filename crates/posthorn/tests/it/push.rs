@@ -13,8 +13,7 @@ async fn routes_are_there_when_they_were_asked_for() {
     assert!(posthorn.push_routes().has_routes());
     let foreign = posthorn::engine::PushInput {
         endpoint: "https://elsewhere.example/wpush/v1/x".to_owned(),
-        keys: None,
-        ttl: None,
+        ..posthorn::engine::PushInput::default()
     };
     let foreign = posthorn::engine::DestinationInput::Push(foreign);
     let error = posthorn.subscribe(posthorn::Subscription::to(foreign)).await.expect_err("refused");

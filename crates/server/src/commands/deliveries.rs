@@ -1,8 +1,10 @@
-//! `posthorn deliveries` and `posthorn dead-letters`: what became of events, and another chance for one.
+//! `posthorn deliveries`, `posthorn attempts` and `posthorn dead-letters`: what became of events, and another chance
+//! for one.
 
 use serde_json::Value;
 
 use super::events::show_attempts;
+use super::finding::{self, Outcome, Part};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, names};
 use crate::terminal;
@@ -10,8 +12,14 @@ use crate::terminal;
 const DELIVERIES: Noun = Noun {
     path: "deliveries",
     columns: "ID id, STATE state, WHY why, N attempts_made, NEXT until:due_at, TO to",
-    fields: "id event subscription state reason due_at waiting attempts_made lane \
-             created_at ended_at",
+    fields: "id event subscription state reason due_at waiting attempts_made last_status \
+             last_failure lane created_at ended_at",
+};
+const ATTEMPTS: Noun = Noun {
+    path: "attempts",
+    columns: "DELIVERY delivery, N number, OUTCOME outcome, MS took_ms, TRIGGER trigger, \
+              AGE since:started_at, TO to",
+    ..DELIVERIES
 };
 const DEAD_LETTERS: Noun = Noun {
     path: "dead-letters",
@@ -30,9 +38,19 @@ pub enum Command {
         /// Only of this subscription, by id or name
         #[arg(long)]
         subscription: Option<String>,
-        /// Only in this state: pending, delivered, dead or cancelled
+        /// Only in this state: pending, in_flight, delivered, dead or cancelled
         #[arg(long)]
         state: Option<String>,
+        /// Only those that ended for this reason: exhausted, permanent, gate, expired, unsubscribed,
+        /// operator or dropped
+        #[arg(long)]
+        reason: Option<String>,
+        /// What the last attempt came to.
+        #[command(flatten)]
+        outcome: Outcome,
+        /// Which part.
+        #[command(flatten)]
+        part: Part,
         /// How many.
         #[command(flatten)]
         limit: Limit,
@@ -50,6 +68,32 @@ pub enum Command {
     Forget(Id),
 }
 
+/// List attempts of all deliveries
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Attempts {
+    /// List attempts, newest first
+    List {
+        /// Only of this event
+        #[arg(long)]
+        event: Option<String>,
+        /// Only of this subscription, by id or name
+        #[arg(long)]
+        subscription: Option<String>,
+        /// Only those that somebody asked for (manual), or that a schedule made (scheduled)
+        #[arg(long)]
+        trigger: Option<String>,
+        /// What they came to.
+        #[command(flatten)]
+        outcome: Outcome,
+        /// Which part.
+        #[command(flatten)]
+        part: Part,
+        /// How many.
+        #[command(flatten)]
+        limit: Limit,
+    },
+}
+
 /// List, show and retry dead letters; `redrives` tries many again
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum DeadLetters {
@@ -58,6 +102,15 @@ pub enum DeadLetters {
         /// Only of this subscription, by id or name
         #[arg(long)]
         subscription: Option<String>,
+        /// Only those that died for this reason: exhausted, permanent, gate or expired
+        #[arg(long)]
+        reason: Option<String>,
+        /// What the last attempt came to.
+        #[command(flatten)]
+        outcome: Outcome,
+        /// Which part.
+        #[command(flatten)]
+        part: Part,
         /// How many.
         #[command(flatten)]
         limit: Limit,
@@ -74,8 +127,14 @@ pub enum DeadLetters {
 /// Runs `deliveries`.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::List { event, subscription, state, limit } => {
-            let query = [("event", event), ("subscription", subscription), ("state", state)];
+        Command::List { event, subscription, state, reason, outcome, part, limit } => {
+            let own = [
+                ("event", event),
+                ("subscription", subscription),
+                ("state", state),
+                ("reason", reason),
+            ];
+            let query = [finding::given(&own), outcome.query(), part.query()].concat();
             list(context, &DELIVERIES, &query, *limit).await
         }
         Command::Show { id } => show(context, &DELIVERIES, id).await,
@@ -88,18 +147,36 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
 /// Runs `dead-letters`.
 pub async fn run_dead_letters(context: &Context, command: &DeadLetters) -> anyhow::Result<()> {
     match command {
-        DeadLetters::List { subscription, limit } => {
-            list(context, &DEAD_LETTERS, &[("subscription", subscription)], *limit).await
+        DeadLetters::List { subscription, reason, outcome, part, limit } => {
+            let own = [("subscription", subscription), ("reason", reason)];
+            let query = [finding::given(&own), outcome.query(), part.query()].concat();
+            list(context, &DEAD_LETTERS, &query, *limit).await
         }
         DeadLetters::Show { id } => show(context, &DEAD_LETTERS, id).await,
         DeadLetters::Retry(Id { id }) => act(context, &DEAD_LETTERS, id, "retry").await,
     }
 }
 
+/// Runs `attempts`.
+pub async fn run_attempts(context: &Context, command: &Attempts) -> anyhow::Result<()> {
+    let Attempts::List { event, subscription, trigger, outcome, part, limit } = command;
+    let own = [("event", event), ("subscription", subscription), ("trigger", trigger)];
+    let query = [finding::given(&own), outcome.query(), part.query()].concat();
+    let mut list = ATTEMPTS.find(context, &query, *limit).await?;
+    if !context.json {
+        names::add_receivers(context, names::items(&mut list)).await?;
+        names::items(&mut list).iter_mut().for_each(|attempt| {
+            let outcome = attempt.get("status").or_else(|| attempt.get("failure")).cloned();
+            attempt["outcome"] = outcome.unwrap_or_default();
+        });
+    }
+    context.show_list(&list, ATTEMPTS.columns)
+}
+
 async fn list(
     context: &Context,
     noun: &Noun,
-    query: &[(&str, &Option<String>)],
+    query: &[(&str, String)],
     limit: Limit,
 ) -> anyhow::Result<()> {
     let mut list = noun.find(context, query, limit).await?;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::finding::{self, Part};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, names, rows};
 use crate::terminal::{self, Paint};
@@ -9,7 +10,7 @@ use crate::terminal::{self, Paint};
 const EVENTS: Noun = Noun {
     path: "events",
     columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at",
-    fields: "id topic type attributes key content_type accepted_at payload_bytes payload \
+    fields: "id topic type attributes key publisher_id content_type accepted_at payload_bytes payload \
              payload_base64",
 };
 
@@ -18,12 +19,30 @@ const EVENTS: Noun = Noun {
 pub enum Command {
     /// List events, newest first
     List {
-        /// Only of this topic
+        /// Only of this topic; may be given several times
         #[arg(long)]
-        topic: Option<String>,
-        /// Only of this type
+        topic: Vec<String>,
+        /// Only of this type; may be given several times
         #[arg(long = "type", value_name = "TYPE")]
-        event_type: Option<String>,
+        event_type: Vec<String>,
+        /// Only with this attribute; may be given several times
+        #[arg(long, value_name = "NAME=VALUE")]
+        attribute: Vec<String>,
+        /// Only with this key
+        #[arg(long)]
+        key: Option<String>,
+        /// Only the one that was published with this idempotency key
+        #[arg(long, value_name = "ID")]
+        publisher_id: Option<String>,
+        /// Only those with a dead letter
+        #[arg(long)]
+        dead_letters: bool,
+        /// Only those that matched no subscription
+        #[arg(long)]
+        unwanted: bool,
+        /// Which part.
+        #[command(flatten)]
+        part: Part,
         /// How many.
         #[command(flatten)]
         limit: Limit,
@@ -40,8 +59,26 @@ pub enum Command {
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
     match command {
-        Command::List { topic, event_type, limit } => {
-            let query = [("topic", topic), ("type", event_type)];
+        Command::List {
+            topic,
+            event_type,
+            attribute,
+            key,
+            publisher_id,
+            dead_letters,
+            unwanted,
+            part,
+            limit,
+        } => {
+            let mut query = finding::given(&[("key", key), ("publisher_id", publisher_id)]);
+            for (name, values) in [("topic", topic), ("type", event_type), ("attribute", attribute)]
+            {
+                query.extend(values.iter().map(|value| (name, value.clone())));
+            }
+            for (name, given) in [("dead_letters", dead_letters), ("unwanted", unwanted)] {
+                query.extend(given.then(|| (name, "true".to_owned())));
+            }
+            query.extend(part.query());
             context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
         }
         Command::Republish(Id { id }) => {

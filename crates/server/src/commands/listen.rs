@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use posthorn_domain::{Problem, Span};
+use posthorn_sealing::standard_webhooks::HeaderNames;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -198,7 +199,8 @@ fn handler(args: Args, json: bool, verifier: Option<Verifier>, tally: Arc<Tally>
         }
         let status = if number <= args.fail_first { 503 } else { args.status };
         if !args.stall && (200..300).contains(&status) {
-            *tally.taken.lock() = received.header("webhook-id").map(str::to_owned);
+            let names = HeaderNames::in_use(|name| received.header(name).is_some());
+            *tally.taken.lock() = received.header(names.id).map(str::to_owned);
         }
         let shown = Shown { number, received: &received, checked: &checked, status, args: &args };
         let written = if json { shown.as_json() } else { shown.as_text() };
@@ -253,10 +255,9 @@ impl Shown<'_> {
     fn as_text(&self) -> std::io::Result<()> {
         let paint = Paint::stdout();
         let received = self.received;
+        let names = HeaderNames::in_use(|name| received.header(name).is_some());
         let signature = match self.checked {
-            None if received.header("webhook-signature").is_some() => {
-                paint.dim("signed, not checked")
-            }
+            None if received.header(names.signature).is_some() => paint.dim("signed, not checked"),
             None => paint.dim("not signed"),
             Some(Ok(())) => paint.good("signature verified"),
             Some(Err(problem)) => paint.bad(format!("signature does not fit: {problem}")),
@@ -266,7 +267,7 @@ impl Shown<'_> {
             status @ 200..=299 => paint.good(status),
             status => paint.warn(status),
         };
-        let id = terminal::clean(received.header("webhook-id").unwrap_or("-"));
+        let id = terminal::clean(received.header(names.id).unwrap_or("-"));
         terminal::data(format_args!(
             "{} #{} {} {} {id} {signature} → {answer}",
             paint.dim(received.at),

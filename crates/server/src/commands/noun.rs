@@ -31,12 +31,10 @@ impl Noun {
     pub(super) async fn find(
         &self,
         context: &Context,
-        query: &[(&str, &Option<String>)],
+        query: &[(&str, String)],
         limit: Limit,
     ) -> anyhow::Result<Value> {
-        let given = query.iter().filter_map(|(name, value)| Some((*name, (*value).clone()?)));
-        let query: Vec<(&str, String)> = given.collect();
-        context.client.list(&self.all(), &query, limit.items()).await
+        context.client.list(&self.all(), query, limit.items()).await
     }
 
     /// Shows a list.

@@ -237,10 +237,16 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
 async fn list(context: &Context, limit: Limit) -> anyhow::Result<()> {
     let mut list = SUBSCRIPTIONS.find(context, &[], limit).await?;
     if !context.json {
-        // In a table, the word stands where a webhook has its URL.
+        // In a table, the word stands where a webhook has its URL, with the origin of another service.
         for item in names::items(&mut list) {
-            if let Some(kind) = item.pointer("/destination/type").cloned() {
-                item["url"] = kind;
+            let service = item.pointer("/destination/service").and_then(Value::as_str);
+            let kind = item.pointer("/destination/type").and_then(Value::as_str);
+            let shown = kind.map(|kind| match service {
+                Some(service) => format!("{kind} {service}"),
+                None => kind.to_owned(),
+            });
+            if let Some(shown) = shown {
+                item["url"] = shown.into();
             }
         }
     }

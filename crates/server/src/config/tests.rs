@@ -112,6 +112,9 @@ fn wrong_values_are_named_with_their_source() {
         &["engine.payload_max", "256KiB", "environment"],
     );
     bad("egress: {allow: [10.0.0.0/99]}\n", &[], &["egress.allow", "10.0.0.0/99"]);
+    bad("egress: {source: [nowhere]}\n", &[], &["egress.source", "`nowhere`"]);
+    bad("egress: {source: [0.0.0.0]}\n", &[], &["egress.source", "0.0.0.0"]);
+    bad("egress: {source: [192.0.2.1, 192.0.2.2]}\n", &[], &["egress.source", "second"]);
     bad("egress: {deny: [nowhere]}\n", &[], &["egress.deny", "nowhere"]);
     bad("egress: {ports: [443, 0]}\n", &[], &["egress.ports", "1 to 65535"]);
     bad("egress: {ports: [70000]}\n", &[], &["egress.ports", "1 to 65535"]);

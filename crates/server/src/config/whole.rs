@@ -24,6 +24,7 @@ pub(super) fn read(read: &mut Reading<'_>) -> Config {
         admission: read.at("admission"),
         policy_log: read.at("log"),
         quotas: read.at("quotas"),
+        push: read.at("push"),
         ..read.at("engine")
     };
     let (callbacks, tenant) = callbacks::build(read, &store);

@@ -241,6 +241,7 @@ fn a_server_without_web_push_says_how_to_get_it() {
     let (_home, server) = Home::new().served();
     let args = ["listen", "--push", "--subscribe", "orders"];
     server.run(&args).exits(1).says(&["does not do Web Push", "posthorn serve --push"]);
+    assert_eq!(server.ask("topics list")["items"], Value::Array(Vec::new()), "nothing was made");
     for wrong in [
         &["listen", "--push"][..],
         &["listen", "--subscribe", "orders", "--keep", "agent.json"],

@@ -16,6 +16,7 @@ mod efgs_nodes;
 mod efgs_proxy;
 mod efgs_sends;
 mod efgs_stage;
+mod envelopes;
 mod first_key;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
@@ -45,6 +46,7 @@ mod push_life;
 mod push_limits;
 mod push_publish;
 mod push_senders;
+mod push_services;
 mod push_surface;
 mod push_world;
 mod refusals;
@@ -52,6 +54,7 @@ mod rotation;
 mod schedules;
 mod secret_origins;
 mod serving;
+mod source_address;
 mod store_faults;
 mod tenants;
 mod tls;

@@ -55,6 +55,16 @@ fn errors_of_policies_and_configurations_name_the_place_in_plain_words() {
             "server.connections",
             "must be a whole number from 0, not a text",
         ),
+        (
+            "engine: {webhook_origin: 'a b'}",
+            "engine.webhook_origin",
+            "must be a name such as events.example.com",
+        ),
+        (
+            "server: {webhook_origins: ['a,b']}",
+            "server.webhook_origins.0",
+            "must be a name such as events.example.com",
+        ),
         ("server: {public_names: posthorn}", "server.public_names", "must be a list, not a text"),
         ("telemetry: {metrics: perhaps}", "telemetry.metrics", "must be true or false, not a text"),
         (

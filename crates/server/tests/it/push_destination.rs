@@ -50,7 +50,8 @@ async fn events_reach_a_browser_that_subscribed_and_wait_while_it_is_away() {
     let create =
         ["subscriptions", "create", "--push", "@browser.json", "--topic", "orders", "--ttl", "1h"];
     let made = server.ask(&create);
-    assert_eq!(made["destination"], json!({"type": "push", "encrypted": true, "ttl": "1h"}));
+    let shown = json!({"type": "push", "encrypted": true, "ttl": "1h", "urgency": "normal"});
+    assert_eq!(made["destination"], shown);
     let list = server.run("subscriptions list");
     assert!(list.out.contains("  push\n"), "{}", list.out);
 

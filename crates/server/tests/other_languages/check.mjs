@@ -5,6 +5,7 @@
 // answered is answered with its error, so that the test says which.
 
 import { execFileSync } from "node:child_process";
+import crypto from "node:crypto";
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import http from "node:http";
@@ -14,6 +15,9 @@ import { pathToFileURL } from "node:url";
 
 const require = createRequire(path.join(process.argv[2], "package.json"));
 const webPush = require("web-push");
+// What it is made of.
+const ece = require("http_ece");
+const jws = require("jws");
 
 // The library itself posts over TLS only; what it would post is posted here.
 function send(q) {
@@ -65,7 +69,32 @@ async function openapi(q) {
   return { id: await client.make(q.server, q.key, q.url) };
 }
 
-const operations = { send, openapi };
+// What a push service and a browser make of a request of ours.
+function receive(q) {
+  const [, token, key] = q.authorization.match(/^vapid t=([^,]+),k=(.+)$/);
+  if (key !== q.key) throw new Error("signed with another key than the tenant's");
+  const point = Buffer.from(key, "base64url");
+  const jwk = {
+    kty: "EC",
+    crv: "P-256",
+    x: point.subarray(1, 33).toString("base64url"),
+    y: point.subarray(33).toString("base64url"),
+  };
+  const pem = crypto.createPublicKey({ key: jwk, format: "jwk" });
+  const accepted = jws.verify(token, "ES256", pem.export({ type: "spki", format: "pem" }));
+  const { payload: claims } = jws.decode(token);
+  const curve = crypto.createECDH("prime256v1");
+  curve.setPrivateKey(Buffer.from(q.private, "base64url"));
+  const text = ece.decrypt(Buffer.from(q.body, "base64url"), {
+    version: "aes128gcm",
+    privateKey: curve,
+    authSecret: q.auth,
+  });
+  const seconds_left = Math.floor(claims.exp - Date.now() / 1000);
+  return { accepted, claims, seconds_left, text: text.toString() };
+}
+
+const operations = { send, openapi, receive };
 
 const lines = readline.createInterface({ input: process.stdin, crlfDelay: Infinity });
 for await (const line of lines) {

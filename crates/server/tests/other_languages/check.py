@@ -8,9 +8,11 @@ import base64
 import json
 import os
 import sys
+import time
 import uuid
 
 import http_ece
+import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from py_vapid import Vapid01, Vapid02
@@ -140,7 +142,60 @@ def openapi(q):
     return openapi_client.make(q)
 
 
-OPERATIONS = {"send": send, "agent": agent, "openapi": openapi}
+def cloudevent(q):
+    """A CloudEvent in both modes, and what it reads of messages that somebody else sent."""
+    from datetime import datetime
+
+    from cloudevents.core.bindings import http
+    from cloudevents.core.v1.event import CloudEvent
+
+    def shown(event):
+        attributes = dict(event.get_attributes())
+        attributes["time"] = attributes["time"].isoformat()
+        return {"attributes": attributes, "data": event.get_data()}
+
+    def message(written):
+        return {"headers": written.headers, "body": written.body.decode()}
+
+    attributes = {**q["attributes"], "time": datetime.fromisoformat(q["attributes"]["time"])}
+    event = CloudEvent(attributes=attributes, data=q["data"])
+    received = [http.HTTPMessage(m["headers"], m["body"].encode()) for m in q["received"]]
+    return {
+        "own": shown(event),
+        "structured": message(http.to_structured_event(event)),
+        "binary": message(http.to_binary_event(event)),
+        "read": [shown(http.from_http_event(m)) for m in received],
+    }
+
+
+def receive(q):
+    """What a push service and a browser make of a request of ours."""
+    token, key = q["authorization"].removeprefix("vapid t=").split(",k=")
+    assert key == q["key"], "signed with another key than the tenant's"
+    point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), unpack(key))
+    claims = jwt.decode(token, point, algorithms=["ES256"], audience=q["audience"])
+    number = int.from_bytes(unpack(q["private"]), "big")
+    text = http_ece.decrypt(
+        unpack(q["body"]),
+        private_key=ec.derive_private_key(number, ec.SECP256R1()),
+        auth_secret=unpack(q["auth"]),
+        version="aes128gcm",
+    )
+    return {
+        "accepted": Vapid02.verify(q["authorization"]),
+        "claims": claims,
+        "seconds_left": int(claims["exp"] - time.time()),
+        "text": text.decode(),
+    }
+
+
+OPERATIONS = {
+    "send": send,
+    "agent": agent,
+    "openapi": openapi,
+    "cloudevent": cloudevent,
+    "receive": receive,
+}
 
 for line in sys.stdin:
     question = json.loads(line)

@@ -53,9 +53,12 @@ impl Gathering {
     }
 }
 
+/// Gathers what postings need of one row.
+type Add = fn(&Row<'_>, &mut Gathering, u16) -> rusqlite::Result<()>;
+
 /// Reads a block.
 pub(crate) fn build(conn: &Connection, list: List, block: i64) -> Result<Postings, Failure> {
-    let (sql, add): (&str, fn(&Row<'_>, &mut Gathering, u16) -> rusqlite::Result<()>) = match list {
+    let (sql, add): (&str, Add) = match list {
         List::Events => (EVENTS, event),
         List::Deliveries => (DELIVERIES, delivery),
         List::Attempts => (ATTEMPTS, attempt),

@@ -57,8 +57,8 @@ pub(crate) fn place_of(row: i64) -> Place {
 pub(crate) enum Visit<T> {
     /// It is meant.
     Item(T),
-    /// It is not, and this is its time, when there is such a row.
-    Other(Option<i64>),
+    /// It is not, or there is no such row.
+    Other,
 }
 
 /// A page in the making.
@@ -70,7 +70,6 @@ pub(crate) struct Pages<T> {
     more: bool,
     visits: usize,
     stopped_at: Option<i64>,
-    seen_until: Option<i64>,
 }
 
 impl<T> Pages<T> {
@@ -83,7 +82,6 @@ impl<T> Pages<T> {
             more: false,
             visits: 0,
             stopped_at: None,
-            seen_until: None,
         }
     }
 
@@ -110,23 +108,27 @@ impl<T> Pages<T> {
                 self.first = self.first.or(Some(row));
                 self.last = Some(row);
             }
-            Visit::Other(time) => self.seen_until = time.or(self.seen_until),
+            Visit::Other => {}
         }
         self.stopped_at = Some(row);
         Ok(ControlFlow::Continue(()))
     }
 
-    pub(crate) fn finish(self) -> Page<T> {
+    /// The page. `time` tells the time of a row, or of the one before it when it is gone.
+    pub(crate) fn finish(
+        self,
+        time: impl FnOnce(i64) -> Result<Option<i64>, Failure>,
+    ) -> Result<Page<T>, Failure> {
         // Only a search that gave up has something to say: a page that is full does not.
         let gave_up = self.more.then_some(self.stopped_at).flatten();
-        let scanned_until = gave_up.and(self.seen_until);
-        Page {
+        let scanned_until = gave_up.map(time).transpose()?.flatten();
+        Ok(Page {
             first: self.first.map(place_of),
             last: gave_up.or(self.last).map(place_of),
             more: self.more,
             scanned_until: scanned_until.map(posthorn_domain::Timestamp::from_millis),
             items: self.items,
-        }
+        })
     }
 }
 

@@ -27,6 +27,19 @@ fn times(period: &Period) -> (i64, i64) {
     (from, period.until.map_or(i64::MAX, Timestamp::as_millis))
 }
 
+/// The time of a row, or of the one before it when it is gone.
+fn time_of(conn: &Connection, list: List, row: i64) -> Result<Option<i64>, Failure> {
+    let sql = match list {
+        List::Events => "select accepted_at from event where no <= ?1 order by no desc limit 1",
+        List::Deliveries => {
+            "select e.accepted_at from delivery d cross join event e on e.no = d.event \
+             where d.seq <= ?1 order by d.seq desc limit 1"
+        }
+        List::Attempts => "select started_at from attempt where no <= ?1 order by no desc limit 1",
+    };
+    Ok(conn.prepare_cached(sql)?.query_row([row], |row| row.get(0)).optional()?)
+}
+
 fn last_row(conn: &Connection, list: List) -> Result<i64, Failure> {
     let sql = match list {
         List::Events => "select coalesce(max(no), 0) from event",
@@ -39,6 +52,7 @@ fn last_row(conn: &Connection, list: List) -> Result<i64, Failure> {
 /// Visits the rows that a statement names, whose text ends with its order.
 fn visit_named<T>(
     conn: &Connection,
+    list: List,
     sql: &str,
     values: &[&dyn rusqlite::ToSql],
     listing: &Listing,
@@ -56,7 +70,7 @@ fn visit_named<T>(
             break;
         }
     }
-    Ok(pages.finish())
+    pages.finish(|row| time_of(conn, list, row))
 }
 
 // ---- events ----------------------------------------------------------------------------------
@@ -73,6 +87,7 @@ pub(crate) fn events(
         let (from, until) = bounds(listing);
         return visit_named(
             conn,
+            List::Events,
             sql::EVENTS_WITH_DEAD,
             &[&owner, &from, &until],
             listing,
@@ -83,7 +98,7 @@ pub(crate) fn events(
     let terms = Terms::All { owner, kinds: kinds(filter) };
     let mut pages = Pages::new(listing.limit);
     walk(conn, &way, &terms, last_row(conn, List::Events)?, &mut pages, look)?;
-    Ok(pages.finish())
+    pages.finish(|row| time_of(conn, List::Events, row))
 }
 
 /// What the index knows of a filter, the rarest first.
@@ -124,14 +139,13 @@ fn look_at_event(
 ) -> Result<Visit<Event>, Failure> {
     let mut statement = conn.prepare_cached(sql::EVENT_GLANCE)?;
     let mut rows = statement.query([no])?;
-    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
-    let accepted_at: i64 = row.get(1)?;
+    let Some(row) = rows.next()? else { return Ok(Visit::Other) };
     if row.get::<_, i64>(0)? != tenant || !glance(row, filter)? {
-        return Ok(Visit::Other(Some(accepted_at)));
+        return Ok(Visit::Other);
     }
     let event = rows::event_by_no(conn, no)?;
     if !filter.wants(&event) {
-        return Ok(Visit::Other(Some(accepted_at)));
+        return Ok(Visit::Other);
     }
     Ok(Visit::Item(std::sync::Arc::unwrap_or_clone(event)))
 }
@@ -184,18 +198,21 @@ pub(crate) fn deliveries(
             None => return Ok(Page::empty()),
         },
     };
-    let mut look = |seq: i64| look_at_delivery(conn, tenant, filter, seq);
+    let unswept = is_unswept(conn, owner)?;
+    let whose = Whose { tenant: owner, subscription, unswept };
+    let mut look = |seq: i64| look_at_delivery(conn, whose, filter, seq);
     let (from, until) = bounds(listing);
     if let Some(event) = filter.event {
         let Some((first, end)) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
         let (from, until) = (from.max(first), until.min(end));
-        let (lowest, highest) = states(conn, owner, filter)?;
+        let (lowest, highest) = states(filter, unswept);
         let values: &[&dyn rusqlite::ToSql] = &[&from, &until, &subscription, &lowest, &highest];
-        return visit_named(conn, sql::SEQS_OF_EVENT, values, listing, &mut look);
+        return visit_named(conn, List::Deliveries, sql::SEQS_OF_EVENT, values, listing, &mut look);
     }
     if filter.state == Some(StateKind::InFlight) {
         return visit_named(
             conn,
+            List::Deliveries,
             sql::IN_FLIGHT_SEQS,
             &[&owner, &from, &until],
             listing,
@@ -204,9 +221,15 @@ pub(crate) fn deliveries(
     }
     let plain = filter.exactly.is_none() && filter.outcome.is_none() && subscription.is_none();
     if filter.state == Some(StateKind::Dead) && plain {
-        return visit_named(conn, sql::DEAD_SEQS, &[&owner, &from, &until], listing, &mut look);
+        return visit_named(
+            conn,
+            List::Deliveries,
+            sql::DEAD_SEQS,
+            &[&owner, &from, &until],
+            listing,
+            &mut look,
+        );
     }
-    let unswept = is_unswept(conn, owner)?;
     let wants = |state: i64, outcome: i64| {
         let open = state == OPEN && unswept;
         (open || state_of(state).is_some_and(|state| filter.wants_state(state)))
@@ -224,7 +247,7 @@ pub(crate) fn deliveries(
     let way = Way::new(List::Deliveries, listing, times(&filter.created));
     let mut pages = Pages::new(listing.limit);
     walk(conn, &way, &terms, last_row(conn, List::Deliveries)?, &mut pages, look)?;
-    Ok(pages.finish())
+    pages.finish(|row| time_of(conn, List::Deliveries, row))
 }
 
 /// Whether a stored outcome is meant.
@@ -234,14 +257,14 @@ fn wants_code(filter: &OutcomeFilter, code: i64) -> bool {
 }
 
 /// The lowest and the highest stored state that may be meant.
-fn states(conn: &Connection, tenant: i64, filter: &DeliveryFilter) -> Result<(i64, i64), Failure> {
+fn states(filter: &DeliveryFilter, unswept: bool) -> (i64, i64) {
     let all = (0, 99);
     let wanted = |code: &i64| state_of(*code).is_some_and(|state| filter.wants_state(state));
     let mut codes: Vec<i64> = (all.0..=all.1).filter(wanted).collect();
-    if codes.contains(&20) && is_unswept(conn, tenant)? {
+    if codes.contains(&20) && unswept {
         codes.insert(0, 0);
     }
-    Ok((codes.first().copied().unwrap_or(-1), codes.last().copied().unwrap_or(-1)))
+    (codes.first().copied().unwrap_or(-1), codes.last().copied().unwrap_or(-1))
 }
 
 /// Whether the tenant has deliveries that read as cancelled and are not yet stored so.
@@ -276,20 +299,36 @@ fn neighbours(
     Ok(found)
 }
 
+/// Whose deliveries a list is about, by numbers.
+#[derive(Clone, Copy)]
+struct Whose {
+    tenant: i64,
+    subscription: Option<i64>,
+    /// Whether what is stored as open may read as cancelled.
+    unswept: bool,
+}
+
 fn look_at_delivery(
     conn: &Connection,
-    tenant: TenantId,
+    whose: Whose,
     filter: &DeliveryFilter,
     seq: i64,
 ) -> Result<Visit<Delivery>, Failure> {
-    let mut statement = conn.prepare_cached(sql::DELIVERY_BY_SEQ)?;
-    let mut rows = statement.query([seq])?;
-    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
-    let delivery = rows::delivery(row)?;
-    if delivery.tenant != tenant || !filter.wants(&delivery) {
-        return Ok(Visit::Other(Some(delivery.created_at.as_millis())));
+    let glance = |row: &Row<'_>| -> rusqlite::Result<bool> {
+        let state: i64 = row.get(2)?;
+        let open = state < 2 && whose.unswept;
+        let outcome = row.get::<_, Option<i64>>(3)?.unwrap_or(NO_OUTCOME);
+        Ok(row.get::<_, i64>(0)? == whose.tenant
+            && whose.subscription.is_none_or(|wanted| row.get(1) == Ok(wanted))
+            && (open || state_of(state).is_some_and(|state| filter.wants_state(state)))
+            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome)))
+    };
+    let worth = conn.prepare_cached(sql::DELIVERY_GLANCE)?.query_row([seq], glance).optional()?;
+    if worth != Some(true) {
+        return Ok(Visit::Other);
     }
-    Ok(Visit::Item(delivery))
+    let delivery = rows::delivery_by_seq(conn, seq)?;
+    Ok(if filter.wants(&delivery) { Visit::Item(delivery) } else { Visit::Other })
 }
 
 // ---- attempts --------------------------------------------------------------------------------
@@ -308,7 +347,7 @@ pub(crate) fn attempts(
             None => return Ok(Page::empty()),
         },
     };
-    let mut look = |no: i64| look_at_attempt(conn, owner, filter, no);
+    let mut look = |no: i64| look_at_attempt(conn, (owner, subscription), filter, no);
     if let Some(event) = filter.event {
         let Some(neighbours) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
         return attempts_of_event(conn, neighbours, listing, &mut look);
@@ -322,7 +361,7 @@ pub(crate) fn attempts(
     let way = Way::new(List::Attempts, listing, times(&filter.started));
     let mut pages = Pages::new(listing.limit);
     walk(conn, &way, &terms, last_row(conn, List::Attempts)?, &mut pages, look)?;
-    Ok(pages.finish())
+    pages.finish(|row| time_of(conn, List::Attempts, row))
 }
 
 /// They are found by their deliveries, and put in order here: an event has few.
@@ -347,24 +386,28 @@ fn attempts_of_event(
             break;
         }
     }
-    Ok(pages.finish())
+    pages.finish(|row| time_of(conn, List::Attempts, row))
 }
 
 fn look_at_attempt(
     conn: &Connection,
-    tenant: i64,
+    (tenant, subscription): (i64, Option<i64>),
     filter: &AttemptFilter,
     no: i64,
 ) -> Result<Visit<AttemptLine>, Failure> {
+    let sql = "select subscription from attempt where no = ?1";
+    let of = conn.prepare_cached(sql)?.query_row([no], |row| row.get::<_, i64>(0)).optional()?;
+    if of.is_none() || subscription.is_some_and(|wanted| of != Some(wanted)) {
+        return Ok(Visit::Other);
+    }
     let mut statement = conn.prepare_cached(sql::ATTEMPT_LINE)?;
     let mut rows = statement.query([no])?;
-    let Some(row) = rows.next()? else { return Ok(Visit::Other(None)) };
-    let started_at: i64 = row.get(2)?;
-    let line = line(row)?;
-    if row.get::<_, i64>(14)? != tenant || !filter.wants(&line) {
-        return Ok(Visit::Other(Some(started_at)));
+    let Some(row) = rows.next()? else { return Ok(Visit::Other) };
+    if row.get::<_, i64>(14)? != tenant {
+        return Ok(Visit::Other);
     }
-    Ok(Visit::Item(line))
+    let line = line(row)?;
+    Ok(if filter.wants(&line) { Visit::Item(line) } else { Visit::Other })
 }
 
 fn line(row: &Row<'_>) -> Result<AttemptLine, Corrupt> {

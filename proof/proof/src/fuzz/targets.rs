@@ -1,6 +1,7 @@
 //! The targets: one reader each, and what must be true of what it reads.
 
 mod address;
+mod cloudevents;
 mod dialects;
 mod documents;
 mod keys;
@@ -27,7 +28,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target {
         name: "url",
         what: "a receiver's URL, through the guard",
@@ -93,6 +94,12 @@ pub const TARGETS: [Target; 23] = [
         what: "a published event, or a batch of them",
         run: publish::check,
         words: publish::WORDS,
+    },
+    Target {
+        name: "cloudevent",
+        what: "a published CloudEvent, in every mode",
+        run: cloudevents::check,
+        words: cloudevents::WORDS,
     },
     Target {
         name: "callback-target",

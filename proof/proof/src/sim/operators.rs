@@ -86,8 +86,8 @@ impl Operator {
         let signed = policy.auth.iter().any(|auth| matches!(auth, Auth::StandardWebhooks { .. }));
         let push = self.dice.chance(0.15).then(|| PushInput {
             endpoint: format!("{ENDPOINTS}{number}"),
-            keys: None,
             ttl: Some(3_600),
+            ..PushInput::default()
         });
         let destination = match push {
             Some(push) => DestinationInput::Push(push),

@@ -9,7 +9,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::{Auth, CertificateChoice, HmacHeader, Oauth2, Otp, ThumbprintHeader, ZgwJwt};
+use super::{
+    Auth, CertificateChoice, HmacHeader, Oauth2, Otp, SignatureHeaders, ThumbprintHeader, ZgwJwt,
+};
 use crate::{SecretName, plain};
 
 const TAG: &str = "kind";
@@ -37,6 +39,14 @@ struct OfSecret {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
+struct OfSigner {
+    secret: SecretName,
+    #[serde(default)]
+    headers: SignatureHeaders,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 struct OfUser {
     user: String,
     secret: SecretName,
@@ -53,8 +63,8 @@ impl Kind {
     fn read<'de, D: Deserializer<'de>>(&self, rest: D) -> Result<Auth, D::Error> {
         Ok(match self {
             Self::StandardWebhooks => {
-                let OfSecret { secret } = OfSecret::deserialize(rest)?;
-                Auth::StandardWebhooks { secret }
+                let OfSigner { secret, headers } = OfSigner::deserialize(rest)?;
+                Auth::StandardWebhooks { secret, headers }
             }
             Self::Bearer => {
                 let OfSecret { secret } = OfSecret::deserialize(rest)?;

@@ -95,6 +95,7 @@ pub fn pca_hub_interim() -> Policy {
                 except: StatusSet::of(&[409, 500]),
             }),
             gone: Gone::Retry,
+            gone_too: StatusSet::default(),
         },
         schedule: Schedule {
             backoff: Backoff::List { waits: seconds(&[10, 300, 600, 1800, 6000]) },

@@ -4,12 +4,12 @@
 //! named as the API names those of an event.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use posthorn_domain::policy::BodySource;
 use posthorn_domain::{
-    EventId, EventType, FailureCode, MessageId, Policy, PushEncoding, PushHeaders, PushMessage,
-    PushTarget, Timestamp, TopicName,
+    EventId, EventType, FailureCode, MadeTopic, MessageId, Policy, PushEncoding, PushHeaders,
+    PushMessage, PushTarget, PushTopic, PushTopicRule, Timestamp, TopicName,
 };
 use posthorn_sealing::hash::fingerprint;
 use posthorn_sealing::web_push::{PLAINTEXT_BYTES_MAX, Receiver};
@@ -17,9 +17,12 @@ use posthorn_store::Work;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{PushLimits, auth_name};
+use super::{AUTH_SECRET, PushLimits, named};
 use crate::catalog::SubscriptionView;
-use crate::request::{BuildError, form};
+use crate::request::{AttemptLookup, BuildError, form};
+
+/// Bytes of a fingerprint that fill a topic.
+const TOPIC_BYTES: usize = 24;
 
 /// Why there is no message.
 #[derive(Debug)]
@@ -44,27 +47,18 @@ struct Envelope<'a> {
     payload_base64: Option<String>,
 }
 
-/// The message of a delivery. All attempts of one budget make a message with the same id, so that a
-/// mailbox knows a repeat; who retries by hand wants it sent once more, and gets another id.
+/// The message of a delivery for a mailbox here. All attempts of one budget make a message with the same id, so that
+/// a mailbox knows a repeat; who retries by hand wants it sent once more, and gets another id.
 pub(super) fn message(
-    view: &SubscriptionView,
+    values: &AttemptLookup<'_>,
     target: &PushTarget,
     limits: PushLimits,
-    policy: &Policy,
-    work: &Work,
-    now: Timestamp,
 ) -> Result<PushMessage, NoMessage> {
-    let plaintext = envelope(policy, work)?;
-    let receiver = receiver(view, target, now)?;
+    let AttemptLookup { view, policy, work, now, .. } = *values;
+    let receiver = target.p256dh.as_deref().map(|p256dh| receiver(view, p256dh, now));
+    let receiver = receiver.transpose()?;
     let max = if receiver.is_some() { PLAINTEXT_BYTES_MAX } else { limits.body_bytes_max };
-    if plaintext.len() > max {
-        let detail = format!(
-            "the message has {} bytes; at most {max} are allowed; publish a reference to large \
-             data",
-            plaintext.len()
-        );
-        return Err(NoMessage { code: FailureCode::MessageTooLarge, detail });
-    }
+    let plaintext = plaintext(policy, work, max)?;
     let (headers, body) = match receiver {
         None => (None, plaintext),
         Some(receiver) => {
@@ -77,12 +71,43 @@ pub(super) fn message(
         agent: target.agent,
         channel: target.channel,
         id: id(work),
-        topic: None,
+        topic: made_topic(target.topic.as_ref(), values),
         ttl: target.ttl.min(limits.ttl_max),
         received_at: now,
         headers,
         body: Some(Bytes::from(body)),
     })
+}
+
+/// What a message says, if it fits into so many bytes.
+pub(super) fn plaintext(policy: &Policy, work: &Work, max: usize) -> Result<Vec<u8>, NoMessage> {
+    let plaintext = envelope(policy, work)?;
+    if plaintext.len() > max {
+        let detail = format!(
+            "the message has {} bytes; at most {max} are allowed; publish a reference to large \
+             data",
+            plaintext.len()
+        );
+        return Err(NoMessage { code: FailureCode::MessageTooLarge, detail });
+    }
+    Ok(plaintext)
+}
+
+/// The topic of a message. Push services read topics, and are not told what an event is about: one that is made from
+/// the event is a fingerprint, which nobody can compare with those of other subscriptions.
+pub(super) fn made_topic(
+    rule: Option<&PushTopicRule>,
+    values: &AttemptLookup<'_>,
+) -> Option<PushTopic> {
+    match rule?.make(values)? {
+        MadeTopic::Fixed(topic) => Some(topic),
+        MadeTopic::Private(text) => {
+            let subscription = values.view.subscription.id;
+            let hash =
+                fingerprint(&[b"posthorn push topic", subscription.as_bytes(), text.as_bytes()]);
+            URL_SAFE_NO_PAD.encode(&hash[..TOPIC_BYTES]).parse().ok()
+        }
+    }
 }
 
 fn envelope(policy: &Policy, work: &Work) -> Result<Vec<u8>, NoMessage> {
@@ -123,18 +148,26 @@ fn envelope(policy: &Policy, work: &Work) -> Result<Vec<u8>, NoMessage> {
     Ok(serde_json::to_vec(&envelope).expect("an envelope is texts and JSON that was read"))
 }
 
-/// For whom to encrypt, when the agent gave keys.
-fn receiver(
+/// For whom to encrypt.
+pub(super) fn receiver(
     view: &SubscriptionView,
-    target: &PushTarget,
+    p256dh: &str,
     now: Timestamp,
-) -> Result<Option<Receiver>, NoMessage> {
-    let Some(p256dh) = &target.p256dh else { return Ok(None) };
+) -> Result<Receiver, NoMessage> {
+    Receiver::parse(p256dh, secret(view, AUTH_SECRET, now)?)
+        .map_err(|e| NoMessage { code: FailureCode::AuthUnavailable, detail: e.to_string() })
+}
+
+/// A secret that a destination keeps in its subscription.
+pub(super) fn secret<'v>(
+    view: &'v SubscriptionView,
+    name: &str,
+    now: Timestamp,
+) -> Result<&'v str, NoMessage> {
     let missing = |detail: String| NoMessage { code: FailureCode::AuthUnavailable, detail };
     let secrets = view.secrets().map_err(|problem| missing(problem.to_owned()))?;
-    let auth = secrets.current(&auth_name(), now).and_then(|secret| secret.expose_str());
-    let auth = auth.ok_or_else(|| missing("the secret `push.auth` is missing".to_owned()))?;
-    Receiver::parse(p256dh, auth).map(Some).map_err(|e| missing(e.to_string()))
+    let found = secrets.current(&named(name), now).and_then(|secret| secret.expose_str());
+    found.ok_or_else(|| missing(format!("the secret `{name}` is missing")))
 }
 
 /// Whether a content type says JSON: by itself, or as the form of something else.

@@ -45,6 +45,8 @@ async fn deliveries_wait_for_the_node_and_then_are_kept() {
     assert_eq!(mailboxes.open(&url).await, Ok(endpoint));
     assert_eq!(mailboxes.look_up(endpoint).await, Ok(()));
     assert_eq!(mailboxes.open("https://else.example/").await, Err(PushProblem::NotOurs));
+    let altered = format!("{}x", &url[..url.len() - 1]);
+    assert_eq!(mailboxes.open(&altered).await, Err(PushProblem::Altered));
     agent.unregister(endpoint.channel).await.expect("unregistered");
     assert_eq!(mailboxes.look_up(endpoint).await, Err(PushProblem::Gone));
     let late = mailboxes.deliver(message(endpoint.agent, endpoint.channel)).await;

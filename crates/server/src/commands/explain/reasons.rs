@@ -312,7 +312,8 @@ const fn of_failure(code: FailureCode) -> (&'static str, &'static str) {
              secret.",
         ),
         FailureCode::MessageTooLarge => (
-            "The event does not fit into a push message, which is limited to 4,096 bytes.",
+            "The event does not fit into a push message, which is limited to 4,096 bytes. Nothing was \
+             sent.",
             "Publish a smaller payload, and let the agent fetch the rest.",
         ),
         FailureCode::PushUnavailable => (

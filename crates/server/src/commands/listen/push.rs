@@ -70,6 +70,8 @@ pub(super) async fn run(
     let mut agent = tokio::select! {
         greeted = listener.greet() => {
             let (mut agent, known) = greeted.map_err(|error| failure(&error))?;
+            // Only now: a server without agents is left as it was.
+            send::ensure_topic(&listener.context, topic).await?;
             listener.settle(&mut agent, known).await?;
             Some(agent)
         }
@@ -111,7 +113,6 @@ impl<'a> Listener<'a> {
             }
         })?;
         let sender = terminal::cell(&key, "public_key");
-        send::ensure_topic(&context, topic).await?;
         let roots = client::roots(access.ca.as_deref())?;
         Ok(Self {
             context,

@@ -1,6 +1,6 @@
 //! A browser, or another agent, as the destination of a subscription.
 
-use posthorn_domain::Span;
+use posthorn_domain::{PushUrgency, Span};
 use serde_json::{Map, Value, json};
 
 use crate::commands::read_json;
@@ -21,9 +21,15 @@ pub struct PushFields {
     /// The secret that goes with the agent's key
     #[arg(long, value_name = "SECRET", requires = "p256dh")]
     auth: Option<String>,
-    /// How long a message waits for the agent, e.g. 7d; 30 days when not given
+    /// How long a message waits for the agent, e.g. 7d; as long as possible when not given
     #[arg(long, value_name = "SPAN")]
     ttl: Option<Span>,
+    /// How urgent messages are: very-low, low, normal or high
+    #[arg(long, value_name = "URGENCY")]
+    urgency: Option<PushUrgency>,
+    /// Keep only the newest waiting message of a topic, e.g. news, or '{event.key}'
+    #[arg(long, value_name = "TOPIC")]
+    push_topic: Option<String>,
 }
 
 impl PushFields {
@@ -42,11 +48,18 @@ impl PushFields {
             (None, Some(endpoint)) => {
                 Map::from_iter([("endpoint".to_owned(), Value::String(endpoint))])
             }
-            (None, None) if self.ttl.is_some() => {
-                let message = "--ttl needs --push or --push-endpoint";
+            (None, None) => {
+                let lonely = [
+                    ("--ttl", self.ttl.is_some()),
+                    ("--urgency", self.urgency.is_some()),
+                    ("--push-topic", self.push_topic.is_some()),
+                ];
+                let Some((flag, _)) = lonely.into_iter().find(|(_, given)| *given) else {
+                    return Ok(None);
+                };
+                let message = format!("{flag} needs --push or --push-endpoint");
                 return Err(Failure::new(Code::Usage, message).into());
             }
-            (None, None) => return Ok(None),
         };
         destination.insert("type".to_owned(), json!("push"));
         if let (Some(p256dh), Some(auth)) = (self.p256dh, self.auth) {
@@ -54,6 +67,12 @@ impl PushFields {
         }
         if let Some(ttl) = self.ttl {
             destination.insert("ttl".to_owned(), json!(ttl));
+        }
+        if let Some(urgency) = self.urgency {
+            destination.insert("urgency".to_owned(), json!(urgency));
+        }
+        if let Some(topic) = self.push_topic {
+            destination.insert("topic".to_owned(), topic.into());
         }
         Ok(Some(Value::Object(destination)))
     }
@@ -75,10 +94,13 @@ mod tests {
         let fields = PushFields {
             push: Some(text.to_owned()),
             ttl: Some(Span::from_secs(60)),
+            urgency: Some(PushUrgency::VeryLow),
+            push_topic: Some("{event.key}".to_owned()),
             ..PushFields::default()
         };
         let expected = json!({"type": "push", "endpoint": "https://p/", "expirationTime": null,
-            "keys": {"p256dh": "B", "auth": "a"}, "ttl": "1m"});
+            "keys": {"p256dh": "B", "auth": "a"}, "ttl": "1m", "urgency": "very-low",
+            "topic": "{event.key}"});
         check(fields, Some(&expected));
         let list = PushFields { push: Some("[]".to_owned()), ..PushFields::default() };
         assert!(list.into_destination().is_err());
@@ -94,7 +116,12 @@ mod tests {
             "keys": {"p256dh": "B", "auth": "a"}});
         check(keys, Some(&expected));
         check(PushFields::default(), None);
-        let lonely = PushFields { ttl: Some(Span::from_secs(60)), ..PushFields::default() };
-        assert!(lonely.into_destination().is_err());
+        for lonely in [
+            PushFields { ttl: Some(Span::from_secs(60)), ..PushFields::default() },
+            PushFields { urgency: Some(PushUrgency::High), ..PushFields::default() },
+            PushFields { push_topic: Some("news".to_owned()), ..PushFields::default() },
+        ] {
+            assert!(lonely.into_destination().is_err());
+        }
     }
 }

@@ -7,9 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::Span;
-use posthorn_sealing::standard_webhooks::{
-    HEADER_ID, HEADER_SIGNATURE, HEADER_TIMESTAMP, PublicKey, SecretKind, SigningSecret,
-};
+use posthorn_sealing::standard_webhooks::{HeaderNames, PublicKey, SecretKind, SigningSecret};
 
 use super::message::{Found, Message};
 use super::variants::variants;
@@ -143,13 +141,14 @@ pub(super) fn standard_webhooks(
     for (code, detail) in &message.oddities {
         report.find(code, detail.clone());
     }
-    let id = report.need(message, HEADER_ID);
+    let names = HeaderNames::in_use(|name| message.header(name) != Found::Missing);
+    let id = report.need(message, names.id);
     let at = report
-        .need(message, HEADER_TIMESTAMP)
-        .and_then(|text| report.time(HEADER_TIMESTAMP, text, now, tolerance));
-    let signatures = report.need(message, HEADER_SIGNATURE);
+        .need(message, names.timestamp)
+        .and_then(|text| report.time(names.timestamp, text, now, tolerance));
+    let signatures = report.need(message, names.signature);
     let Some(signatures) = signatures else { return report };
-    let kinds = kinds(signatures, &mut report);
+    let kinds = kinds(names, signatures, &mut report);
     let (Some(id), Some(at)) = (id, at) else { return report };
     let fits = |body: &[u8]| keys.iter().find(|(_, key)| key.fits(id, at, signatures, body));
     if let Some((label, key)) = fits(&message.body) {
@@ -165,7 +164,7 @@ pub(super) fn standard_webhooks(
     let usable = keys.iter().any(|(_, key)| kinds.contains(&key.kind()));
     if !usable {
         let detail = match (kinds.as_slice(), keys.first().map(|(_, key)| key.kind())) {
-            ([], _) => "the header webhook-signature has no signature of a known version (v1, v1a)",
+            ([], _) => "the header with the signatures has none of a known version (v1, v1a)",
             (_, Some(SecretKind::Hmac)) => {
                 "there are only v1a signatures (Ed25519); check with the public key, whpk_…"
             }
@@ -196,10 +195,10 @@ impl Key {
 }
 
 /// The kinds of signatures there are; those that can never fit are findings.
-fn kinds(signatures: &str, report: &mut Report) -> Vec<SecretKind> {
+fn kinds(names: HeaderNames, signatures: &str, report: &mut Report) -> Vec<SecretKind> {
     let mut kinds = Vec::new();
     for (nth, signature) in signatures.split(' ').enumerate() {
-        let place = format!("signature {} of {HEADER_SIGNATURE}", nth + 1);
+        let place = format!("signature {} of {}", nth + 1, names.signature);
         let Some((version, encoded)) = signature.split_once(',') else {
             report.find(
                 "malformed_signature",

@@ -44,6 +44,23 @@ fn it_is_off_until_somebody_turns_it_on() {
 }
 
 #[test]
+fn other_services_may_be_sent_to_whether_it_is_on_or_not() {
+    let usual = good("", &[], &[]).config.engine.push;
+    let services = posthorn_engine::PushOptions::default().services;
+    assert_eq!((usual.services, usual.contact), (services, None));
+    let said = good("push: {contact: 'mailto:a@b.example', services: ['*']}\n", &[], &[]);
+    let said = said.config.engine.push;
+    assert_eq!(said.contact.expect("given").as_str(), "mailto:a@b.example");
+    assert_eq!(said.services, ["*".parse().expect("a rule")]);
+    let none = good("push: {services: []}\n", &[], &[]).config.engine.push;
+    assert!(none.services.is_empty());
+    refused("contact: a@b.example", &["push.contact", "mailto:"]);
+    refused("contact: 'http://b.example'", &["push.contact", "https:"]);
+    refused("services: ['https://a.example']", &["push.services", "no scheme"]);
+    bad("push: {service: []}\n", &[], &["push.service"]);
+}
+
+#[test]
 fn everything_can_be_said() {
     let yaml = format!(
         "{POSTGRES}push:

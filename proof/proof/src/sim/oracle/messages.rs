@@ -86,7 +86,7 @@ impl Oracle {
     fn channel(&self, id: SubscriptionId) -> Option<ChannelId> {
         match &self.subscriptions.get(&id)?.current()?.subscription.destination {
             Destination::Push(target) => Some(target.channel),
-            Destination::Webhook { .. } => None,
+            Destination::Webhook { .. } | Destination::PushService(_) => None,
         }
     }
 

@@ -1,0 +1,79 @@
+//! What the lists of events, deliveries and attempts have in common on the command line.
+
+use std::time::SystemTime;
+
+use posthorn_domain::{Span, Timestamp};
+
+/// Which part of a list, in which order.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Part {
+    /// Nothing before this time: 2026-01-31T12:00:00Z, or 2h for two hours ago
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    from: Option<Timestamp>,
+    /// Nothing at or after this time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
+    /// The oldest first
+    #[arg(long)]
+    oldest: bool,
+}
+
+impl Part {
+    /// As parameters of the API.
+    pub(super) fn query(&self) -> Vec<(&'static str, String)> {
+        let times = [("from", self.from), ("until", self.until)];
+        let times = times.into_iter().filter_map(|(name, at)| Some((name, at?.to_string())));
+        times.chain(self.oldest.then(|| ("order", "oldest".to_owned()))).collect()
+    }
+}
+
+/// What attempts came to.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Outcome {
+    /// Only what was answered with this status or class: 404, 5xx
+    #[arg(long, value_name = "STATUS")]
+    status: Option<String>,
+    /// Only what was not answered, with this failure code: connect_failed …
+    #[arg(long, value_name = "CODE", conflicts_with = "status")]
+    failure: Option<String>,
+}
+
+impl Outcome {
+    /// As parameters of the API.
+    pub(super) fn query(&self) -> Vec<(&'static str, String)> {
+        given(&[("status", &self.status), ("failure", &self.failure)])
+    }
+}
+
+/// Parameters that were given.
+pub(super) fn given(pairs: &[(&'static str, &Option<String>)]) -> Vec<(&'static str, String)> {
+    pairs.iter().filter_map(|(name, value)| Some((*name, (*value).clone()?))).collect()
+}
+
+/// A time, or how long ago.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(ago) = text.parse::<Span>() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+        return Ok(now.minus(ago));
+    }
+    text.parse().map_err(|_| {
+        "must be a time such as 2026-01-31T12:00:00Z, or a duration such as 2h for two hours ago".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_moments_or_durations() {
+        assert_eq!(
+            moment("2026-01-31T12:00:00Z").map(|at| at.to_string()),
+            Ok("2026-01-31T12:00:00.000Z".into())
+        );
+        let (hour, minute) = (moment("1h").expect("ago"), moment("1m").expect("ago"));
+        assert!(hour < minute);
+        assert!(moment("yesterday").is_err());
+    }
+}
