@@ -8,10 +8,9 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
     AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
-    Event, EventId, EventType, FailureCode, KeyId, Lane, LaneKey, MessageId, NodeId, RedriveId,
-    Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
+    Event, EventId, EventType, FailureCode, IdempotencyKey, KeyId, Lane, LaneKey, MessageId,
+    NodeId, Outcome, RedriveId, Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
 };
-use posthorn_store::StateKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
@@ -167,16 +166,6 @@ pub(crate) fn state_of(code: i16) -> Option<DeliveryState> {
     Some(state)
 }
 
-/// The condition on a `state` column that means a kind of ended state.
-pub(crate) const fn kind_condition(kind: StateKind) -> &'static str {
-    match kind {
-        StateKind::Pending => "state < 2",
-        StateKind::Delivered => "state = 2",
-        StateKind::Dead => "state between 10 and 19",
-        StateKind::Cancelled => "state >= 20",
-    }
-}
-
 /// Reads one row, and can say which one it was.
 pub(crate) struct Reader<'r> {
     row: &'r Row,
@@ -277,6 +266,8 @@ pub(crate) fn delivery(row: &Row) -> Result<Delivery, Corrupt> {
         revival: reader.small("revival")?,
         created_at: reader.time("created_at")?,
         ended_at,
+        // A code that only a newer version knows is none.
+        last_outcome: reader.get::<Option<i32>>("outcome")?.and_then(Outcome::from_code),
     })
 }
 
@@ -297,7 +288,14 @@ pub(crate) fn event(row: &Row, key: &'static str) -> Result<Event, Corrupt> {
         content_type: reader.get::<&str>("content_type")?.to_owned(),
         payload: Bytes::copy_from_slice(reader.get("payload")?),
         accepted_at: reader.time("accepted_at")?,
+        publisher_id: publisher_id(&reader)?,
     })
+}
+
+fn publisher_id(reader: &Reader<'_>) -> Result<Option<IdempotencyKey>, Corrupt> {
+    let text = reader.get::<Option<&str>>("publisher_id")?;
+    let id = text.map(IdempotencyKey::new).transpose();
+    id.map_err(|error| reader.corrupt("publisher_id", error))
 }
 
 /// An event, to be shared.
@@ -329,6 +327,7 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
         detail: reader.get::<&str>("detail")?.to_owned(),
         response: Bytes::copy_from_slice(reader.get("response")?),
         late: reader.get("late")?,
+        manual: reader.get("manual")?,
     })
 }
 

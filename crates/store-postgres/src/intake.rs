@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use deadpool_postgres::Object;
 use posthorn_domain::{EventId, Shard, TenantId};
@@ -14,21 +15,57 @@ use tokio_postgres::Row;
 
 use crate::codec::{Reader, Uid, due, json, text};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Param, Session, pipeline, query, step};
+use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
 use crate::{lock, metrics, sql};
 
 const ACCEPT: Operation = Operation::write("accept", "store events");
+const SKEW: Operation = Operation::write("skew", "store how times and ids differ");
 
 pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Vec<Accepted>> {
     if batch.is_empty() {
         return Ok(Vec::new());
     }
     metrics::rows(ACCEPT.name, batch.len());
+    let skew = skew_of(&batch);
+    if skew > session.skew.load(Ordering::Relaxed) {
+        grow_skew(session, skew).await?;
+        session.skew.fetch_max(skew, Ordering::Relaxed);
+    }
     let batch = Arc::new(batch);
     session
         .run(ACCEPT, move |client| {
             let batch = Arc::clone(&batch);
             Box::pin(async move { accept_or_repeat(client, &batch).await })
+        })
+        .await
+}
+
+/// How far the times in ids are from those of their rows at most. Rounded up, so that it seldom grows.
+fn skew_of(batch: &[NewEvent]) -> i64 {
+    let apart = |new: &NewEvent| {
+        let at = new.event.accepted_at.as_millis();
+        let made = new.deliveries.iter().map(|delivery| delivery.id.made_at());
+        let made = made.chain([new.event.id.made_at()]);
+        made.map(|made| at.saturating_sub(made.as_millis()).saturating_abs()).max().unwrap_or(0)
+    };
+    let most = batch.iter().map(apart).max().unwrap_or(0);
+    if most == 0 {
+        0
+    } else {
+        most.unsigned_abs()
+            .checked_next_power_of_two()
+            .map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX))
+    }
+}
+
+/// Before anything is stored that needs it: saying too much is harmless.
+async fn grow_skew(session: &Session, skew: i64) -> Result<()> {
+    session
+        .run(SKEW, move |client| {
+            Box::pin(async move {
+                execute(client, sql::SKEW_GROW, &[&skew]).await?;
+                Ok(())
+            })
         })
         .await
 }
@@ -84,6 +121,7 @@ struct Columns<'b> {
     fingerprint: Vec<Option<&'b [u8]>>,
     first: Vec<i32>,
     last: Vec<i32>,
+    publisher_id: Vec<Option<&'b str>>,
     delivery: DeliveryColumns<'b>,
 }
 
@@ -131,6 +169,7 @@ impl<'b> Columns<'b> {
         self.catalog.push(i64::try_from(new.catalog.0).unwrap_or(i64::MAX));
         self.idempotency_key.push(new.idempotency.as_ref().map(|i| i.key.as_str()));
         self.fingerprint.push(new.idempotency.as_ref().map(|i| &i.fingerprint[..]));
+        self.publisher_id.push(event.publisher_id.as_ref().map(|id| id.as_str()));
         self.first.push(count(self.delivery.id.len() + 1));
         for delivery in &new.deliveries {
             let rows = &mut self.delivery;
@@ -150,7 +189,7 @@ impl<'b> Columns<'b> {
         self.last.push(count(self.delivery.id.len()));
     }
 
-    fn params(&self) -> [Param<'_>; 24] {
+    fn params(&self) -> [Param<'_>; 25] {
         let rows = &self.delivery;
         [
             &self.id,
@@ -177,6 +216,7 @@ impl<'b> Columns<'b> {
             &rows.due_at,
             &rows.created_at,
             &rows.item,
+            &self.publisher_id,
         ]
     }
 }

@@ -11,6 +11,7 @@
 //! * **Tables.** `delivery_live` holds only what is not finished and stays narrow and small; what
 //!   has ended moves to `delivery_done` in the same transaction. Events, ended deliveries and
 //!   attempts are partitioned by day, so that history is dropped, not deleted.
+//! * **Lists** merge ranges of indexes: see `log`. **Counts** are kept, not counted: see `tally`.
 //! * **Locks** are advisory, few in kind and always taken in one order: see `lock`.
 //! * **Time.** Leases are judged by the database's clock; all other times are handed in.
 //! * **Failures.** Deadlocks are repeated here. A caller hears `Unavailable` when nothing was
@@ -19,7 +20,7 @@
 //! # Invariants
 //! No transaction outlives its call, also when the caller gives up (`session`). No notification is
 //! sent from a transaction that stores or records (`wake`). No lane has two heads: a unique index
-//! says so. No statement reads a whole table except to count.
+//! says so. No statement reads a whole table except to check the tally.
 //!
 //! # What it must not know
 //! The engine, HTTP, and when anything should be retried.
@@ -34,6 +35,7 @@ mod intake;
 mod integrity;
 mod lease;
 mod lock;
+mod log;
 mod metrics;
 mod migrate;
 mod moves;
@@ -48,6 +50,7 @@ mod session;
 #[doc(hidden)]
 pub mod sql;
 mod standing;
+mod tally;
 mod wake;
 mod work;
 
@@ -61,10 +64,10 @@ use posthorn_domain::{
     RedriveId, Shard, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter,
-    DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Membership, Moved,
-    NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage, Result, StateKind,
-    Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
+    DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Listing,
+    Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage,
+    Result, Store, Swept, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -101,13 +104,16 @@ impl PostgresStore {
         Ok(Self { session, wake, pruner: Pruner::default(), upkeep })
     }
 
-    /// Statements that are put together at run time, for the test that prepares all of them.
+    /// Statements that are put together at run time, with their names, for the test that prepares all of them.
     #[doc(hidden)]
-    pub fn list_statements() -> Vec<String> {
-        let kinds =
-            [StateKind::Pending, StateKind::Delivered, StateKind::Dead, StateKind::Cancelled];
-        let kinds = kinds.into_iter().map(Some).chain([None]);
-        kinds.flat_map(|kind| [true, false].map(|by| query::list_sql(by, kind))).collect()
+    pub fn list_statements() -> Vec<(String, String)> {
+        log::statements()
+    }
+
+    /// Compares the counts that [`Store::counts`] gives with what is stored, and corrects them; for how many
+    /// tenants they were wrong. Reads whole tables. The store does so itself, once a day.
+    pub async fn recount(&self) -> Result<u64> {
+        tally::recount(&self.session).await
     }
 
     /// What every connection begins with, for the test that asks for plans.
@@ -116,7 +122,13 @@ impl PostgresStore {
         options.session()
     }
 
-    /// Makes partitions when it is time, without keeping the caller waiting.
+    /// What a transaction begins with that lists something, for the same test.
+    #[doc(hidden)]
+    pub fn list_settings() -> &'static str {
+        session::LIST_SETTINGS
+    }
+
+    /// Makes partitions and checks the tally when it is time, without keeping the caller waiting.
     fn look_after_partitions(&self) {
         let now = Instant::now();
         {
@@ -130,6 +142,9 @@ impl PostgresStore {
         tokio::spawn(async move {
             if let Err(error) = partition::ensure(&session).await {
                 warn!(%error, "Failed to create partitions; those for the next days exist already");
+            }
+            if let Err(error) = tally::look_after(&session).await {
+                warn!(%error, "Failed to check the counts of events and deliveries; trying again later");
             }
         });
     }
@@ -282,16 +297,35 @@ impl Store for PostgresStore {
         query::event(&self.session, tenant, id).await
     }
 
-    async fn events(&self, tenant: TenantId, filter: EventFilter) -> Result<Page<Event>> {
-        query::events(&self.session, tenant, filter).await
+    async fn events(
+        &self,
+        tenant: TenantId,
+        filter: EventFilter,
+        listing: Listing,
+    ) -> Result<Page<Event>> {
+        log::events::events(&self.session, tenant, filter, listing).await
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
         query::delivery(&self.session, tenant, id).await
     }
 
-    async fn deliveries(&self, tenant: TenantId, filter: DeliveryFilter) -> Result<Page<Delivery>> {
-        query::deliveries(&self.session, tenant, filter).await
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        filter: DeliveryFilter,
+        listing: Listing,
+    ) -> Result<Page<Delivery>> {
+        log::deliveries::deliveries(&self.session, tenant, filter, listing).await
+    }
+
+    async fn attempts_made(
+        &self,
+        tenant: TenantId,
+        filter: AttemptFilter,
+        listing: Listing,
+    ) -> Result<Page<AttemptLine>> {
+        log::attempts::attempts(&self.session, tenant, filter, listing).await
     }
 
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
@@ -299,11 +333,11 @@ impl Store for PostgresStore {
     }
 
     async fn counts(&self, tenant: Option<TenantId>) -> Result<Counts> {
-        query::counts(&self.session, tenant).await
+        tally::counts(&self.session, tenant).await
     }
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
-        query::pending_by_tenant(&self.session).await
+        tally::pending_by_tenant(&self.session).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -5,6 +5,7 @@
 //! | tenant | accept, retry, redrive | catalog changes | fan-out belongs to the commit |
 //! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
+//! | slot | – | a connection, for good | nobody else changes its rows of the tally |
 //!
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
 //! touches a row. The locks are slots, not names, so that their number is bounded; two names in one
@@ -24,6 +25,8 @@ use deadpool_postgres::Object;
 pub(crate) const TENANTS: i32 = 720_101;
 pub(crate) const LANES: i32 = 720_102;
 pub(crate) const SHARDS: i32 = 720_103;
+/// Held as long as a connection lasts: its slot of the tally.
+pub(crate) const SLOTS: i32 = 720_104;
 /// The whole key of the lock around migrations and partitions.
 pub(crate) const SCHEMA: i64 = 7_201_000_000_001;
 

@@ -4,6 +4,8 @@
 //! once, and one that is killed half-way leaves nothing. What was applied is remembered with a
 //! checksum, so that a changed file is noticed instead of being believed.
 
+use std::time::Duration;
+
 use deadpool_postgres::{Object, PoolError};
 use posthorn_store::{Error, Result};
 use tracing::{info, warn};
@@ -26,11 +28,15 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_clients.sql"),
     include_str!("../migrations/0010_entries.sql"),
     include_str!("../migrations/0011_timings.sql"),
+    include_str!("../migrations/0012_log.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;
 
-const MIGRATE: Operation = Operation::write("migrate", "bring the schema up to date").slow();
+const MIGRATE: Operation =
+    Operation::write("migrate", "bring the schema up to date").patient(PATIENCE);
+/// What a migration may take: one that rewrites a long history is not half done.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// Checks the server and applies what is missing.
 pub(crate) async fn run(session: &Session, options: &Options) -> Result<()> {
@@ -93,6 +99,7 @@ async fn check_server(client: &Object) -> Outcome<()> {
 async fn migrate(client: &Object, schema: Option<&str>) -> Outcome<()> {
     begin(client).await?;
     allow_slow(client).await?;
+    batch(client, "set local statement_timeout = 0; set local lock_timeout = 0").await?;
     batch(client, &format!("select pg_advisory_xact_lock({})", lock::SCHEMA)).await?;
     if let Some(schema) = schema {
         batch(client, &format!("create schema if not exists {}", quoted(schema))).await?;

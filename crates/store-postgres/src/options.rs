@@ -15,8 +15,12 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::lock;
+
 /// Calls never wait longer than the server may work on a statement, plus this.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
+/// More than any server has connections.
+const SLOTS_MAX: u32 = 4096;
 /// Silence after which the kernel asks whether the server is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -85,7 +89,8 @@ impl Options {
     /// believes it to be small, and a queue often is, just before it is not; the plan would then
     /// stay for a minute of standstill. So plans are made once, without looking at the batch, and
     /// the ways to read whole tables are closed. A commit that does not wait for the disk is no
-    /// commit: that setting is overruled.
+    /// commit: that setting is overruled. A slot of the tally belongs to one connection as long as it
+    /// lasts; slot 0 is for those that get none, who wait for each other.
     pub(crate) fn session(&self) -> String {
         let timeout = self.statement_timeout.as_millis();
         let mut text = format!(
@@ -97,8 +102,13 @@ impl Options {
              set default_transaction_isolation = 'read committed'; \
              set client_min_messages = error; \
              select set_config('synchronous_commit', 'on', false) \
-             where current_setting('synchronous_commit') in ('off', 'local');",
+             where current_setting('synchronous_commit') in ('off', 'local'); \
+             select set_config('posthorn.slot', coalesce((\
+                 select slot from generate_series(1, {SLOTS_MAX}) as slot \
+                 where pg_try_advisory_lock({slots}, slot) limit 1\
+             ), 0)::text, false);",
             idle = self.answer_timeout().as_millis(),
+            slots = lock::SLOTS,
         );
         if let Some(schema) = &self.schema {
             text.push_str(&format!(" set search_path = {};", quoted(schema)));

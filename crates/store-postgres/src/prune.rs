@@ -269,6 +269,10 @@ async fn try_drop(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usi
     batch(client, &format!("lock table {names} in access exclusive mode")).await?;
     let events = removable(client, day, prune).await?;
     if events.is_some() {
+        let tally = sql::TALLY_DROP
+            .replace("{event}", &day.name("event"))
+            .replace("{done}", &day.name("delivery_done"));
+        batch(client, &tally).await?;
         batch(client, &format!("drop table {names}")).await?;
     }
     commit(client).await?;

@@ -50,6 +50,8 @@ struct Columns<'b> {
     response: Vec<Option<&'b [u8]>>,
     revival: Vec<i32>,
     timings: Vec<Option<String>>,
+    outcome: Vec<Option<i32>>,
+    manual: Vec<bool>,
 }
 
 impl<'b> Columns<'b> {
@@ -81,10 +83,12 @@ impl<'b> Columns<'b> {
         self.detail.push(attempt.map(|a| text(&a.detail)));
         self.response.push(attempt.map(|a| &a.response[..]));
         self.timings.push(attempt.and_then(|a| a.timings.to_text()));
+        self.outcome.push(attempt.and_then(|a| a.came_of_it()).map(|outcome| outcome.code()));
+        self.manual.push(attempt.is_some_and(|a| a.manual));
         self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }
 
-    fn params(&self) -> [Param<'_>; 21] {
+    fn params(&self) -> [Param<'_>; 23] {
         [
             &self.id,
             &self.fence.shard,
@@ -107,6 +111,8 @@ impl<'b> Columns<'b> {
             &self.revival,
             &lock::LANES,
             &self.timings,
+            &self.outcome,
+            &self.manual,
         ]
     }
 }
@@ -120,7 +126,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 21]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 23]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

@@ -149,7 +149,7 @@ pub(crate) async fn list(
                 let mut items = rows.iter().map(redrive_of).collect::<Result<Vec<_>, _>>()?;
                 let more = items.len() > page.limit;
                 items.truncate(page.limit);
-                Ok(Page { items, more })
+                Ok(Page { items, more, ..Page::empty() })
             })
         })
         .await

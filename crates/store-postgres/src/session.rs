@@ -13,6 +13,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -43,22 +44,26 @@ pub(crate) struct Operation {
     /// Reads after "failed to".
     pub(crate) context: &'static str,
     pub(crate) writes: bool,
-    /// Whether it may take longer than a statement usually may.
-    pub(crate) slow: bool,
+    /// What it may take, where that is longer than a statement usually may.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Operation {
     pub(crate) const fn read(name: &'static str, context: &'static str) -> Self {
-        Self { name, context, writes: false, slow: false }
+        Self { name, context, writes: false, patience: None }
     }
 
     pub(crate) const fn write(name: &'static str, context: &'static str) -> Self {
-        Self { name, context, writes: true, slow: false }
+        Self { name, context, writes: true, patience: None }
     }
 
     /// For maintenance and for counting, which begin with [`allow_slow`].
     pub(crate) const fn slow(self) -> Self {
-        Self { slow: true, ..self }
+        self.patient(SLOW)
+    }
+
+    pub(crate) const fn patient(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 }
 
@@ -74,6 +79,8 @@ pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 pub(crate) struct Session {
     pool: Pool,
     answer_timeout: Duration,
+    /// What the table `skew` is known to say at least.
+    pub(crate) skew: Arc<AtomicI64>,
 }
 
 impl Session {
@@ -95,7 +102,7 @@ impl Session {
             .post_create(hook)
             .build()
             .map_err(|e| Error::fatal("set up the connection pool", e))?;
-        Ok(Self { pool, answer_timeout: options.answer_timeout() })
+        Ok(Self { pool, answer_timeout: options.answer_timeout(), skew: Arc::default() })
     }
 
     /// Runs `work` to its end, whatever becomes of the caller.
@@ -131,7 +138,7 @@ impl Session {
     }
 
     async fn drive(&self, operation: Operation, work: AnyWork) -> Result<()> {
-        let patience = if operation.slow { SLOW } else { self.answer_timeout };
+        let patience = operation.patience.unwrap_or(self.answer_timeout);
         let mut tries = 1;
         loop {
             let client =
@@ -243,6 +250,17 @@ pub(crate) async fn begin(client: &Object) -> Outcome<()> {
 pub(crate) async fn begin_snapshot(client: &Object) -> Outcome<()> {
     let text = "begin transaction isolation level repeatable read, read only";
     Ok(client.batch_execute(text).await?)
+}
+
+/// For [`begin_list`].
+pub(crate) const LIST_SETTINGS: &str =
+    "set local enable_sort = off; set local enable_incremental_sort = off";
+
+/// The same for lists: their statements name an index that has the order, and must get it. Sorting is never the
+/// better way, also where the server believes that there is little to sort.
+pub(crate) async fn begin_list(client: &Object) -> Outcome<()> {
+    let text = "begin transaction isolation level repeatable read, read only";
+    Ok(client.batch_execute(&format!("{text}; {LIST_SETTINGS}")).await?)
 }
 
 pub(crate) async fn commit(client: &Object) -> Outcome<()> {

@@ -1,8 +1,8 @@
 //! What the lists of events, deliveries and attempts have in common on the command line.
 
-use std::time::SystemTime;
+use posthorn_domain::{Clock, Span, Timestamp};
 
-use posthorn_domain::{Span, Timestamp};
+use crate::clock::WallClock;
 
 /// Which part of a list, in which order.
 #[derive(clap::Args, Clone, Debug)]
@@ -53,9 +53,7 @@ pub(super) fn given(pairs: &[(&'static str, &Option<String>)]) -> Vec<(&'static 
 /// A time, or how long ago.
 fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = text.parse::<Span>() {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
-        return Ok(now.minus(ago));
+        return Ok(WallClock.now().minus(ago));
     }
     text.parse().map_err(|_| {
         "must be a time such as 2026-01-31T12:00:00Z, or a duration such as 2h for two hours ago".to_owned()

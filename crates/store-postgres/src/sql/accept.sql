@@ -9,10 +9,11 @@ with event_in as materialized (
     select e.*, coalesce(t.version = e.catalog, false) as fresh
     from unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[]
+        $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[],
+        $25::text[]
     ) with ordinality as e(
         id, tenant, topic, type, attributes, key, content_type,
-        payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, item
+        payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, publisher_id, item
     )
     left join tenant t on t.id = e.tenant
 ),
@@ -32,12 +33,22 @@ stored as materialized (
 ),
 event_new as (
     insert into event (
-        id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries
+        id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries,
+        publisher_id, unwanted
     )
     select
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at,
-        ($15::uuid[])[first:last]
+        ($15::uuid[])[first:last], publisher_id, first > last
     from stored
+),
+tally_new as (
+    insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)
+    select
+        tenant, current_setting('posthorn.slot')::int4, count(*), sum(last - first + 1), 0, 0, 0
+    from stored
+    group by tenant
+    on conflict (tenant, slot) do update
+    set events = t.events + excluded.events, pending = t.pending + excluded.pending
 ),
 placed as materialized (
     select wanted.*, nextval('delivery_seq') as seq

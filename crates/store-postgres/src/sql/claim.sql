@@ -30,11 +30,11 @@ removed as (
 live_again as (
     insert into delivery_live (
         id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
-        budget_base, shard, state, lane_slot, lane, revival
+        budget_base, shard, state, lane_slot, lane, revival, outcome
     )
     select
         id, event, subscription, tenant, seq, until, budget_began, created_at, attempts,
-        budget_base, shard, 1, lane_slot, lane, revival
+        budget_base, shard, 1, lane_slot, lane, revival, outcome
     from hit
     cross join (select count(*) as number from removed) as first
     where first.number > 0

@@ -3,7 +3,7 @@
 select
     d.id, d.event, d.subscription, d.tenant, d.lane, d.seq, d.state,
     9223372036854775807 as due_at, d.attempts, d.budget_base, d.budget_began, d.revival, d.created_at,
-    d.ended_at,
+    d.ended_at, d.outcome,
     (select true from lane_block b where b.delivery = d.id limit 1) is true as blocks,
     (select s.deleted_at from subscription s where s.id = d.subscription limit 1) as "left"
 from unnest($2::uuid[]) as wanted(id)

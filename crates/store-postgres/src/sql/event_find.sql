@@ -1,3 +1,3 @@
 -- Plan: primary key, partitions pruned.
-select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at
+select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, publisher_id
 from event where tenant = $1 and id = $2

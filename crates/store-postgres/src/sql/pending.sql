@@ -1,7 +1,8 @@
 -- Plan: for each ask a range of delivery_live_due, which has the wanted order.
 select
     ask.item::int4 as item, l.id, l.event, l.subscription, l.tenant, l.lane, l.seq, l.state,
-    l.due_at, l.attempts, l.budget_base, l.budget_began, l.revival, l.created_at, null::int8 as ended_at
+    l.due_at, l.attempts, l.budget_base, l.budget_began, l.revival, l.created_at, null::int8 as ended_at,
+    l.outcome
 from unnest($1::int2[], $2::uuid[], $3::int8[], $4::int8[], $5::int8[])
     with ordinality as ask(shard, subscription, since, until, max, item)
 cross join lateral (

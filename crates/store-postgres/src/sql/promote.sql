@@ -14,4 +14,5 @@ where l.id = (
 )
 returning
     l.id, l.event, l.subscription, l.tenant, l.lane, l.seq, l.state, l.due_at, l.attempts,
-    l.budget_base, l.budget_began, l.revival, l.created_at, null::int8 as ended_at
+    l.budget_base, l.budget_began, l.revival, l.created_at, null::int8 as ended_at,
+    l.outcome

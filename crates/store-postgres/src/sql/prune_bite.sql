@@ -33,6 +33,7 @@ done_old as (
     delete from delivery_done d
     using doomed c cross join lateral unnest(c.deliveries) as listed(id)
     where d.tenant = c.tenant and d.id = listed.id
+    returning d.tenant, d.state
 ),
 attempt_old as (
     delete from attempt a
@@ -41,6 +42,24 @@ attempt_old as (
 ),
 event_old as (
     delete from event e using doomed c where e.tenant = c.tenant and e.id = c.id
+),
+tally_new as (
+    insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)
+    select
+        tenant, current_setting('posthorn.slot')::int4, -sum(events), 0,
+        -count(*) filter (where state = 2),
+        -count(*) filter (where state between 10 and 19),
+        -count(*) filter (where state >= 20)
+    from (
+        select tenant, 1 as events, null::int2 as state from doomed
+        union all
+        select tenant, 0, state from done_old
+    ) as old
+    group by tenant
+    on conflict (tenant, slot) do update
+    set events = t.events + excluded.events, pending = t.pending + excluded.pending,
+        delivered = t.delivered + excluded.delivered, dead = t.dead + excluded.dead,
+        cancelled = t.cancelled + excluded.cancelled
 )
 select
     (select count(*) from candidate) as seen,

@@ -17,18 +17,21 @@ with input as materialized (
     from unnest(
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
-        $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[], $21::text[]
+        $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[], $21::text[], $22::int4[],
+        $23::bool[]
     ) with ordinality as i(
         id, shard, epoch, node, expected, state, due_at,
         charge, release, at, number, started_at, took, status,
-        failure, detail, response, tenant, revival, timings, item
+        failure, detail, response, tenant, revival, timings, outcome, manual, item
     )
     order by i.id
 ),
 hit as materialized (
     select
         i.item, i.state as new_state, i.due_at as new_due_at, i.release, i.at,
-        l.attempts + i.charge as new_attempts, l.*
+        l.attempts + i.charge as new_attempts, coalesce(i.outcome, l.outcome) as new_outcome,
+        i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
+        i.manual, l.*
     from input i
     cross join lateral (
         select * from delivery_live d
@@ -59,11 +62,11 @@ removed as (
 live_again as (
     insert into delivery_live (
         id, event, subscription, tenant, seq, due_at, budget_began, created_at, attempts,
-        budget_base, shard, state, lane_slot, lane, revival
+        budget_base, shard, state, lane_slot, lane, revival, outcome
     )
     select
         id, event, subscription, tenant, seq, new_due_at, budget_began, created_at, new_attempts,
-        budget_base, shard, new_state, lane_slot, lane, revival
+        budget_base, shard, new_state, lane_slot, lane, revival, new_outcome
     from hit
     -- Not before the old rows are gone.
     cross join (select count(*) as number from removed) as first
@@ -72,38 +75,57 @@ live_again as (
 done_new as (
     insert into delivery_done (
         id, event, subscription, tenant, seq, budget_began, created_at, ended_at, attempts,
-        budget_base, state, lane, revival
+        budget_base, state, lane, revival, outcome
     )
     select
         id, event, subscription, tenant, seq, budget_began, created_at, at, new_attempts,
-        budget_base, new_state, lane, revival
+        budget_base, new_state, lane, revival, new_outcome
     from hit
     where new_state > 1
 ),
+tally_new as (
+    insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)
+    select
+        tenant, current_setting('posthorn.slot')::int4, 0, -count(*),
+        count(*) filter (where new_state = 2),
+        count(*) filter (where new_state between 10 and 19),
+        count(*) filter (where new_state >= 20)
+    from hit
+    where new_state > 1
+    group by tenant
+    on conflict (tenant, slot) do update
+    set pending = t.pending + excluded.pending, delivered = t.delivered + excluded.delivered,
+        dead = t.dead + excluded.dead, cancelled = t.cancelled + excluded.cancelled
+),
 attempt_new as (
     insert into attempt (
-        delivery, number, started_at, took, status, failure, detail, response, timings, late
+        delivery, number, started_at, took, status, failure, detail, response, timings, late,
+        manual, tenant, subscription, no
     )
-    select id, number, started_at, took, status, failure, detail, response, timings, false
-    from input i
-    where i.number is not null and ((i.item in (select item from hit)) is true)
+    select
+        id, number, started_at, took, status, failure, detail, response, timings, false,
+        manual, tenant, subscription, nextval('attempt_no')
+    from hit
+    where number is not null
     union all
-    -- Kept for audit. A repeat of what was written already is no news.
-    select id, number, started_at, took, status, failure, detail, response, timings, true
+    -- Kept for audit. A repeat of what was written already is no news; and what was removed for good leaves no
+    -- trace.
+    select
+        i.id, i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
+        true, i.manual, i.tenant, own.subscription, nextval('attempt_no')
     from input i
+    cross join lateral (
+        select d.subscription from delivery_live d where d.id = i.id
+        union all
+        select d.subscription from delivery_done d where d.tenant = i.tenant and d.id = i.id
+        limit 1
+    ) as own
     where i.number is not null and ((i.item in (select item from hit)) is not true)
       and (
           select true from attempt a
           where a.delivery = i.id and a.number = i.number and a.started_at = i.started_at
           limit 1
       ) is null
-      -- What was removed for good leaves no trace.
-      and (
-          (select true from delivery_live d where d.id = i.id limit 1) is true
-          or (
-              select true from delivery_done d where d.tenant = i.tenant and d.id = i.id limit 1
-          ) is true
-      )
 ),
 block_new as (
     insert into lane_block (subscription, lane, delivery)
@@ -142,16 +164,17 @@ select
     null::text as lane, null::int8 as seq, null::int2 as state, null::int8 as due_at,
     null::int4 as attempts, null::int4 as budget_base, null::int8 as budget_began,
     null::int4 as revival,
-    null::int8 as created_at, null::int8 as ended_at,
+    null::int8 as created_at, null::int8 as ended_at, null::int4 as outcome,
     null::text as topic, null::text as type, null::text as attributes, null::text as key,
-    null::text as content_type, null::bytea as payload, null::int8 as accepted_at
+    null::text as content_type, null::bytea as payload, null::int8 as accepted_at,
+    null::text as publisher_id
 from input i
 union all
 select
     p.item::int4, true, true,
     p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
-    p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null,
-    e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at
+    p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null, p.outcome,
+    e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at, e.publisher_id
 from promoted p
 cross join lateral (
     select * from event where tenant = p.tenant and id = p.event limit 1

@@ -1,4 +1,4 @@
--- Plan: delivery_done_dead of the tenant.
+-- Plan: delivery_done_undelivered of the tenant, from 10 to 19.
 select count(*)
 from delivery_done d
 where d.tenant = $1 and d.state between 10 and 19

@@ -3,10 +3,12 @@
 
 mod failures;
 mod fixture;
+mod log;
 mod nodes;
 mod plans;
 mod retention;
 mod revival;
+mod tally;
 mod tls;
 mod upgrade;
 

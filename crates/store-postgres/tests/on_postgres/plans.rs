@@ -18,14 +18,21 @@ const LARGE: [&str; 8] = [
 ];
 /// Statements that may: they count; or they are maintenance of days that no longer grow, so that
 /// what the server believes of them is true.
-const MAY_SCAN: [&str; 4] = ["count_events", "count_deliveries", "pending_by_tenant", "prune_bite"];
+const MAY_SCAN: [&str; 3] = ["prune_bite", "recount", "tally_drop"];
+
+/// A statement on a day, on the partitions that are always there.
+fn whole(text: &str) -> String {
+    let places = [
+        ("{partition}", "event_rest"),
+        ("{event}", "event_rest"),
+        ("{done}", "delivery_done_rest"),
+    ];
+    places.iter().fold(text.to_owned(), |text, (place, name)| text.replace(place, name))
+}
 
 fn statements() -> Vec<(String, String)> {
-    let fixed = sql::ALL
-        .iter()
-        .map(|(name, text)| ((*name).to_owned(), text.replace("{partition}", "event_rest")));
-    let lists = PostgresStore::list_statements().into_iter().map(|s| ("list".to_owned(), s));
-    fixed.chain(lists).collect()
+    let fixed = sql::ALL.iter().map(|(name, text)| ((*name).to_owned(), whole(text)));
+    fixed.chain(PostgresStore::list_statements()).collect()
 }
 
 /// A connection with the settings of the store's own.
@@ -36,7 +43,7 @@ async fn session(url: &str) -> Client {
     client
 }
 
-async fn plan(client: &Client, name: &str, text: &str) -> String {
+pub(crate) async fn plan(client: &Client, name: &str, text: &str) -> String {
     let params = client.prepare(text).await.unwrap_or_else(|e| panic!("{name}: {e:?}"));
     let nulls = vec!["null"; params.params().len()].join(", ");
     let nulls = if nulls.is_empty() { String::new() } else { format!("({nulls})") };

@@ -1,11 +1,13 @@
 //! Days of history that are dropped whole, and those that cannot be.
 
-use posthorn_conformance::builders::{Setting, at, dead_block, dead_skip, delivered, whole};
+use std::sync::Arc;
+
+use posthorn_conformance::builders::{Setting, at, dead_block, dead_skip, delivered, event, whole};
 use posthorn_domain::Timestamp;
-use posthorn_store::{Prune, Pruned};
+use posthorn_store::{Counts, NewEvent, Prune, Pruned};
 use tokio_postgres::Client;
 
-use crate::fixture::{Databases, raw};
+use crate::fixture::{Databases, connect, raw};
 
 /// The day of [`at`]`(0)`.
 const DAY: &str = "d20231114";
@@ -29,11 +31,18 @@ async fn has_day(client: &Client) -> bool {
 }
 
 async fn setting() -> (Setting, Client) {
+    let (setting, client, _) = setting_at().await;
+    (setting, client)
+}
+
+/// The same, and where it is.
+async fn setting_at() -> (Setting, Client, String) {
     let databases = Databases::default();
     let setting = Setting::new(&databases).await;
-    let client = raw(&databases.url_of(&setting.store)).await;
+    let url = databases.url_of(&setting.store);
+    let client = raw(&url).await;
     with_partitions(&client).await;
-    (setting, client)
+    (setting, client, url)
 }
 
 async fn prune(setting: &Setting, ended: i64, dead: i64) -> Pruned {
@@ -95,6 +104,35 @@ async fn day_with_something_to_keep_is_removed_in_bites() {
     setting.store.cancel_delivery(setting.tenant, blocker, at(40)).await.expect("a cancel");
     assert_eq!(prune(&setting, 10 * DAYS, 10 * DAYS).await.events, 1);
     assert!(!has_day(&client).await);
+}
+
+/// What goes with a day, whole or in bites, goes out of the counts of every tenant.
+#[tokio::test]
+async fn dropping_a_day_keeps_the_tally_right() {
+    let (setting, client, url) = setting_at().await;
+    let to = setting.subscribe().await;
+    let other = setting.other_tenant().await;
+    for number in 0..9 {
+        let id = setting.publish_one(to).await;
+        let step = if number % 3 == 0 { dead_skip() } else { delivered() };
+        setting.record(id, step, at(10)).await;
+    }
+    let theirs = NewEvent {
+        event: Arc::new(event(other)),
+        idempotency: None,
+        catalog: setting.version_of(other).await,
+        deliveries: vec![],
+    };
+    setting.store.accept(vec![theirs]).await.expect("accepted");
+    let counts = setting.store.counts(None).await.expect("counts");
+    assert_eq!((counts.events, counts.delivered, counts.dead), (10, 6, 3));
+    assert_eq!(prune(&setting, 10 * DAYS, 10 * DAYS).await.events, 10);
+    assert!(!has_day(&client).await, "dropped whole");
+    for tenant in [Some(setting.tenant), Some(other), None] {
+        let counts = setting.store.counts(tenant).await.expect("counts");
+        assert_eq!(counts, Counts::default());
+    }
+    assert_eq!(connect(&url).await.recount().await.expect("a count"), 0);
 }
 
 /// Today's partition is there before anything needs it, and the next days' as well.

@@ -151,6 +151,7 @@ fn comes_back(event: &Understood) {
         content_type: event.content_type.clone(),
         payload: Bytes::copy_from_slice(&event.payload),
         accepted_at: at,
+        publisher_id: None,
     };
     Event::check_attributes(&whole.attributes).expect("attributes that can be kept");
     let never = || -> Result<String, ()> { panic!("an event that had a source has it") };

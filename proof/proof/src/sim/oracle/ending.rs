@@ -16,7 +16,7 @@ impl Oracle {
         let mut mine = Counts { events: self.events.len() as u64, ..Counts::default() };
         for entry in self.deliveries.values() {
             match StateKind::of(entry.delivery.state) {
-                StateKind::Pending => mine.pending += 1,
+                StateKind::Pending | StateKind::InFlight => mine.pending += 1,
                 StateKind::Delivered => mine.delivered += 1,
                 StateKind::Dead => mine.dead += 1,
                 StateKind::Cancelled => mine.cancelled += 1,

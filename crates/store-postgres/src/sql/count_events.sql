@@ -1,1 +1,0 @@
-select count(*) from event where $1::uuid is null or tenant = $1

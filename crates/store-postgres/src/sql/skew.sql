@@ -1,0 +1,1 @@
+select millis from skew
