@@ -22,6 +22,7 @@ mod changes;
 pub mod failing;
 pub mod forgetting;
 pub mod intake;
+pub mod jobs;
 pub mod keys;
 pub mod lanes;
 pub mod lists;
@@ -269,6 +270,16 @@ macro_rules! conformance_suite {
                 two_nodes_never_hold_one_shard
                 epochs_survive_reopening
                 notify_is_only_a_hint
+            }
+            jobs {
+                jobs_read_back_as_written
+                a_subscription_comes_with_its_job
+                what_was_missed_is_made_once
+                what_ended_is_tried_again
+                a_late_bite_does_nothing
+                what_cannot_be_done_is_passed_over
+                made_deliveries_come_last_in_their_lane
+                made_deliveries_are_pruned_with_their_event
             }
             lists {
                 lists_go_both_ways

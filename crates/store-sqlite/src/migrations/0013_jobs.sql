@@ -23,7 +23,8 @@ create index job_by_tenant on job (tenant, id);
 -- Deliveries that were made later than their event, and so are not its neighbours.
 create table later_delivery (
     event        integer not null,
-    subscription integer not null,
     seq          integer not null,
-    primary key (event, subscription)
+    subscription integer not null,
+    primary key (event, seq)
 ) strict, without rowid;
+create unique index later_delivery_to on later_delivery (event, subscription);

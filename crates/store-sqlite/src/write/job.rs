@@ -179,8 +179,11 @@ fn make(
     }
     conn.prepare_cached("update delivery set budget_began = ?2 where seq = ?1")?
         .execute(params![seq, at.as_millis()])?;
-    conn.prepare_cached("insert or replace into later_delivery values (?1, ?2, ?3)")?
-        .execute(params![event, subscription, seq])?;
+    conn.prepare_cached("insert into later_delivery values (?1, ?2, ?3)")?.execute(params![
+        event,
+        seq,
+        subscription
+    ])?;
     log.made(tenant);
     Ok(())
 }

@@ -1,0 +1,296 @@
+//! Cases about jobs: events of the past, delivered to whom they are wanted for.
+
+use posthorn_domain::{
+    DeliveryId, DeliveryState, EventId, Job, JobId, JobState, JobWork, Lane, ReplayStatus,
+    Selection, SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{
+    Bite, Bitten, DeliveryFilter, Error, Listing, Order, Place, Prune, Redelivery, Refusal,
+};
+
+use super::Fixture;
+use super::builders::{
+    Published, Setting, at, dead_skip, delivered, failed, subscription, unique, whole,
+};
+
+/// A job of the setting's tenant.
+fn job(tenant: TenantId) -> Job {
+    Job {
+        id: JobId::new(at(0), unique().into()),
+        tenant,
+        work: JobWork::Replay {
+            subscription: Some(SubscriptionId::new(at(0), 5)),
+            events: Selection { from: Some(at(1)), until: Some(at(9)), ..Selection::default() },
+            status: ReplayStatus::Missed,
+        },
+        per_second: 50,
+        state: JobState::Running,
+        seen: 0,
+        done: 0,
+        created_by: "key_1".to_owned(),
+        created_at: at(3),
+        finished_at: None,
+        problem: None,
+    }
+}
+
+async fn begun(setting: &Setting) -> Job {
+    let job = job(setting.tenant);
+    setting.store.create_job(job.clone(), None).await.expect("a new job");
+    job
+}
+
+fn redelivery(event: EventId, subscription: SubscriptionId, status: ReplayStatus) -> Redelivery {
+    let id = DeliveryId::new(at(0), unique().into());
+    Redelivery { event, subscription, id, lane: None, status }
+}
+
+fn bite(job: &Job, expected: Option<Place>, cursor: u128, deeds: Vec<Redelivery>) -> Bite {
+    let (job, cursor) = (job.id, Some(Place(cursor)));
+    Bite { job, expected, cursor, seen: deeds.len() as u64, deeds, ends: None, at: at(1_000) }
+}
+
+async fn advance(setting: &Setting, bite: Bite) -> Bitten {
+    setting.store.advance_job(bite).await.expect("advances")
+}
+
+async fn of_event(setting: &Setting, event: EventId) -> Vec<(DeliveryId, DeliveryState)> {
+    let filter = DeliveryFilter { event: Some(event), ..DeliveryFilter::default() };
+    let oldest = Listing { order: Order::OldestFirst, after: None, limit: 100 };
+    let page = setting.store.deliveries(setting.tenant, filter, oldest).await.expect("a list");
+    page.items.iter().map(|delivery| (delivery.id, delivery.state)).collect()
+}
+
+/// As they were written down, and only for their tenant.
+pub async fn jobs_read_back_as_written(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (one, two) = (begun(&setting).await, begun(&setting).await);
+    let other = setting.other_tenant().await;
+    let store = &setting.store;
+    assert_eq!(store.job(setting.tenant, one.id).await.expect("answers"), Some(one.clone()));
+    assert_eq!(store.job(other, one.id).await.expect("answers"), None);
+    let again = store.create_job(one.clone(), None).await;
+    assert!(matches!(again, Err(Error::Refused(Refusal::AlreadyExists))), "{again:?}");
+    let page = store.jobs(setting.tenant, Listing::newest(1)).await.expect("a page");
+    assert_eq!((&page.items[..], page.more), (&[two.clone()][..], true));
+    let listing = Listing { after: page.last, ..Listing::newest(5) };
+    let page = store.jobs(setting.tenant, listing).await.expect("a page");
+    assert_eq!((&page.items[..], page.more), (&[one.clone()][..], false));
+    assert!(store.jobs(other, Listing::newest(5)).await.expect("a page").items.is_empty());
+    let running = store.running_jobs(10).await.expect("answers");
+    assert_eq!(running, [(one.clone(), None), (two.clone(), None)]);
+    let foreign = store.cancel_job(other, one.id, at(5)).await;
+    assert!(matches!(foreign, Err(Error::Refused(Refusal::NotFound))), "{foreign:?}");
+    let cancelled = store.cancel_job(setting.tenant, one.id, at(5)).await.expect("cancelled");
+    assert_eq!((cancelled.state, cancelled.finished_at), (JobState::Cancelled, Some(at(5))));
+    let again = store.cancel_job(setting.tenant, one.id, at(9)).await.expect("answers");
+    assert_eq!(again, cancelled, "what has ended stays as it is");
+    let setting = setting.reopen(fixture).await;
+    let running = setting.store.running_jobs(10).await.expect("answers");
+    assert_eq!(running, [(two, None)]);
+}
+
+/// A subscription that begins in the past is there together with its job, or not at all.
+pub async fn a_subscription_comes_with_its_job(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let before = setting.version_of(setting.tenant).await;
+    let new = subscription(setting.tenant);
+    let job = job(setting.tenant);
+    let version = setting.store.create_job(job.clone(), Some(Box::new(new.clone()))).await;
+    let version = version.expect("created").expect("a version");
+    assert!(version > before);
+    assert_eq!(setting.version_of(setting.tenant).await, version);
+    setting.publish_one(new.id).await;
+    // The same subscription once more is refused, and so is its job.
+    let second = Job { id: JobId::new(at(0), unique().into()), ..job.clone() };
+    let refused = setting.store.create_job(second.clone(), Some(Box::new(new))).await;
+    assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
+    assert_eq!(setting.store.job(setting.tenant, second.id).await.expect("answers"), None);
+}
+
+/// Exactly one delivery of an event to a subscription, however often it is asked for.
+pub async fn what_was_missed_is_made_once(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let published = setting.publish(&[(old, None)]).await;
+    let event = published.event.id;
+    let job = begun(&setting).await;
+    let made = redelivery(event, new, ReplayStatus::Missed);
+    let twice = vec![made.clone(), redelivery(event, new, ReplayStatus::Missed)];
+    let bitten = advance(&setting, bite(&job, None, 1, twice)).await;
+    assert_eq!((bitten.done, &bitten.subscriptions[..]), (1, &[new][..]));
+    let more = redelivery(event, new, ReplayStatus::All);
+    let bitten = advance(&setting, bite(&job, Some(Place(1)), 2, vec![more])).await;
+    assert_eq!(bitten.done, 0, "it is on its way");
+    let all = of_event(&setting, event).await;
+    assert_eq!(
+        all,
+        [(published.deliveries[0], DeliveryState::Pending), (made.id, DeliveryState::Pending)]
+    );
+    let row = setting.look(made.id).await;
+    assert_eq!((row.event, row.subscription, row.due_at), (event, new, at(1_000)));
+    assert_eq!((row.budget_began, row.attempts), (at(1_000), 0), "its age begins now");
+    assert!(row.is_by_hand());
+    let works = setting.pending(new, at(1_000)).await;
+    assert_eq!((works.len(), works[0].event.id), (1, event));
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    assert_eq!((counts.events, counts.pending), (1, 2));
+    setting.record(made.id, delivered(), at(2_000)).await;
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    assert_eq!((counts.pending, counts.delivered), (1, 1));
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(of_event(&setting, event).await[1], (made.id, DeliveryState::Delivered));
+    let stored = setting.store.job(setting.tenant, job.id).await.expect("answers").expect("it");
+    assert_eq!((stored.seen, stored.done, stored.state), (3, 1, JobState::Running));
+    let running = setting.store.running_jobs(5).await.expect("answers");
+    assert_eq!(running[0].1, Some(Place(2)), "it goes on where it stood");
+}
+
+/// What ended is tried again as its status says, with a fresh budget.
+pub async fn what_ended_is_tried_again(fixture: &dyn Fixture) {
+    for (status, wanted) in [
+        (ReplayStatus::All, [true, true]),
+        (ReplayStatus::Missed, [false, false]),
+        (ReplayStatus::Failed, [true, false]),
+        (ReplayStatus::Delivered, [false, true]),
+    ] {
+        let setting = Setting::new(fixture).await;
+        let (a, b) = (setting.subscribe().await, setting.subscribe().await);
+        let published = setting.publish(&[(a, None), (b, None)]).await;
+        setting.record(published.deliveries[0], dead_skip(), at(5)).await;
+        setting.record(published.deliveries[1], delivered(), at(5)).await;
+        let job = begun(&setting).await;
+        let deeds = [a, b].map(|to| redelivery(published.event.id, to, status)).to_vec();
+        let bitten = advance(&setting, bite(&job, None, 1, deeds)).await;
+        assert_eq!(bitten.done, wanted.iter().filter(|again| **again).count(), "{status:?}");
+        for (id, again) in published.deliveries.iter().zip(wanted) {
+            let now = setting.look(*id).await;
+            assert_eq!(now.state == DeliveryState::Pending, again, "{status:?}");
+            if again {
+                assert_eq!((now.spent(), now.attempts, now.due_at), (0, 1, at(1_000)));
+            }
+        }
+        let all = of_event(&setting, published.event.id).await;
+        assert_eq!(all.len(), 2, "{status:?}: no second delivery");
+    }
+}
+
+/// A bite that was prepared on another state of the job does nothing; nor does one of a job that has ended.
+pub async fn a_late_bite_does_nothing(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let (one, two) = (setting.publish(&[(old, None)]).await, setting.publish(&[(old, None)]).await);
+    let job = begun(&setting).await;
+    let deed =
+        |published: &Published| vec![redelivery(published.event.id, new, ReplayStatus::Missed)];
+    assert_eq!(advance(&setting, bite(&job, None, 7, deed(&one))).await.done, 1);
+    let late = advance(&setting, bite(&job, None, 9, deed(&two))).await;
+    assert_eq!((late.done, late.state), (0, JobState::Running));
+    let ends = Some(JobState::Done);
+    let last = Bite { ends, ..bite(&job, Some(Place(7)), 8, deed(&two)) };
+    let bitten = advance(&setting, last).await;
+    assert_eq!((bitten.done, bitten.state), (1, JobState::Done));
+    let three = setting.publish(&[(old, None)]).await;
+    let over = advance(&setting, bite(&job, Some(Place(8)), 9, deed(&three))).await;
+    assert_eq!((over.done, over.state), (0, JobState::Done));
+    let stored = setting.store.job(setting.tenant, job.id).await.expect("answers").expect("it");
+    assert_eq!((stored.finished_at, stored.done, stored.seen), (Some(at(1_000)), 2, 2));
+    assert!(setting.store.running_jobs(5).await.expect("answers").is_empty());
+    let unknown = Bite { job: JobId::new(at(0), u128::MAX), ..bite(&job, None, 1, vec![]) };
+    let refused = setting.store.advance_job(unknown).await;
+    assert!(matches!(refused, Err(Error::Refused(Refusal::NotFound))), "{refused:?}");
+}
+
+/// What is gone, or somebody else's, is passed over; the rest is done.
+pub async fn what_cannot_be_done_is_passed_over(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let foreign = setting.subscribe_for(other).await;
+    let (old, gone, new) =
+        (setting.subscribe().await, setting.subscribe().await, setting.subscribe().await);
+    let published = setting.publish(&[(old, None)]).await;
+    setting.unsubscribe(gone, at(2)).await;
+    let leased = setting.publish_one(new).await;
+    setting.record(leased, dead_skip(), at(3)).await;
+    let job = begun(&setting).await;
+    let event = published.event.id;
+    let nowhere = EventId::new(at(0), u128::MAX);
+    let deeds = vec![
+        redelivery(event, foreign, ReplayStatus::All),
+        redelivery(event, gone, ReplayStatus::All),
+        redelivery(nowhere, new, ReplayStatus::All),
+        redelivery(event, SubscriptionId::new(at(0), u128::MAX), ReplayStatus::All),
+        redelivery(event, new, ReplayStatus::All),
+    ];
+    let bitten = advance(&setting, bite(&job, None, 1, deeds)).await;
+    assert_eq!((bitten.done, bitten.subscriptions), (1, vec![new]));
+}
+
+/// One that is made comes last in its lane; those of a lane keep their order.
+pub async fn made_deliveries_come_last_in_their_lane(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let past = [setting.publish(&[(old, None)]).await, setting.publish(&[(old, None)]).await];
+    let head = setting.publish_in(new, whole()).await;
+    let job = begun(&setting).await;
+    let lane = Some(Lane::Subscription);
+    let deeds: Vec<Redelivery> = past
+        .iter()
+        .map(|published| redelivery(published.event.id, new, ReplayStatus::Missed))
+        .map(|deed| Redelivery { lane: lane.clone(), ..deed })
+        .collect();
+    let made: Vec<DeliveryId> = deeds.iter().map(|deed| deed.id).collect();
+    assert_eq!(advance(&setting, bite(&job, None, 1, deeds)).await.done, 2);
+    let after = setting.publish_in(new, whole()).await;
+    assert_eq!(setting.ready(new).await, [head]);
+    for (head, next) in [(head, made[0]), (made[0], made[1]), (made[1], after)] {
+        let promoted = setting.record(head, delivered(), at(3_000)).await;
+        assert_eq!(promoted.map(|work| work.delivery.id), Some(next));
+    }
+}
+
+/// A delivery of a past event keeps its event from being pruned, and goes with it.
+pub async fn made_deliveries_are_pruned_with_their_event(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let published = setting.publish(&[(old, None)]).await;
+    setting.record(published.deliveries[0], delivered(), at(5)).await;
+    let job = begun(&setting).await;
+    let deed = redelivery(published.event.id, new, ReplayStatus::Missed);
+    let made = deed.id;
+    let ends = Some(JobState::Done);
+    advance(&setting, Bite { ends, ..bite(&job, None, 1, vec![deed]) }).await;
+    let prune = async |until: Timestamp| {
+        let prune = Prune {
+            ended_before: until,
+            dead_before: until,
+            keys_before: at(0),
+            recalls_before: at(0),
+            limit: 100,
+        };
+        let mut events = 0;
+        for _ in 0..20 {
+            let pruned = setting.store.prune(prune).await.expect("prunes");
+            events += pruned.events;
+            if !pruned.more {
+                break;
+            }
+        }
+        events
+    };
+    assert_eq!(prune(at(900)).await, 0, "unfinished work keeps it");
+    setting.record(made, failed(at(2_000)), at(1_500)).await;
+    assert_eq!(prune(at(100_000)).await, 0);
+    assert_eq!(
+        setting.store.job(setting.tenant, job.id).await.expect("answers"),
+        None,
+        "ended long ago"
+    );
+    setting.record(made, delivered(), at(2_000)).await;
+    assert_eq!(prune(at(2_000)).await, 0, "ended too recently");
+    assert_eq!(prune(at(2_001)).await, 1);
+    assert_eq!(setting.store.delivery(setting.tenant, made).await.expect("answers"), None);
+    assert!(setting.store.attempts(setting.tenant, made).await.expect("answers").is_empty());
+    let counts = setting.store.counts(None).await.expect("counts");
+    assert_eq!((counts.events, counts.deliveries()), (0, 0));
+}
