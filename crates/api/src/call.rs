@@ -95,6 +95,12 @@ impl Call {
         }
     }
 
+    /// Who calls, for what is written down about it.
+    pub(crate) fn who(&self) -> String {
+        let caller = self.caller.as_ref();
+        caller.map(|caller| caller.principal.key.id.to_string()).unwrap_or_default()
+    }
+
     pub(crate) fn is_operator(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.principal.is_operator())
     }

@@ -30,6 +30,7 @@ pub(crate) enum List {
     Keys = 7,
     Certificates = 8,
     Attempts = 9,
+    Jobs = 10,
 }
 
 /// The cursor behind an item.

@@ -7,6 +7,7 @@ pub(crate) mod deliveries;
 pub(crate) mod destinations;
 pub(crate) mod events;
 pub(crate) mod handshake;
+pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod notificaties;
 pub(crate) mod open;

@@ -58,7 +58,7 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 14] = [
+const TAGS: [(&str, &str); 15] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
@@ -70,6 +70,7 @@ const TAGS: [(&str, &str); 14] = [
     ("attempts", "What was tried, over all deliveries"),
     ("dead-letters", "Deliveries that ended without success"),
     ("redrives", "Retry many dead letters at a bounded rate"),
+    ("jobs", "Bulk work on the history: progress and cancel"),
     ("tenants", "The isolation boundary (operators)"),
     ("keys", "API keys (operators)"),
     ("server", "The server itself"),

@@ -152,6 +152,9 @@ impl From<EngineError> for Problem {
                 };
                 Self::new(codes::INVALID_POLICY, unquoted(&text)).at(field)
             }
+            EngineError::HistoryNotKept { .. } => {
+                Self::new(codes::HISTORY_NOT_KEPT, text).at("from")
+            }
             EngineError::Filter(_) => Self::new(codes::INVALID_FILTER, text).at("filter"),
             EngineError::Url(_) => Self::new(codes::URL_NOT_ALLOWED, text).at("url"),
             EngineError::Handshake(HandshakeRefusal::Rate { .. }) => {

@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, handshake, keys, notificaties, open,
-    profiles, publish, redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, handshake, jobs, keys, notificaties,
+    open, profiles, publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -136,6 +136,16 @@ routes! {
         "Publish an event again, to all subscriptions that match now" events::republish,
         gives(202, "Published");
 
+    POST "/v1/events/{id}/deliver" MANAGE "deliverEvent"
+        "Deliver an event to a subscription, whatever its filter" jobs::deliver,
+        takes("DeliverTo"), gives(201, "Job");
+
+    GET "/v1/jobs" READ "listJobs" "List jobs, newest first" jobs::list,
+        query(&["order", "cursor", "limit"]), gives(200, "JobPage");
+    GET "/v1/jobs/{id}" READ "getJob" "Get a job and its progress" jobs::one, gives(200, "Job");
+    POST "/v1/jobs/{id}/cancel" MANAGE "cancelJob"
+        "Stop a job; what it has done stays done" jobs::cancel, gives(200, "Job");
+
     GET "/v1/topics" READ "listTopics" "List topics by name" topics::list,
         query(PAGE), gives(200, "TopicPage");
     GET "/v1/topics/{name}" READ "getTopic" "Get a topic" topics::one, gives(200, "Topic");
@@ -165,6 +175,12 @@ routes! {
     POST "/v1/subscriptions/{id}/rotate-secret" MANAGE "rotateSecret"
         "Rotate a secret; the old one keeps signing for a while"
         subscriptions::rotate_secret, takes("SecretRotation"), gives(200, "RotatedSecret");
+    POST "/v1/subscriptions/{id}/replay" MANAGE "replay"
+        "Deliver events of the past to a subscription, at a bounded rate" jobs::replay,
+        takes("NewReplay"), gives(201, "Job");
+    POST "/v1/subscriptions/{id}/replay/count" MANAGE "countReplay"
+        "Count what a replay would deliver; nothing is changed" jobs::count_replay,
+        takes("NewReplay"), gives(200, "ReplayCount");
     GET "/v1/push/key" KEY "getPushKey"
         "Get the application server key that browsers subscribe with"
         destinations::key, gives(200, "PushKey");
@@ -199,6 +215,12 @@ routes! {
                 "cursor", "limit"]), gives(200, "DeliveryPage");
     GET "/v1/deliveries/{id}" READ "getDelivery" "Get a delivery with its attempts"
         deliveries::one, gives(200, "DeliveryWithAttempts");
+    POST "/v1/deliveries/resend" MANAGE "resendDeliveries"
+        "Deliver again what failed, or what was delivered, at a bounded rate" jobs::resend,
+        takes("NewReplay"), gives(201, "Job");
+    POST "/v1/deliveries/resend/count" MANAGE "countResend"
+        "Count what would be delivered again; nothing is changed" jobs::count_resend,
+        takes("NewReplay"), gives(200, "ReplayCount");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
         "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
         deliveries::retry, gives(200, "Delivery");

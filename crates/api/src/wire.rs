@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
-    Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, KeyId, Labels,
-    LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget, PushTopicRule, PushUrgency,
-    Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName, Span, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId, Thumbprint, Timestamp,
-    Timings, Topic, TopicName, Waiting,
+    Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, Job, JobId,
+    JobState, JobWork, KeyId, Labels, LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget,
+    PushTopicRule, PushUrgency, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
+    Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
+    Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
@@ -545,6 +545,40 @@ impl<'a> From<&'a Redrive> for RedriveView<'a> {
             moved: redrive.moved,
             created_at: redrive.created_at,
             finished_at: redrive.finished_at,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct JobView<'a> {
+    id: JobId,
+    #[serde(flatten)]
+    work: &'a JobWork,
+    per_second: u32,
+    state: JobState,
+    seen: u64,
+    done: u64,
+    created_by: &'a str,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
+}
+
+impl<'a> From<&'a Job> for JobView<'a> {
+    fn from(job: &'a Job) -> Self {
+        Self {
+            id: job.id,
+            work: &job.work,
+            per_second: job.per_second,
+            state: job.state,
+            seen: job.seen,
+            done: job.done,
+            created_by: &job.created_by,
+            created_at: job.created_at,
+            finished_at: job.finished_at,
+            problem: job.problem.as_deref(),
         }
     }
 }

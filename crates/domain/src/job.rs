@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeliveryState, EventType, JobId, SubscriptionId, TenantId, Timestamp, TopicName};
+use crate::{
+    DeliveryState, EventId, EventType, JobId, SubscriptionId, TenantId, Timestamp, TopicName,
+};
 
 /// Which events a job is about. What is empty or absent does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +81,13 @@ pub enum JobWork {
         events: Selection,
         /// Which of them.
         status: ReplayStatus,
+    },
+    /// Delivers one event to one subscription, whatever its filter.
+    Deliver {
+        /// Which event.
+        event: EventId,
+        /// To whom.
+        subscription: SubscriptionId,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use posthorn_domain::{
-    CertificateId, DeliveryId, EventId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
+    CertificateId, DeliveryId, EventId, JobId, KeyId, NodeId, RedriveId, SubscriptionId, TenantId,
     Timestamp,
 };
 use rand::rngs::StdRng;
@@ -41,6 +41,7 @@ impl Chance {
         key_id -> KeyId,
         certificate_id -> CertificateId,
         redrive_id -> RedriveId,
+        job_id -> JobId,
         node_id -> NodeId,
     }
 }

@@ -20,6 +20,7 @@ use crate::destination::push::PushDelivery;
 use crate::error::{Error, Result, chain};
 use crate::failure_log::FailureNames;
 use crate::intake::{self, Intake, Publish, Published};
+use crate::jobs::Jobs;
 use crate::maintenance::Maintenance;
 use crate::matching::Matcher;
 use crate::membership::{self, Membership};
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
     pub(crate) redriver: Redriver,
+    pub(crate) jobs: Jobs,
     admission: Arc<Admission>,
     pub(crate) matcher: Arc<Matcher>,
     pub(crate) keeper: Keeper,
@@ -130,7 +132,7 @@ impl Engine {
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
-        let matcher = Arc::new(Matcher::new(Arc::clone(&catalog), quotas));
+        let matcher = Arc::new(Matcher::new(Arc::clone(&catalog), Arc::clone(&quotas)));
 
         let (scheduler, inputs) = mpsc::channel(SCHEDULER_QUEUE);
         let (publishes, queue) = mpsc::channel(intake::QUEUE);
@@ -171,6 +173,14 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
         };
+        let jobs = Jobs {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            catalog: Arc::clone(&catalog),
+            chance: Arc::clone(&chance),
+            quotas: Arc::clone(&quotas),
+            redriver: redriver.clone(),
+        };
         let inner = Arc::new(Inner {
             node,
             store: Arc::clone(&store),
@@ -183,6 +193,7 @@ impl Engine {
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
             redriver: redriver.clone(),
+            jobs: jobs.clone(),
             admission: Arc::clone(&admission),
             matcher: Arc::clone(&matcher),
             keeper,
@@ -248,7 +259,8 @@ impl Engine {
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance = Maintenance { store, catalog, clock, options, redriver, wakes, log };
+        let run_maintenance =
+            Maintenance { store, catalog, clock, options, redriver, jobs, wakes, log };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));
@@ -427,9 +439,19 @@ impl Engine {
     /// Applies a change of the catalog, here and, before it returns, everywhere: whoever is told that
     /// something exists, or is gone, finds it so on any node.
     pub(crate) async fn change(&self, change: CatalogChange) -> Result<()> {
+        let changed = async { self.store().change_catalog(change).await.map(Some) };
+        self.change_with(changed).await
+    }
+
+    /// The same, for a change that comes with something else.
+    pub(crate) async fn change_with(
+        &self,
+        changing: impl Future<Output = posthorn_store::Result<Option<CatalogVersion>>>,
+    ) -> Result<()> {
         let inner = &self.inner;
-        let version = match inner.store.change_catalog(change).await {
-            Ok(version) => version,
+        let version = match changing.await {
+            Ok(Some(version)) => version,
+            Ok(None) => return Ok(()),
             // Somebody else was faster; whoever asks next must find here what the store went by.
             Err(refused @ posthorn_store::Error::Refused(_)) => {
                 self.refresh_catalog().await?;

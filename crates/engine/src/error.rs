@@ -3,7 +3,7 @@
 use posthorn_domain::filter::FilterError;
 use posthorn_domain::policy::PolicyError;
 use posthorn_domain::{
-    CatalogVersion, EventId, ProfileName, SecretName, Span, SubscriptionId, TopicName,
+    CatalogVersion, EventId, ProfileName, SecretName, Span, SubscriptionId, Timestamp, TopicName,
 };
 use posthorn_store as store;
 
@@ -101,6 +101,12 @@ pub enum Error {
         field: &'static str,
         /// What is wrong.
         problem: String,
+    },
+    /// Part of the history that is asked for is no longer kept.
+    #[error("events are kept from {from} on")]
+    HistoryNotKept {
+        /// From when on.
+        from: Timestamp,
     },
     /// The payload is too large.
     #[error("the payload has {size} bytes; at most {limit} are allowed")]

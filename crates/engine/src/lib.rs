@@ -20,7 +20,7 @@
 //! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
-//! * `maintenance` sweeps, prunes and advances redrives.
+//! * `maintenance` sweeps, prunes and advances redrives and jobs.
 //! * `waiting` says why a delivery has not been attempted yet.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
@@ -47,6 +47,7 @@ mod explain;
 mod failure_log;
 mod in_flight;
 mod intake;
+mod jobs;
 mod keys;
 mod maintenance;
 mod matching;
@@ -93,6 +94,7 @@ pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
 pub use failure_log::FailureNames;
 pub use intake::{Publish, Published};
+pub use jobs::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
 pub use keys::{NewKey, Principal};
 pub use options::{Options, WebhookOrigin};
 pub use outcomes::{EndedDelivery, OutcomeStream};
@@ -103,5 +105,5 @@ pub use quotas::Quotas;
 pub use rehearsal::Rehearsal;
 pub use scheduler::{Snapshot, SubscriptionState};
 pub use seal::Resealed;
-pub use subscriptions::{NewSubscription, Rotation, SecretInput, SubscriptionChange};
+pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

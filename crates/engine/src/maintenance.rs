@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 
 use crate::catalog::Catalog;
 use crate::error::chain;
+use crate::jobs::Jobs;
 use crate::metrics;
 use crate::options::Options;
 use crate::policy_log::PolicyLog;
@@ -41,6 +42,7 @@ pub(crate) struct Maintenance {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: Arc<Options>,
     pub(crate) redriver: Redriver,
+    pub(crate) jobs: Jobs,
     pub(crate) wakes: Wakes,
     pub(crate) log: Arc<PolicyLog>,
 }
@@ -81,6 +83,7 @@ impl Maintenance {
                 _ = redrives.tick() => {
                     if self.is_on_duty() {
                         self.report(self.advance_redrives().await, "redrive");
+                        self.report(self.advance_jobs().await, "job");
                     }
                 }
                 _ = chores.tick() => {
@@ -170,6 +173,16 @@ impl Maintenance {
                 .map_or(f64::INFINITY, |end| end.saturating_sub(now.as_millis()) as f64 / 1_000.0);
             ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY, "kind" => kind.as_str()).set(left);
         }
+    }
+
+    /// Each gets its second in turn, so that none keeps another waiting.
+    async fn advance_jobs(&self) -> posthorn_store::Result<()> {
+        for (job, place) in self.store.running_jobs(REDRIVES_MAX).await? {
+            if let Err(e) = self.jobs.advance(&job, place).await {
+                warn!(error = %chain(&e), job = %job.id, "a job could not continue; it will be retried");
+            }
+        }
+        Ok(())
     }
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use posthorn_domain::{Clock, Redrive, RedriveState, Shard, SubscriptionId};
+use posthorn_domain::{CatalogVersion, Clock, Redrive, RedriveState, Shard, SubscriptionId};
 use posthorn_store::{DueSubscription, Result, Store};
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -35,16 +35,21 @@ impl Redriver {
         while left > 0 {
             let bite = left.min(BITE);
             let moved = self.store.advance_redrive(redrive.id, bite, self.clock.now()).await?;
-            if moved.recall.is_some() {
-                self.recall().await;
-            }
-            self.announce(&moved.subscriptions).await;
+            self.tell(moved.recall, &moved.subscriptions).await;
             left -= bite;
             if moved.state != RedriveState::Running {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Tells nodes what is out of date, and what is due.
+    pub(crate) async fn tell(&self, recall: Option<CatalogVersion>, due: &[SubscriptionId]) {
+        if recall.is_some() {
+            self.recall().await;
+        }
+        self.announce(due).await;
     }
 
     /// Has the nodes hear of those that have to wait now. Nobody waits for them: they hear of it with

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
     AttemptOutcome, CatalogVersion, Filter, Labels, ProfileName, SecretName, Stops, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, limits::SECRETS_MAX,
+    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, Timestamp, limits::SECRETS_MAX,
     policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
@@ -62,6 +62,17 @@ pub struct NewSubscription {
     pub secret_kind: Option<SecretKind>,
     /// Whether it starts paused.
     pub paused: bool,
+    /// From which time in the past on it gets events; from now on when absent.
+    pub start: Option<Start>,
+}
+
+/// Where in the past a subscription begins.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// From then on.
+    pub from: Timestamp,
+    /// Who asks.
+    pub created_by: String,
 }
 
 /// What to change; `None` leaves a field as it is.
@@ -153,12 +164,18 @@ impl Engine {
         };
         let bytes = of_subscription(&subscription, Some(&policy));
         let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
-        self.change(CatalogChange::CreateSubscription(Box::new(subscription))).await.map_err(
-            |e| match e {
-                Error::AlreadyExists(_) => e.about("subscription"),
-                e => e.about("tenant"),
-            },
-        )?;
+        let subscription = Box::new(subscription);
+        let created = match new.start {
+            None => self.change(CatalogChange::CreateSubscription(subscription)).await,
+            Some(start) => {
+                let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
+                self.change_with(self.store().create_job(job, Some(subscription))).await
+            }
+        };
+        created.map_err(|e| match e {
+            Error::AlreadyExists(_) => e.about("subscription"),
+            e => e.about("tenant"),
+        })?;
         Ok((self.catalog().subscription(tenant, id)?, made))
     }
 

@@ -6,8 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, callbacks, certificates, check, deliveries, events, explain, keys, listen,
-    notificaties, profiles, push, redrives, seal, send, subscriptions, tenants, topics, verify,
+    Context, backup, callbacks, certificates, check, deliveries, events, explain, jobs, keys,
+    listen, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants, topics,
+    verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -68,6 +69,9 @@ enum Command {
     /// List, show and retry dead letters; `redrives` tries many again
     #[command(subcommand)]
     DeadLetters(deliveries::DeadLetters),
+    /// List, show and cancel jobs: replays, resends, single events
+    #[command(subcommand)]
+    Jobs(jobs::Command),
     /// Try many dead letters again: list, show, create and cancel redrives
     #[command(subcommand)]
     Redrives(redrives::Command),
@@ -130,6 +134,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Events(command) => events::run(&context()?, &command).await?,
         Command::Deliveries(command) => deliveries::run(&context()?, &command).await?,
         Command::Attempts(command) => deliveries::run_attempts(&context()?, &command).await?,
+        Command::Jobs(command) => jobs::run(&context()?, &command).await?,
         Command::DeadLetters(command) => {
             deliveries::run_dead_letters(&context()?, &command).await?;
         }

@@ -11,6 +11,7 @@ pub mod deliveries;
 pub mod events;
 pub mod explain;
 mod finding;
+pub mod jobs;
 pub mod keys;
 pub mod listen;
 mod names;

@@ -211,7 +211,11 @@ pub(crate) const EVENTS_WITH_DEAD: &str = "select event from dead_event \
 
 /// What decides whether a delivery may be meant, in its own row.
 pub(crate) const DELIVERY_GLANCE: &str =
-    "select tenant, subscription, state, outcome from delivery where seq = ?1";
+    "select tenant, subscription, state, outcome, event from delivery where seq = ?1";
+
+/// The same of an attempt; a lookup in the few rows of subscriptions.
+pub(crate) const ATTEMPT_GLANCE: &str = "select s.tenant, a.subscription, a.started_at, a.manual, a.status, \
+    a.failure from attempt a cross join subscription s on s.no = a.subscription where a.no = ?1";
 
 /// What decides whether an event is meant, without its payload.
 pub(crate) const EVENT_GLANCE: &str = "select tenant, accepted_at, topic, event_type, key, publisher_id, \
@@ -250,7 +254,7 @@ pub(crate) const ATTEMPTS: &str = concat!(
 /// One of them with what it belongs to: lookups by primary keys.
 pub(crate) const ATTEMPT_LINE: &str = concat!(
     attempt_columns!(),
-    ", d.id, e.id, s.id, d.tenant from attempt a cross join delivery d on d.seq = a.delivery \
+    ", d.id, e.id, s.id from attempt a cross join delivery d on d.seq = a.delivery \
      cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
 );
 

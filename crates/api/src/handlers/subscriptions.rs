@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use posthorn_domain::{
-    CatalogVersion, Filter, Labels, ProfileName, SecretName, Span, SubscriptionId,
-    SubscriptionName, SubscriptionStatus, policy::profiles::SIGNING_SECRET,
+    CatalogVersion, EventId, Filter, Labels, ProfileName, SecretName, Span, SubscriptionId,
+    SubscriptionName, SubscriptionStatus, Timestamp, policy::profiles::SIGNING_SECRET,
 };
 use posthorn_engine::{
-    NewSubscription, Rotation, SecretInput, SecretKind, SubscriptionChange, SubscriptionView,
+    NewSubscription, Rotation, SecretInput, SecretKind, Start, SubscriptionChange, SubscriptionView,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,6 +47,15 @@ struct New {
     secret_kind: Option<Kind>,
     #[serde(default)]
     paused: bool,
+    start: Option<Beginning>,
+}
+
+/// Where in the past a subscription begins.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Beginning {
+    time: Option<Timestamp>,
+    event: Option<EventId>,
 }
 
 /// Which kind of signing secret is wanted.
@@ -114,6 +123,7 @@ pub(crate) async fn create(mut call: Call) -> Answer {
         secrets: secrets(new.secrets)?,
         secret_kind: new.secret_kind.map(SecretKind::from),
         paused: new.paused,
+        start: start(&call, new.start).await?,
     };
     let (view, made) = call.engine().create_subscription(call.tenant(), new).await?;
     let mut body = body(&view, &call);
@@ -121,6 +131,23 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     body.warnings = warnings(&view, &call);
     let place = format_args!("/v1/subscriptions/{}", view.subscription.id).to_string();
     Ok(tagged(respond::created(place, &body)?, &view))
+}
+
+async fn start(call: &Call, given: Option<Beginning>) -> Result<Option<Start>> {
+    let from = match given {
+        None => return Ok(None),
+        Some(Beginning { time: Some(time), event: None }) => time,
+        Some(Beginning { time: None, event: Some(id) }) => {
+            let event = call.engine().store().event(call.tenant(), id).await?;
+            let unknown = || Problem::field("start.event", "there is no such event");
+            event.ok_or_else(unknown)?.accepted_at
+        }
+        Some(_) => return Err(Problem::field("start", "give exactly one of time and event")),
+    };
+    if from > call.engine().now() {
+        return Err(Problem::field("start.time", "must be in the past"));
+    }
+    Ok(Some(Start { from, created_by: call.who() }))
 }
 
 fn no_overrides() -> Value {

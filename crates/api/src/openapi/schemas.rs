@@ -26,7 +26,9 @@ pub(super) fn all() -> Value {
     for item in ["Topic", "Subscription", "Redrive", "Certificate", "Tenant", "Key"] {
         all.insert(format!("{item}Page"), page(item));
     }
-    for (item, of) in [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade")] {
+    for (item, of) in
+        [("Event", "Event"), ("Delivery", "Delivery"), ("Attempt", "AttemptMade"), ("Job", "Job")]
+    {
         all.insert(format!("{item}Page"), log_page(of));
     }
     all.extend(cloudevent::schemas().map(|(name, schema)| (name.to_owned(), schema)));
@@ -282,6 +284,15 @@ fn subscriptions() -> Value {
     let create = with(
         &writable,
         json!({
+            "start": {
+                "description": "Where in the past it begins: at a time, or with an event. What it missed is delivered \
+                                by a job, exactly once",
+                "oneOf": [
+                    object(&["time"], json!({"time": time()})),
+                    object(&["event"], json!({"event": id("evt")})),
+                    {"type": "null"},
+                ],
+            },
             "secret_kind": kind("The kind of signing secret to create; hmac when absent. The \
                                  private part of an ed25519 key is never shown, only public_keys"),
         }),
@@ -538,6 +549,11 @@ fn deliveries() -> Value {
     let filter = json!({
         "subscription": id("sub"), "reason": reason, "since": time(), "until": time(),
     });
+    let selection = json!({
+        "from": time(), "until": time(), "attributes": texts(),
+        "topics": {"type": "array", "items": name(128), "maxItems": 20},
+        "types": {"type": "array", "items": name(128), "maxItems": 20},
+    });
     let by_name = json!({"type": "string", "description": "The id (sub_…) or the name of the \
                                                            subscription"});
     json!({
@@ -559,6 +575,34 @@ fn deliveries() -> Value {
             with(&attempt, json!({
                 "delivery": id("dlv"), "event": id("evt"), "subscription": id("sub"),
             })),
+        ),
+        "NewReplay": object(&[], with(&selection, json!({
+            "status": {
+                "enum": ["all", "missed", "failed", "delivered"],
+                "description": "Which of them: all; those the subscription never got (the default of a \
+                                replay); dead letters (the default of a resend); those it has got",
+            },
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+        }))),
+        "ReplayCount": object(&["count", "seen", "complete"], json!({
+            "count": {"type": "integer", "description": "Deliveries that would be made or tried again"},
+            "seen": {"type": "integer", "description": "What was looked at"},
+            "complete": {"type": "boolean", "description": "false: there is more than was looked at"},
+        })),
+        "DeliverTo": object(&["subscription"], json!({"subscription": by_name.clone()})),
+        "Job": object(
+            &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
+            json!({
+                "id": id("job"), "kind": {"enum": ["replay", "deliver"]},
+                "subscription": id("sub"), "event": id("evt"), "events": object(&[], selection),
+                "status": {"enum": ["all", "missed", "failed", "delivered"]},
+                "per_second": count(), "state": {"enum": ["running", "done", "cancelled", "failed"]},
+                "seen": {"type": "integer", "description": "Events or deliveries it has looked at"},
+                "done": {"type": "integer", "description": "Deliveries it has made or tried again"},
+                "created_by": {"type": "string", "description": "The key that asked for it"},
+                "created_at": time(), "finished_at": time(),
+                "problem": {"type": "string", "description": "Why it could not go on"},
+            }),
         ),
         "NewRedrive": object(&[], with(&filter, json!({
             "subscription": by_name,

@@ -32,6 +32,8 @@ impl Belongings {
         let delivery = server.delivery_in(&event, "dead").await;
         let redrive = server.as_acme("POST", "/v1/redrives").json(json!({"reason": "gate"}));
         let redrive = redrive.await.expect(201);
+        let job = server.as_acme("POST", "/v1/subscriptions/billing/replay").json(json!({}));
+        let job = job.await.expect(201);
         let certificate = server.as_acme("POST", "/v1/certificates");
         let certificate = certificate.json(client_certificate()).await.expect(201);
         let profile = json!({"base": "default", "policy": {}});
@@ -46,6 +48,7 @@ impl Belongings {
             ("evt", event),
             ("dlv", text(&delivery)),
             ("rdr", text(&redrive)),
+            ("job", text(&job)),
             ("crt", text(&certificate)),
             ("topic", "orders".to_owned()),
             ("name", "billing".to_owned()),
@@ -97,6 +100,7 @@ fn kind_of(path: &str) -> Option<&'static str> {
         "subscriptions" => "sub",
         "deliveries" | "dead-letters" => "dlv",
         "redrives" => "rdr",
+        "jobs" => "job",
         "topics" => "topic",
         "profiles" => "profile",
         "certificates" => "crt",
@@ -324,12 +328,14 @@ async fn ids_in_bodies_tell_nothing() {
                 let what = format!("{}.{field} with scope {scope}", operation.name);
                 same(&send(json!(belongings.ids[kind])).await, &unknown, &what);
                 same(&send(json!(belongings.deleted)).await, &unknown, &what);
-                assert!(matches!(unknown.status, 403 | 422), "{what}: {}", unknown.status);
+                // What the path names is looked for before a body is read.
+                let named = operation.path.contains('{') && unknown.status == 404;
+                assert!(named || matches!(unknown.status, 403 | 422), "{what}: {}", unknown.status);
                 for odd in
                     [json!([belongings.ids[kind]]), json!({"id": belongings.ids[kind]}), json!(7)]
                 {
                     let status = send(odd).await.status;
-                    assert!(matches!(status, 403 | 422), "{what}: {status}");
+                    assert!(named || matches!(status, 403 | 422), "{what}: {status}");
                 }
             }
         }

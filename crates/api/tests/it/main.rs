@@ -20,5 +20,6 @@ mod publishing;
 mod push;
 mod push_services;
 mod rate;
+mod replaying;
 mod schema;
 mod signing;

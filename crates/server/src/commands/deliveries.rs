@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::events::show_attempts;
 use super::finding::{self, Outcome, Part};
+use super::jobs::{self, Past};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, names};
 use crate::terminal;
@@ -60,6 +61,8 @@ pub enum Command {
         /// Its id, dlv_…
         id: String,
     },
+    /// Deliver again what failed, or what was delivered, at a pace
+    Resend(Past),
     /// Try a delivery now, ended or waiting, with a fresh budget
     Retry(Id),
     /// Give up a delivery that has not ended
@@ -138,6 +141,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             list(context, &DELIVERIES, &query, *limit).await
         }
         Command::Show { id } => show(context, &DELIVERIES, id).await,
+        Command::Resend(past) => jobs::resend(context, past).await,
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,

@@ -54,6 +54,14 @@ pub enum Command {
     },
     /// Publish an event again, to all who want it now
     Republish(Id),
+    /// Deliver an event to one subscription, whatever its filter
+    Deliver {
+        /// Its id, evt_…
+        id: String,
+        /// To whom, by id or name
+        #[arg(long, value_name = "SUBSCRIPTION")]
+        to: String,
+    },
 }
 
 /// Runs it.
@@ -81,6 +89,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             query.extend(part.query());
             context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
         }
+        Command::Deliver { id, to } => super::jobs::deliver(context, id, to).await,
         Command::Republish(Id { id }) => {
             let published = EVENTS.act(context, id, "republish").await?;
             context.show_one(&published, "id accepted_at deliveries")

@@ -50,6 +50,15 @@ pub(super) fn given(pairs: &[(&'static str, &Option<String>)]) -> Vec<(&'static 
     pairs.iter().filter_map(|(name, value)| Some((*name, (*value).clone()?))).collect()
 }
 
+/// Where a subscription begins: an event, or a time.
+pub(super) fn start(text: &str) -> anyhow::Result<serde_json::Value> {
+    if text.starts_with("evt_") {
+        return Ok(serde_json::json!({"event": text}));
+    }
+    let time = moment(text).map_err(|problem| anyhow::anyhow!("--start {problem}"))?;
+    Ok(serde_json::json!({"time": time.to_string()}))
+}
+
 /// A time, or how long ago.
 fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = text.parse::<Span>() {

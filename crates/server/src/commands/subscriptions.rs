@@ -9,6 +9,8 @@ use http::header::IF_MATCH;
 use posthorn_domain::Span;
 use serde_json::{Value, json};
 
+use super::finding;
+use super::jobs::{self, Past};
 use super::noun::{Noun, given};
 use super::{Context, Limit, names, parse_pair, read_json};
 use crate::client::Call;
@@ -60,6 +62,9 @@ pub enum Command {
         /// Create it, but send nothing yet
         #[arg(long)]
         paused: bool,
+        /// Begin in the past: at a time, or 2h for two hours ago, or with an event (evt_…)
+        #[arg(long, value_name = "TIME or EVENT")]
+        start: Option<String>,
     },
     /// Change fields of a subscription; what is not given stays
     Update {
@@ -82,6 +87,14 @@ pub enum Command {
     Pause(Known),
     /// Send again
     Resume(Known),
+    /// Deliver events of the past to it, at a pace
+    Replay {
+        /// Its id or name
+        id: String,
+        /// Which events.
+        #[command(flatten)]
+        past: Past,
+    },
     /// Send one test event now, and show what came of it
     Test(Known),
     /// Replace a secret; the old one goes on signing for a while
@@ -189,10 +202,13 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => list(context, limit).await,
         Command::Show { id } => SUBSCRIPTIONS.show(context, &id).await,
-        Command::Create { url, push, fields, secret_kind, paused } => {
+        Command::Create { url, push, fields, secret_kind, paused, start } => {
             let mut body = fields.leading(url, *push)?;
             if let Some(kind) = secret_kind {
                 body["secret_kind"] = kind.into();
+            }
+            if let Some(start) = start {
+                body["start"] = finding::start(&start)?;
             }
             if paused {
                 body["paused"] = true.into();
@@ -216,6 +232,7 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
         }
         Command::Pause(Known { id }) => act(context, &id, "pause", SUBSCRIPTIONS.fields).await,
         Command::Resume(Known { id }) => act(context, &id, "resume", SUBSCRIPTIONS.fields).await,
+        Command::Replay { id, past } => jobs::replay(context, &id, &past).await,
         Command::Test(Known { id }) => {
             act(context, &id, "test", "outcome status failure detail response").await
         }

@@ -124,7 +124,8 @@ fn attempt(row: &Row<'_>, gathering: &mut Gathering, place: u16) -> rusqlite::Re
     Ok(())
 }
 
-fn failure(value: ValueRef<'_>) -> i64 {
+/// The number of the outcome that a failure is.
+pub(crate) fn failure(value: ValueRef<'_>) -> i64 {
     let code = value.as_str_or_null().ok().flatten();
     let code = code.and_then(posthorn_domain::FailureCode::parse);
     code.map_or(NO_OUTCOME, |code| posthorn_domain::Outcome::Failure(code).code().into())

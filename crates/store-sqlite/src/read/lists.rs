@@ -16,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::{queries, rows};
 use crate::codec::{Columns, state_of};
 use crate::error::{Corrupt, Failure};
+use crate::log::build;
 use crate::log::changes::{OUTCOMES, STATES};
 use crate::log::walk::{Pages, Terms, Visit, Way, bounds, walk};
 use crate::log::{List, NO_OUTCOME, OPEN, about, hash};
@@ -334,9 +335,17 @@ fn look_at_delivery(
             && (open || state_of(state).is_some_and(|state| filter.wants_state(state)))
             && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome)))
     };
-    let worth = conn.prepare_cached(sql::DELIVERY_GLANCE)?.query_row([seq], glance).optional()?;
-    if worth != Some(true) {
-        return Ok(Visit::Other);
+    let worth = conn
+        .prepare_cached(sql::DELIVERY_GLANCE)?
+        .query_row([seq], |row| Ok(if glance(row)? { Some(row.get::<_, i64>(4)?) } else { None }));
+    let Some(event) = worth.optional()?.flatten() else { return Ok(Visit::Other) };
+    // At the ends of a period there may be thousands that are not part of it.
+    if filter.created != Period::default() {
+        let sql = "select accepted_at from event where no = ?1";
+        let created = conn.prepare_cached(sql)?.query_row([event], |row| row.get(0))?;
+        if !filter.created.contains(Timestamp::from_millis(created)) {
+            return Ok(Visit::Other);
+        }
     }
     let delivery = rows::delivery_by_seq(conn, seq)?;
     Ok(if filter.wants(&delivery) { Visit::Item(delivery) } else { Visit::Other })
@@ -406,17 +415,24 @@ fn look_at_attempt(
     filter: &AttemptFilter,
     no: i64,
 ) -> Result<Visit<AttemptLine>, Failure> {
-    let sql = "select subscription from attempt where no = ?1";
-    let of = conn.prepare_cached(sql)?.query_row([no], |row| row.get::<_, i64>(0)).optional()?;
-    if of.is_none() || subscription.is_some_and(|wanted| of != Some(wanted)) {
+    let glance = |row: &Row<'_>| -> rusqlite::Result<bool> {
+        let outcome = match row.get::<_, Option<i64>>(4)? {
+            Some(status) => status,
+            None => build::failure(row.get_ref(5)?),
+        };
+        Ok(row.get::<_, i64>(0)? == tenant
+            && subscription.is_none_or(|wanted| row.get(1) == Ok(wanted))
+            && filter.started.contains(Timestamp::from_millis(row.get(2)?))
+            && filter.manual.is_none_or(|wanted| row.get(3) == Ok(wanted))
+            && filter.outcome.as_ref().is_none_or(|filter| wants_code(filter, outcome)))
+    };
+    let worth = conn.prepare_cached(sql::ATTEMPT_GLANCE)?.query_row([no], glance).optional()?;
+    if worth != Some(true) {
         return Ok(Visit::Other);
     }
     let mut statement = conn.prepare_cached(sql::ATTEMPT_LINE)?;
     let mut rows = statement.query([no])?;
     let Some(row) = rows.next()? else { return Ok(Visit::Other) };
-    if row.get::<_, i64>(14)? != tenant {
-        return Ok(Visit::Other);
-    }
     let line = line(row)?;
     Ok(if filter.wants(&line) { Visit::Item(line) } else { Visit::Other })
 }

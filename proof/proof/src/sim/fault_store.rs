@@ -14,14 +14,14 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
-    RedriveId, Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
+    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant, Heartbeat,
-    Listing, Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded,
-    RedrivePage, Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
+    Claim, Counts, DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -362,6 +362,49 @@ impl Store for FaultStore {
             let tenants = reach.world.oracle.lock().tenants_of(&ids);
             reach.check_rows(tenants.into_iter());
             Ok(advanced)
+        })
+        .await
+    }
+
+    async fn create_job(
+        &self,
+        job: Job,
+        subscription: Option<Box<Subscription>>,
+    ) -> Result<Option<CatalogVersion>> {
+        self.call(true, move |reach| {
+            let created = at_once(reach.model.create_job(job.clone(), subscription.clone()))?;
+            if let (Some(new), Some(version)) = (subscription, created) {
+                let change = CatalogChange::CreateSubscription(new);
+                let now = reach.world.now();
+                reach.world.oracle.lock().changed(now, &change, version);
+            }
+            reach.world.note("job", &(reach.link.life, job.id));
+            Ok(created)
+        })
+        .await
+    }
+
+    async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
+        self.call(false, move |reach| at_once(reach.model.job(tenant, id))).await
+    }
+
+    async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>> {
+        self.call(false, move |reach| at_once(reach.model.jobs(tenant, listing))).await
+    }
+
+    async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>> {
+        self.call(false, move |reach| at_once(reach.model.running_jobs(limit))).await
+    }
+
+    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+        self.call(true, move |reach| at_once(reach.model.cancel_job(tenant, id, at))).await
+    }
+
+    async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
+        self.call(true, move |reach| {
+            let bitten = at_once(reach.model.advance_job(bite))?;
+            reach.world.note("bite", &(reach.link.life, bitten.done));
+            Ok(bitten)
         })
         .await
     }

@@ -1,0 +1,365 @@
+//! Jobs: events of the past, delivered to whom they are wanted for, at a bounded pace.
+//!
+//! # Theory of operation
+//! A job is a row in the store. Whoever does the chores reads the next part of the history for each job that runs,
+//! decides what of it is wanted, and has the store do that in one transaction together with the job's progress
+//! ([`Store::advance_job`]). The store decides again whether a delivery is there already, so that nothing is made
+//! twice, whoever was faster, and whatever was killed in between.
+//!
+//! Those of a lane come in the order of their events, behind whatever is in the lane already: an event of the past
+//! must not overtake one of the present.
+//!
+//! # What it must not know
+//! Which jobs there should be, and who is on duty.
+
+use std::sync::Arc;
+
+use posthorn_domain::{
+    Clock, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Selection, SubscriptionId,
+    TenantId, Timestamp,
+};
+use posthorn_store::{
+    Bite, DeliveryFilter, EventFilter, Listing, Order, Page, Period, Place, Redelivery,
+    Result as StoreResult, StateKind, Store,
+};
+
+use crate::catalog::{Catalog, SubscriptionView};
+use crate::chance::Chance;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::matching;
+use crate::quotas::Quotas;
+use crate::redriver::Redriver;
+
+/// Events that one bite looks at.
+const BITE: usize = 200;
+/// Events that a job looks at in a second, at most, when hardly any of them is wanted.
+const SEEN_PER_SECOND: usize = 5_000;
+/// The fastest a job may be.
+pub const JOB_PER_SECOND_MAX: u32 = 10_000;
+/// Events that a count looks at before it gives up.
+const COUNT_MAX: usize = 100_000;
+/// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.
+const CLOCKS_APART: posthorn_domain::Span = posthorn_domain::Span::from_secs(60);
+
+/// What a go needs.
+#[derive(Clone)]
+pub(crate) struct Jobs {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) chance: Arc<Chance>,
+    pub(crate) quotas: Arc<Quotas>,
+    /// Tells nodes what is due because of it.
+    pub(crate) redriver: Redriver,
+}
+
+/// What one part of the history leads to.
+struct Prepared {
+    deeds: Vec<Redelivery>,
+    seen: usize,
+    last: Option<Place>,
+    more: bool,
+}
+
+impl Jobs {
+    /// Does as much of a job as it may in a second.
+    pub(crate) async fn advance(&self, job: &Job, mut place: Option<Place>) -> StoreResult<()> {
+        let (mut deeds_left, mut seen_left) = (job.per_second as usize, SEEN_PER_SECOND);
+        while deeds_left > 0 && seen_left > 0 {
+            let limit = BITE.min(deeds_left).min(seen_left);
+            let prepared = match self.prepare(job, place, limit).await? {
+                Ok(prepared) => prepared,
+                Err(problem) => return self.give_up(job, place, problem).await,
+            };
+            let cursor = prepared.last.or(place);
+            let bite = Bite {
+                job: job.id,
+                expected: place,
+                cursor,
+                seen: prepared.seen as u64,
+                deeds: prepared.deeds,
+                ends: (!prepared.more).then_some(JobState::Done),
+                at: self.clock.now(),
+            };
+            let wanted = bite.deeds.len();
+            let bitten = self.store.advance_job(bite).await?;
+            self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
+            if bitten.state != JobState::Running
+                || (wanted > 0 && bitten.done == 0 && cursor == place)
+            {
+                break;
+            }
+            place = cursor;
+            deeds_left = deeds_left.saturating_sub(wanted);
+            seen_left = seen_left.saturating_sub(limit);
+        }
+        Ok(())
+    }
+
+    async fn give_up(
+        &self,
+        job: &Job,
+        place: Option<Place>,
+        problem: &'static str,
+    ) -> StoreResult<()> {
+        tracing::warn!(job = %job.id, problem, "a job cannot go on");
+        let ends = Some(JobState::Failed);
+        let (at, deeds) = (self.clock.now(), Vec::new());
+        let bite = Bite { job: job.id, expected: place, cursor: place, seen: 0, deeds, ends, at };
+        self.store.advance_job(bite).await.map(drop)
+    }
+
+    /// What the next part of the history leads to; `Err` when the job can never go on.
+    async fn prepare(
+        &self,
+        job: &Job,
+        after: Option<Place>,
+        limit: usize,
+    ) -> StoreResult<Result<Prepared, &'static str>> {
+        let listing = Listing { order: Order::OldestFirst, after, limit };
+        match &job.work {
+            JobWork::Deliver { event, subscription } => {
+                let found = self.store.event(job.tenant, *event).await?;
+                let view = self.catalog.subscription(job.tenant, *subscription);
+                let (Some(event), Ok(view)) = (found, view) else {
+                    return Ok(Err("the event or the subscription is gone"));
+                };
+                let deeds = vec![self.redelivery(&event, &view, ReplayStatus::All)];
+                Ok(Ok(Prepared { deeds, seen: 1, last: None, more: false }))
+            }
+            JobWork::Replay { subscription: Some(id), events, status } => {
+                let Ok(view) = self.catalog.subscription(job.tenant, *id) else {
+                    return Ok(Err("the subscription was deleted"));
+                };
+                let page = self.store.events(job.tenant, filter_of(events), listing).await?;
+                let wanted = page.items.iter().filter(|event| self.wants(&view, event, *status));
+                let deeds = wanted.map(|event| self.redelivery(event, &view, *status)).collect();
+                Ok(Ok(prepared(&page, deeds)))
+            }
+            JobWork::Replay { subscription: None, events, status } => {
+                let page = self.ended(job.tenant, events, *status, listing).await?;
+                let mut deeds = Vec::new();
+                for delivery in &page.items {
+                    let event = self.store.event(job.tenant, delivery.event).await?;
+                    let view = self.catalog.subscription(job.tenant, delivery.subscription);
+                    if let (Some(event), Ok(view)) = (event, view)
+                        && filter_of(events).wants(&event)
+                    {
+                        deeds.push(self.redelivery(&event, &view, *status));
+                    }
+                }
+                Ok(Ok(prepared(&page, deeds)))
+            }
+        }
+    }
+
+    /// Deliveries that ended as a status says.
+    async fn ended(
+        &self,
+        tenant: TenantId,
+        events: &Selection,
+        status: ReplayStatus,
+        listing: Listing,
+    ) -> StoreResult<Page<posthorn_domain::Delivery>> {
+        let state = match status {
+            ReplayStatus::Delivered => StateKind::Delivered,
+            _ => StateKind::Dead,
+        };
+        let created = Period { from: events.from, until: events.until };
+        let filter = DeliveryFilter { state: Some(state), created, ..DeliveryFilter::default() };
+        self.store.deliveries(tenant, filter, listing).await
+    }
+
+    /// Whether an event is for a subscription. Of what it got already, the filter of today is not asked.
+    fn wants(&self, view: &Arc<SubscriptionView>, event: &Event, status: ReplayStatus) -> bool {
+        match status {
+            ReplayStatus::Failed | ReplayStatus::Delivered => true,
+            ReplayStatus::All | ReplayStatus::Missed => {
+                // One that costs too much is not delivered to anybody; so it is here.
+                matching::decide(event, [view], &self.quotas).1.is_ok_and(|found| !found.is_empty())
+            }
+        }
+    }
+
+    fn redelivery(
+        &self,
+        event: &Event,
+        view: &Arc<SubscriptionView>,
+        status: ReplayStatus,
+    ) -> Redelivery {
+        let known = crate::request::EventLookup::new(event);
+        Redelivery {
+            event: event.id,
+            subscription: view.subscription.id,
+            id: self.chance.delivery_id(self.clock.now()),
+            lane: view.lane(&known),
+            status,
+        }
+    }
+}
+
+fn prepared<T>(page: &Page<T>, deeds: Vec<Redelivery>) -> Prepared {
+    Prepared { deeds, seen: page.items.len(), last: page.last, more: page.more }
+}
+
+fn filter_of(selection: &Selection) -> EventFilter {
+    EventFilter {
+        topics: selection.topics.clone(),
+        types: selection.types.clone(),
+        attributes: selection.attributes.clone(),
+        accepted: Period { from: selection.from, until: selection.until },
+        ..EventFilter::default()
+    }
+}
+
+/// What somebody wants to have replayed.
+#[derive(Clone, Debug)]
+pub struct NewReplay {
+    /// To this subscription; without one, again to all who have a delivery.
+    pub subscription: Option<SubscriptionId>,
+    /// Which events.
+    pub events: Selection,
+    /// Which of them.
+    pub status: ReplayStatus,
+    /// How many per second at most.
+    pub per_second: u32,
+    /// Who asks.
+    pub created_by: String,
+}
+
+/// How much a replay would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayCount {
+    /// Deliveries that would be made or tried again.
+    pub count: u64,
+    /// Events that were looked at.
+    pub seen: u64,
+    /// Whether that were all.
+    pub complete: bool,
+}
+
+impl Engine {
+    /// Begins to deliver events of the past.
+    pub async fn create_replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+        let job = self.replay(tenant, new).await?;
+        self.store().create_job(job.clone(), None).await?;
+        // The first go is made at once. Should it fail, whoever does the chores goes on all the same.
+        if let Err(e) = self.inner.jobs.advance(&job, None).await {
+            tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next maintenance run");
+        }
+        Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
+    }
+
+    async fn replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+        let now = self.now();
+        if let Some(id) = new.subscription {
+            self.catalog().subscription(tenant, id)?;
+        } else if !matches!(new.status, ReplayStatus::Failed | ReplayStatus::Delivered) {
+            let problem = "must be failed or delivered without a subscription".to_owned();
+            return Err(Error::Event { field: "status", problem });
+        }
+        self.check_kept(tenant, new.events.from).await?;
+        let mut events = new.events;
+        // What comes from now on is delivered anyway.
+        events.until = Some(events.until.map_or(now, |until| until.min(now)));
+        let work = JobWork::Replay { subscription: new.subscription, events, status: new.status };
+        Ok(self.job(tenant, work, new.per_second, new.created_by))
+    }
+
+    fn job(&self, tenant: TenantId, work: JobWork, per_second: u32, created_by: String) -> Job {
+        let now = self.now();
+        Job {
+            id: self.inner.chance.job_id(now),
+            tenant,
+            work,
+            per_second: per_second.clamp(1, JOB_PER_SECOND_MAX),
+            state: JobState::Running,
+            seen: 0,
+            done: 0,
+            created_by,
+            created_at: now,
+            finished_at: None,
+            problem: None,
+        }
+    }
+
+    /// The job of a subscription that begins in the past.
+    pub(crate) async fn first_replay(
+        &self,
+        tenant: TenantId,
+        subscription: SubscriptionId,
+        from: Timestamp,
+        created_by: String,
+    ) -> Result<Job> {
+        self.check_kept(tenant, Some(from)).await?;
+        let until = Some(self.now().plus(CLOCKS_APART));
+        let events = Selection { from: Some(from), until, ..Selection::default() };
+        let status = ReplayStatus::Missed;
+        let work = JobWork::Replay { subscription: Some(subscription), events, status };
+        Ok(self.job(tenant, work, JOB_PER_SECOND_MAX, created_by))
+    }
+
+    /// Refuses what begins before the history that is kept.
+    async fn check_kept(&self, tenant: TenantId, from: Option<Timestamp>) -> Result<()> {
+        let horizon = self.now().minus(self.inner.options.event_retention);
+        let Some(from) = from.filter(|from| *from < horizon) else { return Ok(()) };
+        let oldest = Listing { order: Order::OldestFirst, after: None, limit: 1 };
+        let page = self.store().events(tenant, EventFilter::default(), oldest).await?;
+        let kept = page.items.first().map_or(horizon, |event| event.accepted_at);
+        if from < kept { Err(Error::HistoryNotKept { from: kept }) } else { Ok(()) }
+    }
+
+    /// How much a replay would do. Nothing is changed. It looks at a bounded number of events.
+    pub async fn count_replay(&self, tenant: TenantId, new: NewReplay) -> Result<ReplayCount> {
+        let job = self.replay(tenant, new).await?;
+        let mut counted = ReplayCount { count: 0, seen: 0, complete: false };
+        let mut place = None;
+        while (counted.seen as usize) < COUNT_MAX {
+            let prepared = self.inner.jobs.prepare(&job, place, BITE).await?;
+            let prepared = prepared.map_err(|_| Error::NotFound("subscription"))?;
+            counted.seen += prepared.seen as u64;
+            for deed in &prepared.deeds {
+                counted.count += u64::from(self.would_act(tenant, deed).await?);
+            }
+            place = prepared.last.or(place);
+            if !prepared.more {
+                counted.complete = true;
+                break;
+            }
+        }
+        Ok(counted)
+    }
+
+    async fn would_act(&self, tenant: TenantId, deed: &Redelivery) -> Result<bool> {
+        let (event, subscription) = (Some(deed.event), Some(deed.subscription));
+        let filter = DeliveryFilter { event, subscription, ..DeliveryFilter::default() };
+        let page = self.store().deliveries(tenant, filter, Listing::newest(1)).await?;
+        let state = page.items.first().map(|delivery| delivery.state);
+        Ok(deed.status.decide(state) != posthorn_domain::Replayed::Left)
+    }
+
+    /// Delivers one event to one subscription, whatever its filter says: again when it has it, for the first time
+    /// when it has not.
+    pub async fn deliver_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        subscription: SubscriptionId,
+        created_by: String,
+    ) -> Result<Job> {
+        self.store().event(tenant, event).await?.ok_or(Error::NotFound("event"))?;
+        self.catalog().subscription(tenant, subscription)?;
+        let work = JobWork::Deliver { event, subscription };
+        let job = self.job(tenant, work, 1, created_by);
+        self.store().create_job(job.clone(), None).await?;
+        self.inner.jobs.advance(&job, None).await?;
+        Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
+    }
+
+    /// Stops a job; what was done stays done.
+    pub async fn cancel_job(&self, tenant: TenantId, id: JobId) -> Result<Job> {
+        let cancelled = self.store().cancel_job(tenant, id, self.now()).await;
+        cancelled.map_err(|e| Error::from(e).about("job"))
+    }
+}
