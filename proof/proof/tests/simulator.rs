@@ -45,6 +45,8 @@ fn planted_bugs_are_found() {
         "revive-behind",
         "turns-in-circles",
         "push-without-payload",
+        "replay-skips",
+        "job-forgets-place",
     ] {
         set(Some(find(name).expect("a bug that can be planted")));
         let found = (1..=20).any(|seed| !sim::run(seed, false).violations.is_empty());

@@ -13,8 +13,7 @@ impl State {
     /// Does what a bite says, unless another was faster.
     pub(super) fn bite(&mut self, bite: &Bite) -> Result<Bitten, Refusal> {
         let (job, cursor) = self.jobs.get(&bite.job).ok_or(Refusal::NotFound)?;
-        let late = *cursor != bite.expected && !plant::active("job-repeats");
-        if job.state != JobState::Running || late {
+        if job.state != JobState::Running || *cursor != bite.expected {
             let state = job.state;
             return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
         }
@@ -34,7 +33,9 @@ impl State {
         let (job, cursor) = self.jobs.get_mut(&bite.job).ok_or(Refusal::NotFound)?;
         job.seen += bite.seen;
         job.done += done as u64;
-        *cursor = bite.cursor;
+        if !plant::active("job-forgets-place") {
+            *cursor = bite.cursor;
+        }
         if let Some(end) = bite.ends {
             job.state = end;
             job.finished_at = Some(bite.at);
@@ -63,6 +64,9 @@ impl State {
                 self.place(&event, new);
                 let row = self.rows.get_mut(&id)?;
                 row.delivery.budget_began = bite.at;
+                if plant::active("replay-overtakes") {
+                    row.delivery.due_at = bite.at;
+                }
                 Some(Vec::new())
             }
         }

@@ -117,6 +117,7 @@ impl Stage {
             dice: Dice::new(seed, "operator"),
             made: 0,
             redrives: Vec::new(),
+            jobs: Vec::new(),
         };
         // Some of the first subscriptions use a profile of their tenant's own.
         for _ in 0..world.plan.tenants {

@@ -378,6 +378,7 @@ impl Store for FaultStore {
                 let now = reach.world.now();
                 reach.world.oracle.lock().changed(now, &change, version);
             }
+            reach.world.oracle.lock().job_made(&job);
             reach.world.note("job", &(reach.link.life, job.id));
             Ok(created)
         })
@@ -397,13 +398,22 @@ impl Store for FaultStore {
     }
 
     async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
-        self.call(true, move |reach| at_once(reach.model.cancel_job(tenant, id, at))).await
+        self.call(true, move |reach| {
+            let job = at_once(reach.model.cancel_job(tenant, id, at))?;
+            reach.world.oracle.lock().job_stopped(&job);
+            Ok(job)
+        })
+        .await
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
         self.call(true, move |reach| {
-            let bitten = at_once(reach.model.advance_job(bite))?;
-            reach.world.note("bite", &(reach.link.life, bitten.done));
+            let bitten = at_once(reach.model.advance_job(bite.clone()))?;
+            let now = reach.world.now();
+            let ids = reach.world.oracle.lock().bitten(now, &bite, &bitten);
+            reach.world.note("bite", &(reach.link.life, bite.job, bitten.done));
+            let tenants = reach.world.oracle.lock().tenants_of(&ids);
+            reach.check_rows(tenants.into_iter());
             Ok(bitten)
         })
         .await
@@ -432,6 +442,12 @@ impl Store for FaultStore {
                 let there = at_once(reach.model.redrive(tenant, id))?.is_some();
                 let now = reach.world.now();
                 reach.world.oracle.lock().redrive_kept(now, id, there);
+            }
+            let running = reach.world.oracle.lock().running_jobs();
+            for (tenant, id) in running {
+                let there = at_once(reach.model.job(tenant, id))?.is_some();
+                let now = reach.world.now();
+                reach.world.oracle.lock().job_kept(now, id, there);
             }
             reach.world.note("prune", &(reach.link.life, pruned.events, pruned.keys));
             Ok(pruned)

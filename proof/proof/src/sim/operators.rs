@@ -7,11 +7,12 @@ use std::time::Duration;
 use posthorn_domain::filter::{Glob, Group};
 use posthorn_domain::policy::Auth;
 use posthorn_domain::{
-    DeliveryId, Filter, ProfileName, RedriveFilter, RedriveId, SecretName, Span, SubscriptionId,
-    TenantId, TopicName, policy::profiles,
+    DeliveryId, Filter, JobId, ProfileName, RedriveFilter, RedriveId, ReplayStatus, SecretName,
+    Selection, Span, SubscriptionId, TenantId, TopicName, policy::profiles,
 };
 use posthorn_engine::{
-    DestinationInput, NewSubscription, PushInput, Rotation, SecretInput, SubscriptionChange,
+    DestinationInput, NewReplay, NewSubscription, PushInput, Rotation, SecretInput, Start,
+    SubscriptionChange,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
@@ -28,6 +29,7 @@ pub(crate) struct Operator {
     pub(crate) dice: Dice,
     pub(crate) made: usize,
     pub(crate) redrives: Vec<(TenantId, RedriveId)>,
+    pub(crate) jobs: Vec<(TenantId, JobId)>,
 }
 
 impl Operator {
@@ -104,6 +106,10 @@ impl Operator {
             profile: Some(profile),
             secrets,
             paused: self.dice.chance(0.05),
+            start: self.dice.chance(0.3).then(|| Start {
+                from: self.cluster.world.now().minus(Span::from_secs(self.dice.between(1, 60))),
+                created_by: "somebody".to_owned(),
+            }),
             ..NewSubscription::default()
         };
         let call = node.engine.create_subscription(tenant, new);
@@ -118,7 +124,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 1]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -130,7 +136,9 @@ impl Operator {
             8 => self.redrive(&node).await,
             9 => self.stop_redrive(&node).await,
             10 => self.forget(&node).await,
-            _ => self.put_profile(&node).await,
+            11 => self.put_profile(&node).await,
+            12 => self.replay(&node).await,
+            _ => self.stop_job(&node).await,
         }
     }
 
@@ -305,6 +313,42 @@ impl Operator {
         if let Some(Ok(redrive)) = self.cluster.ask(node, call).await {
             self.redrives.push((tenant, redrive.id));
         }
+    }
+
+    /// Delivers events of the past: to one subscription, again to all, or one event whatever the filter.
+    async fn replay(&mut self, node: &Node) {
+        let Some((tenant, id, _)) = self.some() else { return };
+        let created_by = "somebody".to_owned();
+        if self.dice.chance(0.3) {
+            let at = self.dice.below(u64::MAX);
+            let Some(event) = self.cluster.world.oracle.lock().some_event(tenant, at) else {
+                return;
+            };
+            let call = node.engine.deliver_event(tenant, event, id, created_by);
+            let _ = self.cluster.ask(node, call).await;
+            return;
+        }
+        let (subscription, status) = match self.dice.below(6) {
+            0 => (None, ReplayStatus::Failed),
+            1 => (None, ReplayStatus::Delivered),
+            2 => (Some(id), ReplayStatus::All),
+            3 => (Some(id), ReplayStatus::Failed),
+            _ => (Some(id), ReplayStatus::Missed),
+        };
+        let ago = Span::from_secs(self.dice.between(1, 120));
+        let from = self.dice.chance(0.5).then(|| self.cluster.world.now().minus(ago));
+        let events = Selection { from, ..Selection::default() };
+        let per_second = self.dice.between(1, 30) as u32;
+        let new = NewReplay { subscription, events, status, per_second, created_by };
+        let call = node.engine.create_replay(tenant, new);
+        if let Some(Ok(job)) = self.cluster.ask(node, call).await {
+            self.jobs.push((tenant, job.id));
+        }
+    }
+
+    async fn stop_job(&mut self, node: &Node) {
+        let Some((tenant, id)) = self.jobs.pop() else { return };
+        let _ = self.cluster.ask(node, node.engine.cancel_job(tenant, id)).await;
     }
 
     async fn stop_redrive(&mut self, node: &Node) {

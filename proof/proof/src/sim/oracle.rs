@@ -12,13 +12,14 @@
 //! * [`work`]: claims, records, lanes; [`steps`]: what a record may say.
 //! * [`requests`]: what receivers see; [`messages`]: what agents do.
 //! * [`profiles`]: what tenants make of profiles.
-//! * [`chores`]: operators, redrives, sweeps, pruning.
+//! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays.
 //! * [`ending`]: what must be true when all is over.
 
 mod catalog;
 mod chores;
 mod ending;
 mod intake;
+mod jobs;
 mod leases;
 mod messages;
 mod profiles;
@@ -34,8 +35,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, Lane, MessageId, Policy,
-    ProfileName, Redrive, RedriveId, Shard, Span, SubscriptionId, TenantId, Timestamp, TopicName,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Fence, JobId, Lane, MessageId,
+    Policy, ProfileName, Redrive, RedriveId, Shard, Span, SubscriptionId, TenantId, Timestamp,
+    TopicName,
 };
 use posthorn_sealing::vault::Vault;
 
@@ -124,6 +126,26 @@ pub(super) struct Entry {
     requests: Vec<usize>,
 }
 
+impl Entry {
+    /// One that nothing has happened to yet.
+    pub(super) fn new(delivery: Delivery, ready_at: Timestamp) -> Self {
+        Self {
+            delivery,
+            blocks: false,
+            claimed: None,
+            ready_at,
+            written: Vec::new(),
+            budgets: 0,
+            handled_at: None,
+            quiet: false,
+            behind: None,
+            held_until: None,
+            accepted: None,
+            requests: Vec::new(),
+        }
+    }
+}
+
 /// Counts for the summary.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
@@ -168,6 +190,9 @@ pub(crate) struct Oracle {
     by_event: BTreeMap<EventId, Vec<DeliveryId>>,
     lanes: BTreeMap<(SubscriptionId, Lane), BTreeSet<DeliveryId>>,
     redrives: BTreeMap<RedriveId, (Redrive, Option<DeliveryId>)>,
+    jobs: BTreeMap<JobId, jobs::Known>,
+    /// Deliveries that were not there when their event was accepted.
+    made_by_jobs: BTreeSet<DeliveryId>,
     seq: u64,
     requests: Vec<requests::Request>,
     open: BTreeMap<SubscriptionId, Vec<usize>>,
@@ -211,6 +236,8 @@ impl Oracle {
             by_event: BTreeMap::new(),
             lanes: BTreeMap::new(),
             redrives: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            made_by_jobs: BTreeSet::new(),
             seq: 0,
             requests: Vec::new(),
             open: BTreeMap::new(),

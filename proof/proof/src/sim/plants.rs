@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 31] = [
+pub const PLANTS: [Plant; 34] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -67,6 +67,12 @@ pub const PLANTS: [Plant; 31] = [
     common("stale-profile", "Subscriptions do not follow when their profile changes."),
     common("push-without-payload", "Agents get messages without what was published."),
     common("no-claim", "Durable leases are not written down."),
+    common("replay-skips", "A replay passes over the last event of each part it reads."),
+    common(
+        "job-forgets-place",
+        "A job does not remember how far it is, and does everything again.",
+    ),
+    common("replay-overtakes", "What a replay makes goes before what is in its lane."),
 ];
 
 /// The one of this name.

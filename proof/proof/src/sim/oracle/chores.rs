@@ -146,7 +146,7 @@ impl Oracle {
     }
 
     /// One that has ended comes back to its place; true when somebody has to wait for it.
-    fn revive(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
+    pub(super) fn revive(&mut self, now: Timestamp, id: DeliveryId, at: Timestamp) -> bool {
         let Some(entry) = self.deliveries.get(&id) else { return false };
         let (subscription, seq) = (entry.delivery.subscription, entry.delivery.seq);
         let lane = entry.delivery.lane.clone();
@@ -346,6 +346,17 @@ impl Oracle {
         let all: Vec<_> = self.deliveries.values().filter(fits).collect();
         let entry = all.get((at % all.len().max(1) as u64) as usize)?;
         Some((entry.delivery.tenant, entry.delivery.id))
+    }
+
+    /// Some event of a tenant.
+    pub(crate) fn some_event(&self, tenant: TenantId, at: u64) -> Option<EventId> {
+        let all: Vec<EventId> = self
+            .events
+            .values()
+            .filter(|event| event.tenant == tenant)
+            .map(|event| event.id)
+            .collect();
+        all.get((at % all.len().max(1) as u64) as usize).copied()
     }
 
     /// Who holds the shard of a delivery, by the last that was heard.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use posthorn_domain::{
-    CatalogVersion, Delivery, DeliveryState, EventId, IdempotencyKey, Lane, SubscriptionId,
-    TenantId, Timestamp,
+    CatalogVersion, Delivery, DeliveryId, DeliveryState, EventId, IdempotencyKey, Lane,
+    SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_engine::Published;
 use posthorn_store::{Accepted, NewEvent, Placed};
@@ -128,21 +128,7 @@ impl Oracle {
                 self.lanes.entry(lane).or_default().insert(delivery.id);
             }
             self.by_event.entry(event.id).or_default().push(delivery.id);
-            let entry = Entry {
-                delivery: mirror,
-                blocks: false,
-                claimed: None,
-                ready_at: due_at,
-                written: Vec::new(),
-                budgets: 0,
-                handled_at: None,
-                quiet: false,
-                behind: None,
-                held_until: None,
-                accepted: None,
-                requests: Vec::new(),
-            };
-            self.deliveries.insert(delivery.id, entry);
+            self.deliveries.insert(delivery.id, Entry::new(mirror, due_at));
         }
     }
 
@@ -155,8 +141,13 @@ impl Oracle {
             format!("{} was acknowledged and is not in the store with these bytes", told.id)
         });
         // An operator may have removed some before the publisher heard.
-        let forgotten = self.forgotten.values().filter(|forgotten| forgotten.event == told.id);
-        let deliveries = self.by_event.get(&told.id).map_or(0, Vec::len) + forgotten.count();
+        let forgotten = self.forgotten.iter().filter(|(id, forgotten)| {
+            forgotten.event == told.id && !self.made_by_jobs.contains(*id)
+        });
+        // And a job may have made some more.
+        let first = |id: &&DeliveryId| !self.made_by_jobs.contains(*id);
+        let own = self.by_event.get(&told.id).map_or(0, |ids| ids.iter().filter(first).count());
+        let deliveries = own + forgotten.count();
         self.expect(
             told.duplicate || pruned || deliveries == told.deliveries,
             Invariant::I1,

@@ -1,0 +1,185 @@
+//! Jobs: what a replay must do, and what it must not do twice.
+
+use std::collections::BTreeSet;
+
+use posthorn_domain::{
+    CatalogVersion, Delivery, DeliveryId, DeliveryState, Job, JobId, JobState, JobWork,
+    ReplayStatus, TenantId, Timestamp,
+};
+use posthorn_store::{Bite, Bitten, Place, Redelivery};
+
+use super::{Entry, Invariant, Oracle};
+
+/// A job as it should be.
+pub(super) struct Known {
+    job: Job,
+    place: Option<Place>,
+    /// The catalog of its tenant when it began: what it must find is only sure while nobody changes it.
+    catalog: Option<CatalogVersion>,
+}
+
+impl Oracle {
+    /// A job was written down.
+    pub(crate) fn job_made(&mut self, job: &Job) {
+        let catalog = self.tenants.get(&job.tenant).copied();
+        self.jobs.insert(job.id, Known { job: job.clone(), place: None, catalog });
+    }
+
+    /// A job was stopped.
+    pub(crate) fn job_stopped(&mut self, job: &Job) {
+        if let Some(known) = self.jobs.get_mut(&job.id) {
+            known.job.state = job.state;
+        }
+    }
+
+    /// Those that have not ended.
+    pub(crate) fn running_jobs(&self) -> Vec<(TenantId, JobId)> {
+        let running = self.jobs.values().filter(|known| known.job.state == JobState::Running);
+        running.map(|known| (known.job.tenant, known.job.id)).collect()
+    }
+
+    /// Whether one that has not ended is still there after history was removed.
+    pub(crate) fn job_kept(&mut self, now: Timestamp, id: JobId, there: bool) {
+        self.expect(there, Invariant::I16, now, || format!("{id} runs and was removed"));
+    }
+
+    /// A job went on by one bite. Returns whom it moved, to be compared with the store.
+    pub(crate) fn bitten(
+        &mut self,
+        now: Timestamp,
+        bite: &Bite,
+        answer: &Bitten,
+    ) -> Vec<DeliveryId> {
+        let Some(known) = self.jobs.get(&bite.job) else { return Vec::new() };
+        let id = bite.job;
+        if known.job.state != JobState::Running || known.place != bite.expected {
+            self.expect(answer.done == 0, Invariant::I10, now, || {
+                format!("{id} did something though another node had been faster, or it had ended")
+            });
+            return Vec::new();
+        }
+        let tenant = known.job.tenant;
+        let (mut moved, mut recalls) = (Vec::new(), false);
+        for deed in &bite.deeds {
+            if let Some((delivery, recalled)) = self.redelivered(now, tenant, deed, bite.at) {
+                moved.push(delivery);
+                recalls |= recalled;
+            }
+        }
+        self.expect(moved.len() == answer.done, Invariant::I10, now, || {
+            format!("{id} made or retried {}, not {}", answer.done, moved.len())
+        });
+        self.expect(recalls == answer.recall.is_some(), Invariant::I12, now, || {
+            format!("{id} went on and nodes hear {:?} of it", answer.recall)
+        });
+        if let Some(known) = self.jobs.get_mut(&id) {
+            known.place = bite.cursor;
+            known.job.state = answer.state;
+        }
+        if answer.state == JobState::Done {
+            self.all_is_there(now, id);
+        }
+        moved
+    }
+
+    /// What becomes of one event for one subscription; whether nodes must hear of it.
+    fn redelivered(
+        &mut self,
+        now: Timestamp,
+        tenant: TenantId,
+        deed: &Redelivery,
+        at: Timestamp,
+    ) -> Option<(DeliveryId, bool)> {
+        let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant)?;
+        let event = std::sync::Arc::clone(event);
+        let subscription = self.subscriptions.get(&deed.subscription)?;
+        if subscription.deleted || subscription.tenant != tenant {
+            return None;
+        }
+        let ids = self.by_event.get(&deed.event).into_iter().flatten();
+        let mut there = ids.filter_map(|id| self.deliveries.get(id));
+        let there = there.find(|entry| entry.delivery.subscription == deed.subscription);
+        let Some(entry) = there else {
+            let wanted = matches!(deed.status, ReplayStatus::All | ReplayStatus::Missed);
+            return wanted.then(|| (self.made_later(&event, deed, at), false));
+        };
+        let (id, state) = (entry.delivery.id, entry.delivery.state);
+        let again = match deed.status {
+            ReplayStatus::All => state.is_terminal(),
+            ReplayStatus::Failed => matches!(state, DeliveryState::Dead(_)),
+            ReplayStatus::Delivered => state == DeliveryState::Delivered,
+            ReplayStatus::Missed => false,
+        };
+        again.then(|| (id, self.revive(now, id, at)))
+    }
+
+    /// One that is made comes last in its lane, and its age begins now.
+    fn made_later(
+        &mut self,
+        event: &posthorn_domain::Event,
+        deed: &Redelivery,
+        at: Timestamp,
+    ) -> DeliveryId {
+        self.seq += 1;
+        self.tally.deliveries += 1;
+        let lane = deed.lane.clone();
+        let parked = lane.as_ref().is_some_and(|lane| self.occupied(deed.subscription, lane, None));
+        let due_at = if parked { Timestamp::MAX } else { at };
+        let delivery = Delivery {
+            id: deed.id,
+            event: event.id,
+            subscription: deed.subscription,
+            tenant: event.tenant,
+            lane: lane.clone(),
+            seq: self.seq,
+            state: DeliveryState::Pending,
+            due_at,
+            attempts: 0,
+            budget_base: 0,
+            budget_began: at,
+            revival: 0,
+            created_at: event.accepted_at,
+            ended_at: None,
+            last_outcome: None,
+        };
+        if let Some(lane) = lane {
+            self.lanes.entry((deed.subscription, lane)).or_default().insert(deed.id);
+        }
+        self.by_event.entry(event.id).or_default().push(deed.id);
+        self.made_by_jobs.insert(deed.id);
+        self.deliveries.insert(deed.id, Entry::new(delivery, due_at));
+        deed.id
+    }
+
+    /// When a replay of what was missed is done, nothing that its subscription wants is missing, as far as nobody has
+    /// changed the catalog meanwhile.
+    fn all_is_there(&mut self, now: Timestamp, id: JobId) {
+        let Some(Known { job, catalog, .. }) = self.jobs.get(&id) else { return };
+        let JobWork::Replay { subscription: Some(subscription), events, status } = &job.work else {
+            return;
+        };
+        let sure = self.tenants.get(&job.tenant) == catalog.as_ref();
+        if !sure || !matches!(status, ReplayStatus::All | ReplayStatus::Missed) {
+            return;
+        }
+        let forgotten: BTreeSet<_> =
+            self.forgotten.values().map(|forgotten| forgotten.event).collect();
+        let meant = self.events.values().filter(|event| {
+            event.tenant == job.tenant
+                && events.from.is_none_or(|from| event.accepted_at >= from)
+                && events.until.is_none_or(|until| event.accepted_at < until)
+                && event.accepted_at < job.created_at
+                && !forgotten.contains(&event.id)
+        });
+        let missing = meant.filter(|event| {
+            let ids = self.by_event.get(&event.id).into_iter().flatten();
+            let mut there = ids.filter_map(|id| self.deliveries.get(id));
+            self.fan_out(event).iter().any(|(wants, _)| wants == subscription)
+                && !there.any(|entry| entry.delivery.subscription == *subscription)
+        });
+        let missing: Vec<_> = missing.map(|event| event.id).collect();
+        self.expect(missing.is_empty(), Invariant::I14, now, || {
+            format!("{id} is done, and these are missing: {missing:?}")
+        });
+    }
+}
