@@ -184,6 +184,20 @@ impl Cluster {
         serde_json::from_value(answer).context("understanding /v1/stats")
     }
 
+    /// When a tenant's oldest event was accepted, if the server says so now.
+    pub async fn oldest(&mut self, tenant: &str) -> Option<Value> {
+        let path = "/v1/events?order=oldest&limit=1";
+        let answer = self.call_once(Some(tenant), "GET", path, &Value::Null).await.ok()?;
+        answer.body["items"][0].get("accepted_at").cloned()
+    }
+
+    /// Whether a job of a tenant is under way.
+    pub async fn is_replaying(&mut self, tenant: &str) -> anyhow::Result<bool> {
+        let jobs = self.call(Some(tenant), "GET", "/v1/jobs?limit=200", &Value::Null).await?;
+        let jobs = jobs["items"].as_array().context("a page has no items")?;
+        Ok(jobs.iter().any(|job| job["state"] == "running"))
+    }
+
     /// Everything the server says of a tenant at the end.
     pub async fn tenant_end(&mut self, tenant: &str) -> anyhow::Result<TenantEnd> {
         let stats = self.stats(tenant).await?;

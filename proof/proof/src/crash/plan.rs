@@ -46,6 +46,9 @@ pub struct Subscription {
     pub durable: bool,
     /// Attempts under way at once.
     pub concurrency: u64,
+    /// Whether it begins in the past: then it is to get everything of the run, whatever came before it.
+    #[serde(default)]
+    pub from_start: bool,
     /// When its creation was asked for.
     pub asked: Micros,
     /// When the server said 201; absent when it never did. Publishes in between may be seen or not.
@@ -147,6 +150,7 @@ impl Subscription {
             temper,
             durable: false,
             concurrency: CONCURRENCY,
+            from_start: false,
             asked: 0,
             created: None,
         }

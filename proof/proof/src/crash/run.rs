@@ -158,7 +158,13 @@ impl Stage {
         let seed = self.plan.seed;
         let address = Receiver::start(subscription.clone(), seed, journal, calm).await?;
         let url = format!("http://{address}/hook/{}", subscription.name);
-        let request = subscription.request(seed, &url);
+        let mut request = subscription.request(seed, &url);
+        if subscription.from_start {
+            let Some(oldest) = self.cluster.oldest(&subscription.tenant).await else {
+                return Ok(false);
+            };
+            request["start"] = serde_json::json!({"time": oldest});
+        }
         subscription.asked = self.journal.now();
         let tenant = Some(subscription.tenant.as_str());
         match self.cluster.call_once(tenant, "POST", "/v1/subscriptions", &request).await {
@@ -173,14 +179,27 @@ impl Stage {
         }
     }
 
-    /// One more subscription while the load runs. From its 201 on it must get everything, whichever
-    /// node takes the publish. A try without an answer stays in the plan as one that may exist.
+    /// Two more subscriptions while the load runs. From its 201 on, the one must get everything, whichever
+    /// node takes the publish. The other begins in the past: it must get everything of the run, by a job
+    /// that is under way when the next fault strikes.
     async fn subscribe_late(&mut self, cycle: u64) -> anyhow::Result<()> {
+        self.subscribe_at(cycle, "late", Order::Key, false).await?;
+        self.subscribe_at(cycle, "history", Order::None, true).await
+    }
+
+    /// A try without an answer stays in the plan as one that may exist.
+    async fn subscribe_at(
+        &mut self,
+        cycle: u64,
+        kind: &str,
+        order: Order,
+        from_start: bool,
+    ) -> anyhow::Result<()> {
         for attempt in 0..CREATE_TRIES {
-            let name = format!("late-{cycle}-{attempt}");
+            let name = format!("{kind}-{cycle}-{attempt}");
             let tenant = TENANTS[usize::try_from(cycle % 2).unwrap_or(0)];
-            let wish = Subscription::new(tenant, &name, &["orders"], Order::Key, Temper::Good);
-            let mut subscription = wish;
+            let wish = Subscription::new(tenant, &name, &["orders"], order, Temper::Good);
+            let mut subscription = Subscription { from_start, ..wish };
             let done = self.subscribe(&mut subscription).await?;
             self.plan.subscriptions.push(subscription);
             if done {
@@ -234,6 +253,7 @@ impl Stage {
         loop {
             let mut pending = 0;
             for tenant in TENANTS {
+                pending += u64::from(self.cluster.is_replaying(tenant).await?);
                 pending += self.cluster.stats(tenant).await?.pending;
             }
             if pending == 0 {
