@@ -25,8 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::backup::{self, Progress};
 use crate::error::{Failure, OpenError};
 use crate::files::Files;
-use crate::log::List;
 use crate::log::indexer::Indexer;
+use crate::log::{List, changes};
 use crate::open::{self, Options};
 use crate::read;
 use crate::readers::{self, Question, Questions};
@@ -145,6 +145,21 @@ impl SqliteStore {
         let joined = tokio::task::spawn_blocking(move || threads.join()).await;
         joined.map_err(|error| Error::fatal("closing", error))?;
         self.shared.check()
+    }
+
+    /// Compares the counts with the rows, and puts them right; for how many tenants they were wrong. Reads
+    /// everything.
+    pub async fn recount(&self) -> Result<usize> {
+        let off = self.read(changes::miscounted).await?;
+        let wrong = off.len();
+        if wrong > 0 {
+            let correct = move |writer: &mut Writer| {
+                writer.log.correct(&off);
+                Ok(())
+            };
+            self.write(LIGHT, correct).await?;
+        }
+        Ok(wrong)
     }
 
     /// Copies the store as of one moment to the new file `target`, while it goes on working.

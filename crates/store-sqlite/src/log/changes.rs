@@ -281,4 +281,42 @@ impl Changes {
     }
 }
 
+/// How much each tenant's tally is off, in one snapshot. The tally is additive: what it lacks in a snapshot it lacks
+/// whatever has been committed since.
+pub(crate) fn miscounted(conn: &Connection) -> Result<Vec<(i64, [i64; 5])>, Failure> {
+    let mut off: BTreeMap<i64, [i64; 5]> = BTreeMap::new();
+    let mut statement =
+        conn.prepare("select tenant, events, pending, delivered, dead, cancelled from tally")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let counts = off.entry(row.get(0)?).or_default();
+        for (place, count) in counts.iter_mut().enumerate() {
+            *count -= row.get::<_, i64>(place + 1)?;
+        }
+    }
+    let mut statement = conn.prepare("select tenant, count(*) from event group by tenant")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        off.entry(row.get(0)?).or_default()[EVENTS] += row.get::<_, i64>(1)?;
+    }
+    let sql = "select tenant, state, count(*) from delivery group by tenant, state";
+    let mut statement = conn.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        off.entry(row.get(0)?).or_default()[column(row.get(1)?)] += row.get::<_, i64>(2)?;
+    }
+    off.retain(|_, counts| counts.iter().any(|count| *count != 0));
+    Ok(off.into_iter().collect())
+}
+
+impl Changes {
+    /// Puts the tally right.
+    pub(crate) fn correct(&mut self, off: &[(i64, [i64; 5])]) {
+        for (tenant, off) in off {
+            let counts = self.tally.entry(*tenant).or_default();
+            counts.iter_mut().zip(off).for_each(|(count, off)| *count += off);
+        }
+    }
+}
+
 const _: () = assert!(BLOCK <= 1 << 16, "a place is two bytes");

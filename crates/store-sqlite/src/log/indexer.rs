@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::build::{self, Postings};
-use super::changes::Pulse;
+use super::changes::{self, Pulse};
 use super::{BLOCK, List, block_of};
 use crate::error::Failure;
 use crate::shared::Shared;
@@ -25,6 +25,8 @@ const REST: Duration = Duration::from_millis(1_000);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often blocks whose rows are gone are looked for.
 const TIDY_EVERY: Duration = Duration::from_secs(30);
+/// How often the tally is compared with the rows. That reads all of them, so it is rare.
+const RECOUNT_EVERY: Duration = Duration::from_secs(86_400);
 /// After each block it rests for this many times what the block took, so that whoever waits for an answer is
 /// not held up by questions that nobody has asked yet.
 const SHARE: u32 = 2;
@@ -47,13 +49,19 @@ struct Stopped;
 impl Indexer {
     /// Works until the store is closed or has failed.
     pub(crate) fn run(mut self) {
-        let mut tidied = Instant::now();
+        let (mut tidied, mut counted) = (Instant::now(), Instant::now());
         loop {
             let began = Instant::now();
             let worked = self.new_blocks().and_then(|new| Ok(new | self.stale_block()?));
             if tidied.elapsed() > TIDY_EVERY {
                 tidied = Instant::now();
                 if self.tidy().is_err() {
+                    return;
+                }
+            }
+            if counted.elapsed() > RECOUNT_EVERY {
+                counted = Instant::now();
+                if self.recount().is_err() {
                     return;
                 }
             }
@@ -92,13 +100,14 @@ impl Indexer {
                 continue;
             }
             // What is under way ends in a moment, as a rule; then the block is not stale from the beginning.
-            let moved = |beat: super::changes::Beat| beat.at.elapsed() < REST / 4;
+            let moved = |beat: changes::Beat| beat.at.elapsed() < REST / 4;
             if self.pulse.of(list, next).is_some_and(moved) && self.behind() <= BEHIND_MAX {
                 continue;
             }
-            self.write(list, next)?;
-            self.next[list.index()] = next + 1;
-            worked = true;
+            if self.write(list, next)? {
+                self.next[list.index()] = next + 1;
+                worked = true;
+            }
         }
         Ok(worked)
     }
@@ -120,8 +129,7 @@ impl Indexer {
                     .is_none_or(|beat| beat.at.elapsed() > REST || beat.since.elapsed() > PATIENCE)
             });
             if let Some(block) = at_rest {
-                self.write(list, block)?;
-                return Ok(true);
+                return self.write(list, block);
             }
         }
         Ok(false)
@@ -139,8 +147,8 @@ impl Indexer {
         })
     }
 
-    /// Reads a block and has its postings written.
-    fn write(&self, list: List, block: i64) -> Result<(), Stopped> {
+    /// Reads a block and has its postings written; false when that was not possible now.
+    fn write(&self, list: List, block: i64) -> Result<bool, Stopped> {
         // Before the rows: what is counted here is part of what is read.
         let seen = self.pulse.of(list, block).map(|beat| beat.count);
         let postings: Postings = self.ask(|conn| build::build(conn, list, block))?;
@@ -179,23 +187,40 @@ impl Indexer {
         Ok(())
     }
 
-    /// Has the writer do something, and waits for it.
+    /// Compares the tally with the rows, and puts it right. It should never have to.
+    fn recount(&self) -> Result<(), Stopped> {
+        let off = self.ask(changes::miscounted)?;
+        if off.is_empty() {
+            return Ok(());
+        }
+        tracing::error!(
+            tenants = off.len(),
+            "the counts of some tenants were wrong; they are corrected. This is a defect"
+        );
+        self.command(Weight { rows: 1, bytes: 0 }, move |writer| {
+            writer.log.correct(&off);
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// Has the writer do something, and waits for it; false when that was not possible now.
     fn command(
         &self,
         weight: Weight,
         operation: impl FnMut(&mut Writer) -> Result<(), Failure> + Send + 'static,
-    ) -> Result<(), Stopped> {
+    ) -> Result<bool, Stopped> {
         let (reply, answer) = oneshot::channel();
         let call: Box<dyn Task> = Box::new(Call { weight, operation, reply, result: None });
         let queue = self.writer.upgrade().ok_or(Stopped)?;
         queue.blocking_send(call).map_err(|_| Stopped)?;
         drop(queue);
         match answer.blocking_recv() {
-            Ok(Ok(())) => Ok(()),
-            // A full disk, for instance: it is tried again, as nothing was written.
+            Ok(Ok(())) => Ok(true),
+            // A full disk, for instance: nothing was written, and it is tried again.
             Ok(Err(error)) if error.is_transient() => {
                 tracing::debug!(error = %error, "the index could not be written; it will be retried");
-                Ok(())
+                Ok(false)
             }
             _ => Err(Stopped),
         }

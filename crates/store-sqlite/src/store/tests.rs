@@ -178,3 +178,62 @@ async fn log_stays_short_although_somebody_always_reads() {
     }
     assert!(longest < 16 << 20, "{longest} bytes of log for 30 MiB of events");
 }
+
+#[tokio::test]
+async fn wrong_counts_are_corrected() {
+    let (_directory, store) = fresh();
+    for _ in 0..3 {
+        store.accept(vec![new_event(event(TenantId::DEFAULT))]).await.expect("accept");
+    }
+    assert_eq!(store.recount().await.expect("counts"), 0, "they are right");
+    let spoil = |writer: &mut Writer| {
+        Ok(writer.conn.execute("update tally set events = 70, pending = 9", [])?)
+    };
+    store.write(LIGHT, spoil).await.expect("spoiled");
+    assert_eq!(store.recount().await.expect("counts"), 1);
+    let counts = store.counts(None).await.expect("counts");
+    assert_eq!((counts.events, counts.pending), (3, 0));
+    assert_eq!(store.recount().await.expect("counts"), 0);
+}
+
+/// A block that cannot be written now is written later, and nothing is missing meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_cannot_be_written_is_written_later() {
+    let (_directory, store) = fresh();
+    let limit = |pages: i64| {
+        move |writer: &mut Writer| {
+            let sql = format!("pragma max_page_count = {pages}");
+            Ok(writer.conn.query_row(&sql, [], |row| row.get::<_, i64>(0))?)
+        }
+    };
+    let batch = (0..4_200).map(|_| new_event(event(TenantId::DEFAULT))).collect();
+    store.accept(batch).await.expect("accept");
+    store.write(LIGHT, limit(1)).await.expect("SQLite keeps it at the present size");
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    store.write(LIGHT, limit(1 << 30)).await.expect("room again");
+    let blocks = |conn: &Connection| {
+        Ok(conn.query_row("select count(*) from block where list = 1", [], |row| {
+            row.get::<_, i64>(0)
+        })?)
+    };
+    for _ in 0..100 {
+        if store.read(blocks).await.expect("blocks") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(store.read(blocks).await.expect("blocks"), 1);
+    let mut listing =
+        Listing { order: posthorn_store::Order::OldestFirst, after: None, limit: 1_000 };
+    let mut all = 0;
+    loop {
+        let page =
+            store.events(TenantId::DEFAULT, EventFilter::default(), listing).await.expect("a page");
+        all += page.items.len();
+        listing.after = page.last;
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(all, 4_200);
+}
