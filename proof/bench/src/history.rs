@@ -21,8 +21,12 @@ use crate::progress::{self, say};
 use crate::scenarios::Bench;
 use crate::{Args, report};
 
-/// How often each question is asked.
+/// How often each question is asked, of a history that is worth it.
 const ASKED: usize = 40;
+/// And of a short one, which only shows that everything works.
+const ASKED_SHORTLY: usize = 5;
+/// Where a history is long.
+const LONG: u64 = 100_000;
 /// How often publishing is measured on each store.
 const TURNS: usize = 3;
 /// How long the history may take to come to rest.
@@ -71,9 +75,10 @@ pub(crate) async fn run(args: &Args, bench: Bench<'_>, mut home: Home) -> anyhow
         "{events} events and {pending} pending after {:.0} s",
         began.elapsed().as_secs_f64()
     ));
+    let asked = if args.events < LONG { ASKED_SHORTLY } else { ASKED };
     // The index of what came last is written in the background.
     progress::wait(Duration::from_secs(5)).await;
-    let (lists, stats_p95_ms) = ask_everything(&server, &setting).await?;
+    let (lists, stats_p95_ms) = ask_everything(&server, &setting, asked).await?;
     let gauge_age_s = gauge_age(&server, &setting).await?;
     let publishing = publishing(args, &bench, &server, &setting).await?;
     let (worst_list, list_p95_ms) = lists
@@ -267,6 +272,7 @@ async fn settle(server: &Server, bench: &Bench<'_>, pending: u64) -> anyhow::Res
 async fn ask_everything(
     server: &Server,
     setting: &Setting,
+    asked: usize,
 ) -> anyhow::Result<(BTreeMap<String, f64>, f64)> {
     let mut caller = Caller::open(server).await?;
     let middle = middle(&mut caller).await?;
@@ -348,7 +354,7 @@ async fn ask_everything(
     for list in ["deliveries", "attempts"] {
         paths.push(format!("/v1/{list}?event={event}"));
     }
-    say(&format!("asking {} questions, {ASKED} times each", paths.len()));
+    say(&format!("asking {} questions, {asked} times each", paths.len()));
     let mut lists = BTreeMap::new();
     for path in paths {
         let name = path
@@ -356,15 +362,15 @@ async fn ask_everything(
             .replace(some, "SOME")
             .replace(waiting, "WAITING")
             .replace(&event, "EVENT");
-        lists.insert(name.replace(&middle, "MIDDLE"), p95(&mut caller, &path).await?);
+        lists.insert(name.replace(&middle, "MIDDLE"), p95(&mut caller, &path, asked).await?);
     }
     let mut quiet = Caller::open(server).await?.with_key(&setting.quiet_key);
     for path in
         ["/v1/events", "/v1/deliveries", "/v1/attempts", "/v1/events?type=type.7", "/v1/stats"]
     {
-        lists.insert(format!("{path} of a quiet tenant"), p95(&mut quiet, path).await?);
+        lists.insert(format!("{path} of a quiet tenant"), p95(&mut quiet, path, asked).await?);
     }
-    let stats = p95(&mut caller, "/v1/stats").await?;
+    let stats = p95(&mut caller, "/v1/stats", asked).await?;
     Ok((lists, stats))
 }
 
@@ -388,15 +394,15 @@ async fn middle(caller: &mut Caller) -> anyhow::Result<String> {
     Ok(format!("from={}&until={}", text(from), text(from + 1_000)))
 }
 
-async fn p95(caller: &mut Caller, path: &str) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(ASKED);
-    for _ in 0..ASKED {
+async fn p95(caller: &mut Caller, path: &str, asked: usize) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(asked);
+    for _ in 0..asked {
         let began = Instant::now();
         caller.get(path).await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[ASKED * 95 / 100])
+    Ok(times[asked * 95 / 100])
 }
 
 /// How long the gauge of pending deliveries takes to be true again; the longest of three times.
