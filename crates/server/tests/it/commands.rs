@@ -297,9 +297,7 @@ fn a_filter_is_tried_out_before_anybody_has_it() {
     let event = id_of(&sent);
     let why = "attribute `region` is none of the filter's values or is missing";
 
-    let file = home.path().join("filter.json");
-    std::fs::write(&file, region).expect("a file");
-    let file = format!("@{}", file.display());
+    let file = format!("@{}", home.write("filter.json", region).display());
     for whose in [["--filter", region], ["--filter", &file], ["--subscription", "billing"]] {
         let stored = [&["filters", "test"], &whose[..], &["--event", &event]].concat();
         let no = server.run(&stored).exits(1);
