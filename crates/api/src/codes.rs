@@ -175,8 +175,9 @@ codes! {
         "Correct what `detail` names. `GET /v1/profiles` shows complete policies to start from."
 
     INVALID_FILTER 422 "invalid_filter" "Invalid filter"
-        "The filter has too many groups, conditions or bytes, or matching it with the largest \
-         payload may cost more than one event is allowed to cost; `detail` says which."
+        "The filter has too many groups, conditions, values or bytes, or a list of values is empty \
+         or missing, or matching it with the largest payload may cost more than one event is \
+         allowed to cost; `detail` says which."
         "Use fewer groups and smaller conditions, or several subscriptions. `contains` tests cost \
          the most. Operators can raise quotas.match_cost_per_event."
 

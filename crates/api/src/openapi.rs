@@ -62,6 +62,7 @@ const TAGS: [(&str, &str); 15] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
+    ("filters", "Try out which events a filter matches"),
     ("push", "Browsers and other agents as destinations"),
     ("profiles", "Named policies"),
     ("clients", "Clients of dialects that have their own authentication"),

@@ -75,6 +75,15 @@ impl Problem {
         self
     }
 
+    /// The same, seen from the field around it.
+    pub(crate) fn within(self, around: &str) -> Self {
+        let field = match &self.field {
+            Some(field) => format!("{around}.{field}"),
+            None => around.to_owned(),
+        };
+        self.at(field)
+    }
+
     /// A field is missing, unknown, of the wrong type or out of bounds.
     pub(crate) fn field(
         field: impl Into<Cow<'static, str>>,

@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, handshake, jobs, keys, notificaties,
-    open, profiles, publish, redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, filters, handshake, jobs, keys,
+    notificaties, open, profiles, publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -181,6 +181,9 @@ routes! {
     POST "/v1/subscriptions/{id}/replay/count" MANAGE "countReplay"
         "Count what a replay would deliver; nothing is changed" jobs::count_replay,
         takes("NewReplay"), gives(200, "ReplayCount");
+    POST "/v1/filters/test" READ "testFilter"
+        "Find out whether a filter matches an event, and why not; changes nothing" filters::test,
+        takes("FilterTest"), gives(200, "FilterOutcome");
     GET "/v1/push/key" KEY "getPushKey"
         "Get the application server key that browsers subscribe with"
         destinations::key, gives(200, "PushKey");

@@ -9,6 +9,7 @@ mod document;
 mod glob;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{
     ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, CONDITION_DEPTH_MAX, CONDITION_NODES_MAX,
-    FILTER_BYTES_MAX, FILTER_CONDITIONS_MAX, FILTER_GROUPS_MAX, PATTERN_BYTES_MAX,
-    POINTER_BYTES_MAX,
+    FILTER_BYTES_MAX, FILTER_CONDITIONS_MAX, FILTER_GROUPS_MAX, FILTER_VALUES_MAX,
+    PATTERN_BYTES_MAX, POINTER_BYTES_MAX,
 };
 use crate::{Event, TopicName, alternatives};
 
@@ -30,6 +31,7 @@ use document::Document;
 pub use condition::{Condition, Operator, Pointer};
 pub use cost::{Cost, Meter};
 pub use glob::Glob;
+pub use values::AttributeValues;
 
 /// Which events a subscription matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,9 +62,9 @@ pub struct Group {
     /// The event's type matches one of these; empty means any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<Glob>,
-    /// Each attribute has this value; `*` stands for any value.
+    /// Each attribute has this value, or one of the values in the list; `*` stands for any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: BTreeMap<String, String>,
+    pub attributes: BTreeMap<String, AttributeValues>,
     /// The JSON payload satisfies this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Condition>,
@@ -108,6 +110,23 @@ pub enum FilterError {
         "a payload condition may have at most {CONDITION_NODES_MAX} nodes, {CONDITION_DEPTH_MAX} levels deep"
     )]
     ConditionTooLarge,
+    /// A list of values has none.
+    #[error(
+        "the list of values of attribute `{0}` is empty; give at least one value, or leave the \
+         attribute out"
+    )]
+    NoValues(String),
+    /// A list of values is too long.
+    #[error("{place} may have at most {FILTER_VALUES_MAX} values, {count} were given")]
+    TooManyValues {
+        /// Whose values.
+        place: String,
+        /// How many.
+        count: usize,
+    },
+    /// `in` with something else than a list.
+    #[error("the test `in` of `{0}` needs a list of values in `value`")]
+    NotAList(String),
     /// A text of it is too long.
     #[error("{what} may have at most {max} bytes")]
     TooLong {
@@ -140,6 +159,8 @@ pub enum Mismatch {
     Type,
     /// This attribute differs or is missing.
     Attribute(String),
+    /// This attribute has none of the values in the list, or is missing.
+    NoneOf(String),
     /// The payload does not satisfy the condition.
     Payload,
     /// The filter has no groups, so it wants nothing.
@@ -152,6 +173,9 @@ impl fmt::Display for Mismatch {
             Self::Topic => f.write_str("the topic is not one of the filter's"),
             Self::Type => f.write_str("the event type matches none of the filter's patterns"),
             Self::Attribute(name) => write!(f, "attribute `{name}` differs or is missing"),
+            Self::NoneOf(name) => {
+                write!(f, "attribute `{name}` is none of the filter's values or is missing")
+            }
             Self::Payload => f.write_str("the payload does not satisfy the filter's condition"),
             Self::NoGroups => f.write_str("the filter has no groups and matches nothing"),
         }
@@ -256,6 +280,14 @@ impl<'c, 'a> Matching<'c, 'a> {
     }
 }
 
+impl Group {
+    /// How many conditions it has besides that on the payload. Each value of a list counts.
+    fn plain_conditions(&self) -> usize {
+        let values: usize = self.attributes.values().map(|values| values.all().len()).sum();
+        self.topics.len() + self.types.len() + values
+    }
+}
+
 impl Default for Filter {
     fn default() -> Self {
         Self::everything()
@@ -279,7 +311,17 @@ impl Filter {
         }
         let mut conditions = 0;
         for group in &self.any_of {
-            conditions += group.topics.len() + group.types.len() + group.attributes.len();
+            conditions += group.plain_conditions();
+            for (name, values) in &group.attributes {
+                match values.all().len() {
+                    0 => return Err(FilterError::NoValues(name.clone())),
+                    1..=FILTER_VALUES_MAX => {}
+                    count => {
+                        let place = format!("attribute `{name}`");
+                        return Err(FilterError::TooManyValues { place, count });
+                    }
+                }
+            }
             let Some(condition) = &group.payload else { continue };
             let (nodes, depth) = condition.size();
             if nodes > CONDITION_NODES_MAX || depth > CONDITION_DEPTH_MAX {
@@ -304,12 +346,17 @@ impl Filter {
             for pattern in &group.types {
                 short("a pattern of types", pattern.as_str(), PATTERN_BYTES_MAX)?;
             }
-            for (name, value) in &group.attributes {
+            for (name, values) in &group.attributes {
                 short("the name of an attribute", name, ATTRIBUTE_NAME_BYTES_MAX)?;
-                short("the value of an attribute", value, ATTRIBUTE_VALUE_BYTES_MAX)?;
+                for value in values.all() {
+                    short("the value of an attribute", value, ATTRIBUTE_VALUE_BYTES_MAX)?;
+                }
             }
-            for path in group.payload.iter().flat_map(Condition::paths) {
+            for (path, op, value) in group.payload.iter().flat_map(Condition::tests) {
                 short("a path", path.as_str(), POINTER_BYTES_MAX)?;
+                if op == Operator::In {
+                    check_list(path, value)?;
+                }
             }
         }
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |text| text.len());
@@ -327,9 +374,9 @@ impl Filter {
     /// What matching it may cost at most.
     pub fn cost(&self) -> Cost {
         let of_group = |group: &Group| {
-            let plain = group.topics.len() + group.types.len() + group.attributes.len();
-            let values: usize = group.attributes.values().map(String::len).sum();
-            let fixed = CONDITION * plain as u64 + values as u64;
+            let named = CONDITION * (group.topics.len() + group.types.len()) as u64;
+            let values: u64 = group.attributes.values().map(AttributeValues::cost).sum();
+            let fixed = named + values;
             let payload = group.payload.as_ref().map(Condition::cost).unwrap_or_default();
             Cost { fixed, ..Cost::default() } + payload
         };
@@ -366,13 +413,16 @@ impl Filter {
             }
         }
         for (name, wanted) in &group.attributes {
-            meter.spend(CONDITION + wanted.len() as u64);
+            meter.spend(wanted.cost());
             let fits = match self.attribute(candidate, name) {
-                Some(value) => wanted == "*" || wanted == value,
+                Some(value) => wanted.hold(value),
                 None => self.missing_attribute == MissingAttribute::Ignore,
             };
             if !fits {
-                return Some(Mismatch::Attribute(name.clone()));
+                return Some(match wanted {
+                    AttributeValues::One(_) => Mismatch::Attribute(name.clone()),
+                    AttributeValues::AnyOf(_) => Mismatch::NoneOf(name.clone()),
+                });
             }
         }
         match &group.payload {
@@ -390,6 +440,18 @@ impl Filter {
             AttributeNames::Exact => candidate.event.attributes.get(name),
             AttributeNames::CamelOrSnake => candidate.snaked(name),
         }
+    }
+}
+
+/// The values of `in`.
+fn check_list(path: &Pointer, value: &serde_json::Value) -> Result<(), FilterError> {
+    match value.as_array().map(Vec::len) {
+        None => Err(FilterError::NotAList(path.as_str().to_owned())),
+        Some(count) if count > FILTER_VALUES_MAX => {
+            let place = format!("the test `in` of `{}`", path.as_str());
+            Err(FilterError::TooManyValues { place, count })
+        }
+        Some(_) => Ok(()),
     }
 }
 

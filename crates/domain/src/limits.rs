@@ -12,9 +12,12 @@ pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 100;
 pub const ATTRIBUTE_VALUE_BYTES_MAX: usize = 4_000;
 /// Groups in one filter.
 pub const FILTER_GROUPS_MAX: usize = 64;
-/// Conditions of all groups of one filter: topics, types, attributes and nodes of payload conditions.
+/// Conditions of all groups of one filter: topics, types, values of attributes and nodes of payload conditions.
 /// Every event is compared with all of them.
 pub const FILTER_CONDITIONS_MAX: usize = 1_000;
+/// Values of one attribute or of one test `in`: longer lists belong to the publisher, who can send what
+/// they have in common as one attribute.
+pub const FILTER_VALUES_MAX: usize = 100;
 /// Nodes in one payload condition: bounds the cost of matching one event.
 pub const CONDITION_NODES_MAX: usize = 64;
 /// Depth of one payload condition.

@@ -118,7 +118,7 @@ fn reasons<'c>(
     match matching.explain(&view.subscription.filter) {
         Some(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
         None if view.switches_off(event) => {
-            vec![format!("its policy turns the family `{}` off (request.families)", event.family())]
+            vec![turned_off(event)]
         }
         None => vec![
             "its current filter matches; it did not match when the event was accepted, or the \
@@ -126,4 +126,9 @@ fn reasons<'c>(
                 .to_owned(),
         ],
     }
+}
+
+/// Why a subscription whose filter matches does not get an event all the same.
+pub(crate) fn turned_off(event: &Event) -> String {
+    format!("its policy turns the family `{}` off (request.families)", event.family())
 }

@@ -69,6 +69,23 @@ pub struct Publish {
 }
 
 impl Publish {
+    /// Whether an event can be published at all, wherever it would go.
+    pub(crate) fn check(&self, payload_bytes: usize) -> Result<()> {
+        // A receiver gets one form, so each of them may be as large as a payload.
+        let size = match self.content_type.as_str() {
+            alternatives::MEDIA_TYPE => alternatives::largest(&self.payload)
+                .map_err(|e| Error::Event { field: "payload", problem: e.to_string() })?,
+            _ => self.payload.len(),
+        };
+        if size > payload_bytes {
+            return Err(Error::PayloadTooLarge { size, limit: payload_bytes });
+        }
+        check_value(&self.content_type)
+            .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
+        Event::check_attributes(&self.attributes)
+            .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
+    }
+
     /// SHA-256 over everything that was published. Every part is preceded by its length, so that no two
     /// different events have the same encoding.
     pub fn fingerprint(&self) -> [u8; 32] {
@@ -158,22 +175,6 @@ impl Handle {
         Self { queue, clock, chance, payload_bytes, admission, matcher, calls }
     }
 
-    fn check(&self, publish: &Publish) -> Result<()> {
-        // A receiver gets one form, so each of them may be as large as a payload.
-        let size = match publish.content_type.as_str() {
-            alternatives::MEDIA_TYPE => alternatives::largest(&publish.payload)
-                .map_err(|e| Error::Event { field: "payload", problem: e.to_string() })?,
-            _ => publish.payload.len(),
-        };
-        if size > self.payload_bytes {
-            return Err(Error::PayloadTooLarge { size, limit: self.payload_bytes });
-        }
-        check_value(&publish.content_type)
-            .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
-        Event::check_attributes(&publish.attributes)
-            .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
-    }
-
     /// Publishes several; each answer stands for itself.
     pub(crate) async fn publish(
         &self,
@@ -188,7 +189,7 @@ impl Handle {
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for publish in batch {
-            if let Err(e) = self.check(&publish) {
+            if let Err(e) = publish.check(self.payload_bytes) {
                 answers.push(Err(e));
                 continue;
             }

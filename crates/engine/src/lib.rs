@@ -16,6 +16,7 @@
 //!   sends it.
 //! * `rehearsal` makes one such request outside of any delivery, for tests and before a receiver is
 //!   written down.
+//! * `filter_test` says whether a filter would match an event, without either being kept.
 //! * `recorder` writes outcomes in batches and gives the answers back to the scheduler.
 //! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
@@ -45,6 +46,7 @@ mod engine;
 mod error;
 mod explain;
 mod failure_log;
+mod filter_test;
 mod in_flight;
 mod intake;
 mod jobs;
@@ -93,6 +95,7 @@ pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
 pub use explain::{EventExplanation, NotDelivered};
 pub use failure_log::FailureNames;
+pub use filter_test::{FilterOutcome, TestedEvent, TestedFilter};
 pub use intake::{Publish, Published};
 pub use jobs::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
 pub use keys::{NewKey, Principal};

@@ -116,8 +116,8 @@ impl Engine {
         let opened = self.open_destination(tenant, &new.destination, None).await?;
         let destination = destination::of(&opened.stored);
         let filter = new.filter.unwrap_or_default();
-        filter.validate()?;
-        self.check_texts(&new.description, Some(&filter))?;
+        check_description(&new.description)?;
+        self.check_filter(&filter)?;
         let profile = match new.profile {
             Some(profile) => profile,
             None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
@@ -194,11 +194,8 @@ impl Engine {
                 Some(self.open_destination(tenant, input, Some(&view)).await?)
             }
         };
-        if let Some(filter) = &change.filter {
-            filter.validate()?;
-        }
-        let description = change.description.as_deref().unwrap_or_default();
-        self.check_texts(description, change.filter.as_ref())?;
+        check_description(change.description.as_deref().unwrap_or_default())?;
+        change.filter.as_ref().map_or(Ok(()), |filter| self.check_filter(filter))?;
         let mut sealed = Vec::new();
         for secret in &change.secrets {
             sealed.push(self.seal(tenant, id, secret, now)?);
@@ -313,11 +310,11 @@ impl Engine {
         destination.ask_permission(self, &wanted).await
     }
 
-    /// The limits on what it is made of.
-    fn check_texts(&self, description: &str, filter: Option<&Filter>) -> Result<()> {
-        check_description(description)?;
+    /// Whether a filter may be written down.
+    pub(crate) fn check_filter(&self, filter: &Filter) -> Result<()> {
+        filter.validate()?;
         let units = self.inner.keeper.quotas().match_cost_per_event();
-        filter.map_or(Ok(()), |filter| Ok(filter.check_size(self.payload_bytes(), units)?))
+        Ok(filter.check_size(self.payload_bytes(), units)?)
     }
 
     /// Lets a subscription grow, if its tenant may have more. One that shrinks always may.

@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, callbacks, certificates, check, deliveries, events, explain, jobs, keys,
-    listen, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants, topics,
-    verify,
+    Context, backup, callbacks, certificates, check, deliveries, events, explain, filters, jobs,
+    keys, listen, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
+    topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -48,6 +48,9 @@ enum Command {
     /// List, show, create, change and test subscriptions
     #[command(subcommand)]
     Subscriptions(subscriptions::Command),
+    /// Try out which events a filter matches
+    #[command(subcommand)]
+    Filters(filters::Command),
     /// List profiles, and change them while everything runs
     #[command(subcommand)]
     Profiles(profiles::Command),
@@ -128,6 +131,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Listen(args) => listen::run(&access, json, &args).await?,
         Command::Topics(command) => topics::run(&context()?, &command).await?,
         Command::Subscriptions(command) => subscriptions::run(&context()?, command).await?,
+        Command::Filters(command) => filters::run(&context()?, &command).await?,
         Command::Profiles(command) => profiles::run(&context()?, &command).await?,
         Command::Notificaties(command) => notificaties::run(&context()?, &command).await?,
         Command::Callbacks(command) => callbacks::run(&command, json).await?,

@@ -10,6 +10,7 @@ pub mod check;
 pub mod deliveries;
 pub mod events;
 pub mod explain;
+pub mod filters;
 mod finding;
 pub mod jobs;
 pub mod keys;

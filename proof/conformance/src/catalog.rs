@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use posthorn_domain::filter::AttributeValues;
 use posthorn_domain::{
     AgentId, CatalogVersion, ChannelId, Destination, KeyId, PushServiceTarget, PushTarget,
     PushUrgency, SealedSecret, SecretName, SubscriptionId, SubscriptionStatus, TenantId, TopicName,
@@ -50,7 +51,9 @@ pub async fn everything_reads_back_as_it_was_written(fixture: &dyn Fixture) {
     rich.destination = Destination::Webhook { url: "https://example.test/hook?a=b".to_owned() };
     rich.overrides = serde_json::json!({"schedule": {"max_attempts": 3}, "spacing": null});
     rich.status = SubscriptionStatus::Disabled { reason: "gone".to_owned() };
-    rich.filter.any_of[0].attributes.insert("colour".to_owned(), "red".to_owned());
+    let sizes = AttributeValues::AnyOf(vec!["s".to_owned(), "m".to_owned()]);
+    rich.filter.any_of[0].attributes.insert("colour".to_owned(), "red".into());
+    rich.filter.any_of[0].attributes.insert("size".to_owned(), sizes);
     rich.updated_at = at(5);
     rich.secrets = vec![
         SealedSecret {

@@ -89,7 +89,7 @@ fn rich(number: u128, tenant: TenantId) -> Subscription {
         updated_at: at(5),
         ..subscription(tenant)
     };
-    rich.filter.any_of[0].attributes.insert("colour".to_owned(), "red".to_owned());
+    rich.filter.any_of[0].attributes.insert("colour".to_owned(), "red".into());
     rich
 }
 

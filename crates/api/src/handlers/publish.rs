@@ -118,6 +118,15 @@ pub(crate) fn read_one(body: &Bytes, key: Option<IdempotencyKey>) -> Result<Publ
     understand(item, key, body)
 }
 
+/// An event that is not published; its text is part of the body.
+pub(super) fn read_unpublished(text: &str, body: &Bytes) -> Result<Publish> {
+    let item = read_item(text)?;
+    if item.idempotency_key.is_some() {
+        return Err(Problem::field("idempotency_key", "is only for events that are published"));
+    }
+    understand(item, None, body)
+}
+
 /// `POST /v1/events/batch`.
 pub(crate) async fn batch(mut call: Call) -> Answer {
     let tenant = call.tenant();

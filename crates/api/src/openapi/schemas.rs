@@ -13,6 +13,7 @@ pub(super) fn all() -> Value {
         general(),
         events(),
         subscriptions(),
+        filters(),
         policy::all(),
         deliveries(),
         certificates(),
@@ -236,6 +237,43 @@ fn events() -> Value {
                 "description": "Attributes that filters may use; empty means any",
             },
             "labels": labels(),
+        })),
+    })
+}
+
+/// Trying out a filter: one of two ways to name it, with one of two ways to name an event.
+fn filters() -> Value {
+    let test = object(
+        &[],
+        json!({
+            "filter": {
+                "allOf": [reference("Filter")],
+                "description": "The filter; give exactly one of filter and subscription",
+            },
+            "subscription": {
+                "type": "string", "description": "Test the filter of this subscription, by sub_… or name",
+            },
+            "event": {
+                "allOf": [reference("NewEvent")],
+                "description": "An event that is not published; its topic need not exist. Give \
+                                exactly one of event and event_id",
+            },
+            "event_id": {"type": "string", "description": "A published event, evt_…"},
+        }),
+    );
+    json!({
+        "FilterTest": test,
+        "FilterOutcome": object(&["matches", "reasons", "cost"], json!({
+            "matches": flag(),
+            "reasons": {
+                "type": "array", "items": text(),
+                "description": "Why it does not match, one for each group; empty when it matches",
+            },
+            "cost": {
+                "type": "integer", "minimum": 0,
+                "description": "What matching cost; the limit for one event is \
+                                quotas.match_cost_per_event",
+            },
         })),
     })
 }

@@ -9,6 +9,7 @@ mod bad_input;
 mod certificates;
 mod cloudevents;
 mod documents;
+mod filters;
 mod finding;
 mod harness;
 mod isolation;

@@ -98,7 +98,7 @@ pub enum Operator {
     Gt,
     /// Greater or equal.
     Ge,
-    /// One of a list of values.
+    /// One of a list of values, 100 at most.
     In,
     /// Present, also when null.
     Exists,
@@ -124,14 +124,14 @@ impl Condition {
         }
     }
 
-    /// Every place it looks at.
-    pub(super) fn paths(&self) -> Vec<&Pointer> {
+    /// Every test of it: where it looks, how it compares, and with what.
+    pub(super) fn tests(&self) -> Vec<(&Pointer, Operator, &Value)> {
         match self {
             Self::All(children) | Self::Any(children) => {
-                children.iter().flat_map(Self::paths).collect()
+                children.iter().flat_map(Self::tests).collect()
             }
-            Self::Not(child) => child.paths(),
-            Self::Test { path, .. } => vec![path],
+            Self::Not(child) => child.tests(),
+            Self::Test { path, op, value } => vec![(path, *op, value)],
         }
     }
 

@@ -108,7 +108,9 @@ fn large_filters_in_either_style_cost_one_look_for_each_condition() {
         attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let e = event("t", &pairs, "{}");
     let mut group = Group::default();
-    group.attributes.extend(attributes);
+    group
+        .attributes
+        .extend(attributes.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
     let filter = Filter {
         any_of: vec![group; 15],
         attribute_names: AttributeNames::CamelOrSnake,
@@ -126,11 +128,106 @@ fn large_filters_in_either_style_cost_one_look_for_each_condition() {
 fn all_conditions_of_a_filter_are_counted() {
     let many = |count: usize| -> Filter {
         let mut group = Group::default();
-        group.attributes.extend((0..count).map(|n| (format!("a{n}"), "*".to_owned())));
+        group.attributes.extend((0..count).map(|n| (format!("a{n}"), "*".into())));
         Filter { any_of: vec![group.clone(), group], ..Filter::everything() }
     };
     many(500).validate().expect("a thousand");
     assert_eq!(many(501).validate(), Err(FilterError::TooManyConditions(1_002)));
+}
+
+/// A group with these values of the attribute `region`.
+fn regions(values: &str) -> String {
+    format!(r#"{{"any_of":[{{"attributes":{{"region":{values}}}}}]}}"#)
+}
+
+#[test]
+fn an_attribute_is_one_of_several_values() {
+    let e = event("t", &[("region", "eu"), ("objectType", "zaak")], "{}");
+    for (values, wanted) in [
+        (r#""eu""#, true),
+        (r#"["eu"]"#, true),
+        (r#"["us","eu"]"#, true),
+        (r#"["us","asia"]"#, false),
+        (r#"["us","*"]"#, true),
+        (r#"["e*"]"#, false),
+        (r#"["EU","eu "]"#, false),
+    ] {
+        check(&regions(values), &e, wanted);
+    }
+    let list = r#""any_of":[{"attributes":{"object_type":["x","zaak"],"gone":["1","*"]}}]"#;
+    let knobs = r#""attribute_names":"camel_or_snake","missing_attribute""#;
+    check(&format!(r#"{{{list},{knobs}:"ignore"}}"#), &e, true);
+    check(&format!(r#"{{{list},{knobs}:"mismatch"}}"#), &e, false);
+}
+
+#[test]
+fn values_are_written_down_as_they_were_given() {
+    for values in [r#""eu""#, r#"["eu"]"#, r#"["us","eu"]"#] {
+        let filter: Filter = serde_json::from_str(&regions(values)).expect("a filter");
+        let json = serde_json::to_value(&filter).expect("JSON");
+        let given: serde_json::Value = serde_json::from_str(values).expect("JSON");
+        assert_eq!(json["any_of"][0]["attributes"]["region"], given);
+        assert_eq!(serde_json::from_value::<Filter>(json).expect("its own JSON"), filter);
+    }
+    for wrong in ["1", "null", "{}", r#"["eu",1]"#, r#"[["eu"]]"#] {
+        let document: serde_json::Value = serde_json::from_str(&regions(wrong)).expect("JSON");
+        let fault = crate::plain::read::<Filter>(&document).expect_err(wrong);
+        assert!(fault.path.starts_with("any_of[0].attributes.region"), "{fault}");
+        assert!(fault.problem.contains("a text"), "{fault}");
+    }
+}
+
+#[test]
+fn a_mismatch_says_whether_one_value_or_several_were_possible() {
+    let e = event("t", &[("region", "eu")], "{}");
+    let why = |values: &str| {
+        let filter: Filter = serde_json::from_str(&regions(values)).expect("a filter");
+        filter.explain(&Candidate::new(&e)).expect("no match")[0].to_string()
+    };
+    assert_eq!(why(r#""us""#), "attribute `region` differs or is missing");
+    let several = "attribute `region` is none of the filter's values or is missing";
+    assert_eq!(why(r#"["us","asia"]"#), several);
+}
+
+#[test]
+fn lists_of_values_are_bounded_and_each_value_counts() {
+    let many = |count: usize| -> Filter {
+        let values: Vec<String> = (0..count).map(|n| format!("{n:04}")).collect();
+        let values = serde_json::to_string(&values).expect("JSON");
+        serde_json::from_str(&regions(&values)).expect("a filter")
+    };
+    many(100).validate().expect("a hundred");
+    let problem = many(101).validate().expect_err("too many").to_string();
+    assert_eq!(problem, "attribute `region` may have at most 100 values, 101 were given");
+    let problem = many(0).validate().expect_err("none").to_string();
+    assert!(problem.contains("`region` is empty"), "{problem}");
+    assert_eq!(many(100).cost().fixed - many(50).cost().fixed, 50 * (32 + 4));
+    let groups = |count: usize| Filter {
+        any_of: vec![many(100).any_of.remove(0); count],
+        ..Filter::everything()
+    };
+    groups(10).validate().expect("a thousand conditions");
+    assert_eq!(groups(11).validate(), Err(FilterError::TooManyConditions(1_100)));
+}
+
+#[test]
+fn the_test_in_takes_a_list_of_at_most_a_hundred_values() {
+    let of = |value: &str| -> Filter {
+        let test = format!(r#"{{"not":{{"test":{{"path":"/a","op":"in","value":{value}}}}}}}"#);
+        serde_json::from_str(&format!(r#"{{"any_of":[{{"payload":{test}}}]}}"#)).expect("a filter")
+    };
+    let list = |count: usize| of(&format!("[{}]", vec!["1"; count].join(",")));
+    list(100).check_size(1_000, u64::MAX).expect("a hundred");
+    list(0).check_size(1_000, u64::MAX).expect("holds for nothing");
+    let problem = list(101).check_size(1_000, u64::MAX).expect_err("too many").to_string();
+    assert_eq!(problem, "the test `in` of `/a` may have at most 100 values, 101 were given");
+    for wrong in ["null", "1", r#""a""#] {
+        let problem = of(wrong).check_size(1_000, u64::MAX).expect_err("no list").to_string();
+        assert!(problem.contains("needs a list"), "{problem}");
+    }
+    // Those that were stored before go on.
+    list(101).validate().expect("read");
+    of("1").validate().expect("read");
 }
 
 #[test]
@@ -195,7 +292,7 @@ fn costly() -> (Vec<Filter>, Vec<Event>) {
     ];
     let filter = |condition: &str| -> Filter {
         let group = format!(
-            r#"{{"topics":["orders"],"types":["*"],"attributes":{{"a":"*"}},"payload":{condition}}}"#
+            r#"{{"topics":["orders"],"types":["*"],"attributes":{{"a":"*","b":["2","3"]}},"payload":{condition}}}"#
         );
         serde_json::from_str(&format!(r#"{{"any_of":[{group},{group}]}}"#)).expect("a filter")
     };
@@ -203,7 +300,7 @@ fn costly() -> (Vec<Filter>, Vec<Event>) {
     let ones = vec!["1"; 5_000].join(",");
     let payload = format!(r#"{{"text":"{}","list":[{ones}]}}"#, "ab".repeat(5_000));
     let documents = [payload.as_str(), r#"{"text":1,"list":[]}"#, "[]", "not JSON"];
-    (filters, documents.iter().map(|text| event("t", &[("a", "1")], text)).collect())
+    (filters, documents.iter().map(|text| event("t", &[("a", "1"), ("b", "3")], text)).collect())
 }
 
 #[test]

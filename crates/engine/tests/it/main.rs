@@ -5,6 +5,7 @@ mod certificates;
 mod clock;
 mod delivery;
 mod envelope;
+mod filter_test;
 mod handshake;
 mod headers;
 mod house;

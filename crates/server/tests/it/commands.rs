@@ -277,3 +277,63 @@ fn the_demo_ends_well_by_itself() {
     assert_eq!(value["server"]["pending"], 0);
     output.says(&["kill -9", "signature verified", "will be retried"]);
 }
+
+#[test]
+fn a_filter_is_tried_out_before_anybody_has_it() {
+    let (home, server) = Home::new().served();
+    server.ask("topics put orders");
+    let region = r#"{"any_of": [{"attributes": {"region": ["eu", "us"]}}]}"#;
+    let made = server.ask(&[
+        "subscriptions",
+        "create",
+        "https://example.com/",
+        "--name",
+        "billing",
+        "--filter",
+        region,
+    ]);
+    assert_eq!(made["filter"]["any_of"][0]["attributes"]["region"], json!(["eu", "us"]));
+    let sent = server.ask("send orders order.created '{\"total\": 3}' -a region=asia");
+    let event = id_of(&sent);
+    let why = "attribute `region` is none of the filter's values or is missing";
+
+    let file = format!("@{}", home.write("filter.json", region).display());
+    for whose in [["--filter", region], ["--filter", &file], ["--subscription", "billing"]] {
+        let stored = [&["filters", "test"], &whose[..], &["--event", &event]].concat();
+        let no = server.run(&stored).exits(1);
+        assert!(no.out.starts_with("does not match") && no.out.contains(why), "{}", no.out);
+        let made_up = ["--topic", "new", "--type", "a", "-a", "region=us"];
+        let yes = server.run(&[&["filters", "test"], &whose[..], &made_up].concat()).exits(0);
+        assert!(yes.out.starts_with("matches"), "{}", yes.out);
+    }
+    let total =
+        r#"{"any_of": [{"payload": {"test": {"path": "/total", "op": "in", "value": [3]}}}]}"#;
+    let tested = server.ask(&[
+        "filters",
+        "test",
+        "--filter",
+        total,
+        "--topic",
+        "orders",
+        "--type",
+        "a",
+        "--payload",
+        r#"{"total": 3.0}"#,
+    ]);
+    assert_eq!((&tested["matches"], &tested["reasons"]), (&true.into(), &json!([])), "{tested}");
+    assert!(tested["cost"].as_u64().is_some_and(|cost| cost > 0), "{tested}");
+
+    let unknown =
+        ["filters", "test", "--filter", region, "--event", "evt_01hf7yat00000000000000000z"];
+    server.run(&unknown).exits(1);
+    server.run(&["filters", "test", "--filter", "{", "--event", &event]).exits(2);
+    server.run(&["filters", "test", "--filter", region]).exits(2);
+    server.run(&["filters", "test", "--filter", region, "--topic", "orders"]).exits(2);
+    let both =
+        ["filters", "test", "--filter", region, "--subscription", "billing", "--event", &event];
+    server.run(&both).exits(2);
+    let empty = r#"{"any_of": [{"attributes": {"region": []}}]}"#;
+    let refused = server.run(&["filters", "test", "--filter", empty, "--event", &event]).exits(1);
+    assert!(refused.err.contains("`region` is empty"), "{}", refused.err);
+    server.stop();
+}

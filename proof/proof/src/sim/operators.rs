@@ -64,7 +64,7 @@ impl Operator {
             },
             _ => Group {
                 types: vec![Glob::new("*.made")],
-                attributes: BTreeMap::from([("color".to_owned(), "red".to_owned())]),
+                attributes: BTreeMap::from([("color".to_owned(), "red".into())]),
                 ..Group::default()
             },
         };
