@@ -177,12 +177,8 @@ fn pauses_are_told_from_the_rest() {
     // Over, and its time has not come.
     let due = Delivery { due_at: at(1_300), ..delivery(PENDING) };
     let waits = Some(Waiting::until(WaitReason::Schedule, at(1_300)));
-    let expected = [
-        "100-101 attempt 1",
-        "101-200 schedule as planned",
-        "200-300 paused",
-        "300-1300 schedule",
-    ];
+    let expected =
+        ["100-101 attempt 1", "101-200 schedule as planned", "200-300 paused", "300-1300 schedule"];
     check(&due, &[100], &[(200, Some(300))], waits, &expected);
 }
 
