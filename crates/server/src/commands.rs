@@ -13,6 +13,7 @@ pub mod explain;
 mod finding;
 pub mod keys;
 pub mod listen;
+mod looking;
 mod names;
 mod new_key;
 pub mod notificaties;

@@ -13,6 +13,7 @@ mod finding;
 mod harness;
 mod isolation;
 mod listener;
+mod looking;
 mod managing;
 mod plain_words;
 mod policy_page;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::events::show_attempts;
 use super::finding::{self, Outcome, Part};
 use super::noun::{Id, Noun};
-use super::{Context, Limit, names};
+use super::{Context, Limit, looking, names};
 use crate::terminal;
 
 const DELIVERIES: Noun = Noun {
@@ -27,7 +27,7 @@ const DEAD_LETTERS: Noun = Noun {
     ..DELIVERIES
 };
 
-/// List, show, retry, cancel and forget deliveries
+/// List, show, explain, retry, cancel and forget deliveries
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List deliveries, newest first
@@ -60,6 +60,10 @@ pub enum Command {
         /// Its id, dlv_…
         id: String,
     },
+    /// Show what happened to a delivery, step by step, and what it waits for
+    Timeline(Id),
+    /// Show the request that an attempt would send now, without secrets; nothing is sent
+    Request(Id),
     /// Try a delivery now, ended or waiting, with a fresh budget
     Retry(Id),
     /// Give up a delivery that has not ended
@@ -138,6 +142,8 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             list(context, &DELIVERIES, &query, *limit).await
         }
         Command::Show { id } => show(context, &DELIVERIES, id).await,
+        Command::Timeline(Id { id }) => looking::timeline(context, &DELIVERIES.at(id)).await,
+        Command::Request(Id { id }) => looking::request(context, &DELIVERIES.at(id)).await,
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,

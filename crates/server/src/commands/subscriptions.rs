@@ -10,7 +10,7 @@ use posthorn_domain::Span;
 use serde_json::{Value, json};
 
 use super::noun::{Noun, given};
-use super::{Context, Limit, names, parse_pair, read_json};
+use super::{Context, Limit, looking, names, parse_pair, read_json};
 use crate::client::Call;
 use crate::terminal::{self, Paint};
 
@@ -40,6 +40,8 @@ pub enum Command {
         /// Its id, sub_…, or its name
         id: String,
     },
+    /// Show how a subscription is doing: breaker, concurrency, rate, lanes, the last hour
+    Health(Known),
     /// Create a subscription; a signing secret that is created for it is shown once
     Create {
         /// Where to, unless it is a browser
@@ -189,6 +191,7 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => list(context, limit).await,
         Command::Show { id } => SUBSCRIPTIONS.show(context, &id).await,
+        Command::Health(Known { id }) => looking::health(context, &SUBSCRIPTIONS.at(&id)).await,
         Command::Create { url, push, fields, secret_kind, paused } => {
             let mut body = fields.leading(url, *push)?;
             if let Some(kind) = secret_kind {
