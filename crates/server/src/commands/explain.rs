@@ -20,9 +20,11 @@ pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let wanted = asked.to_lowercase().replace('-', "_");
     let code = error_codes().iter().find(|code| code.code == wanted);
     let reasons: Vec<Reason> = match asked.parse::<u16>() {
-        // Exit codes are small; what has three digits is the status of an answer.
-        Ok(number) if number < 100 => return explain_exit(number, json),
-        Ok(status) => Reason::of_status(status).into_iter().collect(),
+        // No exit code is the status of an answer, and no other number means anything.
+        Ok(number) => match Reason::of_status(number) {
+            None => return explain_exit(number, json),
+            Some(status) => vec![status],
+        },
         Err(_) => reasons().into_iter().filter(|reason| reason.code == wanted).collect(),
     };
     if code.is_none() && reasons.is_empty() {

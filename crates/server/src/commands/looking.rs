@@ -36,11 +36,7 @@ fn line(step: &Value) -> Value {
     let group = |index: &Value| json!(format!("any_of[{}]", terminal::plain(index)));
     let what = match step.get("step").and_then(Value::as_str) {
         Some("matched") => step.get("group").map(group),
-        Some("ended") => {
-            let words = ["state", "reason"].map(|name| step.get(name).and_then(Value::as_str));
-            Some(json!(words.into_iter().flatten().collect::<Vec<_>>().join(" ")))
-        }
-        _ => first(&["failure", "status", "reason"]),
+        _ => first(&["failure", "status", "reason", "state"]),
     };
     json!({
         "at": step.get("at"), "step": step.get("step"), "lasts": lasts(step), "what": what,
@@ -121,7 +117,7 @@ mod tests {
         let attempt = json!({"at": at, "step": "attempt", "status": 500, "response": "no"});
         assert_eq!(row(attempt), ["-", "attempt", "500", "no"]);
         let ended = json!({"at": at, "step": "ended", "state": "dead", "reason": "exhausted"});
-        assert_eq!(row(ended), ["-", "ended", "dead exhausted", "-"]);
+        assert_eq!(row(ended), ["-", "ended", "exhausted", "-"]);
         let matched = json!({"at": at, "step": "matched", "group": 0, "detail": "it does"});
         assert_eq!(row(matched), ["-", "matched", "any_of[0]", "it does"]);
     }

@@ -229,6 +229,8 @@ fn failures_and_ends_are_explained() {
         let text = home.run(&["explain", status]).exits(0).out;
         assert!(text.contains(&format!("{code} (status of an attempt)")), "{text}");
     }
+    let text = home.run("explain 130").exits(0).out;
+    assert!(text.contains("exit code 130"), "{text}");
     home.run("explain 700").exits(1);
     home.run("explain nonsense").exits(1);
 }
