@@ -28,6 +28,7 @@ pub mod metrics;
 mod openapi;
 mod problem;
 mod query;
+mod reasons;
 mod respond;
 mod router;
 mod routes;
@@ -45,6 +46,7 @@ pub use codes::{ErrorCode, error_codes, reference_page};
 pub use json::unquoted;
 pub use limits::LimitOptions;
 pub use openapi::document as openapi_document;
+pub use reasons::{Reason, ReasonKind, reasons};
 pub use router::{Surfaces, closed, router, surfaces};
 pub use routes::{Access, ROUTES, Route};
 

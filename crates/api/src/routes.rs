@@ -161,6 +161,9 @@ routes! {
         gives(200, "SubscriptionPage");
     GET "/v1/subscriptions/{id}" READ "getSubscription" "Get a subscription"
         subscriptions::one, gives(200, "Subscription");
+    GET "/v1/subscriptions/{id}/health" READ "getSubscriptionHealth"
+        "Get how a subscription is doing: breaker, concurrency, rate, lanes, the last hour"
+        subscriptions::health, gives(200, "SubscriptionHealth");
     PATCH "/v1/subscriptions/{id}" MANAGE "updateSubscription" "Change a subscription"
         subscriptions::update, takes("SubscriptionChange"), gives(200, "Subscription");
     DELETE "/v1/subscriptions/{id}" MANAGE "deleteSubscription"
@@ -224,6 +227,12 @@ routes! {
     POST "/v1/deliveries/resend/count" MANAGE "countResend"
         "Count what would be delivered again; nothing is changed" jobs::count_resend,
         takes("NewReplay"), gives(200, "ReplayCount");
+    GET "/v1/deliveries/{id}/timeline" READ "getDeliveryTimeline"
+        "Get what happened to a delivery, step by step, and what it waits for"
+        deliveries::timeline, gives(200, "Timeline");
+    GET "/v1/deliveries/{id}/request" READ "getDeliveryRequest"
+        "Get the request that an attempt would send now, without secrets; nothing is sent"
+        deliveries::request, gives(200, "RequestPreview");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
         "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
         deliveries::retry, gives(200, "Delivery");

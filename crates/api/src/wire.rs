@@ -1,5 +1,8 @@
 //! What things look like on the wire. Borrowed views of domain values, written straight to bytes.
 
+mod health;
+mod timeline;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +24,9 @@ use posthorn_store::AttemptLine;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+pub(crate) use health::HealthView;
+pub(crate) use timeline::{PreviewView, TimelineView};
 
 /// One page of a list.
 #[derive(Serialize)]

@@ -270,6 +270,12 @@ impl<'c, 'a> Matching<'c, 'a> {
         filter.any_of.iter().any(|group| filter.group_mismatch(group, self).is_none())
     }
 
+    /// The first group of a filter that wants the event.
+    pub fn group(&self, filter: &'c Filter) -> Option<usize> {
+        self.candidate.meter.spend(Cost::FILTER.fixed);
+        filter.any_of.iter().position(|group| filter.group_mismatch(group, self).is_none())
+    }
+
     /// Why a filter does not want the event, group by group; `None` when it does.
     pub fn explain(&self, filter: &'c Filter) -> Option<Vec<Mismatch>> {
         if filter.any_of.is_empty() {

@@ -45,6 +45,7 @@ mod span;
 mod stops;
 mod template;
 mod time;
+pub mod timeline;
 mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Outcome, Timings};

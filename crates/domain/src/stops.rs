@@ -26,6 +26,13 @@ impl Stops {
         self.0.is_empty()
     }
 
+    /// Those times, oldest first; without an end while the last one lasts.
+    pub fn periods(&self) -> impl Iterator<Item = (Timestamp, Option<Timestamp>)> + '_ {
+        self.0.iter().map(|Stop(began, ended)| {
+            (Timestamp::from_millis(*began), ended.map(Timestamp::from_millis))
+        })
+    }
+
     /// Notes that it stands still from now on, if it does not already.
     pub fn stop(&mut self, now: Timestamp) {
         if self.0.last().is_some_and(|last| last.1.is_none()) {

@@ -152,7 +152,7 @@ pub(crate) fn is_overtaken(around: &Context, job: &Job) -> bool {
 }
 
 /// Why events of this family are not sent; found out before anybody is asked anything.
-fn not_routed(job: &Job) -> Option<String> {
+pub(crate) fn not_routed(job: &Job) -> Option<String> {
     let family = job.work.event.family();
     match job.policy.request.route(family) {
         Route::Any | Route::Path(_) => None,

@@ -22,10 +22,11 @@ use std::pin::Pin;
 
 use posthorn_domain::{Destination as Stored, Policy, SubscriptionId, TenantId};
 
-use crate::attempt::{Context, Job, Made};
+use crate::attempt::{Context, Ended, Job, Made};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::preview::RequestPreview;
 use crate::request::SubscriptionLookup;
 use crate::subscriptions::SecretInput;
 use push::service::PushService;
@@ -41,6 +42,10 @@ pub(crate) type Checking<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 
 pub(crate) trait Destination: Send + Sync {
     /// Makes one attempt of a delivery.
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a>;
+
+    /// What an attempt would send now, without sending anything or asking anybody. `Err` says how it would
+    /// fail before.
+    fn preview(&self, around: &Context, job: &Job) -> Result<RequestPreview, Ended>;
 
     /// Refuses a policy that can never work here.
     fn check_policy(&self, engine: &Engine, policy: &Policy) -> Result<()>;

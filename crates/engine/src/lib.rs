@@ -22,7 +22,8 @@
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * `maintenance` sweeps, prunes and advances redrives and jobs.
-//! * `waiting` says why a delivery has not been attempted yet.
+//! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
+//!   `preview` what would be sent, `standing` how a subscription does.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know
@@ -60,6 +61,7 @@ mod options;
 mod outcomes;
 pub mod plant;
 pub mod policy_log;
+mod preview;
 mod profiles;
 mod quotas;
 mod recorder;
@@ -69,7 +71,9 @@ mod request;
 mod scheduler;
 mod seal;
 mod seldom;
+mod standing;
 mod subscriptions;
+mod timeline;
 mod tokens;
 pub mod transport;
 mod trials;
@@ -104,9 +108,12 @@ pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;
 pub use posthorn_sealing::jwk::{Jwk, JwkSet};
 pub use posthorn_sealing::standard_webhooks::SecretKind;
+pub use preview::{Preview, RequestPreview};
 pub use quotas::Quotas;
 pub use rehearsal::Rehearsal;
-pub use scheduler::{Snapshot, SubscriptionState};
+pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
+pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
+pub use timeline::Timeline;
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -27,6 +27,7 @@ mod outcome;
 mod pressure;
 mod queue;
 mod recent;
+mod report;
 mod ring;
 mod shards;
 mod slots;
@@ -113,6 +114,8 @@ pub(crate) enum Input {
     UnderWay(Vec<SubscriptionId>, usize, oneshot::Sender<Vec<DeliveryId>>),
     /// How does this subscription stand?
     StateOf(SubscriptionId, oneshot::Sender<SubscriptionState>),
+    /// The same with its breaker, its concurrency and its rate, if it is this node's.
+    Report(SubscriptionId, oneshot::Sender<Option<LiveState>>),
     /// How are you?
     Inspect(oneshot::Sender<Snapshot>),
 }
@@ -160,6 +163,7 @@ pub(crate) struct Parts {
 }
 
 pub(crate) use outcome::{Effect, history};
+pub use report::{BreakerState, LiveState};
 pub(crate) use slots::Slot;
 pub(crate) use term::LeaseTerm;
 pub use waits::SubscriptionState;
@@ -333,6 +337,9 @@ impl Scheduler {
             }
             Input::StateOf(id, answer) => {
                 let _ = answer.send(self.state_of(id));
+            }
+            Input::Report(id, answer) => {
+                let _ = answer.send(self.report(id));
             }
             Input::Inspect(answer) => {
                 let snapshot = Snapshot {

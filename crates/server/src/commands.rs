@@ -15,6 +15,7 @@ mod finding;
 pub mod jobs;
 pub mod keys;
 pub mod listen;
+mod looking;
 mod names;
 mod new_key;
 pub mod notificaties;

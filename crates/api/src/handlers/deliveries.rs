@@ -11,7 +11,7 @@ use crate::call::{Answer, Call};
 use crate::cursor::{List, Paging};
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{AttemptLineView, DeliveryView};
+use crate::wire::{AttemptLineView, DeliveryView, PreviewView, TimelineView};
 
 /// `GET /v1/deliveries`.
 pub(crate) async fn list(call: Call) -> Answer {
@@ -144,6 +144,20 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
     let delivery = find(call.engine(), call.tenant(), id).await?;
     answer_whole(&call, &delivery).await
+}
+
+/// `GET /v1/deliveries/{id}/timeline`.
+pub(crate) async fn timeline(mut call: Call) -> Answer {
+    let id = call.named("delivery").await?;
+    let timeline = call.engine().timeline(call.tenant(), id).await?;
+    respond::ok(&TimelineView::new(&timeline, call.is_operator()))
+}
+
+/// `GET /v1/deliveries/{id}/request`.
+pub(crate) async fn request(mut call: Call) -> Answer {
+    let id = call.named("delivery").await?;
+    let preview = call.engine().preview_request(call.tenant(), id).await?;
+    respond::ok(&PreviewView::new(&preview, call.is_operator()))
 }
 
 /// `POST /v1/deliveries/{id}/retry`.

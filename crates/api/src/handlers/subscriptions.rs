@@ -22,7 +22,7 @@ use crate::cursor::{self, List};
 use crate::json::given;
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{Page, PublicKeyView, SubscriptionBody, TestView, Warning};
+use crate::wire::{HealthView, Page, PublicKeyView, SubscriptionBody, TestView, Warning};
 
 /// Warnings in one answer; more of the same help nobody.
 const WARNINGS_MAX: usize = 20;
@@ -210,6 +210,13 @@ pub(crate) async fn one(mut call: Call) -> Answer {
     let view = call.engine().catalog().subscription(call.tenant(), id)?;
     let state = call.engine().subscription_state(call.tenant(), id).await;
     Ok(tagged(respond::ok(&body(&view, &call).standing(&state))?, &view))
+}
+
+/// `GET /v1/subscriptions/{id}/health`.
+pub(crate) async fn health(mut call: Call) -> Answer {
+    let id = call.subscription().await?;
+    let standing = call.engine().standing(call.tenant(), id).await?;
+    respond::ok(&HealthView::from(&standing))
 }
 
 /// `PATCH /v1/subscriptions/{id}`.

@@ -1,5 +1,7 @@
 //! The JSON schemas of everything on the wire.
 
+mod looking;
+
 use posthorn_domain::WaitReason;
 use serde_json::{Map, Value, json};
 
@@ -16,6 +18,7 @@ pub(super) fn all() -> Value {
         filters(),
         policy::all(),
         deliveries(),
+        looking::all(),
         certificates(),
         operators(),
     ];

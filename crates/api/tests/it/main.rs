@@ -14,6 +14,7 @@ mod finding;
 mod harness;
 mod isolation;
 mod listener;
+mod looking;
 mod managing;
 mod plain_words;
 mod policy_page;

@@ -1,5 +1,6 @@
 //! How a delivery becomes a webhook.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,12 +8,15 @@ use posthorn_domain::{
     Attempt, CancelReason, DeadReason, Delivery, DeliveryId, DeliveryState, Event, EventType,
     TenantId, Timestamp,
 };
-use posthorn_engine::{Engine, SubscriptionView};
+use posthorn_engine::{Engine, Preview, SubscriptionView};
 use posthorn_store::Store;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::failure::Failure;
+
+/// What stands for the value of a header that is secret.
+const SECRET: &str = "…";
 
 /// Where a webhook stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,7 +53,7 @@ impl Status {
     }
 }
 
-/// A webhook, without headers.
+/// A webhook. Only one that is asked for by its id has headers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Webhook {
@@ -60,6 +64,8 @@ pub(super) struct Webhook {
     event_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<BTreeMap<String, String>>,
     status: Status,
     attempts: u32,
     max_attempts: u32,
@@ -101,6 +107,7 @@ pub(super) struct Told {
     event_id: String,
     event_type: Option<EventType>,
     payload: Option<Bytes>,
+    headers: Option<BTreeMap<String, String>>,
     attempts: Vec<Attempt>,
     view: Option<Arc<SubscriptionView>>,
 }
@@ -118,7 +125,7 @@ impl Told {
         let view = engine.catalog().subscription(tenant, delivery.subscription).ok();
         let event_id = event_id(&delivery, event.as_ref());
         let (event_type, payload) = event.map(|event| (event.event_type, event.payload)).unzip();
-        Ok(Self { delivery, event_id, event_type, payload, attempts, view })
+        Ok(Self { delivery, event_id, event_type, payload, headers: None, attempts, view })
     }
 
     /// How large its payload is.
@@ -129,6 +136,18 @@ impl Told {
     /// Leaves the payload out of what is told, when there is no room for it.
     pub(super) fn without_payload(mut self) -> Self {
         self.payload = None;
+        self
+    }
+
+    /// With the headers that an attempt would send now. What authenticates it is not shown, and where no request
+    /// can be built there are none.
+    pub(super) async fn with_headers(mut self, engine: &Engine) -> Self {
+        let preview = engine.preview_request(self.delivery.tenant, self.delivery.id).await;
+        if let Ok(Preview::Request(request)) = preview {
+            let shown = |value: Option<String>| value.unwrap_or_else(|| SECRET.to_owned());
+            let headers = request.headers.into_iter();
+            self.headers = Some(headers.map(|(name, value)| (name, shown(value))).collect());
+        }
         self
     }
 
@@ -177,6 +196,7 @@ impl Told {
             event_id: self.event_id.clone(),
             event_type: self.event_type(),
             payload: self.payload(),
+            headers: self.headers.clone(),
             status,
             // An attempt counts from its beginning.
             attempts: delivery.spent() + u32::from(status == Status::Processing),

@@ -17,7 +17,9 @@ mod services;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use posthorn_domain::policy::{Auth, Policy, PolicyError, StatusSet};
 use posthorn_domain::{
     Answer, AttemptOutcome, Destination as Stored, FailureCode, PUSH_BODY_BYTES_MAX,
@@ -35,6 +37,7 @@ use crate::attempt::{Context, Ended, Job, failed, is_overtaken};
 use crate::catalog::SubscriptionView;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::preview::RequestPreview;
 use crate::request::{AttemptLookup, EventLookup};
 use crate::subscriptions::SecretInput;
 use crate::transport::UrlProblem;
@@ -248,6 +251,15 @@ impl Destination for Push {
         Box::pin(async move { put(around, job, &self.0).await.into() })
     }
 
+    fn preview(&self, around: &Context, job: &Job) -> Result<RequestPreview, Ended> {
+        let event = EventLookup::new(&job.work.event);
+        let now = around.clock.now();
+        let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
+        let (_, message) = made(around, &self.0, &values)?;
+        let body_bytes = message.body.as_ref().map_or(0, bytes::Bytes::len);
+        Ok(RequestPreview::of_message(&self.headers(&message), None, body_bytes))
+    }
+
     /// The rest of a policy that concerns requests has no effect here.
     fn check_policy(&self, _engine: &Engine, policy: &Policy) -> Result<()> {
         check_no_certificate(policy)
@@ -276,20 +288,51 @@ impl Destination for Push {
     }
 }
 
+impl Push {
+    /// What a push service elsewhere would be told of a message in headers.
+    fn headers(&self, message: &PushMessage) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let mut set = |name: &'static str, text: &str| {
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        if let Some(known) = &message.headers {
+            set("content-encoding", known.encoding.as_str());
+        }
+        set("ttl", &message.ttl.to_string());
+        set("urgency", self.0.urgency.as_str());
+        if let Some(topic) = &message.topic {
+            set("topic", topic.as_str());
+        }
+        headers
+    }
+}
+
+/// The message of an attempt, and where it goes. `Err` says how the attempt fails without it.
+fn made<'a>(
+    around: &'a Context,
+    target: &PushTarget,
+    values: &AttemptLookup<'_>,
+) -> Result<(&'a Arc<dyn PushDelivery>, PushMessage), Ended> {
+    let Some(mailboxes) = &around.push else {
+        let detail = "push is not enabled on this node (push.enabled)";
+        return Err(failed(FailureCode::PushUnavailable, detail.to_owned()));
+    };
+    let message = message(values, target, mailboxes.limits());
+    Ok((mailboxes, message.map_err(|problem| failed(problem.code, problem.detail))?))
+}
+
 /// Puts a message into an agent's mailbox. Gates, tokens and whatever else makes a request play no
 /// part.
 async fn put(around: &Context, job: &Job, target: &PushTarget) -> Ended {
-    let Some(mailboxes) = &around.push else {
-        let detail = "push is not enabled on this node (push.enabled)";
-        return failed(FailureCode::PushUnavailable, detail.to_owned());
-    };
     let Job { work, view, policy, .. } = job;
     let now = around.clock.now();
     let event = EventLookup::new(&work.event);
     let values = AttemptLookup::new(view, policy, work, &event, now);
-    let message = match message(&values, target, mailboxes.limits()) {
-        Ok(message) => message,
-        Err(problem) => return failed(problem.code, problem.detail),
+    let (mailboxes, message) = match made(around, target, &values) {
+        Ok(made) => made,
+        Err(unsent) => return unsent,
     };
     if is_overtaken(around, job) {
         return Ended::Overtaken;

@@ -15,7 +15,8 @@ use crate::catalog::certificates::{NoCertificate, Purpose};
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup, render_path};
+use crate::preview::{NO_TOKEN, RequestPreview};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, Redaction, render_path};
 use crate::tokens::{Lent, TokenError, Way, token_endpoint};
 use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
 
@@ -42,6 +43,14 @@ impl Destination for Webhook {
                 Err(unsent) => unsent.into(),
             }
         })
+    }
+
+    fn preview(&self, around: &Context, job: &Job) -> Result<RequestPreview, Ended> {
+        let event = EventLookup::new(&job.work.event);
+        let now = around.clock.now();
+        let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
+        let (outbound, _) = assemble(around, &self.0, &values, Some(NO_TOKEN))?;
+        Ok(RequestPreview::of(&outbound))
     }
 
     /// Refuses a token server that could never be reached or told a secret, and a gate that could never be asked, as far
@@ -167,19 +176,7 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
     let now = around.clock.now();
     let text = token.as_ref().map(Lent::text);
     let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
-    let built = request::build(&around.catalog, endpoint, &values, text);
-    let (mut outbound, redaction) = built.map_err(|problem| match problem {
-        BuildError::Request(detail) => failed(FailureCode::RequestInvalid, detail),
-        BuildError::Url(detail) => failed(FailureCode::UrlRefused, detail),
-        BuildError::Auth(detail) => failed(FailureCode::AuthUnavailable, detail),
-        BuildError::Certificate(missing) => {
-            failed(FailureCode::CertificateUnavailable, missing.to_string())
-        }
-    })?;
-    // Who was allowed to send says in every request who it is.
-    if let (Handshake::Cloudevents, Some(origin)) = (job.policy.request.handshake, &around.origin) {
-        outbound.headers.insert(REQUEST_ORIGIN, origin.to_header());
-    }
+    let (mut outbound, redaction) = assemble(around, endpoint, &values, text)?;
     // What the token took is taken off, so that the whole attempt keeps its deadline.
     let left = outbound.deadlines.total.saturating_sub(before_token.elapsed());
     outbound.deadlines.total = left.max(Deadlines::SHORTEST);
@@ -196,6 +193,30 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
     }
     around.log.failure(job, &values, &sent.outcome);
     Ok(sent)
+}
+
+/// The request of an attempt, ready to be sent or shown. `Err` says how the attempt fails without it.
+fn assemble(
+    around: &Context,
+    endpoint: &Arc<Endpoint>,
+    values: &AttemptLookup<'_>,
+    token: Option<&str>,
+) -> Result<(Outbound, Redaction), Ended> {
+    let built = request::build(&around.catalog, endpoint, values, token);
+    let (mut outbound, redaction) = built.map_err(|problem| match problem {
+        BuildError::Request(detail) => failed(FailureCode::RequestInvalid, detail),
+        BuildError::Url(detail) => failed(FailureCode::UrlRefused, detail),
+        BuildError::Auth(detail) => failed(FailureCode::AuthUnavailable, detail),
+        BuildError::Certificate(missing) => {
+            failed(FailureCode::CertificateUnavailable, missing.to_string())
+        }
+    })?;
+    // Who was allowed to send says in every request who it is.
+    let handshake = values.policy.request.handshake;
+    if let (Handshake::Cloudevents, Some(origin)) = (handshake, &around.origin) {
+        outbound.headers.insert(REQUEST_ORIGIN, origin.to_header());
+    }
+    Ok((outbound, redaction))
 }
 
 /// Asks the gate. `Err` means the question itself could not be put together.

@@ -7,7 +7,7 @@ use super::events::show_attempts;
 use super::finding::{self, Outcome, Part};
 use super::jobs::{self, Past};
 use super::noun::{Id, Noun};
-use super::{Context, Limit, names};
+use super::{Context, Limit, looking, names};
 use crate::terminal;
 
 const DELIVERIES: Noun = Noun {
@@ -28,7 +28,7 @@ const DEAD_LETTERS: Noun = Noun {
     ..DELIVERIES
 };
 
-/// List, show, retry, cancel and forget deliveries
+/// List, show, explain, retry, cancel and forget deliveries
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List deliveries, newest first
@@ -63,6 +63,10 @@ pub enum Command {
     },
     /// Deliver again what failed, or what was delivered, at a pace
     Resend(Past),
+    /// Show what happened to a delivery, step by step, and what it waits for
+    Timeline(Id),
+    /// Show the request that an attempt would send now, without secrets; nothing is sent
+    Request(Id),
     /// Try a delivery now, ended or waiting, with a fresh budget
     Retry(Id),
     /// Give up a delivery that has not ended
@@ -142,6 +146,8 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         }
         Command::Show { id } => show(context, &DELIVERIES, id).await,
         Command::Resend(past) => jobs::resend(context, past).await,
+        Command::Timeline(Id { id }) => looking::timeline(context, &DELIVERIES.at(id)).await,
+        Command::Request(Id { id }) => looking::request(context, &DELIVERIES.at(id)).await,
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,

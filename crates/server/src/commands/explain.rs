@@ -1,32 +1,32 @@
-//! `posthorn explain`: what an error code, a failure, the end of a delivery or its waiting means, and what to do.
-//! Needs no server.
+//! `posthorn explain`: what an error code, a failure, a status, the end of a delivery or its waiting means, and what to
+//! do. Needs no server.
 
-mod reasons;
-
-use posthorn_api::{ErrorCode, error_codes};
+use posthorn_api::{ErrorCode, Reason, error_codes, reasons};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Code, Failure};
 use crate::terminal::{self, Paint};
-use reasons::Reason;
 
-/// Explain an error code, a failure of an attempt, why a delivery ended or waits, or an exit code
+/// Explain an error code, a failure or status of an attempt, why a delivery ended or waits, or an exit code
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The code, e.g. unknown_topic, dns_failed, exhausted, breaker or 75; without a code, all are listed
+    /// The code, e.g. unknown_topic, dns_failed, 503, exhausted, breaker or 75; without a code, all are listed
     code: Option<String>,
 }
 
 /// Runs it.
 pub fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let Some(asked) = args.code.as_deref() else { return list(json) };
-    if let Ok(number) = asked.parse::<u8>() {
-        return explain_exit(number, json);
-    }
     let wanted = asked.to_lowercase().replace('-', "_");
     let code = error_codes().iter().find(|code| code.code == wanted);
-    let reasons: Vec<Reason> =
-        reasons::all().into_iter().filter(|reason| reason.code == wanted).collect();
+    let reasons: Vec<Reason> = match asked.parse::<u16>() {
+        // No exit code is the status of an answer, and no other number means anything.
+        Ok(number) => match Reason::of_status(number) {
+            None => return explain_exit(number, json),
+            Some(status) => vec![status],
+        },
+        Err(_) => reasons().into_iter().filter(|reason| reason.code == wanted).collect(),
+    };
     if code.is_none() && reasons.is_empty() {
         return Err(Failure::new(Code::Failure, format!("unknown code `{asked}`"))
             .hint("`posthorn explain` lists all codes")
@@ -73,8 +73,9 @@ fn as_json(code: &ErrorCode) -> Value {
     })
 }
 
-fn explain_exit(number: u8, json: bool) -> anyhow::Result<()> {
-    let Some((_, meaning, remedy)) = exit::CODES.iter().find(|(code, ..)| *code as u8 == number)
+fn explain_exit(number: u16, json: bool) -> anyhow::Result<()> {
+    let Some((_, meaning, remedy)) =
+        exit::CODES.iter().find(|(code, ..)| u16::from(*code as u8) == number)
     else {
         return Err(Failure::new(Code::Failure, format!("unknown exit code {number}"))
             .hint("`posthorn explain` lists all codes")
@@ -102,7 +103,7 @@ fn list(json: bool) -> anyhow::Result<()> {
                 json!({"exit_code": *code as u8, "meaning": meaning, "remedy": remedy})
             })
             .collect();
-        let reasons: Vec<Value> = reasons::all().iter().map(reason_as_json).collect();
+        let reasons: Vec<Value> = reasons().iter().map(reason_as_json).collect();
         let whole = json!({"errors": errors, "reasons": reasons, "exit_codes": exits});
         return Ok(terminal::json(&whole)?);
     }
@@ -111,7 +112,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         .map(|code| vec![code.code.to_owned(), code.status.to_string(), code.title.to_owned()])
         .collect();
     terminal::data(terminal::table(&["CODE", "STATUS", "TITLE"], &errors))?;
-    let reasons: Vec<Vec<String>> = reasons::all()
+    let reasons: Vec<Vec<String>> = reasons()
         .iter()
         .map(|reason| {
             vec![reason.code.to_owned(), reason.kind.as_str().to_owned(), reason.meaning.to_owned()]

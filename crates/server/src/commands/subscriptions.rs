@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::finding;
 use super::jobs::{self, Past};
 use super::noun::{Noun, given};
-use super::{Context, Limit, names, parse_pair, read_json};
+use super::{Context, Limit, looking, names, parse_pair, read_json};
 use crate::client::Call;
 use crate::terminal::{self, Paint};
 
@@ -42,6 +42,8 @@ pub enum Command {
         /// Its id, sub_…, or its name
         id: String,
     },
+    /// Show how a subscription is doing: breaker, concurrency, rate, lanes, the last hour
+    Health(Known),
     /// Create a subscription; a signing secret that is created for it is shown once
     Create {
         /// Where to, unless it is a browser
@@ -202,6 +204,7 @@ pub async fn run(context: &Context, command: Command) -> anyhow::Result<()> {
     match command {
         Command::List(limit) => list(context, limit).await,
         Command::Show { id } => SUBSCRIPTIONS.show(context, &id).await,
+        Command::Health(Known { id }) => looking::health(context, &SUBSCRIPTIONS.at(&id)).await,
         Command::Create { url, push, fields, secret_kind, paused, start } => {
             let mut body = fields.leading(url, *push)?;
             if let Some(kind) = secret_kind {

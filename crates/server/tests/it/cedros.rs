@@ -109,7 +109,7 @@ fn admins_look_retry_and_delete(on: On) {
         "createdAt",
         "completedAt",
     ];
-    assert_eq!(names, BTreeSet::from(wanted), "no headers");
+    assert_eq!(names, BTreeSet::from(wanted), "no headers in a list");
     assert_eq!(text(&webhook, "eventId"), "evt_1");
     let sent = world.receiver.wait_for(1)[0].json();
     assert_eq!(webhook["payload"], sent, "what receivers get");
@@ -118,8 +118,12 @@ fn admins_look_retry_and_delete(on: On) {
     assert_eq!((&webhook["attempts"], &webhook["maxAttempts"]), (&3.into(), &3.into()));
     assert_eq!(text(&webhook, "lastError"), "HTTP 503", "not a word of the receiver's");
     let id = text(&webhook, "id").to_owned();
-    let one = admin(&server, &server.key, "GET", &format!("/{id}")).expect(200);
+    let mut one = admin(&server, &server.key, "GET", &format!("/{id}")).expect(200);
+    let headers = one.as_object_mut().expect("an object").remove("headers").expect("headers");
     assert_eq!(one, webhook);
+    assert_eq!(text(&headers, "x-cedros-event-type"), "payment.succeeded");
+    assert_eq!(text(&headers, "x-cedros-delivery-id"), id);
+    assert_eq!(text(&headers, "x-cedros-signature"), "…", "what authenticates it is not shown");
     let dead = listed(&server, "/dlq");
     assert_eq!(dead.len(), 1);
     assert_eq!(text(&dead[0], "id"), id);

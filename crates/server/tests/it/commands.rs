@@ -88,6 +88,59 @@ fn dead_letters_are_redriven() {
 }
 
 #[test]
+fn what_happened_to_a_delivery_is_told_step_by_step() {
+    let (_home, server) = Home::new().served();
+    let (_listener, address) = server.listen("--status 500");
+    server.ask("topics put orders");
+    let policy =
+        r#"{"schedule": {"max_attempts": 1}, "auth": [{"kind": "bearer", "secret": "token"}]}"#;
+    let made = server.ask(&[
+        "subscriptions",
+        "create",
+        &address,
+        "--name",
+        "billing",
+        "--policy",
+        policy,
+        "--secret",
+        "token=hush-hush-hush",
+        "--paused",
+    ]);
+    let subscription = id_of(&made);
+    server.ask("send orders order.created {}");
+    let find = |state: &str| {
+        eventually("the delivery", || {
+            let list = server.ask(&["deliveries", "list", "--state", state]);
+            list["items"][0]["id"].as_str().map(str::to_owned)
+        })
+    };
+    let id = find("pending");
+    let text = server.run(&["deliveries", "timeline", &id]).exits(0).out;
+    assert!(text.contains("accepted") && text.contains("paused"), "{text}");
+    assert!(text.contains("What to do:") && text.contains("subscriptions resume"), "{text}");
+    let health = server.ask("subscriptions health billing");
+    assert_eq!((&health["waiting"]["reason"], &health["pending"]), (&"paused".into(), &1.into()));
+
+    server.ask(&["subscriptions", "resume", &subscription]);
+    assert_eq!(find("dead"), id);
+    let steps = server.ask(&["deliveries", "timeline", &id])["steps"].clone();
+    let last = steps.as_array().and_then(|steps| steps.last()).expect("steps");
+    assert_eq!((&last["step"], &last["reason"]), (&"ended".into(), &"exhausted".into()));
+    let text = server.run(&["deliveries", "timeline", &id]).exits(0).out;
+    assert!(text.contains("500") && text.contains("exhausted"), "{text}");
+    let shown = server.run(&["deliveries", "request", &id]).exits(0);
+    assert!(shown.out.contains("POST") && shown.out.contains("authorization: …"), "{}", shown.out);
+    assert!(!format!("{}{}", shown.out, shown.err).contains("hush-hush"), "{}", shown.out);
+    let health = server.ask(&["subscriptions", "health", &subscription]);
+    assert_eq!((&health["last_hour"]["sampled"], &health["pending"]), (&1.into(), &0.into()));
+    let text = server.run("subscriptions health billing").exits(0).out;
+    assert!(text.contains("breaker") && text.contains("closed"), "{text}");
+    let nobody = "dlv_01hf7yat00000000000000000z";
+    server.run(&["deliveries", "timeline", nobody]).exits(1).says(&["not_found"]);
+    server.stop();
+}
+
+#[test]
 fn profiles_can_be_changed_while_the_server_runs() {
     let (mut home, server) = Home::new().served();
     let topic = server.ask("topics put labelled --label link=https://a/?b=c");

@@ -223,7 +223,15 @@ fn failures_and_ends_are_explained() {
     assert!(both.contains("422") && both.contains("(failure of an attempt)"), "{both}");
     let all: Value = serde_json::from_str(&home.run("explain --json").out).expect("JSON");
     let listed: Vec<&Value> = all["reasons"].as_array().expect("a list").iter().collect();
-    assert_eq!(listed.len(), FailureCode::ALL.len() + 7 + WaitReason::ALL.len());
+    let statuses = listed.iter().filter(|reason| reason["kind"] == "status").count();
+    assert_eq!(listed.len(), FailureCode::ALL.len() + statuses + 7 + WaitReason::ALL.len());
+    for (status, code) in [("503", "5xx"), ("5xx", "5xx"), ("410", "410"), ("404", "4xx")] {
+        let text = home.run(&["explain", status]).exits(0).out;
+        assert!(text.contains(&format!("{code} (status of an attempt)")), "{text}");
+    }
+    let text = home.run("explain 130").exits(0).out;
+    assert!(text.contains("exit code 130"), "{text}");
+    home.run("explain 700").exits(1);
     home.run("explain nonsense").exits(1);
 }
 

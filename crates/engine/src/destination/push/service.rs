@@ -35,6 +35,7 @@ use crate::destination::{Attempting, Checking, Destination, Opened, Wanted};
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::preview::RequestPreview;
 use crate::request::{AttemptLookup, EventLookup, Redaction};
 use crate::subscriptions::SecretInput;
 use crate::transport::{Deadlines, Outbound, Sent};
@@ -198,6 +199,18 @@ impl Destination for PushService {
                 Err(unsent) => unsent.into(),
             }
         })
+    }
+
+    fn preview(&self, around: &Context, job: &Job) -> Result<RequestPreview, Ended> {
+        let event = EventLookup::new(&job.work.event);
+        let now = around.clock.now();
+        let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
+        let (outbound, _) = self
+            .request(around, job, &values)
+            .map_err(|problem| failed(problem.code, problem.detail))?;
+        // The endpoint is a capability: only its origin is shown.
+        let origin = Some(self.target.origin.to_string());
+        Ok(RequestPreview::of_message(&outbound.headers, origin, outbound.body.len()))
     }
 
     fn check_policy(&self, _engine: &Engine, policy: &Policy) -> Result<()> {

@@ -1,26 +1,30 @@
-//! What the failures of attempts, the ends of deliveries and their waiting mean, and what to do about them.
+//! What the failures of attempts, the statuses of answers, the ends of deliveries and their waiting mean, and what to
+//! do about them: one text for the API (`explain` of a timeline) and the command line (`posthorn explain`).
 //!
 //! Each list is made by a `match` over the type, so that none can be forgotten.
 
-use posthorn_domain::{CancelReason, DeadReason, FailureCode, WaitReason};
+use posthorn_domain::{CancelReason, DeadReason, DeliveryState, FailureCode, WaitReason};
 
 /// One word that the API, the CLI and metrics use, explained.
-pub(super) struct Reason {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
     /// The word.
-    pub(super) code: &'static str,
+    pub code: &'static str,
     /// What it is a word for.
-    pub(super) kind: Kind,
+    pub kind: ReasonKind,
     /// What happened.
-    pub(super) meaning: &'static str,
+    pub meaning: &'static str,
     /// What to do.
-    pub(super) remedy: &'static str,
+    pub remedy: &'static str,
 }
 
 /// What a word is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasonKind {
     /// `failure` of an attempt.
     Failure,
+    /// `status` of an attempt: one of them, or a class.
+    Status,
     /// `reason` of a delivery that is `dead`.
     Dead,
     /// `reason` of a delivery that is `cancelled`.
@@ -29,11 +33,12 @@ pub(super) enum Kind {
     Waiting,
 }
 
-impl Kind {
+impl ReasonKind {
     /// For JSON.
-    pub(super) const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failure => "failure",
+            Self::Status => "status",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
             Self::Waiting => "waiting",
@@ -41,9 +46,10 @@ impl Kind {
     }
 
     /// For people.
-    pub(super) const fn words(self) -> &'static str {
+    pub const fn words(self) -> &'static str {
         match self {
             Self::Failure => "failure of an attempt",
+            Self::Status => "status of an attempt",
             Self::Dead => "reason of a dead letter",
             Self::Cancelled => "reason of a cancelled delivery",
             Self::Waiting => "why a delivery waits",
@@ -52,24 +58,98 @@ impl Kind {
 }
 
 /// All of them.
-pub(super) fn all() -> Vec<Reason> {
-    let failures = FailureCode::ALL.into_iter().map(|code| {
+pub fn reasons() -> Vec<Reason> {
+    let failures = FailureCode::ALL.into_iter().map(Reason::of_failure);
+    let dead = DeadReason::ALL.into_iter().map(Reason::of_death);
+    let cancelled = CancelReason::ALL.into_iter().map(Reason::of_cancellation);
+    let waiting = WaitReason::ALL.into_iter().map(Reason::of_waiting);
+    let ended = dead.chain(cancelled);
+    failures.chain(STATUSES).chain(ended).chain(waiting).collect()
+}
+
+impl Reason {
+    /// Why an attempt got no answer.
+    pub fn of_failure(code: FailureCode) -> Self {
         let (meaning, remedy) = of_failure(code);
-        Reason { code: code.as_str(), kind: Kind::Failure, meaning, remedy }
-    });
-    let dead = DeadReason::ALL.into_iter().map(|reason| {
-        let (code, meaning, remedy) = of_death(reason);
-        Reason { code, kind: Kind::Dead, meaning, remedy }
-    });
-    let cancelled = CancelReason::ALL.into_iter().map(|reason| {
-        let (code, meaning, remedy) = of_cancellation(reason);
-        Reason { code, kind: Kind::Cancelled, meaning, remedy }
-    });
-    let waiting = WaitReason::ALL.into_iter().map(|reason| {
+        Self { code: code.as_str(), kind: ReasonKind::Failure, meaning, remedy }
+    }
+
+    /// What an answer with this status means: the status itself where it is explained, else its class.
+    pub fn of_status(status: u16) -> Option<Self> {
+        let exactly = status.to_string();
+        let class = format!("{}xx", status / 100);
+        let find = |wanted: &str| STATUSES.into_iter().find(|reason| reason.code == wanted);
+        find(&exactly).or_else(|| find(&class))
+    }
+
+    /// Why a delivery ended, if that needs a reason.
+    pub fn of_end(state: DeliveryState) -> Option<Self> {
+        match state {
+            DeliveryState::Dead(reason) => Some(Self::of_death(reason)),
+            DeliveryState::Cancelled(reason) => Some(Self::of_cancellation(reason)),
+            _ => None,
+        }
+    }
+
+    /// Why a delivery waits.
+    pub fn of_waiting(reason: WaitReason) -> Self {
         let (meaning, remedy) = of_waiting(reason);
-        Reason { code: reason.as_str(), kind: Kind::Waiting, meaning, remedy }
-    });
-    failures.chain(dead).chain(cancelled).chain(waiting).collect()
+        Self { code: reason.as_str(), kind: ReasonKind::Waiting, meaning, remedy }
+    }
+
+    fn of_death(reason: DeadReason) -> Self {
+        let (code, meaning, remedy) = of_death(reason);
+        Self { code, kind: ReasonKind::Dead, meaning, remedy }
+    }
+
+    fn of_cancellation(reason: CancelReason) -> Self {
+        let (code, meaning, remedy) = of_cancellation(reason);
+        Self { code, kind: ReasonKind::Cancelled, meaning, remedy }
+    }
+}
+
+/// Statuses that mean something of their own, and the classes of the others.
+const STATUSES: [Reason; 6] = [
+    status(
+        "2xx",
+        "The receiver accepted the request. policy.success sets which statuses count as success.",
+        "Nothing.",
+    ),
+    status(
+        "3xx",
+        "The receiver answered with a redirect. Posthorn does not follow redirects, so this is a \
+         failure, unless policy.success names the status.",
+        "Change the URL of the subscription to the one the receiver redirects to.",
+    ),
+    status(
+        "4xx",
+        "The receiver refused the request. policy.permanent sets which statuses end the delivery \
+         at once; all others are tried again.",
+        "Look at `response` of the attempt. Check the URL, the secrets and the format that the \
+         receiver expects.",
+    ),
+    status(
+        "410",
+        "The receiver says that it no longer exists at this URL. policy.permanent.gone sets what \
+         happens then; by default, the subscription is disabled and its deliveries are kept.",
+        "Change the URL, then run `posthorn subscriptions resume ID`; or delete the subscription.",
+    ),
+    status(
+        "429",
+        "The receiver gets more requests than it wants. Posthorn makes fewer at once, and waits if \
+         the receiver sent a Retry-After header.",
+        "Nothing, or set policy.limits.rate to what the receiver allows.",
+    ),
+    status(
+        "5xx",
+        "The receiver, or a proxy before it, failed to handle the request.",
+        "Look at `response` of the attempt and at the receiver's log. The delivery is tried again \
+         by its schedule, unless policy.permanent names the status.",
+    ),
+];
+
+const fn status(code: &'static str, meaning: &'static str, remedy: &'static str) -> Reason {
+    Reason { code, kind: ReasonKind::Status, meaning, remedy }
 }
 
 const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
@@ -334,27 +414,36 @@ mod tests {
 
     #[test]
     fn every_failure_end_and_wait_is_explained_under_its_own_name() {
-        let all = all();
+        let all = reasons();
         let find = |kind, code: &str| {
             let mut found = all.iter().filter(|r| r.kind == kind && r.code == code);
             assert!(found.next().is_some() && found.next().is_none(), "{code}");
         };
         for code in FailureCode::ALL {
-            find(Kind::Failure, code.as_str());
+            find(ReasonKind::Failure, code.as_str());
         }
         let name = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         for reason in DeadReason::ALL {
-            find(Kind::Dead, &name(serde_json::to_value(reason).expect("a text")));
+            find(ReasonKind::Dead, &name(serde_json::to_value(reason).expect("a text")));
         }
         for reason in CancelReason::ALL {
-            find(Kind::Cancelled, &name(serde_json::to_value(reason).expect("a text")));
+            find(ReasonKind::Cancelled, &name(serde_json::to_value(reason).expect("a text")));
         }
         for reason in WaitReason::ALL {
-            find(Kind::Waiting, reason.as_str());
+            find(ReasonKind::Waiting, reason.as_str());
         }
         for reason in &all {
-            let whole = |text: &str| text.ends_with(['.', '?']) && text.len() > 20;
+            let whole =
+                |text: &str| text.ends_with(['.', '?']) && (text.len() > 20 || text == "Nothing.");
             assert!(whole(reason.meaning) && whole(reason.remedy), "{}", reason.code);
         }
+    }
+    #[test]
+    fn a_status_is_explained_by_itself_or_by_its_class() {
+        let code = |status| Reason::of_status(status).map(|reason| reason.code);
+        let all = [200, 204, 302, 404, 410, 429, 503].map(code);
+        let expected = ["2xx", "2xx", "3xx", "4xx", "410", "429", "5xx"].map(Some);
+        assert_eq!(all, expected);
+        assert_eq!((code(101), code(700)), (None, None));
     }
 }

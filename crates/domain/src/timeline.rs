@@ -1,0 +1,190 @@
+//! What happened to one delivery, step by step, as far as what is stored tells.
+//!
+//! Waits are not written down. They are read from the gaps between what is: the attempts, the times in
+//! which the subscription stood still ([`Stops`]), the last retry, the due time, and what its owner says
+//! of it at this moment. Several reasons look the same afterwards; then the step says so.
+//!
+//! It must not know words for people, or who may see what.
+
+use crate::{Attempt, Delivery, DeliveryState, Span, Stops, Timestamp, WaitReason, Waiting};
+
+/// Shorter gaps are not waits: an attempt takes a moment to begin and its outcome one to be written.
+const MOMENT: Span = Span::from_millis(100);
+
+/// What is known of a delivery.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// When its event was accepted.
+    pub accepted_at: Timestamp,
+    /// The delivery.
+    pub delivery: &'a Delivery,
+    /// All its attempts.
+    pub attempts: &'a [Attempt],
+    /// When its subscription stood still.
+    pub stops: &'a Stops,
+    /// What it waits for now; `None` when it has ended or an attempt is under way.
+    pub waiting: Option<Waiting>,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// When it began.
+    pub at: Timestamp,
+    /// When it ended, or will end at the earliest; absent where it has no length, or nobody knows.
+    pub until: Option<Timestamp>,
+    /// What it was.
+    pub what: What<'a>,
+}
+
+/// What a step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// The event was accepted.
+    Accepted,
+    /// The subscription matched.
+    Matched,
+    /// Nothing happened, for this reason.
+    Waited(WaitReason, Certainty),
+    /// Somebody asked for another try, by hand or by a job.
+    Retried,
+    /// An attempt was made.
+    Attempted(&'a Attempt),
+    /// An attempt is being made, or its outcome is being written.
+    UnderWay,
+    /// It came to its end.
+    Ended(DeliveryState),
+}
+
+/// How well the reason of a wait is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// It is written down, or known at this moment.
+    Known,
+    /// An attempt had failed and another one followed. Beyond its schedule, whatever else held it back is
+    /// not written down.
+    Schedule,
+    /// No attempt of this budget had been made, so that the schedule held nothing back. What did is not
+    /// written down.
+    BeforeFirst,
+    /// Somebody retried it afterwards. Whether it waited or had ended is not written down.
+    BeforeRetry,
+}
+
+/// All steps, in time order.
+pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
+    let delivery = known.delivery;
+    let mut steps = Steps { known: *known, list: Vec::new() };
+    steps.push(known.accepted_at, None, What::Accepted);
+    steps.push(delivery.created_at, None, What::Matched);
+    if let Some(at) = steps.retried() {
+        steps.push(at, None, What::Retried);
+    }
+    let mut attempts: Vec<&Attempt> = known.attempts.iter().collect();
+    attempts.sort_by_key(|attempt| (attempt.started_at, attempt.number));
+    let (mut since, mut after) = (delivery.created_at, Certainty::BeforeFirst);
+    for attempt in attempts {
+        let certainty = if attempt.manual { Certainty::BeforeRetry } else { after };
+        steps.gap(since, attempt.started_at, certainty);
+        let end = attempt.started_at.plus(attempt.took);
+        steps.push(attempt.started_at, Some(end), What::Attempted(attempt));
+        (since, after) = (since.max(end), Certainty::Schedule);
+    }
+    match delivery.ended_at.filter(|_| delivery.state.is_terminal()) {
+        Some(ended) => steps.ended(since, after, ended),
+        None if delivery.state.is_terminal() => {}
+        None => steps.present(since, after),
+    }
+    steps.list.sort_by_key(|step| step.at);
+    steps.list
+}
+
+struct Steps<'a> {
+    known: Known<'a>,
+    list: Vec<Step<'a>>,
+}
+
+impl<'a> Steps<'a> {
+    fn push(&mut self, at: Timestamp, until: Option<Timestamp>, what: What<'a>) {
+        self.list.push(Step { at, until, what });
+    }
+
+    /// When it was last retried. Earlier retries are seen by their attempts alone.
+    fn retried(&self) -> Option<Timestamp> {
+        let delivery = self.known.delivery;
+        Some(delivery.budget_began).filter(|began| *began > delivery.created_at)
+    }
+
+    fn waited(&mut self, from: Timestamp, to: Timestamp, reason: WaitReason, how: Certainty) {
+        if to > from && to.since(from) >= MOMENT {
+            self.push(from, Some(to), What::Waited(reason, how));
+        }
+    }
+
+    /// A time in which nothing happened: cut where it was retried, and where the subscription stood still.
+    fn gap(&mut self, from: Timestamp, to: Timestamp, how: Certainty) {
+        match self.retried().filter(|retried| from < *retried && *retried <= to) {
+            Some(retried) => {
+                self.stretch(from, retried, Certainty::BeforeRetry);
+                self.stretch(retried, to, Certainty::BeforeFirst);
+            }
+            None => self.stretch(from, to, how),
+        }
+    }
+
+    fn stretch(&mut self, from: Timestamp, to: Timestamp, how: Certainty) {
+        let mut since = from;
+        for (began, ended) in self.known.stops.periods() {
+            let (began, ended) = (began.max(since), ended.unwrap_or(to).min(to));
+            if began < ended {
+                self.waited(since, began, WaitReason::Schedule, how);
+                self.waited(began, ended, WaitReason::Paused, Certainty::Known);
+                since = ended;
+            }
+        }
+        self.waited(since, to, WaitReason::Schedule, how);
+    }
+
+    fn ended(&mut self, since: Timestamp, how: Certainty, ended: Timestamp) {
+        let state = self.known.delivery.state;
+        // What ends with a success ends with its attempt, however long that took to be written.
+        if state != DeliveryState::Delivered {
+            self.gap(since, ended, how);
+        }
+        self.push(ended, None, What::Ended(state));
+    }
+
+    /// From the last attempt until now, and what is to come.
+    fn present(&mut self, since: Timestamp, how: Certainty) {
+        let Known { delivery, waiting, now, stops, .. } = self.known;
+        // While an attempt is under way by a written lease, this is when the lease ends.
+        let is_due = delivery.state == DeliveryState::Pending && delivery.due_at <= now;
+        let Some(Waiting { reason, until }) = waiting else {
+            if is_due {
+                self.gap(since, delivery.due_at, how);
+            }
+            return self.push(now, None, What::UnderWay);
+        };
+        // The present wait began when nothing else explains the time any more.
+        let stopped = matches!(reason, WaitReason::Paused | WaitReason::Disabled);
+        let mut began = self.retried().map_or(since, |retried| retried.max(since));
+        if is_due {
+            began = began.max(delivery.due_at);
+        }
+        for (stop, end) in stops.periods() {
+            match end {
+                Some(end) if end > began && end <= now => began = end,
+                None if stopped => began = stop.max(since),
+                _ => {}
+            }
+        }
+        let began = began.min(now);
+        self.gap(since, began, how);
+        self.push(began, until, What::Waited(reason, Certainty::Known));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! `posthorn deliveries timeline`, `posthorn deliveries request` and `posthorn subscriptions health`: what one looks at
+//! when a delivery does not arrive.
+
+use posthorn_domain::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Context, rows};
+use crate::terminal::{self, Paint};
+
+/// Shows what happened to a delivery, step by step, and what the last trouble means.
+pub(super) async fn timeline(context: &Context, delivery: &str) -> anyhow::Result<()> {
+    let told = context.client.get(format!("{delivery}/timeline")).await?;
+    if context.json {
+        return Ok(terminal::json(&told)?);
+    }
+    let steps = told.get("steps").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let lines: Vec<Value> = steps.iter().map(line).collect();
+    terminal::data(rows(&lines, "AT at, LASTS lasts, STEP step, WHAT what, SAID said"))?;
+    // One explanation is enough: that of the last step that has one.
+    if let Some(explain) = steps.iter().rev().find_map(|step| step.get("explain")) {
+        let paint = Paint::stdout();
+        terminal::data(format_args!(
+            "\n{}: {}\n\n{} {}",
+            paint.bold(terminal::cell(explain, "code")),
+            terminal::cell(explain, "meaning"),
+            paint.bold("What to do:"),
+            terminal::cell(explain, "remedy"),
+        ))?;
+    }
+    Ok(())
+}
+
+/// A step as a row: what it was in one field, and what was said about it in another.
+fn line(step: &Value) -> Value {
+    let first = |names: &[&str]| names.iter().find_map(|name| step.get(*name).cloned());
+    let group = |index: &Value| json!(format!("any_of[{}]", terminal::plain(index)));
+    let what = match step.get("step").and_then(Value::as_str) {
+        Some("matched") => step.get("group").map(group),
+        _ => first(&["failure", "status", "reason", "state"]),
+    };
+    json!({
+        "at": step.get("at"), "step": step.get("step"), "lasts": lasts(step), "what": what,
+        "said": first(&["detail", "response"]),
+    })
+}
+
+/// How long a step took, or will take at least.
+fn lasts(step: &Value) -> Option<String> {
+    let time = |name: &str| step.get(name)?.as_str()?.parse::<Timestamp>().ok();
+    Some(time("until")?.since(time("at")?).to_string())
+}
+
+/// Shows the request that an attempt would send now, as it goes over the wire.
+pub(super) async fn request(context: &Context, delivery: &str) -> anyhow::Result<()> {
+    let shown = context.client.get(format!("{delivery}/request")).await?;
+    if context.json {
+        return Ok(terminal::json(&shown)?);
+    }
+    if shown.get("failure").is_some() {
+        terminal::note("the request cannot be built; an attempt would fail so:");
+        return context.show_one(&shown, "failure detail explain");
+    }
+    let (method, url) = (terminal::cell(&shown, "method"), terminal::cell(&shown, "url"));
+    terminal::data(format_args!("{} {}", Paint::stdout().bold(method), terminal::clean(&url)))?;
+    for pair in shown.get("headers").and_then(Value::as_array).into_iter().flatten() {
+        let part = |index: usize| pair.get(index).and_then(Value::as_str).unwrap_or_default();
+        terminal::data(terminal::clean(&format!("{}: {}", part(0), part(1))))?;
+    }
+    let body = ["body", "body_base64"].iter().find_map(|name| shown.get(*name)?.as_str());
+    match body {
+        Some(body) => {
+            let lines: Vec<String> = body.lines().map(terminal::clean).collect();
+            terminal::data(format_args!("\n{}", lines.join("\n")))?;
+        }
+        None => terminal::note(format!(
+            "the body is encrypted: {} bytes",
+            terminal::cell(&shown, "body_bytes")
+        )),
+    }
+    terminal::note("built from the present policy; nothing was sent");
+    Ok(())
+}
+
+/// Shows how a subscription is doing.
+pub(super) async fn health(context: &Context, subscription: &str) -> anyhow::Result<()> {
+    let health = context.client.get(format!("{subscription}/health")).await?;
+    let fields = "owner breaker concurrency rate waiting failing_since pending oldest_due_at \
+                  blocked_lanes_count last_hour";
+    context.show_one(&health, fields)?;
+    if context.json {
+        return Ok(());
+    }
+    let lanes = health.get("blocked_lanes").and_then(Value::as_array);
+    if let Some(lanes) = lanes.filter(|lanes| !lanes.is_empty()) {
+        let table = rows(lanes, "LANE lane, WAITS since:since, FOR delivery");
+        terminal::data(format_args!("\n{table}"))?;
+    }
+    if health.get("owner") == Some(&Value::Bool(false)) {
+        terminal::note("another node works on it; only that one knows its breaker and its rate");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_become_rows() {
+        let row = |step: Value| {
+            let line = line(&step);
+            ["lasts", "step", "what", "said"].map(|field| terminal::cell(&line, field))
+        };
+        let (at, until) = ("2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z");
+        let waited = json!({"at": at, "until": until, "step": "waited", "reason": "rate"});
+        assert_eq!(row(waited), ["1m30s", "waited", "rate", "-"]);
+        let attempt = json!({"at": at, "step": "attempt", "status": 500, "response": "no"});
+        assert_eq!(row(attempt), ["-", "attempt", "500", "no"]);
+        let ended = json!({"at": at, "step": "ended", "state": "dead", "reason": "exhausted"});
+        assert_eq!(row(ended), ["-", "ended", "exhausted", "-"]);
+        let matched = json!({"at": at, "step": "matched", "group": 0, "detail": "it does"});
+        assert_eq!(row(matched), ["-", "matched", "any_of[0]", "it does"]);
+    }
+}
