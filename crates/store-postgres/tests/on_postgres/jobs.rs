@@ -2,12 +2,10 @@
 //! a circle.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use posthorn_conformance::builders::{
-    Setting, at, dead_skip, delivered, lane, subscription, tenant, unique,
-};
+use posthorn_conformance::builders::{Setting, at, delivered, lane, subscription, tenant, unique};
 use posthorn_domain::{
     DeliveryId, DeliveryState, EventId, Job, JobId, JobState, JobWork, Lane, ReplayStatus,
     Selection, SubscriptionId, TenantId, Timestamp,
@@ -324,30 +322,29 @@ async fn everybody_at_once_makes_nothing_twice() {
     let setting = Arc::new(Setting::new(&databases).await);
     let url = databases.url_of(&setting.store);
     let (old, to) = (setting.subscribe().await, setting.subscribe().await);
-    let mut events = Vec::new();
-    for _ in 0..40 {
-        let published = setting.publish(&[(old, None)]).await;
-        setting.record(published.deliveries[0], dead_skip(), at(5)).await;
-        events.push(published.event.id);
-    }
+    let events = Arc::new(Mutex::new(Vec::new()));
     let until = Instant::now() + STRESS;
-    let mut tasks = Vec::new();
+    let mut jobs = Vec::new();
     for turn in 0..2 {
-        let (store, owner, mut events) = (connect(&url).await, setting.tenant, events.clone());
-        if turn == 1 {
-            events.reverse();
-        }
-        tasks.push(tokio::spawn(async move {
+        let (store, owner, events) = (connect(&url).await, setting.tenant, Arc::clone(&events));
+        jobs.push(tokio::spawn(async move {
+            let mut done = 0;
             while Instant::now() < until {
+                let mut events: Vec<EventId> = events.lock().expect("not poisoned").clone();
+                if turn == 1 {
+                    events.reverse();
+                }
                 let deeds = events.iter().enumerate().flat_map(|(n, event)| {
                     let lane = lane(&format!("lane-{}", n % 3));
                     let new = redelivery(*event, to, ReplayStatus::All);
                     [redelivery(*event, old, ReplayStatus::All), Redelivery { lane, ..new }]
                 });
-                replay_on(&store, owner, deeds.collect(), at(20)).await;
+                done += replay_on(&store, owner, deeds.collect(), at(20)).await;
             }
+            done
         }));
     }
+    let mut tasks = Vec::new();
     {
         let (store, setting) = (connect(&url).await, Arc::clone(&setting));
         tasks.push(tokio::spawn(async move {
@@ -371,12 +368,21 @@ async fn everybody_at_once_makes_nothing_twice() {
     {
         let store = connect(&url).await;
         tasks.push(tokio::spawn(async move {
+            let mut pruned = 0;
             while Instant::now() < until {
-                store.prune(Prune { limit: 2, ..everything() }).await.expect("prunes");
+                pruned += store.prune(everything()).await.expect("prunes").events;
             }
+            assert!(pruned > 10, "{pruned} events");
         }));
     }
     while Instant::now() < until {
+        for _ in 0..5 {
+            let published = setting.publish(&[(old, None)]).await;
+            let mut events = events.lock().expect("not poisoned");
+            events.push(published.event.id);
+            let many = events.len().saturating_sub(40);
+            events.drain(..many);
+        }
         for whose in [old, to] {
             for work in setting.pending(whose, at(1_000)).await {
                 let delivery = work.delivery;
@@ -389,6 +395,10 @@ async fn everybody_at_once_makes_nothing_twice() {
     }
     for task in tasks {
         task.await.expect("a task");
+    }
+    for job in jobs {
+        let done = job.await.expect("a job");
+        assert!(done > 20, "{done} deliveries");
     }
     for whose in [old, to] {
         let found = of_subscription(&setting, whose).await;
