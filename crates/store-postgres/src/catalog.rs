@@ -44,13 +44,38 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
     if let Some(tenant) = tenant_of(client, change).await? {
         lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
     }
+    match write(client, change).await? {
+        Written::Changed(version) => {
+            commit(client).await?;
+            Ok(version)
+        }
+        Written::Nothing { present } => {
+            // Without a change there is no version.
+            batch(client, "rollback").await?;
+            Ok(present)
+        }
+    }
+}
+
+/// What a change came to.
+pub(crate) enum Written {
+    /// It has this version.
+    Changed(CatalogVersion),
+    /// Everything was so already; the version that was taken must be given back.
+    Nothing {
+        /// The version as it was.
+        present: CatalogVersion,
+    },
+}
+
+/// Writes a change down. The caller holds the lock of its tenant. Comes last in a transaction: from here to
+/// the commit no other change gets a version.
+pub(crate) async fn write(client: &Object, change: &CatalogChange) -> Outcome<Written> {
     let version = next_version(client).await?;
     let next = CatalogVersion(version.unsigned_abs());
     let found = find(client, &change.lookups()).await?;
     let Some(Decision { entry, resumed }) = decide(change, &found, next)? else {
-        // Without a change there is no version.
-        batch(client, "rollback").await?;
-        return Ok(CatalogVersion(next.0 - 1));
+        return Ok(Written::Nothing { present: CatalogVersion(next.0 - 1) });
     };
     follow(client, change, resumed).await?;
     put(client, &entry).await?;
@@ -58,8 +83,7 @@ async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersio
         let params: [Param<'_>; 3] = [&Uid::from(tenant), &version, &tenant.to_string()];
         execute(client, sql::TENANT_VERSION, &params).await?;
     }
-    commit(client).await?;
-    Ok(next)
+    Ok(Written::Changed(next))
 }
 
 /// The tenant a change belongs to. Whose a key is never changes, so it may be read before the lock is held.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
     AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
-    Event, EventId, EventType, FailureCode, IdempotencyKey, KeyId, Lane, LaneKey, MessageId,
+    Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane, LaneKey, MessageId,
     NodeId, Outcome, RedriveId, Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
 };
 use serde::Serialize;
@@ -88,6 +88,7 @@ uid!(
     ChannelId,
     DeliveryId,
     EventId,
+    JobId,
     KeyId,
     MessageId,
     NodeId,

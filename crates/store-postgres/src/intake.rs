@@ -40,7 +40,7 @@ pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Ve
         .await
 }
 
-/// How far the times in ids are from those of their rows at most. Rounded up, so that it seldom grows.
+/// How far the times in ids are from those of their rows at most, or a little more.
 fn skew_of(batch: &[NewEvent]) -> i64 {
     let apart = |new: &NewEvent| {
         let at = new.event.accepted_at.as_millis();
@@ -48,13 +48,16 @@ fn skew_of(batch: &[NewEvent]) -> i64 {
         let made = made.chain([new.event.id.made_at()]);
         made.map(|made| at.saturating_sub(made.as_millis()).saturating_abs()).max().unwrap_or(0)
     };
-    let most = batch.iter().map(apart).max().unwrap_or(0);
-    if most == 0 {
-        0
-    } else {
-        most.unsigned_abs()
+    round_up(batch.iter().map(apart).max().unwrap_or(0))
+}
+
+/// So that what is written down of it seldom grows; nothing below zero.
+pub(crate) fn round_up(millis: i64) -> i64 {
+    match u64::try_from(millis) {
+        Err(_) | Ok(0) => 0,
+        Ok(most) => most
             .checked_next_power_of_two()
-            .map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX))
+            .map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX)),
     }
 }
 

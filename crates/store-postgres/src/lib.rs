@@ -33,6 +33,7 @@ mod codec;
 mod failure;
 mod intake;
 mod integrity;
+mod job;
 mod lease;
 mod lock;
 mod log;
@@ -46,6 +47,7 @@ mod push;
 mod query;
 mod record;
 mod redrive;
+mod replay;
 mod session;
 #[doc(hidden)]
 pub mod sql;
@@ -60,14 +62,14 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, KeyId, NodeId, Redrive,
-    RedriveId, Shard, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
+    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, CatalogChange, CatalogDelta, Claim, Counts,
-    DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant, Heartbeat, Listing,
-    Membership, Moved, NewEvent, Page, PendingAsk, Prune, Pruned, Record, Recorded, RedrivePage,
-    Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
+    Claim, Counts, DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant,
+    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -251,6 +253,34 @@ impl Store for PostgresStore {
         at: Timestamp,
     ) -> Result<Advanced> {
         redrive::advance(&self.session, id, limit, at).await
+    }
+
+    async fn create_job(
+        &self,
+        job: Job,
+        subscription: Option<Box<Subscription>>,
+    ) -> Result<Option<CatalogVersion>> {
+        job::create(&self.session, job, subscription).await
+    }
+
+    async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
+        job::find(&self.session, tenant, id).await
+    }
+
+    async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>> {
+        job::list(&self.session, tenant, listing).await
+    }
+
+    async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>> {
+        job::running(&self.session, limit).await
+    }
+
+    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+        job::cancel(&self.session, tenant, id, at).await
+    }
+
+    async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
+        job::advance(&self.session, bite).await
     }
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {

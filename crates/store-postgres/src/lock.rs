@@ -2,13 +2,14 @@
 //!
 //! | class | shared | exclusive | protects |
 //! |---|---|---|---|
-//! | tenant | accept, retry, redrive | catalog changes | fan-out belongs to the commit |
+//! | tenant | accept, retry, redrive, job | catalog changes | fan-out belongs to the commit |
 //! | lane | – | adding, ending, reviving members | commit order; one head; nobody forgotten |
 //! | shard | claim, record | taking a shard over | no late write after a take-over |
 //! | slot | – | a connection, for good | nobody else changes its rows of the tally |
 //!
 //! Every transaction takes its locks by class in this order, sorted within a class, before it
-//! touches a row. The locks are slots, not names, so that their number is bounded; two names in one
+//! touches a row; only a redrive or a job holds its own row first, which nobody else waits for. Rows come in
+//! the order ended deliveries, live deliveries, events, each by id. The locks are slots, not names, so that their number is bounded; two names in one
 //! slot wait for each other now and then, for the length of a commit.
 //!
 //! Web Push has nothing to do with these: there the row of an agent is its lock (see `push`).

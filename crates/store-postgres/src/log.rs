@@ -12,7 +12,8 @@
 //!
 //! * **Events** go by id. **Deliveries** go by id as well, so that those that have not ended and those that
 //!   have can be merged. Their ids tell when they were made, so a period is a range of ids, give or take what
-//!   the table `skew` says.
+//!   the table `skew` says. A delivery that a job makes has the time of its event: for deliveries the range
+//!   reaches as far beyond the period as such a one was ever late.
 //! * **Attempts** go by the time at which they began and then by a number from a sequence.
 //!
 //! # Which indexes
@@ -87,20 +88,36 @@ fn floor(at: i64) -> u128 {
 }
 
 /// The ids that rows of a period can have: between these two, without them.
-async fn ids_of(client: &Object, period: &Period) -> Outcome<(u128, u128)> {
+async fn ids_of(client: &Object, period: &Period, made: Made) -> Outcome<(u128, u128)> {
     if *period == Period::default() {
         return Ok((0, u128::MAX));
     }
     let rows = query(client, sql::SKEW, &[]).await?;
-    let skew: i64 = rows.first().map_or(Ok(i64::MAX), |row| row.try_get(0))?;
+    let (skew, later) = match rows.first() {
+        Some(row) => (row.try_get("millis")?, row.try_get("later")?),
+        None => (i64::MAX, i64::MAX),
+    };
+    let late = match made {
+        Made::AtOnce => skew,
+        Made::Later => skew.max(later),
+    };
     let from = period.from.map_or(0, |from| floor(from.as_millis().saturating_sub(skew)));
     // Of the last millisecond, too.
     let until =
-        period.until.map_or(u128::MAX, |until| match until.as_millis().saturating_add(skew) {
+        period.until.map_or(u128::MAX, |until| match until.as_millis().saturating_add(late) {
             late if late >= (1 << 48) - 1 => u128::MAX,
             until => floor(until + 1),
         });
     Ok((from.saturating_sub(1), until))
+}
+
+/// When the ids of rows are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// In the moment of the row.
+    AtOnce,
+    /// Perhaps long after it: jobs make deliveries of old events.
+    Later,
 }
 
 fn uid(place: u128) -> Uid {

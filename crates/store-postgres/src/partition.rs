@@ -1,7 +1,8 @@
 //! Daily partitions of events, ended deliveries and attempts.
 //!
 //! All three are cut by the time inside their key (a UUIDv7), so an event, its deliveries and their
-//! attempts, which are made at the same moment, lie in partitions of the same day. A partition is
+//! attempts, which are made at the same moment, lie in partitions of the same day. Only a delivery that a job
+//! makes of an old event lies in a later one, with its attempts. A partition is
 //! made days before it is needed; should none be there, rows go to the rest partition, where
 //! everything works the same and only removing is slower.
 

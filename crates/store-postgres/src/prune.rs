@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //! Never an event with an unfinished delivery: an event goes only when as many deliveries as it
-//! lists have ended, and those rows are held while they are counted. Never a dead letter that
-//! blocks its lane.
+//! lists have ended, and those rows are held while they are counted; then the event is held, and stays when
+//! it lists others by now. Never a dead letter that blocks its lane.
 
 use deadpool_postgres::Object;
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit
 use crate::{lock, sql};
 
 const KEYS: Operation = Operation::write("prune_keys", "remove old idempotency keys");
-const SMALL: Operation = Operation::write("prune_small", "remove old redrives and recalls");
+const SMALL: Operation = Operation::write("prune_small", "remove old redrives, jobs and recalls");
 const BITE: Operation = Operation::write("prune", "remove old events").slow();
 const DROP: Operation = Operation::write("drop_partition", "drop an old partition").slow();
 const LIST: Operation = Operation::read("partitions", "list partitions");
@@ -129,24 +129,25 @@ impl Pruner {
     }
 }
 
-/// Removes what is kept outside of events: ended redrives, and recalls.
+/// Removes what is kept outside of events: ended redrives and jobs, and recalls.
 async fn small(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<()> {
-    let (redrives, recalls) = session
+    let (redrives, jobs, recalls) = session
         .run(SMALL, move |client| {
             Box::pin(async move {
                 begin(client).await?;
                 let ended: [Param<'_>; 2] = [&prune.ended_before.as_millis(), &KEYS_BITE];
                 let redrives = execute(client, sql::PRUNE_REDRIVES, &ended).await?;
+                let jobs = execute(client, sql::PRUNE_JOBS, &ended).await?;
                 let recalled: [Param<'_>; 2] = [&prune.recalls_before.as_millis(), &KEYS_BITE];
                 let recalls = execute(client, sql::PRUNE_RECALLS, &recalled).await?;
                 commit(client).await?;
-                Ok((redrives, recalls))
+                Ok((redrives, jobs, recalls))
             })
         })
         .await?;
     pruned.redrives = usize::try_from(redrives).unwrap_or(usize::MAX);
     let whole = u64::try_from(KEYS_BITE).unwrap_or(u64::MAX);
-    pruned.more |= redrives == whole || recalls == whole;
+    pruned.more |= [redrives, jobs, recalls].contains(&whole);
     Ok(())
 }
 
@@ -281,12 +282,19 @@ async fn try_drop(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usi
 
 /// How many events a day has, if all that it holds may go: as many deliveries have ended long
 /// enough ago as the events list, and all of them belong to events of the day.
+///
+/// A job makes deliveries of old events, which lie in the partitions of a later day. Their event's day lists
+/// more than has ended in it, and their own day has what belongs to no event of it; so both stay, until the
+/// bites have taken that event with all its deliveries. While such a one has not ended, only its attempts are
+/// in the partitions of its day, and it keeps them.
 async fn removable(client: &Object, day: Day, prune: Prune) -> Outcome<Option<usize>> {
     let (from, to) = day.keys();
     let (ended, dead) = (prune.ended_before.as_millis(), prune.dead_before.as_millis());
     let text = format!(
         "select e.events, e.listed = d.ended and d.ended = d.settled and not exists (
              select from lane_block where delivery >= $1 and delivery < $2
+         ) and not exists (
+             select from delivery_live where id >= $1 and id < $2
          ) as removable
          from (
              select count(*) as events, coalesce(sum(cardinality(deliveries)), 0) as listed

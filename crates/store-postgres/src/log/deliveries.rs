@@ -10,7 +10,7 @@ use posthorn_domain::{Delivery, DeliveryState, Outcome as Came, TenantId};
 use posthorn_store::{DeliveryFilter, Listing, Order, OutcomeFilter, Page, Result, StateKind};
 
 use super::pages::{Range, Seen, Source, page_of, walk};
-use super::{Owned, direction, ids_of, is_of_failures, listed, owned, place_of, stream, uid};
+use super::{Made, Owned, direction, ids_of, is_of_failures, listed, owned, place_of, stream, uid};
 use crate::codec::{self, Reader, Uid, state_code, state_of};
 use crate::failure::{Corrupt, Outcome};
 use crate::query::by_ids;
@@ -44,7 +44,7 @@ async fn list(
     filter: &DeliveryFilter,
     listing: &Listing,
 ) -> Outcome<Page<Delivery>> {
-    let range = Range::new(listing, ids_of(client, &filter.created).await?);
+    let range = Range::new(listing, ids_of(client, &filter.created, Made::Later).await?);
     if let Some(event) = filter.event {
         // The event itself knows its deliveries.
         let mut found = by_ids(client, tenant, &listed(client, tenant, event).await?).await?;

@@ -9,7 +9,7 @@ use posthorn_store::{EventFilter, Listing, Order, Page, Result};
 use tokio_postgres::Row;
 
 use super::pages::{Range, Seen, Source, walk};
-use super::{direction, ids_of, place_of, stream, uid};
+use super::{Made, direction, ids_of, place_of, stream, uid};
 use crate::codec::{self, Reader, Uid, limit};
 use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, begin_list, commit, query};
@@ -46,7 +46,7 @@ async fn list(
     filter: &EventFilter,
     listing: &Listing,
 ) -> Outcome<Page<Event>> {
-    let range = Range::new(listing, ids_of(client, &filter.accepted).await?);
+    let range = Range::new(listing, ids_of(client, &filter.accepted, Made::AtOnce).await?);
     let (topics, types) = match by(filter) {
         By::Kind => kinds(client, tenant, filter).await?,
         _ => Default::default(),

@@ -1,6 +1,7 @@
 -- Looks at the next few events of one partition and removes those whose deliveries have all ended
 -- long enough ago. The ended rows are held first, so that a retry by hand comes either before (and
--- the event stays) or after (and finds nothing). A dead letter that blocks its lane stays.
+-- the event stays) or after (and finds nothing). Then the events are held, for the same reason. Both in the
+-- order of ids, as everywhere. A dead letter that blocks its lane stays.
 with candidate as materialized (
     select e.tenant, e.id, e.deliveries
     from {partition} e
@@ -10,10 +11,18 @@ with candidate as materialized (
 ),
 held as materialized (
     select d.tenant, d.event, d.id, d.state, d.ended_at
-    from candidate c
-    cross join lateral unnest(c.deliveries) as listed(id)
-    join delivery_done d on d.tenant = c.tenant and d.id = listed.id
-    for update of d
+    from (
+        select c.tenant, listed.id
+        from candidate c
+        cross join lateral unnest(c.deliveries) as listed(id)
+        order by listed.id
+    ) as wanted
+    cross join lateral (
+        select tenant, event, id, state, ended_at from delivery_done
+        where tenant = wanted.tenant and id = wanted.id
+        limit 1
+        for update
+    ) as d
 ),
 settled as materialized (
     select h.event, count(*) as number
@@ -23,11 +32,23 @@ settled as materialized (
       and not exists (select from lane_block b where b.delivery = h.id)
     group by h.event
 ),
-doomed as materialized (
+ended as materialized (
     select c.tenant, c.id, c.deliveries
     from candidate c
     left join settled s on s.event = c.id
     where cardinality(c.deliveries) = coalesce(s.number, 0)
+    order by c.tenant, c.id
+),
+-- One that a job has given another delivery meanwhile stays.
+doomed as materialized (
+    select e.tenant, e.id, e.deliveries
+    from ended
+    cross join lateral (
+        select tenant, id, deliveries from {partition}
+        where tenant = ended.tenant and id = ended.id and deliveries = ended.deliveries
+        limit 1
+        for update
+    ) as e
 ),
 done_old as (
     delete from delivery_done d

@@ -1,1 +1,1 @@
-select millis from skew
+select millis, later from skew

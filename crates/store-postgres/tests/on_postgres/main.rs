@@ -3,6 +3,7 @@
 
 mod failures;
 mod fixture;
+mod jobs;
 mod log;
 mod nodes;
 mod plans;

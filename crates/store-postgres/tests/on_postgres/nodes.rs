@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::fixture::{Databases, connect, database, raw, until_somebody_waits, uuid_text};
 
 /// How long the stress tests run.
-const STRESS: Duration = Duration::from_secs(3);
-const LANES: usize = 5;
+pub(crate) const STRESS: Duration = Duration::from_secs(3);
+pub(crate) const LANES: usize = 5;
 
 async fn planned(
     setting: &Setting,
@@ -38,7 +38,7 @@ async fn planned(
 
 /// Publishes batches over several lanes from one node until told to stop; checks that its own
 /// calls, one after the other, get growing sequence numbers in every lane.
-async fn publish(
+pub(crate) async fn publish(
     setting: Arc<Setting>,
     store: Arc<dyn Store>,
     to: SubscriptionId,
@@ -62,7 +62,7 @@ async fn publish(
     published
 }
 
-fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> Record {
+pub(crate) fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> Record {
     Record {
         fence: setting.fence(to),
         tenant: setting.tenant,

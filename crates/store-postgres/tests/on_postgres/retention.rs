@@ -2,32 +2,49 @@
 
 use std::sync::Arc;
 
-use posthorn_conformance::builders::{Setting, at, dead_block, dead_skip, delivered, event, whole};
-use posthorn_domain::Timestamp;
-use posthorn_store::{Counts, NewEvent, Prune, Pruned};
+use posthorn_conformance::builders::{
+    Setting, at, dead_block, dead_skip, delivered, event, failed, whole,
+};
+use posthorn_domain::{DeliveryId, Event, EventId, ReplayStatus, Timestamp};
+use posthorn_store::{Counts, NewEvent, Prune, Pruned, Redelivery};
 use tokio_postgres::Client;
 
 use crate::fixture::{Databases, connect, raw};
+use crate::jobs::replay;
 
 /// The day of [`at`]`(0)`.
 const DAY: &str = "d20231114";
 
+/// Four days later.
+const LATER: &str = "d20231118";
+
 /// Makes the partitions that would have been made three years ago.
 async fn with_partitions(client: &Client) {
-    for table in ["event", "delivery_done", "attempt"] {
-        let text = format!(
-            "create table {table}_{DAY} (like {table} including all); \
-             alter table {table} attach partition {table}_{DAY} for values \
-             from ('018bcb20-b400-0000-0000-000000000000') \
-             to ('018bd047-1000-0000-0000-000000000000')"
-        );
-        client.batch_execute(&text).await.expect("a partition");
+    let days = [(DAY, "018bcb20-b400", "018bd047-1000"), (LATER, "018bdfba-2400", "018be4e0-8000")];
+    for (day, from, to) in days {
+        for table in ["event", "delivery_done", "attempt"] {
+            let text = format!(
+                "create table {table}_{day} (like {table} including all); \
+                 alter table {table} attach partition {table}_{day} for values \
+                 from ('{from}-0000-0000-000000000000') to ('{to}-0000-0000-000000000000')"
+            );
+            client.batch_execute(&text).await.expect("a partition");
+        }
     }
 }
 
-async fn has_day(client: &Client) -> bool {
-    let text = format!("select to_regclass('event_{DAY}') is not null");
+async fn has(client: &Client, day: &str) -> bool {
+    let text = format!("select to_regclass('event_{day}') is not null");
     client.query_one(&text, &[]).await.expect("an answer").get(0)
+}
+
+async fn has_day(client: &Client) -> bool {
+    has(client, DAY).await
+}
+
+async fn rows(client: &Client, table: &str) -> i64 {
+    let text = format!("select count(*) from {table}");
+    client.query_one(&text, &[]).await.expect("a count").get(0)
 }
 
 async fn setting() -> (Setting, Client) {
@@ -144,4 +161,58 @@ async fn partitions_are_made_ahead() {
     for row in client.query(text, &[]).await.expect("an answer") {
         assert!(row.get::<_, bool>(0));
     }
+}
+
+/// A delivery that a job makes of an old event lies in another day than its event. Neither day goes without the
+/// other, and nothing of them while it is needed.
+#[tokio::test]
+async fn days_that_share_a_delivery_keep_each_other() {
+    let (setting, client, url) = setting_at().await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let past = setting.publish(&[(old, None)]).await;
+    setting.record(past.deliveries[0], delivered(), at(10)).await;
+    let gone = setting.publish_one(old).await;
+    setting.record(gone, delivered(), at(10)).await;
+    // An event of the later day, a delivery of that day of the first event, and one of a third day of the second.
+    let mut next = setting.planned(vec![]).await;
+    let time = at(4 * DAYS);
+    next.event =
+        Arc::new(Event { id: EventId::new(time, 1), accepted_at: time, ..event(setting.tenant) });
+    let next = setting.accept(next).await;
+    let (made, even_later) = (DeliveryId::new(time, 2), DeliveryId::new(at(9 * DAYS), 2));
+    for (event, id) in [(past.event.id, made), (next.event.id, even_later)] {
+        let status = ReplayStatus::Missed;
+        let deed = Redelivery { event, subscription: new, id, lane: None, status };
+        assert_eq!(replay(&setting, vec![deed], id.made_at()).await, 1);
+    }
+    setting.record(made, failed(at(5 * DAYS)), at(4 * DAYS + 5)).await;
+    assert_eq!(rows(&client, &format!("attempt_{LATER}")).await, 1);
+
+    // While it is tried, nothing of it goes; everything else does.
+    assert_eq!(prune(&setting, 20 * DAYS, 20 * DAYS).await.events, 1);
+    prune(&setting, 20 * DAYS, 20 * DAYS).await;
+    assert!(has(&client, DAY).await && has(&client, LATER).await);
+    let attempts = setting.store.attempts(setting.tenant, made).await.expect("attempts");
+    assert_eq!(attempts.len(), 1, "its attempts are kept");
+
+    // Nor when it has ended and must be kept. By numbers alone it would fit to the event of its day.
+    setting.record(made, dead_skip(), at(5 * DAYS)).await;
+    assert_eq!(rows(&client, &format!("delivery_done_{LATER}")).await, 1);
+    for _ in 0..2 {
+        assert_eq!(prune(&setting, 20 * DAYS, 5 * DAYS).await.events, 0);
+        assert!(has(&client, DAY).await && has(&client, LATER).await);
+    }
+    setting.look(made).await;
+    setting.look(past.deliveries[0]).await;
+    assert_eq!(connect(&url).await.recount().await.expect("a count"), 0);
+
+    setting.record(even_later, delivered(), at(9 * DAYS)).await;
+    assert_eq!(prune(&setting, 20 * DAYS, 20 * DAYS).await.events, 2, "with all they have");
+    for table in ["event", "delivery_live", "delivery_done", "attempt"] {
+        assert_eq!(rows(&client, table).await, 0, "{table}");
+    }
+    prune(&setting, 20 * DAYS, 20 * DAYS).await;
+    assert!(!has(&client, DAY).await && !has(&client, LATER).await);
+    assert_eq!(setting.store.counts(None).await.expect("counts"), Counts::default());
+    assert_eq!(connect(&url).await.recount().await.expect("a count"), 0);
 }

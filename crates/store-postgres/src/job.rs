@@ -1,0 +1,242 @@
+//! Jobs: durable bulk work on the history, written down with their progress. What a bite does to deliveries is
+//! in `replay`.
+//!
+//! A job that advances is held, and a bite names the place it was prepared on. So each bite is done at most
+//! once, whoever advances the job and however often it is interrupted.
+
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+use posthorn_domain::{CatalogVersion, Job, JobId, JobState, Subscription, TenantId, Timestamp};
+use posthorn_store::{Bite, Bitten, CatalogChange, Listing, Order, Page, Place, Refusal, Result};
+use tokio_postgres::Row;
+
+use crate::catalog::{self, Written};
+use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, json, limit, text};
+use crate::failure::{Corrupt, Outcome};
+use crate::moves::recall;
+use crate::replay::{Replayed, replay};
+use crate::session::{Operation, Param, Session, begin, commit, execute, query};
+use crate::{lock, sql};
+
+const CREATE: Operation = Operation::write("create_job", "start a job");
+const FIND: Operation = Operation::read("job", "read a job");
+const LIST: Operation = Operation::read("jobs", "list jobs");
+const RUNNING: Operation = Operation::read("running_jobs", "find jobs to continue");
+const CANCEL: Operation = Operation::write("cancel_job", "stop a job");
+const ADVANCE: Operation = Operation::write("advance_job", "continue a job");
+
+const fn state_number(state: JobState) -> i16 {
+    match state {
+        JobState::Running => 0,
+        JobState::Done => 1,
+        JobState::Cancelled => 2,
+        JobState::Failed => 3,
+    }
+}
+
+fn place_of(uid: Uid) -> Place {
+    Place(u128::from_be_bytes(uid.0))
+}
+
+fn uid_of(place: Place) -> Uid {
+    Uid(place.0.to_be_bytes())
+}
+
+fn job_of(row: &Row) -> Result<(Job, Option<Place>), Corrupt> {
+    let reader = Reader::new(row, "job", "id");
+    let state = match reader.get::<i16>("state")? {
+        0 => JobState::Running,
+        1 => JobState::Done,
+        2 => JobState::Cancelled,
+        3 => JobState::Failed,
+        other => return Err(reader.corrupt("state", format!("{other} is not a state"))),
+    };
+    let job = Job {
+        id: reader.id("id")?,
+        tenant: reader.id("tenant")?,
+        work: reader.json("work")?,
+        per_second: reader.small("per_second")?,
+        state,
+        seen: reader.number("seen")?,
+        done: reader.number("done")?,
+        created_by: reader.get::<&str>("created_by")?.to_owned(),
+        created_at: reader.time("created_at")?,
+        finished_at: reader.time_maybe("finished_at")?,
+        problem: reader.get::<Option<&str>>("problem")?.map(str::to_owned),
+    };
+    Ok((job, reader.get::<Option<Uid>>("cursor")?.map(place_of)))
+}
+
+fn count(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) async fn create(
+    session: &Session,
+    job: Job,
+    subscription: Option<Box<Subscription>>,
+) -> Result<Option<CatalogVersion>> {
+    let new = Arc::new((job, subscription.map(CatalogChange::CreateSubscription)));
+    session
+        .run(CREATE, move |client| {
+            let new = Arc::clone(&new);
+            Box::pin(async move {
+                let (job, change) = &*new;
+                begin(client).await?;
+                if let Some(tenant) = change.as_ref().and_then(CatalogChange::tenant) {
+                    lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+                }
+                insert(client, job).await?;
+                // A subscription that is refused takes the job with it.
+                let version = match change {
+                    None => None,
+                    Some(change) => match catalog::write(client, change).await? {
+                        Written::Changed(version) => Some(version),
+                        Written::Nothing { .. } => return Err(Refusal::AlreadyExists.into()),
+                    },
+                };
+                commit(client).await?;
+                Ok(version)
+            })
+        })
+        .await
+}
+
+async fn insert(client: &Object, job: &Job) -> Outcome<()> {
+    let id = Uid::from(job.id);
+    let params: [Param<'_>; 11] = [
+        &id,
+        &Uid::from(job.tenant),
+        &json(&job.work),
+        &i32::try_from(job.per_second).unwrap_or(i32::MAX),
+        &state_number(job.state),
+        &count(job.seen),
+        &count(job.done),
+        &text(&job.created_by),
+        &job.created_at.as_millis(),
+        &job.finished_at.map(Timestamp::as_millis),
+        &job.problem.as_deref().map(text),
+    ];
+    if execute(client, sql::JOB_CREATE, &params).await? > 0 {
+        return Ok(());
+    }
+    let rows = query(client, sql::JOB_EXISTS, &[&id]).await?;
+    match rows.first().map(|row| row.try_get(0)).transpose()? {
+        Some(true) => Err(Refusal::AlreadyExists.into()),
+        _ => Err(Refusal::NotFound.into()),
+    }
+}
+
+async fn read(client: &Object, tenant: TenantId, id: JobId) -> Outcome<Option<Job>> {
+    let params: [Param<'_>; 2] = [&Uid::from(tenant), &Uid::from(id)];
+    let rows = query(client, sql::JOB_FIND, &params).await?;
+    Ok(rows.first().map(job_of).transpose()?.map(|(job, _)| job))
+}
+
+pub(crate) async fn find(session: &Session, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
+    session.run(FIND, move |client| Box::pin(read(client, tenant, id))).await
+}
+
+pub(crate) async fn list(
+    session: &Session,
+    tenant: TenantId,
+    listing: Listing,
+) -> Result<Page<Job>> {
+    session
+        .run(LIST, move |client| {
+            Box::pin(async move {
+                let after = listing.after.map(uid_of);
+                let (text, low, high) = match listing.order {
+                    Order::NewestFirst => (sql::JOB_NEWEST, FIRST_UID, after.unwrap_or(LAST_UID)),
+                    Order::OldestFirst => (sql::JOB_OLDEST, after.unwrap_or(FIRST_UID), LAST_UID),
+                };
+                // One more, to see whether more follow.
+                let max = limit(listing.limit.saturating_add(1));
+                let params: [Param<'_>; 4] = [&Uid::from(tenant), &low, &high, &max];
+                let mut items = Vec::new();
+                for row in &query(client, text, &params).await? {
+                    items.push(job_of(row)?.0);
+                }
+                let more = items.len() > listing.limit;
+                items.truncate(listing.limit);
+                let place = |job: &Job| place_of(job.id.into());
+                let (first, last) = (items.first().map(place), items.last().map(place));
+                Ok(Page { items, first, last, more, scanned_until: None })
+            })
+        })
+        .await
+}
+
+pub(crate) async fn running(session: &Session, max: usize) -> Result<Vec<(Job, Option<Place>)>> {
+    session
+        .run(RUNNING, move |client| {
+            Box::pin(async move {
+                let rows = query(client, sql::JOB_RUNNING, &[&limit(max)]).await?;
+                Ok(rows.iter().map(job_of).collect::<Result<_, _>>()?)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn cancel(
+    session: &Session,
+    tenant: TenantId,
+    id: JobId,
+    at: Timestamp,
+) -> Result<Job> {
+    session
+        .run(CANCEL, move |client| {
+            Box::pin(async move {
+                begin(client).await?;
+                let state = state_number(JobState::Cancelled);
+                let (owner, uid) = (Uid::from(tenant), Uid::from(id));
+                let params: [Param<'_>; 4] = [&owner, &uid, &state, &at.as_millis()];
+                execute(client, sql::JOB_CANCEL, &params).await?;
+                let job = read(client, tenant, id).await?.ok_or(Refusal::NotFound)?;
+                commit(client).await?;
+                Ok(job)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn advance(session: &Session, bite: Bite) -> Result<Bitten> {
+    let bite = Arc::new(bite);
+    session
+        .run(ADVANCE, move |client| {
+            let bite = Arc::clone(&bite);
+            Box::pin(async move {
+                begin(client).await?;
+                let rows = query(client, sql::JOB_HOLD, &[&Uid::from(bite.job)]).await?;
+                let (job, cursor) = job_of(rows.first().ok_or(Refusal::NotFound)?)?;
+                let state = job.state;
+                let bitten = match state == JobState::Running && cursor == bite.expected {
+                    true => bite_off(client, &job, &bite).await?,
+                    false => Bitten { done: 0, subscriptions: Vec::new(), state, recall: None },
+                };
+                commit(client).await?;
+                Ok(bitten)
+            })
+        })
+        .await
+}
+
+/// The caller holds the job.
+async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
+    let Replayed { done, subscriptions, recalls } =
+        replay(client, job.tenant, &bite.deeds, bite.at).await?;
+    let state = bite.ends.unwrap_or(JobState::Running);
+    let finished = bite.ends.map(|_| bite.at.as_millis());
+    let params: [Param<'_>; 6] = [
+        &Uid::from(bite.job),
+        &count(bite.seen),
+        &limit(done),
+        &bite.cursor.map(uid_of),
+        &state_number(state),
+        &finished,
+    ];
+    execute(client, sql::JOB_PROGRESS, &params).await?;
+    let recall = recall(client, &recalls, bite.at).await?;
+    Ok(Bitten { done, subscriptions, state, recall })
+}

@@ -1,0 +1,247 @@
+//! Events of the past, once more or for the first time, many at once.
+//!
+//! # Theory of operation
+//! A look without locks tells what each event has for the subscriptions that are meant, and so which lanes are
+//! concerned. Then what counts is held, in the order of `lock`, and decided by what is there now:
+//! * an ended delivery is held before it is tried again; one that somebody else moved meanwhile is on its way;
+//! * an event is held before a delivery of it is made, and then looked at once more. Only who holds an event
+//!   adds to its deliveries, so none is made twice; and an event that is held, or lists what has not ended, is
+//!   not removed.
+//!
+//! # What it must not know
+//! Which events a job is about, and who wants them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use deadpool_postgres::Object;
+use posthorn_domain::delivery::Stored;
+use posthorn_domain::{
+    DeliveryId, DeliveryState, EventId, Lane, Replayed as Deed, Shard, SubscriptionId, TenantId,
+    Timestamp,
+};
+use posthorn_store::{Recall, Redelivery};
+
+use crate::codec::{Reader, Uid, due, lane_of, state_of};
+use crate::failure::Outcome;
+use crate::intake::round_up;
+use crate::moves::{revive, stored};
+use crate::session::{Param, execute, query};
+use crate::{lock, sql};
+
+/// What was done.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    /// Deliveries that were made or tried again.
+    pub(crate) done: usize,
+    /// Whose they are, sorted, without repetition.
+    pub(crate) subscriptions: Vec<SubscriptionId>,
+    /// Who has to wait now.
+    pub(crate) recalls: Vec<Recall>,
+}
+
+/// Does what of `deeds` can be done, inside a transaction of the caller that has no lock yet but that of its job.
+pub(crate) async fn replay(
+    client: &Object,
+    tenant: TenantId,
+    deeds: &[Redelivery],
+    at: Timestamp,
+) -> Outcome<Replayed> {
+    if deeds.is_empty() {
+        return Ok(Replayed::default());
+    }
+    // So that no subscription is deleted between here and the commit.
+    lock::share(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
+    let there = subscriptions_of(client, tenant, deeds).await?;
+    let deeds: Vec<&Redelivery> =
+        deeds.iter().filter(|deed| there.contains(&deed.subscription)).collect();
+    let seen = look(client, tenant, deeds.iter().copied()).await?;
+    let plan = Plan::of(&deeds, &seen);
+    lock::hold(client, lock::LANES, &lock::sorted(plan.slots())).await?;
+
+    let ended = still_ended(client, tenant, &plan).await?;
+    // Before the events are held: it may have to wait for deliveries.
+    let revived = revive(client, ended, at).await?;
+    let mut whose: Vec<SubscriptionId> = revived.back.iter().map(|d| d.subscription).collect();
+    let made = still_missing(client, tenant, &plan).await?;
+    make(client, tenant, &made, at).await?;
+    whose.extend(made.iter().map(|(deed, _)| deed.subscription));
+    let done = whose.len();
+    whose.sort_unstable();
+    whose.dedup();
+    Ok(Replayed { done, subscriptions: whose, recalls: revived.recalls })
+}
+
+/// Those that are not deleted.
+async fn subscriptions_of(
+    client: &Object,
+    tenant: TenantId,
+    deeds: &[Redelivery],
+) -> Outcome<HashSet<SubscriptionId>> {
+    let ids: BTreeSet<Uid> = deeds.iter().map(|deed| deed.subscription.into()).collect();
+    let ids: Vec<Uid> = ids.into_iter().collect();
+    let mut there = HashSet::new();
+    for row in &query(client, sql::SUBSCRIPTIONS_THERE, &[&Uid::from(tenant), &ids]).await? {
+        there.insert(SubscriptionId::from(row.try_get::<_, Uid>(0)?));
+    }
+    Ok(there)
+}
+
+/// The delivery of an event to a subscription.
+struct Known {
+    id: DeliveryId,
+    state: DeliveryState,
+    lane: Option<Lane>,
+}
+
+/// What was found of some events.
+#[derive(Default)]
+struct Seen {
+    /// Those that are there, and when they were accepted.
+    events: HashMap<EventId, Timestamp>,
+    deliveries: HashMap<(EventId, SubscriptionId), Known>,
+}
+
+async fn look(
+    client: &Object,
+    tenant: TenantId,
+    deeds: impl Iterator<Item = &Redelivery>,
+) -> Outcome<Seen> {
+    let (events, whose): (BTreeSet<Uid>, BTreeSet<Uid>) =
+        deeds.map(|deed| (Uid::from(deed.event), Uid::from(deed.subscription))).unzip();
+    let mut seen = Seen::default();
+    if events.is_empty() {
+        return Ok(seen);
+    }
+    let (events, whose): (Vec<Uid>, Vec<Uid>) =
+        (events.into_iter().collect(), whose.into_iter().collect());
+    let params: [Param<'_>; 3] = [&Uid::from(tenant), &events, &whose];
+    for row in &query(client, sql::REPLAY_LOOK, &params).await? {
+        let reader = Reader::new(row, "delivery", "id");
+        let event: EventId = reader.id("event")?;
+        let Some(id) = reader.get::<Option<Uid>>("id")? else {
+            seen.events.insert(event, reader.time("accepted_at")?);
+            continue;
+        };
+        let code: i16 = reader.get("state")?;
+        let state = state_of(code)
+            .ok_or_else(|| reader.corrupt("state", format!("{code} is not a state")))?;
+        let known = Known { id: id.into(), state, lane: lane_of(&reader, "lane")? };
+        seen.deliveries.insert((event, reader.id("subscription")?), known);
+    }
+    Ok(seen)
+}
+
+/// What is to be done, as far as one can tell without locks. Nothing of an event for a subscription occurs twice.
+#[derive(Default)]
+struct Plan<'d> {
+    /// Ended deliveries, in the order in which they must be held.
+    again: BTreeMap<DeliveryId, (&'d Redelivery, Option<Lane>)>,
+    /// In the order in which they were asked for.
+    new: Vec<&'d Redelivery>,
+}
+
+impl<'d> Plan<'d> {
+    fn of(deeds: &[&'d Redelivery], seen: &Seen) -> Self {
+        let mut plan = Self::default();
+        let mut planned = HashSet::new();
+        for deed in deeds {
+            let name = (deed.event, deed.subscription);
+            let known = seen.deliveries.get(&name);
+            let wanted = deed.status.decide(known.map(|known| known.state));
+            let there = seen.events.contains_key(&deed.event);
+            if wanted == Deed::Left || !there || !planned.insert(name) {
+                continue;
+            }
+            match known {
+                Some(Known { id, lane, .. }) => {
+                    plan.again.insert(*id, (deed, lane.clone()));
+                }
+                None => plan.new.push(deed),
+            }
+        }
+        plan
+    }
+
+    /// The slots of all lanes that somebody comes into.
+    fn slots(&self) -> impl Iterator<Item = i32> {
+        let again = self.again.values().map(|(deed, lane)| (deed.subscription, lane.as_ref()));
+        let new = self.new.iter().map(|deed| (deed.subscription, deed.lane.as_ref()));
+        let lanes = again.chain(new).filter_map(|(whose, lane)| Some((whose, lane?)));
+        lanes.map(|(whose, lane)| i32::from(lock::lane_slot(whose, lane)))
+    }
+}
+
+/// Holds those that are to be tried again, and leaves out what nobody wants any more as it is now.
+async fn still_ended(client: &Object, tenant: TenantId, plan: &Plan<'_>) -> Outcome<Vec<Stored>> {
+    if plan.again.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<Uid> = plan.again.keys().map(|id| Uid::from(*id)).collect();
+    let mut ended = Vec::with_capacity(ids.len());
+    for row in &query(client, sql::DONE_FIND, &[&Uid::from(tenant), &ids]).await? {
+        let stored = stored(row)?;
+        let deed = plan.again.get(&stored.delivery.id).map(|(deed, _)| deed);
+        let decide = |deed: &&Redelivery| deed.status.decide(Some(stored.delivery.state));
+        if deed.map(decide) == Some(Deed::Retried) && stored.left.is_none() {
+            ended.push(stored);
+        }
+    }
+    Ok(ended)
+}
+
+/// Holds the events of which deliveries are to be made, and leaves out what is gone or was made by somebody else.
+/// With the time at which each event was accepted.
+async fn still_missing<'d>(
+    client: &Object,
+    tenant: TenantId,
+    plan: &Plan<'d>,
+) -> Outcome<Vec<(&'d Redelivery, Timestamp)>> {
+    if plan.new.is_empty() {
+        return Ok(Vec::new());
+    }
+    let events: BTreeSet<Uid> = plan.new.iter().map(|deed| deed.event.into()).collect();
+    let events: Vec<Uid> = events.into_iter().collect();
+    query(client, sql::REPLAY_HOLD, &[&Uid::from(tenant), &events]).await?;
+    let seen = look(client, tenant, plan.new.iter().copied()).await?;
+    let missing = plan.new.iter().filter_map(|deed| {
+        let name = (deed.event, deed.subscription);
+        let accepted_at = seen.events.get(&deed.event)?;
+        (!seen.deliveries.contains_key(&name)).then_some((*deed, *accepted_at))
+    });
+    Ok(missing.collect())
+}
+
+/// Makes deliveries that come last in their lanes.
+async fn make(
+    client: &Object,
+    tenant: TenantId,
+    new: &[(&Redelivery, Timestamp)],
+    at: Timestamp,
+) -> Outcome<()> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let shard = |deed: &Redelivery| Shard::of(deed.subscription).number();
+    let slot =
+        |deed: &Redelivery| deed.lane.as_ref().map(|lane| lock::lane_slot(deed.subscription, lane));
+    let ids: Vec<Uid> = new.iter().map(|(deed, _)| deed.id.into()).collect();
+    let events: Vec<Uid> = new.iter().map(|(deed, _)| deed.event.into()).collect();
+    let whose: Vec<Uid> = new.iter().map(|(deed, _)| deed.subscription.into()).collect();
+    let shards: Vec<i16> =
+        new.iter().map(|(deed, _)| i16::try_from(shard(deed)).unwrap_or(i16::MAX)).collect();
+    let slots: Vec<Option<i16>> = new.iter().map(|(deed, _)| slot(deed)).collect();
+    let lanes: Vec<Option<&str>> =
+        new.iter().map(|(deed, _)| deed.lane.as_ref().map(Lane::as_str)).collect();
+    let created: Vec<i64> = new.iter().map(|(_, accepted_at)| accepted_at.as_millis()).collect();
+    let params: [Param<'_>; 9] =
+        [&Uid::from(tenant), &ids, &events, &whose, &shards, &slots, &lanes, &created, &due(at)];
+    execute(client, sql::REPLAY_MAKE, &params).await?;
+    // In the same transaction, so that who sees the deliveries sees this as well.
+    let late = |(deed, accepted_at): &(&Redelivery, Timestamp)| {
+        deed.id.made_at().as_millis().saturating_sub(accepted_at.as_millis())
+    };
+    let later = round_up(new.iter().map(late).max().unwrap_or(0));
+    let earlier = round_up(new.iter().map(late).min().unwrap_or(0).saturating_neg());
+    execute(client, sql::SKEW_LATER, &[&earlier, &later]).await?;
+    Ok(())
+}

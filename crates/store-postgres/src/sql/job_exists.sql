@@ -1,0 +1,1 @@
+select exists (select from job where id = $1)
