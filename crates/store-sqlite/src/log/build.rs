@@ -12,9 +12,17 @@ use crate::error::Failure;
 pub(crate) const EVENTS: &str = "select no, accepted_at, tenant, topic, event_type, key, publisher_id, \
     deliveries from event where no >= ?1 and no < ?2 order by no";
 
-/// The deliveries of a block, each with its event, which is a lookup next to the last one.
-pub(crate) const DELIVERIES: &str = "select d.seq, e.accepted_at, d.tenant, d.subscription, d.state, d.outcome \
-    from delivery d cross join event e on e.no = d.event where d.seq >= ?1 and d.seq < ?2 order by d.seq";
+/// The deliveries of a block. When they were created is when their events were accepted; see [`times_of`].
+pub(crate) const DELIVERIES: &str = "select seq, event, tenant, subscription, state, outcome from delivery \
+    where seq >= ?1 and seq < ?2 order by seq";
+
+/// The first and the last time in the indexed blocks of events from one to another.
+pub(crate) const TIMES_OF_BLOCKS: &str =
+    "select min(first_at), max(last_at) from block where list = 1 and no between ?1 and ?2";
+
+/// The same of events that are in no block yet.
+pub(crate) const TIMES_OF_EVENTS: &str =
+    "select min(accepted_at), max(accepted_at) from event where no between ?1 and ?2";
 
 /// The attempts of a block, each with its subscription.
 pub(crate) const ATTEMPTS: &str = "select a.no, a.started_at, s.tenant, a.subscription, a.manual, a.status, \
@@ -72,10 +80,32 @@ pub(crate) fn build(conn: &Connection, list: List, block: i64) -> Result<Posting
         gathering.time(row.get(1)?);
         add(row, &mut gathering, place)?;
     }
+    if list == List::Deliveries
+        && let Some((first, last)) = gathering.times
+    {
+        gathering.times = Some(times_of(conn, first, last)?);
+    }
     let terms = gathering.terms.into_iter();
     let mut terms: Vec<_> = terms.map(|(term, list)| (term, places::encode(&list))).collect();
     terms.sort_unstable_by_key(|(term, _)| *term);
     Ok(Postings { list, block, times: gathering.times, terms })
+}
+
+/// A time before, and one after, everything from one event to another. Reading each event would touch as many pages as
+/// everything else together, so whole blocks of them have to do: a block of deliveries may seem to last a little longer
+/// than it does.
+fn times_of(conn: &Connection, first: i64, last: i64) -> Result<(i64, i64), Failure> {
+    let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
+    let closed: i64 = conn
+        .prepare_cached("select coalesce(max(no) + 1, 0) from block where list = 1")?
+        .query_row([], |row| row.get(0))?;
+    let (from, until) = (super::block_of(first), super::block_of(last).min(closed - 1));
+    let blocks = conn.prepare_cached(TIMES_OF_BLOCKS)?.query_row([from, until], read)?;
+    let newest = (first.max(closed * BLOCK), last);
+    let rows = conn.prepare_cached(TIMES_OF_EVENTS)?.query_row([newest.0, newest.1], read)?;
+    let begin = [blocks.0, rows.0].into_iter().flatten().min();
+    let end = [blocks.1, rows.1].into_iter().flatten().max();
+    Ok((begin.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX)))
 }
 
 /// The number of a text; `None` for null.

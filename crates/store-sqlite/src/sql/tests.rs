@@ -132,7 +132,8 @@ fn walks_look_up_each_block() {
         check(&conn, &sql, &[blocks, "p USING PRIMARY KEY (list=? AND block=? AND owner=?)"]);
     }
     use crate::log::build;
-    for sql in [build::EVENTS, build::DELIVERIES, build::ATTEMPTS] {
+    check(&conn, build::TIMES_OF_BLOCKS, &["USING PRIMARY KEY (list=? AND no>? AND no<?)"]);
+    for sql in [build::EVENTS, build::DELIVERIES, build::ATTEMPTS, build::TIMES_OF_EVENTS] {
         check(&conn, sql, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
     }
 }
