@@ -28,9 +28,9 @@ pub enum Command {
         /// Only with this attribute; may be given several times
         #[arg(long, value_name = "NAME=VALUE")]
         attribute: Vec<String>,
-        /// Only with this key
-        #[arg(long)]
-        key: Option<String>,
+        /// Only with this ordering key
+        #[arg(long, value_name = "KEY")]
+        ordering_key: Option<String>,
         /// Only the one that was published with this idempotency key
         #[arg(long, value_name = "ID")]
         publisher_id: Option<String>,
@@ -71,14 +71,15 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             topic,
             event_type,
             attribute,
-            key,
+            ordering_key,
             publisher_id,
             dead_letters,
             unwanted,
             part,
             limit,
         } => {
-            let mut query = finding::given(&[("key", key), ("publisher_id", publisher_id)]);
+            let mut query =
+                finding::given(&[("key", ordering_key), ("publisher_id", publisher_id)]);
             for (name, values) in [("topic", topic), ("type", event_type), ("attribute", attribute)]
             {
                 query.extend(values.iter().map(|value| (name, value.clone())));

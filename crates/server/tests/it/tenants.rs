@@ -271,8 +271,14 @@ fn a_tenants_catalog_is_bounded_in_every_field_in_number_and_in_memory() {
     };
     // As large as a filter may be, in many small pieces, which take most memory.
     let pieces: Vec<String> = (0..12_000).map(|n| n.to_string()).collect();
-    let filter =
-        json!({"any_of": [{"payload": {"test": {"path": "/a", "op": "in", "value": pieces}}}]});
+    let test = |part: &[String]| json!({"test": {"path": "/a", "op": "in", "value": part}});
+    let groups: Vec<Value> = pieces
+        .chunks(100)
+        .collect::<Vec<_>>()
+        .chunks(40)
+        .map(|parts| json!({"payload": {"any": parts.iter().map(|p| test(p)).collect::<Vec<_>>()}}))
+        .collect();
+    let filter = json!({"any_of": groups});
     let large = json!({"url": "https://example.com/", "paused": true, "filter": filter});
     let made =
         (0..60).take_while(|_| caller.ask(GREEDY, "POST", "/v1/subscriptions", &large).0 == 201);
