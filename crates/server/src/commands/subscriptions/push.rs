@@ -16,10 +16,10 @@ pub struct PushFields {
     #[arg(long, value_name = "URL", conflicts_with = "push")]
     push_endpoint: Option<String>,
     /// The agent's public key; with --auth, messages are encrypted for it
-    #[arg(long, value_name = "KEY", requires_all = ["push_endpoint", "auth"])]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true, requires_all = ["push_endpoint", "auth"])]
     p256dh: Option<String>,
     /// The secret that goes with the agent's key
-    #[arg(long, value_name = "SECRET", requires = "p256dh")]
+    #[arg(long, value_name = "SECRET", allow_hyphen_values = true, requires = "p256dh")]
     auth: Option<String>,
     /// How long a message waits for the agent, e.g. 7d; as long as possible when not given
     #[arg(long, value_name = "SPAN")]
@@ -85,6 +85,21 @@ mod tests {
     #[track_caller]
     fn check(fields: PushFields, expected: Option<&Value>) {
         assert_eq!(fields.into_destination().expect("fits").as_ref(), expected);
+    }
+
+    /// One of 64 keys in base64url begins with a hyphen.
+    #[test]
+    fn keys_may_begin_with_a_hyphen() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            fields: PushFields,
+        }
+        let line = ["x", "--push-endpoint", "https://p/", "--p256dh", "-P", "--auth", "-a"];
+        let line = <Line as clap::Parser>::try_parse_from(line).expect("an ordinary line");
+        let keys = json!({"p256dh": "-P", "auth": "-a"});
+        let expected = json!({"type": "push", "endpoint": "https://p/", "keys": keys});
+        check(line.fields, Some(&expected));
     }
 
     #[test]
