@@ -175,7 +175,7 @@ impl Maintenance {
         }
     }
 
-    /// Each gets its second in turn, so that none keeps another waiting.
+    /// One after the other, each as much as it may in a second: with many of them, a round takes longer.
     async fn advance_jobs(&self) -> posthorn_store::Result<()> {
         for (job, place) in self.store.running_jobs(REDRIVES_MAX).await? {
             if let Err(e) = self.jobs.advance(&job, place).await {
