@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeliveryId, Span, Timestamp};
+use crate::{DeliveryId, Held, Span, Timestamp};
 
 /// Why an attempt ended without an answer. Each has a stable code; nobody searches error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -234,7 +234,7 @@ impl Outcome {
     }
 }
 
-/// How long the phases of a request took. Absent where a phase did not happen, or did not end.
+/// How long the phases of a request took, and what came before. Absent where a phase did not happen, or did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
     /// Resolving the name.
@@ -245,21 +245,28 @@ pub struct Timings {
     pub tls: Option<Span>,
     /// From the beginning to the head of the response.
     pub first_byte: Option<Span>,
+    /// What had held it back, where it did not begin as soon as there was something to send.
+    pub held: Option<Held>,
 }
 
 impl Timings {
-    /// As stores keep them: milliseconds with commas between; `None` when there are none.
+    /// As stores keep them: milliseconds with commas between, then what had held it back; `None` when there is nothing.
     pub fn to_text(self) -> Option<String> {
         let all = [self.dns, self.connect, self.tls, self.first_byte];
         let text = |span: Option<Span>| span.map_or(String::new(), |s| s.as_millis().to_string());
-        all.iter().any(Option::is_some).then(|| all.map(text).join(","))
+        let measured = all.iter().any(Option::is_some);
+        match self.held {
+            None => measured.then(|| all.map(text).join(",")),
+            Some(held) => Some(format!("{},{}", all.map(text).join(","), held.to_text())),
+        }
     }
 
     /// Back from what a store kept. What cannot be read counts as not measured.
     pub fn from_text(text: &str) -> Self {
-        let mut spans = text.split(',').map(|part| part.parse().ok().map(Span::from_millis));
-        let mut next = || spans.next().flatten();
-        Self { dns: next(), connect: next(), tls: next(), first_byte: next() }
+        let mut parts = text.splitn(5, ',');
+        let mut next = || parts.next()?.parse().ok().map(Span::from_millis);
+        let (dns, connect, tls, first_byte) = (next(), next(), next(), next());
+        Self { dns, connect, tls, first_byte, held: parts.next().and_then(Held::from_text) }
     }
 }
 
@@ -319,6 +326,7 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WaitReason;
 
     #[test]
     fn every_outcome_has_a_number_of_its_own_and_comes_back() {
@@ -342,4 +350,23 @@ mod tests {
     }
 
     const NUMBER_OF_CONNECT_FAILED: i32 = -235_982_690;
+
+    #[test]
+    fn timings_come_back_with_and_without_what_held_them() {
+        let some = |millis| Some(Span::from_millis(millis));
+        let phases = Timings { dns: some(1), first_byte: some(9), ..Timings::default() };
+        assert_eq!(phases.to_text().as_deref(), Some("1,,,9"));
+        let late = Span::from_millis(700);
+        let lane = Held { until_due: WaitReason::Lane, late, by: Some(WaitReason::Rate) };
+        let schedule = Held { until_due: WaitReason::Schedule, late: Span::ZERO, by: None };
+        for held in [None, Some(lane), Some(schedule)] {
+            for timings in [Timings { held, ..phases }, Timings { held, ..Timings::default() }] {
+                let text = timings.to_text().unwrap_or_default();
+                assert_eq!(Timings::from_text(&text), timings, "{text}");
+            }
+        }
+        for text in ["", "x", ",,,", "1,,,9,nonsense,5,", "1,,,9,lane,-5,", "1,,,9,lane"] {
+            assert_eq!(Timings::from_text(text).held, None, "{text}");
+        }
+    }
 }

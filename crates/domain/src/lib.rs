@@ -86,4 +86,4 @@ pub use span::{Span, SpanParseError};
 pub use stops::Stops;
 pub use template::{Lookup, Template, TemplateError};
 pub use time::{Clock, Timestamp};
-pub use waiting::{WaitReason, Waiting};
+pub use waiting::{Held, WaitReason, Waiting};

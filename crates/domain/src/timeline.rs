@@ -1,15 +1,13 @@
 //! What happened to one delivery, step by step, as far as what is stored tells.
 //!
-//! Waits are not written down. They are read from the gaps between what is: the attempts, the times in
-//! which the subscription stood still ([`Stops`]), the last retry, the due time, and what its owner says
-//! of it at this moment. Several reasons look the same afterwards; then the step says so.
+//! An attempt says what had held it back ([`Held`](crate::Held)), unless it is of an older version. The rest is read from
+//! the gaps between what is written down: the attempts, the times in which the subscription stood still
+//! ([`Stops`]), the last retry, the due time, and what its owner says of it at this moment. Where several reasons
+//! look the same afterwards, the step says so.
 //!
 //! It must not know words for people, or who may see what.
 
-use crate::{Attempt, Delivery, DeliveryState, Span, Stops, Timestamp, WaitReason, Waiting};
-
-/// Shorter gaps are not waits: an attempt takes a moment to begin and its outcome one to be written.
-const MOMENT: Span = Span::from_millis(100);
+use crate::{Attempt, Delivery, DeliveryState, Held, Stops, Timestamp, WaitReason, Waiting};
 
 /// What is known of a delivery.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +69,8 @@ pub enum Certainty {
     BeforeFirst,
     /// Somebody retried it afterwards. Whether it waited or had ended is not written down.
     BeforeRetry,
+    /// It was due, and nothing that is known held it back: no node was running, or it had to be read from the store.
+    NotTaken,
 }
 
 /// All steps, in time order.
@@ -86,8 +86,7 @@ pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
     attempts.sort_by_key(|attempt| (attempt.started_at, attempt.number));
     let (mut since, mut after) = (delivery.created_at, Certainty::BeforeFirst);
     for attempt in attempts {
-        let certainty = if attempt.manual { Certainty::BeforeRetry } else { after };
-        steps.gap(since, attempt.started_at, certainty);
+        steps.before(attempt, since, after);
         let end = attempt.started_at.plus(attempt.took);
         steps.push(attempt.started_at, Some(end), What::Attempted(attempt));
         (since, after) = (since.max(end), Certainty::Schedule);
@@ -118,33 +117,52 @@ impl<'a> Steps<'a> {
     }
 
     fn waited(&mut self, from: Timestamp, to: Timestamp, reason: WaitReason, how: Certainty) {
-        if to > from && to.since(from) >= MOMENT {
+        if to > from && to.since(from) >= Held::MOMENT {
             self.push(from, Some(to), What::Waited(reason, how));
         }
+    }
+
+    /// From what was before it to an attempt.
+    fn before(&mut self, attempt: &Attempt, since: Timestamp, how: Certainty) {
+        let how = if attempt.manual { Certainty::BeforeRetry } else { how };
+        let Some(held) = attempt.timings.held else {
+            return self.gap(since, attempt.started_at, how);
+        };
+        let due = attempt.started_at.minus(held.late).max(since);
+        if attempt.manual {
+            self.gap(since, due, Certainty::BeforeRetry);
+        } else {
+            self.stretch(since, due, (held.until_due, Certainty::Known));
+        }
+        let why = match held.by {
+            Some(reason) => (reason, Certainty::Known),
+            None => (WaitReason::Schedule, Certainty::NotTaken),
+        };
+        self.stretch(due, attempt.started_at, why);
     }
 
     /// A time in which nothing happened: cut where it was retried, and where the subscription stood still.
     fn gap(&mut self, from: Timestamp, to: Timestamp, how: Certainty) {
         match self.retried().filter(|retried| from < *retried && *retried <= to) {
             Some(retried) => {
-                self.stretch(from, retried, Certainty::BeforeRetry);
-                self.stretch(retried, to, Certainty::BeforeFirst);
+                self.stretch(from, retried, (WaitReason::Schedule, Certainty::BeforeRetry));
+                self.stretch(retried, to, (WaitReason::Schedule, Certainty::BeforeFirst));
             }
-            None => self.stretch(from, to, how),
+            None => self.stretch(from, to, (WaitReason::Schedule, how)),
         }
     }
 
-    fn stretch(&mut self, from: Timestamp, to: Timestamp, how: Certainty) {
+    fn stretch(&mut self, from: Timestamp, to: Timestamp, why: (WaitReason, Certainty)) {
         let mut since = from;
         for (began, ended) in self.known.stops.periods() {
             let (began, ended) = (began.max(since), ended.unwrap_or(to).min(to));
             if began < ended {
-                self.waited(since, began, WaitReason::Schedule, how);
+                self.waited(since, began, why.0, why.1);
                 self.waited(began, ended, WaitReason::Paused, Certainty::Known);
                 since = ended;
             }
         }
-        self.waited(since, to, WaitReason::Schedule, how);
+        self.waited(since, to, why.0, why.1);
     }
 
     fn ended(&mut self, since: Timestamp, how: Certainty, ended: Timestamp) {

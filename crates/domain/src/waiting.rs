@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Delivery, SubscriptionStatus, Timestamp};
+use crate::{Delivery, Span, SubscriptionStatus, Timestamp};
 
 /// What a delivery, or a whole subscription, waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,6 +63,39 @@ impl WaitReason {
             Self::Disabled => "disabled",
             Self::Quota => "quota",
         }
+    }
+
+    /// Back from what was kept.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
+/// What had held an attempt back before it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What it waited for until it was due: its schedule, its lane or the gate.
+    pub until_due: WaitReason,
+    /// How long it waited then.
+    pub late: Span,
+    /// For what; `None` when nobody knows: no node was running, or it had to be read from the store.
+    pub by: Option<WaitReason>,
+}
+
+impl Held {
+    /// Shorter waits are none: an attempt takes a moment to begin and its outcome one to be written.
+    pub const MOMENT: Span = Span::from_millis(100);
+
+    pub(crate) fn to_text(self) -> String {
+        let by = self.by.map_or("", WaitReason::as_str);
+        format!("{},{},{by}", self.until_due.as_str(), self.late.as_millis())
+    }
+
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let mut parts = text.split(',');
+        let until_due = WaitReason::parse(parts.next()?)?;
+        let late = Span::from_millis(parts.next()?.parse().ok()?);
+        Some(Self { until_due, late, by: WaitReason::parse(parts.next()?) })
     }
 }
 

@@ -270,6 +270,7 @@ impl From<Timings> for posthorn_domain::Timings {
             connect: span(connect),
             tls: span(tls),
             first_byte: span(first_byte),
+            held: None,
         }
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use posthorn_domain::policy::{Policy, Route};
 use posthorn_domain::{
-    AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Span, SubscriptionId, Timestamp, Timings,
+    AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Held, Span, SubscriptionId, Timestamp,
+    Timings,
 };
 use posthorn_store::Work;
 use tokio::time::Instant;
@@ -47,6 +48,8 @@ pub(crate) struct Job {
     pub(crate) slot: Slot,
     /// What must still hold when it is sent.
     pub(crate) needs: Needs,
+    /// What had held it back.
+    pub(crate) held: Option<Held>,
     /// When it was given away to be made.
     pub(crate) made: Instant,
 }

@@ -220,5 +220,14 @@ pub(crate) fn job_outside(
 ) -> Job {
     let shard = Shard::of(view.subscription.id);
     let fence = Fence { shard, epoch: Epoch(0), node: NodeId::from_bytes([0; 16]) };
-    Job { work, view, policy, fence, slot: Slot::UNCOUNTED, needs, made: Instant::now() }
+    Job {
+        work,
+        view,
+        policy,
+        fence,
+        slot: Slot::UNCOUNTED,
+        needs,
+        held: None,
+        made: Instant::now(),
+    }
 }

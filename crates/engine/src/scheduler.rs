@@ -43,6 +43,7 @@ use posthorn_domain::Span;
 use posthorn_domain::policy::{Limits, Policy};
 use posthorn_domain::{
     Clock, DeliveryId, Epoch, Fence, NodeId, Shard, SubscriptionId, TenantId, Timestamp,
+    WaitReason, Waiting,
 };
 use posthorn_store::{DueSubscription, Grant, Recall, Record, Store, Work};
 use tokio::sync::{mpsc, oneshot};
@@ -527,14 +528,23 @@ impl Scheduler {
         let limit = at_once(queue, &self.slots, tenant, &policy.limits);
         if let Some(head) = queue.head() {
             let start = head.max(held);
+            if start > now.max(head) {
+                queue.stop(queue.health.held(&policy.limits), now);
+            }
             match queue.crowded(policy, limit, now) {
                 None if start <= now => {
                     queue.in_ring = true;
+                    queue.lined_up = now;
                     self.ring.push(tenant, id);
                 }
                 None => wake = Some(start),
                 // The end of an attempt wakes it, and so does the age of one.
-                Some(crowd) => wake = crowd.until.map(|aged| aged.max(start)),
+                Some(crowd) => {
+                    if start <= now {
+                        queue.stop(Waiting::on(crowd.reason), now);
+                    }
+                    wake = crowd.until.map(|aged| aged.max(start));
+                }
             }
         }
         if let Some(due) = queue.on_disk
@@ -614,6 +624,7 @@ impl Scheduler {
             let refused = class == Class::Failing && self.pressure.room(now) == 0;
             if refused || !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
                 queue.awaits_slot = true;
+                queue.stop(Waiting::on(WaitReason::Quota), now);
                 self.waiting_for(class).push(tenant, id);
                 continue;
             }
@@ -653,7 +664,8 @@ impl Scheduler {
             false => (policy.spacing, floor),
         };
         let probing = queue.health.is_probing(policy.breaker.as_ref());
-        let Some(work) = queue.take(now, spacing, floor, probing) else { return };
+        let Some((work, start)) = queue.take(now, spacing, floor, probing) else { return };
+        let late = queue.held(&work, start, policy, now);
         let fence = Fence { shard, epoch, node: self.parts.node };
         let began = view.subscription.stops.shifted(work.delivery.budget_began, now);
         if policy.schedule.outlives(began, now) {
@@ -675,7 +687,8 @@ impl Scheduler {
         let (view, policy) = (Arc::clone(view), Arc::clone(policy));
         let durable = policy.lease.durable;
         let needs = Needs::Lease(self.parts.term.losses());
-        let job = Job { work, view, policy, fence, slot, needs, made: Instant::now() };
+        let (held, made) = (late, Instant::now());
+        let job = Job { work, view, policy, fence, slot, needs, held, made };
         if crate::plant::active("no-claim") {
             self.launch(job);
             return;

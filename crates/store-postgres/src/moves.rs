@@ -191,7 +191,9 @@ pub(crate) struct Revived {
 /// each lane in which somebody else goes on.
 ///
 /// The lock of a lane keeps its head from ending, not from being leased or put off: both write its row
-/// anew. So a head may slip away between the look and the change, and then the lanes are looked at again.
+/// anew. So a head may slip away between the look and the change, and then the lanes are looked at again. The heads
+/// that were held are let go before: who waits for one row while it holds others of a later id waits in a circle with
+/// claims and records, which hold them in the order of ids.
 pub(crate) async fn revive(
     client: &Object,
     mut ended: Vec<Stored>,
@@ -200,27 +202,19 @@ pub(crate) async fn revive(
     ended.sort_unstable_by_key(|stored| stored.delivery.seq);
     let Some(first) = ended.first() else { return Ok(Revived::default()) };
     let tenant = Uid::from(first.delivery.tenant);
-    let mut recalls = Vec::new();
     let mut looks = 1;
-    let places = loop {
+    let (places, recalls) = loop {
         let lanes = lanes_of(client, &ended, at, looks < LOOKS_MAX).await?;
         let places = find_places(lanes, &ended, at)?;
         if places.displaced.is_empty() {
-            break places;
+            break (places, Vec::new());
         }
-        let params: [Param<'_>; 2] = [&places.displaced, &at.as_millis()];
-        let rows = query(client, sql::LIVE_DISPLACE, &params).await?;
-        for row in &rows {
-            let reader = Reader::new(row, "delivery_live", "id");
-            recalls.push(Recall {
-                subscription: reader.id("subscription")?,
-                delivery: reader.id("id")?,
-                revival: reader.small("revival")?,
-            });
+        client.batch_execute("savepoint look").await?;
+        let recalls = displace(client, &places.displaced, at).await?;
+        if recalls.len() == places.displaced.len() {
+            break (places, recalls);
         }
-        if rows.len() == places.displaced.len() {
-            break places;
-        }
+        client.batch_execute("rollback to savepoint look").await?;
         looks += 1;
     };
     let Places { back, freed, .. } = places;
@@ -238,6 +232,20 @@ pub(crate) async fn revive(
         promoted.extend(promote(client, delivery, at).await?);
     }
     Ok(Revived { back, promoted, recalls })
+}
+
+/// Has heads of lanes wait; those that slipped away are not among the answers.
+async fn displace(client: &Object, heads: &[Uid], at: Timestamp) -> Outcome<Vec<Recall>> {
+    let rows = query(client, sql::LIVE_DISPLACE, &[&heads, &at.as_millis()]).await?;
+    let recall = |row: &Row| {
+        let reader = Reader::new(row, "delivery_live", "id");
+        Ok(Recall {
+            subscription: reader.id("subscription")?,
+            delivery: reader.id("id")?,
+            revival: reader.small("revival")?,
+        })
+    };
+    rows.iter().map(recall).collect()
 }
 
 /// What nodes must hear of a delivery that has just changed.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, DeadReason, DeliveryId, DeliveryState, Epoch, FailureCode, Fence, NodeId, Shard, Span,
-    SubscriptionId, Timestamp, Timings,
+    Attempt, DeadReason, DeliveryId, DeliveryState, Epoch, FailureCode, Fence, Held, NodeId, Shard,
+    Span, SubscriptionId, Timestamp, Timings, WaitReason,
 };
 
 use super::Fixture;
@@ -78,6 +78,11 @@ pub async fn attempts_read_back_as_they_were(fixture: &dyn Fixture) {
             connect: Some(Span::from_millis(3)),
             tls: None,
             first_byte: Some(Span::from_secs(20)),
+            held: Some(Held {
+                until_due: WaitReason::Lane,
+                late: Span::from_secs(4),
+                by: Some(WaitReason::RetryAfter),
+            }),
         },
         took: Span::from_millis(86_400_000),
         status: Some(503),

@@ -127,6 +127,9 @@ const fn doubt(how: Certainty) -> Option<&'static str> {
         Certainty::BeforeRetry => {
             Some("it waited or had ended until somebody retried it; which of them is not stored")
         }
+        Certainty::NotTaken => Some(
+            "it was due, and nothing held it back: no node was running, or it was being read from the store",
+        ),
     }
 }
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    CancelReason, DeadReason, DeliveryId, EventId, FailureCode, Lane, SubscriptionId, TenantId,
-    Timings,
+    CancelReason, DeadReason, DeliveryId, EventId, FailureCode, Lane, Span, SubscriptionId,
+    TenantId, Timings,
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -81,6 +81,7 @@ fn shown(step: &Step<'_>) -> String {
             Certainty::Schedule => format!("{} as planned", reason.as_str()),
             Certainty::BeforeFirst => format!("{}?", reason.as_str()),
             Certainty::BeforeRetry => format!("{}??", reason.as_str()),
+            Certainty::NotTaken => "not taken".to_owned(),
         },
     };
     format!("{}{until} {what}", seconds(step.at))
@@ -239,4 +240,44 @@ fn a_retry_by_hand_begins_anew() {
     let expected = ["100-101 attempt 1", "101-500 schedule??", "500 retried", "500-1010 breaker"];
     let breaker = Some(Waiting::until(WaitReason::Breaker, at(1_010)));
     check(&waits, &[100], &[], breaker, &expected);
+}
+
+/// An attempt tells what had held it back.
+#[test]
+fn what_attempts_say_of_their_waits_is_told_as_known() {
+    let held = |until_due, late, by| Some(Held { until_due, late: Span::from_secs(late), by });
+    let mut attempts = attempts(&[200, 300, 400, -600]);
+    attempts[0].timings.held = held(WaitReason::Lane, 40, Some(WaitReason::Rate));
+    attempts[1].timings.held = held(WaitReason::Schedule, 0, None);
+    attempts[2].timings.held = held(WaitReason::Gate, 50, None);
+    attempts[3].timings.held = held(WaitReason::Schedule, 20, Some(WaitReason::Breaker));
+    let known = Known {
+        accepted_at: at(100),
+        delivery: &ended(DELIVERED, 601),
+        attempts: &attempts,
+        stops: &stops(&[(110, Some(120)), (350, Some(360))]),
+        waiting: None,
+        now: at(1_000),
+    };
+    let steps: Vec<String> = timeline(&known).iter().map(shown).collect();
+    let wanted = [
+        "100 accepted",
+        "100 matched",
+        "100-110 lane",
+        "110-120 paused",
+        "120-160 lane",
+        "160-200 rate",
+        "200-201 attempt 1",
+        "201-300 schedule",
+        "300-301 attempt 2",
+        "301-350 gate",
+        "350-360 paused",
+        "360-400 not taken",
+        "400-401 attempt 3",
+        "401-580 schedule??",
+        "580-600 breaker",
+        "600-601 attempt 4",
+        "601 Delivered",
+    ];
+    assert_eq!(steps, wanted);
 }

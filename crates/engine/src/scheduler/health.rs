@@ -10,7 +10,7 @@
 //! the due times in the store stay what they were.
 
 use posthorn_domain::policy::{Breaker, Limits};
-use posthorn_domain::{Span, Timestamp, WaitReason};
+use posthorn_domain::{Span, Timestamp, WaitReason, Waiting};
 
 use super::slots::SLOW_AFTER;
 
@@ -249,6 +249,14 @@ impl Health {
         match limits.rate {
             None => Timestamp::MIN,
             Some(_) => Timestamp::from_millis(self.next_slot_ms.ceil() as i64),
+        }
+    }
+
+    /// What holds everything back the longest.
+    pub(super) fn held(&self, limits: &Limits) -> Waiting {
+        match self.rate_slot(limits) {
+            slot if slot > self.held_until => Waiting::until(WaitReason::Rate, slot),
+            _ => Waiting::until(self.held_by.reason(), self.held_until),
         }
     }
 

@@ -6,7 +6,7 @@ use posthorn_domain::delivery::{
 use posthorn_domain::policy::{RetryAfter, Verdict};
 use posthorn_domain::{
     Attempt, AttemptOutcome, CancelReason, DeadReason, DeliveryState, FailureCode, Fence, Policy,
-    SubscriptionId, TenantId, Timestamp,
+    SubscriptionId, TenantId, Timestamp, Timings,
 };
 use posthorn_store::{Record, Recorded, Standing, Work};
 use tracing::warn;
@@ -339,7 +339,7 @@ pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
         number: done.job.work.delivery.attempts + 1,
         started_at: done.started_at,
         took: done.took,
-        timings: done.timings,
+        timings: Timings { held: done.job.held, ..done.timings },
         status: None,
         failure: None,
         detail: String::new(),

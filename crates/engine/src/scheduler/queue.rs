@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use posthorn_domain::policy::Policy;
-use posthorn_domain::{DeliveryId, Lane, Span, Timestamp, WaitReason, Waiting};
+use posthorn_domain::{DeliveryId, Held, Lane, Span, Timestamp, WaitReason, Waiting};
 use posthorn_store::Work;
 
 use super::health::Health;
@@ -65,6 +65,10 @@ pub(super) struct Queue {
     pub(super) in_ring: bool,
     /// When the attempts under way began, oldest first.
     pub(super) begun: VecDeque<Timestamp>,
+    /// Since when it is there, or waits for a slot.
+    pub(super) lined_up: Timestamp,
+    /// What kept its due deliveries from being attempted last, and until when.
+    stopped: Option<(WaitReason, Timestamp)>,
     /// Whether it waits for a slot of the failing or the slow.
     pub(super) awaits_slot: bool,
     /// The timer that is set for it.
@@ -97,15 +101,15 @@ impl Queue {
         self.queue.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes the first waiting delivery that may start now and whose lane has had its rest.
-    /// Those that must rest are moved to when they may start.
+    /// Takes the first waiting delivery that may start now and whose lane has had its rest, with the time from which on
+    /// it might. Those that must rest are moved to when they may start.
     pub(super) fn take(
         &mut self,
         now: Timestamp,
         gap: Option<Span>,
         floor: Timestamp,
         probing: bool,
-    ) -> Option<Work> {
+    ) -> Option<(Work, Timestamp)> {
         if probing
             && let Some(key) = self.least_tried(now)
             && let Some(work) = self.queue.remove(&key)
@@ -113,7 +117,7 @@ impl Queue {
         {
             let rested = self.rested_at(&work, gap, floor);
             if rested <= now {
-                return Some(work);
+                return Some((work, key.0));
             }
             self.queue.insert((rested, work.delivery.seq), work);
         }
@@ -121,11 +125,11 @@ impl Queue {
             if entry.key().0 > now {
                 return None;
             }
-            let work = entry.remove();
+            let ((start, _), work) = entry.remove_entry();
             let Some(work) = self.line_up(work) else { continue };
             let rested = self.rested_at(&work, gap, floor);
             if rested <= now {
-                return Some(work);
+                return Some((work, start));
             }
             self.queue.insert((rested, work.delivery.seq), work);
         }
@@ -191,6 +195,47 @@ impl Queue {
         }
         let aged = self.begun.get(old).map(|since| since.plus(SLOW_AFTER));
         Some(Waiting { reason: WaitReason::Concurrency, until: aged })
+    }
+
+    /// Notes what keeps what is due from being attempted.
+    pub(super) fn stop(&mut self, waiting: Waiting, now: Timestamp) {
+        self.stopped = Some((waiting.reason, waiting.until.unwrap_or(now)));
+    }
+
+    /// What has held a delivery back that begins now and might have since `start`; `None` when it begins at once.
+    pub(super) fn held(
+        &self,
+        work: &Work,
+        start: Timestamp,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Option<Held> {
+        let delivery = &work.delivery;
+        let began = delivery.created_at.max(delivery.budget_began);
+        let first = delivery.spent() == 0;
+        if first && now.since(delivery.created_at.min(began)) < Held::MOMENT {
+            return None;
+        }
+        let postponed = first && delivery.due_at.since(began) >= Held::MOMENT;
+        let gated = self.is_gated(delivery.id)
+            || (postponed && policy.gate.is_some() && delivery.lane.is_none());
+        let until_due = match () {
+            () if gated => WaitReason::Gate,
+            () if postponed && delivery.lane.is_some() => WaitReason::Lane,
+            () => WaitReason::Schedule,
+        };
+        let late = now.since(delivery.due_at);
+        if late < Held::MOMENT {
+            return Some(Held { until_due, late: Span::ZERO, by: None });
+        }
+        let waited = |since: Timestamp| now.since(since) >= Held::MOMENT;
+        let by = match self.stopped {
+            _ if start > delivery.due_at && policy.spacing.is_some() => Some(WaitReason::Spacing),
+            Some((reason, until)) if until >= delivery.due_at => Some(reason),
+            _ if waited(self.lined_up.max(delivery.due_at)) => Some(WaitReason::Quota),
+            _ => None,
+        };
+        Some(Held { until_due, late, by })
     }
 
     /// Says that a closed gate has postponed a delivery.

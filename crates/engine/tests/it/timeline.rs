@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use posthorn_domain::timeline::{Certainty, What};
-use posthorn_domain::{DeadReason, DeliveryId, DeliveryState, Filter, SubscriptionId, WaitReason};
+use posthorn_domain::{
+    Answer, AttemptOutcome, DeadReason, DeliveryId, DeliveryState, Filter, SubscriptionId,
+    WaitReason,
+};
 use posthorn_engine::{Engine, Error, SubscriptionChange};
 use serde_json::json;
 
@@ -50,7 +53,7 @@ async fn attempts_waits_and_the_end_follow_each_other() {
     assert_eq!(told(&engine, id).await, [&begun[..], &["schedule 60s"]].concat());
     rest(120).await;
     let end = format!("{:?}", DeliveryState::Dead(DeadReason::Exhausted));
-    let dead = [&begun[..], &["schedule? 60s", "attempt 2", &end]].concat();
+    let dead = [&begun[..], &["schedule 60s", "attempt 2", &end]].concat();
     assert_eq!(told(&engine, id).await, dead);
     house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(200)));
     engine.retry_delivery(TENANT, id).await.expect("retried");
@@ -91,6 +94,63 @@ async fn whoever_is_parked_waits_for_its_lane_and_under_way_is_said() {
     all.sort_by_key(|delivery| delivery.seq);
     assert_eq!(told(&engine, all[0].id).await, ["accepted", "matched", "under way"]);
     assert_eq!(told(&engine, all[1].id).await, ["accepted", "matched", WaitReason::Lane.as_str()]);
+}
+
+/// The waits of the last delivery, when there are so many to one receiver that takes `slow`.
+async fn waits_of_the_last(many: usize, slow: Duration, policy: serde_json::Value) -> Vec<String> {
+    let (house, engine) = House::open().await;
+    house.receivers.script("https://a/", move |_, _| (slow, answered(200)));
+    subscribe(&engine, "https://a/", policy).await;
+    for _ in 0..many {
+        engine.publish(TENANT, publish("1", Some("key"))).await.expect("accepted");
+    }
+    rest(120).await;
+    let last = house.store.all_deliveries().into_iter().max_by_key(|delivery| delivery.seq);
+    let told = told(&engine, last.expect("there are some").id).await;
+    let around = |step: &String| {
+        step.starts_with(|letter: char| letter.is_uppercase())
+            || ["accepted", "matched"].contains(&step.as_str())
+    };
+    told.into_iter().filter(|step| !around(step)).collect()
+}
+
+/// What held an attempt back is known afterwards.
+#[tokio::test(start_paused = true)]
+async fn waits_that_are_over_have_their_reasons() {
+    let (quick, slow) = (Duration::ZERO, Duration::from_secs(10));
+    let rate = json!({"limits": {"rate": 1}});
+    assert_eq!(waits_of_the_last(4, quick, rate).await, ["rate 3s", "attempt 1"]);
+    let lane = json!({"order": {"scope": "subscription"}});
+    assert_eq!(waits_of_the_last(3, slow, lane).await, ["lane 20s", "attempt 1"]);
+    let few = json!({"limits": {"concurrency": 1}});
+    assert_eq!(waits_of_the_last(2, slow, few).await, ["concurrency 10s", "attempt 1"]);
+    let spaced = json!({"order": {"scope": "key"}, "spacing": "5s"});
+    let waits = waits_of_the_last(2, quick, spaced).await;
+    // A node that has just taken over does not know when the last attempt ended, so the first one rests too.
+    assert_eq!(waits, ["lane 5s", "spacing 5s", "attempt 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_receiver_asked_for_is_told_of_those_behind() {
+    let (house, engine) = House::open().await;
+    house.receivers.script("https://a/", |call, _| {
+        let busy = Answer {
+            status: 503,
+            retry_after: Some("20".to_owned()),
+            content_type: None,
+            body: bytes::Bytes::new(),
+        };
+        let answer = if call == 0 { AttemptOutcome::Answered(busy) } else { answered(200) };
+        (Duration::ZERO, answer)
+    });
+    subscribe(&engine, "https://a/", every("60s", 5)).await;
+    engine.publish(TENANT, publish("1", None)).await.expect("accepted");
+    rest(1).await;
+    engine.publish(TENANT, publish("2", None)).await.expect("accepted");
+    rest(120).await;
+    let last = house.store.all_deliveries().into_iter().max_by_key(|delivery| delivery.seq);
+    let told = told(&engine, last.expect("there are two").id).await;
+    assert_eq!(told[2..], ["retry_after 19s", "attempt 1", "Delivered"]);
 }
 
 #[tokio::test(start_paused = true)]
