@@ -8,9 +8,10 @@ use tokio::task::JoinError;
 use tracing::{error, warn};
 
 use super::clock_steps::Suspect;
+use super::dispatch::RECORDING_MAX;
 use super::queue::Ids;
 use super::recent::Recent;
-use super::{RECORDING_MAX, REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
+use super::{REFILL_ASKS_MAX, REFILL_BYTES_MAX, REFILLS_MAX, Scheduler};
 use crate::attempt::{Done, Job};
 use crate::error::chain;
 use crate::metrics;
