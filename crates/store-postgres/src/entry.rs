@@ -37,16 +37,19 @@ pub(crate) async fn enter(session: &Session, bite: usize, at: Timestamp) -> Resu
                 for row in &query(client, sql::ENTER_HOLD, &[&sorted]).await? {
                     held.insert(row.try_get::<_, Uid>(0)?);
                 }
-                let (mut ids, mut whose, mut lanes, mut own) = (vec![], vec![], vec![], vec![]);
+                let (mut ids, mut whose, mut lanes) = (vec![], vec![], vec![]);
+                let (mut own, mut times) = (vec![], vec![]);
                 for ((row, id), slot) in rows.iter().zip(&all).zip(slots) {
                     if held.contains(id) {
                         ids.push(*id);
                         whose.push(row.try_get::<_, Uid>("subscription")?);
                         lanes.push(row.try_get::<_, &str>("lane")?);
                         own.push(slot);
+                        times.push(row.try_get::<_, i64>("at")?);
                     }
                 }
-                let params: [Param<'_>; 6] = [&all, &ids, &whose, &own, &lanes, &due(at)];
+                let at = due(at);
+                let params: [Param<'_>; 7] = [&all, &ids, &whose, &own, &lanes, &at, &times];
                 execute(client, sql::ENTER, &params).await?;
                 commit(client).await?;
                 let mut subscriptions: Vec<SubscriptionId> =

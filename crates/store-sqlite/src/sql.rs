@@ -146,7 +146,7 @@ pub(crate) const MOVE: &str = "update delivery set state = ?2, due_at = ?3, ende
     holds_lane = iif(?2 < 2 and lane is not null, 1, null) where seq = ?1";
 
 /// Who enters a lane now: a range of `scheduled_by_time`, whose rowid is the seq.
-pub(crate) const SCHEDULED: &str = "select w.seq, d.id, d.event, d.tenant, d.subscription, s.id, w.lane \
+pub(crate) const SCHEDULED: &str = "select w.seq, d.id, d.event, d.tenant, d.subscription, s.id, w.lane, w.at \
     from scheduled w indexed by scheduled_by_time cross join delivery d on d.seq = w.seq \
     cross join subscription s on s.no = d.subscription where w.at <= ?1 order by w.at, w.seq limit ?2";
 

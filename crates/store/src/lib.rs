@@ -149,8 +149,8 @@ pub trait Store: Send + Sync + 'static {
     /// under way. When that leaves the lane without a head, the first of all that wait in it goes on, which
     /// may be one that was parked there before it. One that waits keeps its place, so a parked one stays parked. One that waited, and a
     /// head that waits now, are recalled ([`CatalogDelta::recalls`]). Refused while a written lease says
-    /// that an attempt is under way, when it is not the tenant's, when its subscription is gone, or when its
-    /// event is to be delivered later than `at`.
+    /// that an attempt is under way, when it is not the tenant's, when its subscription is gone, when its
+    /// event is to be delivered later than `at`, or when it has not entered its lane yet.
     async fn retry_delivery(
         &self,
         tenant: TenantId,
@@ -233,7 +233,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Has up to `limit` deliveries enter their lanes whose event's time to be delivered is not after `at`:
     /// by that time, and in commit order where it is the same. Each gets a new `seq`, and so comes last in its lane, as if
-    /// it was accepted now; it is due at `at`, or parked when the lane is occupied. Those of deleted
+    /// it was accepted now; it is due at `at`, or parked when the lane is occupied, and never promoted to be due
+    /// before its time. Those of deleted
     /// subscriptions never enter.
     async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered>;
 

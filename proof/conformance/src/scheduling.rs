@@ -177,9 +177,10 @@ pub async fn entering_is_like_being_accepted(fixture: &dyn Fixture) {
     let works = setting.pending(subscription, at(1_500)).await;
     assert_eq!(works.len(), 1);
     assert_eq!(works[0].event.deliver_at, Some(at(1_000)));
-    let moved = setting.store.cancel_delivery(setting.tenant, blocker, at(2_000)).await;
+    // Somebody whose clock is behind.
+    let moved = setting.store.cancel_delivery(setting.tenant, blocker, at(900)).await;
     let ready = moved.expect("cancelled").ready.expect("the next goes on");
-    assert_eq!(ready.delivery.id, blocked);
+    assert_eq!((ready.delivery.id, ready.delivery.due_at), (blocked, at(1_000)));
 }
 
 /// Who was cancelled or forgotten, or whose subscription left, never enters.
@@ -216,6 +217,9 @@ pub async fn nothing_is_retried_before_its_time(fixture: &dyn Fixture) {
     let to = [(subscription, None), (subscription, lane("a"))];
     let ids = publish_at(&setting, at(1_000), &to).await.deliveries;
     let refused = Refusal::Scheduled { until: at(1_000) };
+    // Its time has come, and it is about to enter its lane.
+    let retried = setting.store.retry_delivery(setting.tenant, ids[1], at(1_000)).await;
+    assert!(matches!(&retried, Err(Error::Refused(why)) if *why == refused), "{retried:?}");
     for id in &ids {
         let before = setting.look(*id).await;
         let retried = setting.store.retry_delivery(setting.tenant, *id, at(999)).await;

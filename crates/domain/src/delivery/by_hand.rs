@@ -79,11 +79,13 @@ impl Stored {
         }
     }
 
-    /// Until when nothing of it is sent, by hand neither, since its event is to be delivered later. What has
-    /// arrived or is dead had its time, whatever a clock that was set back says.
+    /// Until when nothing of it is sent, by hand neither, since its event is to be delivered later, or was
+    /// just now and it is about to enter its lane. What has arrived or is dead had its time, whatever a clock
+    /// that was set back says.
     pub fn waits_until(&self, at: Timestamp) -> Option<Timestamp> {
         let over = matches!(self.delivery.state, DeliveryState::Delivered | DeliveryState::Dead(_));
-        self.deliver_at.filter(|until| *until > at && !over)
+        let waits = |until: &Timestamp| *until > at || self.enters.is_some();
+        self.deliver_at.filter(waits).filter(|_| !over)
     }
 
     /// Whether others of its lane wait for it, and so for nobody else.

@@ -315,6 +315,7 @@ fn before_its_time_nothing_is_retried() {
     let refused = Err(StepRefusal::Scheduled(until));
     let waits = found(DeliveryState::Pending, lane.clone());
     assert_eq!(retry(&waits, before), refused);
+    assert_eq!(retry(&waits, until), refused, "it is about to enter its lane");
     let cancelled = by_hand(Wish::Cancel, &waits, &Others::default(), before).expect("possible");
     assert_eq!((&cancelled.delivery.lane, cancelled.recalled), (&lane, true));
     let ended = Stored { delivery: cancelled.delivery, enters: None, ..waits };

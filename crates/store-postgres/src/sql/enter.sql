@@ -7,8 +7,8 @@ placed as materialized (
     select wanted.*, nextval('delivery_seq') as seq
     from (
         select d.*
-        from unnest($2::uuid[], $3::uuid[], $4::int2[], $5::text[])
-            with ordinality as d(id, subscription, lane_slot, lane, place)
+        from unnest($2::uuid[], $3::uuid[], $4::int2[], $5::text[], $7::int8[])
+            with ordinality as d(id, subscription, lane_slot, lane, at, place)
         order by d.place
     ) as wanted
 ),
@@ -31,8 +31,13 @@ head as materialized (
     ) is null
 )
 update delivery_live l
-set (seq, lane_slot, lane) =
-        (select p.seq, p.lane_slot, p.lane from placed p where p.id = l.id limit 1),
+-- Whoever promotes one that has to wait may have a clock that is behind.
+set (seq, lane_slot, lane, held_until) = (
+        select
+            p.seq, p.lane_slot, p.lane,
+            case when (p.id in (select id from head)) is true then null else p.at end
+        from placed p where p.id = l.id limit 1
+    ),
     due_at = case
         when (l.id in (select id from head)) is true then $6::int8 else 9223372036854775807
     end

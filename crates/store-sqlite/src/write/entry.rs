@@ -7,7 +7,7 @@ use posthorn_domain::{SubscriptionId, Timestamp};
 use posthorn_store::Entered;
 use rusqlite::{Connection, params};
 
-use crate::codec::{Columns, due, int};
+use crate::codec::{Columns, NEVER, due, int};
 use crate::error::Failure;
 use crate::log::List;
 use crate::log::changes::GONE;
@@ -23,6 +23,7 @@ struct Outside {
     subscription: i64,
     whose: SubscriptionId,
     lane: String,
+    time: i64,
 }
 
 /// Writes down when a delivery enters which lane.
@@ -76,6 +77,7 @@ fn find(conn: &Connection, limit: usize, at: Timestamp) -> Result<Vec<Outside>, 
             subscription: columns.int(4)?,
             whose: SubscriptionId::from_bytes(columns.array(5)?),
             lane: columns.text(6)?.to_owned(),
+            time: columns.int(7)?,
         });
     }
     Ok(found)
@@ -84,13 +86,18 @@ fn find(conn: &Connection, limit: usize, at: Timestamp) -> Result<Vec<Outside>, 
 /// The tally stays as it is: it was pending, and is.
 fn enter_one(writer: &mut Writer, outside: &Outside, at: Timestamp) -> Result<(), Failure> {
     let Writer { conn, log, numbers, .. } = writer;
-    let Outside { seq, id, event, tenant, subscription, lane, .. } = outside;
+    let Outside { seq, id, event, tenant, subscription, lane, time, .. } = outside;
     numbers.seq += 1;
     let place = numbers.seq;
     conn.prepare_cached("delete from delivery where seq = ?1")?.execute([seq])?;
     log.touch(List::Deliveries, *seq, GONE);
     let values = params![place, id.as_slice(), event, tenant, subscription, due(at), lane];
-    conn.prepare_cached(sql::INSERT_IN_LANE)?.query_row(values, |_| Ok(()))?;
+    let due: i64 = conn.prepare_cached(sql::INSERT_IN_LANE)?.query_row(values, |row| row.get(0))?;
+    if due == NEVER {
+        // Whoever promotes it may have a clock that is behind.
+        conn.prepare_cached("update delivery set held_until = ?2 where seq = ?1")?
+            .execute([place, *time])?;
+    }
     // A job may have made it, and then it is there already.
     conn.prepare_cached("delete from later_delivery where event = ?1 and seq = ?2")?
         .execute([event, seq])?;

@@ -280,7 +280,7 @@ impl State {
         found.truncate(limit);
         let more = found.len() == limit;
         let mut subscriptions = BTreeSet::new();
-        for (_, old, id) in found {
+        for (time, old, id) in found {
             let Some(row) = self.rows.get_mut(&id) else { continue };
             let Some((_, lane)) = row.enters.take() else { continue };
             let subscription = row.delivery.subscription;
@@ -297,6 +297,8 @@ impl State {
                 row.delivery.lane = Some(lane);
                 row.delivery.seq = seq;
                 row.delivery.due_at = if parked { Timestamp::MAX } else { at };
+                // Whoever promotes it may have a clock that is behind.
+                row.held_until = parked.then_some(time);
             }
             subscriptions.insert(subscription);
         }

@@ -321,7 +321,7 @@ impl Oracle {
         let mut whose = BTreeSet::new();
         for id in &ids {
             let Some(entry) = self.deliveries.get_mut(id) else { continue };
-            let Some((_, lane)) = entry.enters.take() else { continue };
+            let Some((time, lane)) = entry.enters.take() else { continue };
             let subscription = entry.delivery.subscription;
             whose.insert(subscription);
             let parked = self.occupied(subscription, &lane, None);
@@ -332,6 +332,7 @@ impl Oracle {
                 entry.delivery.seq = seq;
                 entry.delivery.due_at = due_at;
                 entry.ready_at = due_at;
+                entry.held_until = parked.then_some(time);
             }
             self.lanes.entry((subscription, lane)).or_default().insert(*id);
         }
