@@ -204,9 +204,9 @@ fn a_closed_gate_never_charges() {
 fn being_held_back_too_long_expires() {
     let policy = with(&json!({"schedule": {"max_age": "1h"}}));
     let waiting = delivery(DeliveryState::Pending, 1);
-    let soon = Input::Postponed { until: NOW.plus(crate::Span::from_secs(10)) };
+    let soon = Input::Postponed { until: NOW.plus(Span::from_secs(10)) };
     assert_eq!(run(&policy, &waiting, &soon).expect("allowed").state, DeliveryState::Pending);
-    let late = Input::Postponed { until: NOW.plus(crate::Span::from_secs(3_601)) };
+    let late = Input::Postponed { until: NOW.plus(Span::from_secs(3_601)) };
     let next = run(&policy, &waiting, &late).expect("allowed");
     assert_eq!(next.state, DeliveryState::Dead(DeadReason::Expired));
 }
@@ -269,7 +269,7 @@ fn who_comes_back_goes_to_its_place() {
 /// Who leads a lane lets the next go on when it goes, once no attempt of it can arrive any more.
 #[test]
 fn who_goes_lets_the_next_go_on() {
-    let later = NOW.plus(crate::Span::from_secs(9));
+    let later = NOW.plus(Span::from_secs(9));
     let blocker = DeliveryState::Dead(DeadReason::Exhausted);
     // (state, due, whether it blocks, when the next goes on)
     for (state, due_at, blocks, promotes) in [
