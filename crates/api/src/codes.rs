@@ -139,6 +139,12 @@ codes! {
         "Wait until the attempt has ended, and check its result. If the node died, the attempt's \
          lease expires by itself."
 
+    DELIVERY_SCHEDULED 409 "delivery_scheduled" "Delivery is scheduled"
+        "The event was published with `deliver_at`, and that time has not come. The delivery cannot be \
+         retried before it."
+        "Wait until then. To deliver the content now, cancel the delivery and publish the event \
+         again without `deliver_at`."
+
     VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
         "The subscription has changed since it was read: `If-Match` is not its current version."
         "Read it again, apply your change to the current version, and send it with the new `ETag`."

@@ -201,6 +201,7 @@ impl From<EngineError> for Problem {
             EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
             EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),
+            EngineError::Scheduled { .. } => Self::new(codes::DELIVERY_SCHEDULED, text),
             EngineError::TooMany { what, wait } => {
                 Self::new(codes::RATE_LIMITED, what).retry_after(wait)
             }

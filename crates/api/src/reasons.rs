@@ -160,6 +160,12 @@ const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
             "Nothing, or retry it now: `posthorn deliveries retry ID`. `posthorn deliveries show \
              ID` shows why the last attempt failed.",
         ),
+        WaitReason::Scheduled => (
+            "The event was published with deliver_at. Its deliveries start at `until`; an ordered \
+             one joins its lane then, behind those that are in it.",
+            "Nothing: the publisher asked for this. To prevent the delivery, cancel it: `posthorn \
+             deliveries cancel ID`.",
+        ),
         WaitReason::RetryAfter => (
             "The receiver sent a Retry-After header. All deliveries of the subscription wait \
              until `until`.",

@@ -83,6 +83,10 @@ pub(crate) struct EventView<'a> {
     payload_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     publisher_id: Option<&'a IdempotencyKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deliver_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention: Option<Span>,
 }
 
 impl<'a> From<&'a Event> for EventView<'a> {
@@ -97,6 +101,8 @@ impl<'a> From<&'a Event> for EventView<'a> {
             accepted_at: event.accepted_at,
             payload_bytes: event.payload.len(),
             publisher_id: event.publisher_id.as_ref(),
+            deliver_at: event.deliver_at,
+            retention: event.retention,
         }
     }
 }
@@ -179,13 +185,18 @@ impl<'a> DeliveryView<'a> {
             Some(Outcome::Status(status)) => (Some(status), None),
             Some(Outcome::Failure(code)) => (None, Some(shown(code, operator))),
         };
-        let waits = delivery.state == DeliveryState::Pending && !delivery.is_parked();
+        let due_at = match delivery.state {
+            // Nobody is before it; it enters its lane when it is due.
+            DeliveryState::Pending if delivery.is_outside_its_lane() => Some(delivery.budget_began),
+            DeliveryState::Pending if !delivery.is_parked() => Some(delivery.due_at),
+            _ => None,
+        };
         Self {
             id: delivery.id,
             event: delivery.event,
             subscription: delivery.subscription,
             state: delivery.state,
-            due_at: waits.then_some(delivery.due_at),
+            due_at,
             waiting: None,
             attempts_made: delivery.attempts,
             lane: delivery.lane.as_ref().map(posthorn_domain::Lane::as_str),

@@ -18,7 +18,7 @@ pub use by_hand::{Head, Moved, Others, Stored, Wish, by_hand};
 
 use crate::policy::{OnClosed, OnExhausted, OnPermanent, OnRefused, Policy, Verdict};
 use crate::{
-    AttemptOutcome, DeliveryId, EventId, FailureCode, LaneKey, Outcome, Shard, Span, Stops,
+    AttemptOutcome, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, Shard, Span, Stops,
     SubscriptionId, TenantId, Timestamp,
 };
 
@@ -97,13 +97,15 @@ pub struct Delivery {
     pub subscription: SubscriptionId,
     /// Whose.
     pub tenant: TenantId,
-    /// Its lane, when the policy orders. The whole subscription is the lane with the empty key.
+    /// Its lane, when the policy orders. The whole subscription is the lane with the empty key. One whose
+    /// event is to be delivered later has none until then.
     pub lane: Option<Lane>,
     /// Its place in commit order, given by the store.
     pub seq: u64,
     /// Where it stands.
     pub state: DeliveryState,
-    /// When the next attempt may start; [`Timestamp::MAX`] while others of its lane are before it.
+    /// When the next attempt may start; [`Timestamp::MAX`] while others of its lane are before it, and
+    /// until it enters its lane.
     pub due_at: Timestamp,
     /// Attempts made in all.
     pub attempts: u32,
@@ -138,9 +140,22 @@ impl Delivery {
         Shard::of(self.subscription)
     }
 
-    /// Whether the next attempt is the first that somebody asked for, by hand or by a job.
-    pub fn is_by_hand(&self) -> bool {
-        self.spent() == 0 && self.budget_began > self.created_at
+    /// Whether the next attempt, which brings this event, is the first that somebody asked for, by hand
+    /// or by a job.
+    pub fn is_by_hand(&self, event: &Event) -> bool {
+        self.spent() == 0 && self.budget_began > event.begins_at()
+    }
+
+    /// Until when it waits because its event is to be delivered later. One that nothing was done to yet
+    /// and whose budget begins in the future was accepted for then.
+    pub fn scheduled_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let untouched = self.state == DeliveryState::Pending && self.attempts == 0;
+        (untouched && self.revival == 0 && self.budget_began > now).then_some(self.budget_began)
+    }
+
+    /// Whether it has not entered its lane yet: it waits for a time, not for others.
+    pub fn is_outside_its_lane(&self) -> bool {
+        self.is_parked() && self.lane.is_none()
     }
 
     /// Attempts made in the present budget.
@@ -239,6 +254,9 @@ pub enum StepRefusal {
     /// Its subscription is gone.
     #[error("the delivery's subscription was deleted")]
     Unsubscribed,
+    /// Its event is to be delivered later.
+    #[error("the event is to be delivered at {0}")]
+    Scheduled(Timestamp),
 }
 
 /// The state machine: what becomes of a delivery when `input` happens at `now`.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::limits::{ATTRIBUTE_NAME_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, ATTRIBUTES_MAX};
-use crate::{EventId, EventType, IdempotencyKey, LaneKey, TenantId, Timestamp, TopicName};
+use crate::{EventId, EventType, IdempotencyKey, LaneKey, Span, TenantId, Timestamp, TopicName};
 
 /// Something that happened, as the publisher said it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub struct Event {
     pub accepted_at: Timestamp,
     /// What its publisher calls it: the idempotency key it was published with.
     pub publisher_id: Option<IdempotencyKey>,
+    /// When it is to be delivered, where that is later than it was accepted.
+    pub deliver_at: Option<Timestamp>,
+    /// How long it is kept at most, where its publisher wants it removed sooner than others.
+    pub retention: Option<Span>,
 }
 
 /// The publisher's protection against publishing twice.
@@ -59,6 +63,16 @@ pub enum AttributesError {
 }
 
 impl Event {
+    /// From when on its deliveries may be attempted and grow old, and its retention counts.
+    pub fn begins_at(&self) -> Timestamp {
+        self.deliver_at.unwrap_or(self.accepted_at)
+    }
+
+    /// When a retention of its own is over.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.retention.map(|retention| self.begins_at().plus(retention))
+    }
+
     /// Its family: the type up to the first dot, e.g. `user` of `user.created`.
     pub fn family(&self) -> &str {
         let text = self.event_type.as_str();

@@ -4,6 +4,10 @@
 pub const PAYLOAD_BYTES_DEFAULT: usize = 256 * 1024;
 /// Nesting allowed in a published JSON payload; deeper documents break recursive receivers.
 pub const JSON_DEPTH_MAX: usize = 64;
+/// How far ahead the time may be at which an event is to be delivered: a year, however long.
+pub const DELIVER_AT_AHEAD_MAX: crate::Span = crate::Span::from_secs(366 * 86_400);
+/// The shortest retention an event may ask for. Events are removed in rounds, not to the second.
+pub const RETENTION_MIN: crate::Span = crate::Span::from_secs(60);
 /// Attributes of one event: they are compared with every filter, so their number is bounded.
 pub const ATTRIBUTES_MAX: usize = 64;
 /// Longest attribute name in bytes.

@@ -14,6 +14,8 @@ use crate::{Attempt, Delivery, DeliveryState, Held, Stops, Timestamp, WaitReason
 pub struct Known<'a> {
     /// When its event was accepted.
     pub accepted_at: Timestamp,
+    /// When it is to be delivered, where that is later.
+    pub deliver_at: Option<Timestamp>,
     /// The delivery.
     pub delivery: &'a Delivery,
     /// All its attempts.
@@ -84,7 +86,7 @@ pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
     }
     let mut attempts: Vec<&Attempt> = known.attempts.iter().collect();
     attempts.sort_by_key(|attempt| (attempt.started_at, attempt.number));
-    let (mut since, mut after) = (delivery.created_at, Certainty::BeforeFirst);
+    let (mut since, mut after) = (steps.begins(), Certainty::BeforeFirst);
     for attempt in attempts {
         steps.before(attempt, since, after);
         let end = attempt.started_at.plus(attempt.took);
@@ -113,7 +115,22 @@ impl<'a> Steps<'a> {
     /// When it was last retried. Earlier retries are seen by their attempts alone.
     fn retried(&self) -> Option<Timestamp> {
         let delivery = self.known.delivery;
-        Some(delivery.budget_began).filter(|began| *began > delivery.created_at)
+        let begins = self.known.deliver_at.unwrap_or(delivery.created_at).max(delivery.created_at);
+        Some(delivery.budget_began).filter(|began| *began > begins)
+    }
+
+    /// Writes down that it waited for the time of its event, as far as that is over; when it was.
+    fn begins(&mut self) -> Timestamp {
+        let Known { delivery, deliver_at, now, .. } = self.known;
+        let created = delivery.created_at;
+        let Some(at) = deliver_at.filter(|at| *at > created) else { return created };
+        let until = at.min(delivery.ended_at.unwrap_or(now));
+        if until < at && delivery.ended_at.is_none() {
+            // It is what it waits for now.
+            return created;
+        }
+        self.waited(created, until, WaitReason::Scheduled, Certainty::Known);
+        until
     }
 
     fn waited(&mut self, from: Timestamp, to: Timestamp, reason: WaitReason, how: Certainty) {

@@ -10,6 +10,8 @@ use crate::{Delivery, Span, SubscriptionStatus, Timestamp};
 pub enum WaitReason {
     /// Its time has not come: the schedule says when.
     Schedule,
+    /// Its event is to be delivered later: the publisher said when.
+    Scheduled,
     /// The receiver asked for a pause with `Retry-After`.
     RetryAfter,
     /// Another one of its lane is before it.
@@ -34,8 +36,9 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// All of them, for documents and tables.
-    pub const ALL: [WaitReason; 11] = [
+    pub const ALL: [WaitReason; 12] = [
         Self::Schedule,
+        Self::Scheduled,
         Self::RetryAfter,
         Self::Lane,
         Self::Rate,
@@ -52,6 +55,7 @@ impl WaitReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",
+            Self::Scheduled => "scheduled",
             Self::RetryAfter => "retry_after",
             Self::Lane => "lane",
             Self::Rate => "rate",
@@ -142,6 +146,9 @@ impl Waiting {
         }
         if let Some(stopped) = Self::of_status(status) {
             return Some(stopped);
+        }
+        if let Some(until) = delivery.scheduled_until(now) {
+            return Some(Self::until(WaitReason::Scheduled, until));
         }
         if delivery.is_parked() {
             return Some(Self::on(WaitReason::Lane));

@@ -150,6 +150,8 @@ impl Courier {
             payload,
             accepted_at: now,
             publisher_id: None,
+            deliver_at: None,
+            retention: None,
         };
         work_outside(&self.chance, &self.view, event, now)
     }

@@ -162,7 +162,7 @@ impl Engine {
             publishes,
             Arc::clone(&clock),
             Arc::clone(&chance),
-            options.payload_max,
+            (options.payload_max, options.event_retention),
             Arc::clone(&admission),
             Arc::clone(&matcher),
         );

@@ -166,6 +166,12 @@ pub enum Error {
     /// An attempt of the delivery is under way.
     #[error("an attempt of the delivery is in progress")]
     NotEnded,
+    /// The delivery's event is to be delivered later.
+    #[error("the event is to be delivered at {until}; the delivery cannot be retried before that")]
+    Scheduled {
+        /// When.
+        until: Timestamp,
+    },
     /// More than the tenant may have made; nothing was done.
     #[error("{what}; try again in {wait:?}")]
     TooMany {
@@ -208,6 +214,7 @@ impl From<store::Error> for Error {
             }
             store::Error::Refused(store::Refusal::Ended) => Self::Ended,
             store::Error::Refused(store::Refusal::NotEnded) => Self::NotEnded,
+            store::Error::Refused(store::Refusal::Scheduled { until }) => Self::Scheduled { until },
             store::Error::Refused(store::Refusal::LastOperatorKey) => Self::LastOperatorKey,
             other => Self::Store(other),
         }

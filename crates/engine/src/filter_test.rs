@@ -126,6 +126,8 @@ impl Engine {
             payload: publish.payload,
             accepted_at: now,
             publisher_id: None,
+            deliver_at: None,
+            retention: None,
         })
     }
 }

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
+use posthorn_domain::limits::{DELIVER_AT_AHEAD_MAX, RETENTION_MIN};
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     CatalogVersion, Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency,
-    LaneKey, Shard, TenantId, Timestamp, TopicName, alternatives,
+    LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -66,6 +67,10 @@ pub struct Publish {
     pub payload: Bytes,
     /// Protection against publishing twice.
     pub idempotency: Option<Idempotency>,
+    /// When it is to be delivered; a time in the past means now.
+    pub deliver_at: Option<Timestamp>,
+    /// How long it is kept once its deliveries have ended, where that is shorter than usual.
+    pub retention: Option<Span>,
 }
 
 impl Publish {
@@ -84,6 +89,26 @@ impl Publish {
             .map_err(|e| Error::Event { field: "content_type", problem: e.to_string() })?;
         Event::check_attributes(&self.attributes)
             .map_err(|e| Error::Event { field: "attributes", problem: e.to_string() })
+    }
+
+    /// Whether the times it asks for are possible. `kept` is how long events are kept.
+    pub(crate) fn check_times(&self, now: Timestamp, kept: Span) -> Result<()> {
+        if self.deliver_at.is_some_and(|at| at > now.plus(DELIVER_AT_AHEAD_MAX)) {
+            let problem = format!("must be at most {DELIVER_AT_AHEAD_MAX} ahead");
+            return Err(Error::Event { field: "deliver_at", problem });
+        }
+        match self.retention {
+            Some(asked) if asked < RETENTION_MIN => {
+                let problem = format!("must be at least {RETENTION_MIN}");
+                Err(Error::Event { field: "retention", problem })
+            }
+            Some(asked) if asked > kept => {
+                let problem =
+                    format!("must be at most {kept}: that is how long the server keeps events");
+                Err(Error::Event { field: "retention", problem })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// SHA-256 over everything that was published. Every part is preceded by its length, so that no two
@@ -111,6 +136,15 @@ impl Publish {
         }
         part(self.content_type.as_bytes());
         part(&self.payload);
+        // What was published before these existed has none, and stays the same.
+        if let Some(at) = self.deliver_at {
+            part(b"deliver_at");
+            part(&at.as_millis().to_be_bytes());
+        }
+        if let Some(retention) = self.retention {
+            part(b"retention");
+            part(&retention.as_millis().to_be_bytes());
+        }
         let digest = hash.finish();
         std::array::from_fn(|index| digest.as_ref()[index])
     }
@@ -157,6 +191,8 @@ pub(crate) struct Handle {
     clock: Arc<dyn Clock>,
     chance: Arc<Chance>,
     payload_bytes: usize,
+    /// How long events are kept.
+    kept: Span,
     admission: Arc<Admission>,
     matcher: Arc<Matcher>,
     calls: Arc<AtomicU64>,
@@ -167,12 +203,12 @@ impl Handle {
         queue: mpsc::Sender<Vec<Pending>>,
         clock: Arc<dyn Clock>,
         chance: Arc<Chance>,
-        payload_bytes: usize,
+        (payload_bytes, kept): (usize, Span),
         admission: Arc<Admission>,
         matcher: Arc<Matcher>,
     ) -> Self {
         let calls = Arc::default();
-        Self { queue, clock, chance, payload_bytes, admission, matcher, calls }
+        Self { queue, clock, chance, payload_bytes, kept, admission, matcher, calls }
     }
 
     /// Publishes several; each answer stands for itself.
@@ -189,7 +225,8 @@ impl Handle {
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for publish in batch {
-            if let Err(e) = publish.check(self.payload_bytes) {
+            let checked = publish.check(self.payload_bytes);
+            if let Err(e) = checked.and_then(|()| publish.check_times(now, self.kept)) {
                 answers.push(Err(e));
                 continue;
             }
@@ -204,6 +241,8 @@ impl Handle {
                 payload: publish.payload,
                 accepted_at: now,
                 publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
+                deliver_at: publish.deliver_at.filter(|at| *at > now),
+                retention: publish.retention,
             });
             let plan = match self.matcher.plan(&event, &mut slice).await {
                 Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {
@@ -407,11 +446,15 @@ impl Intake {
     fn new_event(&self, pending: &mut Pending) -> NewEvent {
         let Some(plan) = pending.plan.take() else { return self.unplannable(pending) };
         let now = pending.event.accepted_at;
+        let due_at = match crate::plant::active("deliver-at-early") {
+            true => now,
+            false => pending.event.begins_at(),
+        };
         let new = |found: crate::matching::Match| NewDelivery {
             id: self.chance.delivery_id(now),
             subscription: found.subscription,
             lane: found.lane,
-            due_at: now,
+            due_at,
         };
         NewEvent {
             event: Arc::clone(&pending.event),
@@ -591,7 +634,7 @@ fn work(event: &Arc<Event>, new: NewDelivery, seq: u64) -> Work {
             due_at: new.due_at,
             attempts: 0,
             budget_base: 0,
-            budget_began: event.accepted_at,
+            budget_began: event.begins_at(),
             revival: 0,
             created_at: event.accepted_at,
             ended_at: None,

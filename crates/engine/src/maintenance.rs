@@ -25,6 +25,8 @@ const BITE: usize = 500;
 const BITES_MAX: usize = 200;
 /// How often running redrives are advanced.
 const REDRIVE_TICK: Duration = Duration::from_secs(1);
+/// How often deliveries enter their lanes whose time has come.
+const ENTER_EVERY: Duration = Duration::from_secs(1);
 /// Running redrives that go on in one tick, the oldest first; the others wait until some have ended.
 const REDRIVES_MAX: usize = 1_000;
 /// How long recalls are kept: much longer than any lease, after which nobody holds what they recall.
@@ -50,7 +52,33 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
-        tokio::join!(self.do_chores(), self.keep_gauges());
+        tokio::join!(self.do_chores(), self.keep_gauges(), self.keep_time());
+    }
+
+    /// Beside the chores: whoever is to be delivered at a time does not wait for what takes long.
+    async fn keep_time(&self) {
+        let mut ticks = tokio::time::interval(ENTER_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.is_on_duty() {
+                self.report(self.enter_lanes().await, "enter lanes");
+            }
+        }
+    }
+
+    /// Has deliveries enter their lanes whose event's time has come, and tells their owners.
+    async fn enter_lanes(&self) -> posthorn_store::Result<()> {
+        for _ in 0..BITES_MAX {
+            let entered = self.store.enter_lanes(BITE, self.clock.now()).await?;
+            if !entered.subscriptions.is_empty() {
+                self.redriver.tell(None, &entered.subscriptions).await;
+            }
+            if !entered.more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Beside the chores: a long history that is pruned must not make gauges stand still.
@@ -139,6 +167,7 @@ impl Maintenance {
             let pruned = self
                 .store
                 .prune(Prune {
+                    now,
                     ended_before: now.minus(self.options.event_retention),
                     dead_before: now.minus(self.options.dead_letter_retention),
                     keys_before: now.minus(self.options.idempotency_retention),

@@ -48,6 +48,9 @@ impl Engine {
             content_type: event.content_type,
             payload: event.payload,
             idempotency: None,
+            // Again means now; how long it may be kept is a property of what it says.
+            deliver_at: None,
+            retention: event.retention,
         };
         let mut answers = self.publish_unchecked(tenant, vec![again]).await?;
         answers.pop().unwrap_or(Err(Error::Busy("it is stopping")))

@@ -122,6 +122,8 @@ impl Engine {
             payload,
             accepted_at: now,
             publisher_id: None,
+            deliver_at: None,
+            retention: None,
         };
         work_outside(&self.inner.chance, view, event, now)
     }

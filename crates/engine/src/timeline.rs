@@ -21,6 +21,7 @@ pub struct Timeline {
     /// When the times were read.
     pub now: Timestamp,
     accepted_at: Timestamp,
+    deliver_at: Option<Timestamp>,
     attempts: Vec<Attempt>,
     stops: Stops,
     waiting: Option<Waiting>,
@@ -31,6 +32,7 @@ impl Timeline {
     pub fn steps(&self) -> Vec<Step<'_>> {
         timeline(&Known {
             accepted_at: self.accepted_at,
+            deliver_at: self.deliver_at,
             delivery: &self.delivery,
             attempts: &self.attempts,
             stops: &self.stops,
@@ -51,6 +53,7 @@ impl Engine {
         let view = self.catalog().subscription(tenant, delivery.subscription).ok();
         let stops = view.as_ref().map(|view| view.subscription.stops.clone());
         let accepted_at = event.as_ref().map(|event| event.accepted_at);
+        let deliver_at = event.as_ref().and_then(|event| event.deliver_at);
         let group = match (event, view) {
             (Some(event), Some(view)) => {
                 let limit = self.inner.keeper.quotas().match_cost_per_event();
@@ -68,6 +71,7 @@ impl Engine {
             now: self.now(),
             // The id of an event tells when it was accepted.
             accepted_at: accepted_at.unwrap_or_else(|| delivery.event.made_at()),
+            deliver_at,
             attempts,
             stops: stops.unwrap_or_default(),
             waiting: waiting.into_iter().next().flatten(),

@@ -35,7 +35,10 @@ impl Engine {
                 if delivery.state.is_terminal() {
                     return None;
                 }
-                match answers.next().unwrap_or(Live::Unknown) {
+                let live = answers.next().unwrap_or(Live::Unknown);
+                match live {
+                    // The scheduler does not know whose wish a due time is.
+                    Live::Waits(_) if delivery.scheduled_until(now).is_some() => row(delivery),
                     Live::UnderWay => None,
                     Live::Waits(waiting) => Some(waiting),
                     Live::Unknown => row(delivery),

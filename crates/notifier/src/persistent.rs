@@ -232,6 +232,8 @@ impl PersistentNotifier {
             content_type: "application/json".to_owned(),
             payload: prepared.payload,
             idempotency: Some(Idempotency { key, fingerprint }),
+            deliver_at: None,
+            retention: None,
         };
         let published = self.engine.publish(self.standing.tenant, publish).await?;
         Ok(Enqueued { event_id: prepared.event_id, duplicate: published.duplicate })

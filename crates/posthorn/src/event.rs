@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use posthorn_domain::{EventType, Idempotency, IdempotencyKey, LaneKey, TopicName};
+use posthorn_domain::{
+    EventType, Idempotency, IdempotencyKey, LaneKey, Span, Timestamp, TopicName,
+};
 use posthorn_engine::Publish;
 use serde::Serialize;
 
@@ -20,6 +22,8 @@ pub struct Event {
     attributes: BTreeMap<String, String>,
     key: Option<String>,
     idempotency_key: Option<String>,
+    deliver_at: Option<Timestamp>,
+    retention: Option<Span>,
 }
 
 impl Event {
@@ -38,6 +42,8 @@ impl Event {
             attributes: BTreeMap::new(),
             key: None,
             idempotency_key: None,
+            deliver_at: None,
+            retention: None,
         }
     }
 
@@ -76,6 +82,18 @@ impl Event {
         self
     }
 
+    /// When it is to be delivered. A time in the past means now.
+    pub fn deliver_at(mut self, at: Timestamp) -> Self {
+        self.deliver_at = Some(at);
+        self
+    }
+
+    /// How long it is kept: once its deliveries have ended, it is removed when this time has passed.
+    pub fn retention(mut self, retention: Span) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
     pub(crate) fn into_publish(self) -> Result<Publish, Error> {
         let mut publish = Publish {
             topic: TopicName::new(&self.topic)?,
@@ -85,6 +103,8 @@ impl Event {
             content_type: self.content_type,
             payload: self.payload,
             idempotency: None,
+            deliver_at: self.deliver_at,
+            retention: self.retention,
         };
         if let Some(key) = &self.idempotency_key {
             let (key, fingerprint) = (IdempotencyKey::new(key)?, publish.fingerprint());

@@ -152,6 +152,8 @@ impl Bench {
             payload: self.payload.clone(),
             accepted_at: at,
             publisher_id: None,
+            deliver_at: None,
+            retention: None,
         };
         let lane = self
             .settings

@@ -290,6 +290,11 @@ pub(crate) fn event(row: &Row, key: &'static str) -> Result<Event, Corrupt> {
         payload: Bytes::copy_from_slice(reader.get("payload")?),
         accepted_at: reader.time("accepted_at")?,
         publisher_id: publisher_id(&reader)?,
+        deliver_at: reader.time_maybe("deliver_at")?,
+        retention: match reader.get::<Option<i64>>("retention")? {
+            None => None,
+            Some(_) => Some(Span::from_millis(reader.number("retention")?)),
+        },
     })
 }
 

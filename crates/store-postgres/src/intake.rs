@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use deadpool_postgres::Object;
-use posthorn_domain::{EventId, Shard, TenantId};
+use posthorn_domain::{DeliveryId, EventId, Lane, Shard, SubscriptionId, TenantId, Timestamp};
 use posthorn_store::{Accepted, NewEvent, Placed, Result};
 use tokio_postgres::Row;
 
-use crate::codec::{Reader, Uid, due, json, text};
+use crate::codec::{PARKED, Reader, Uid, due, json, text};
 use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
 use crate::{lock, metrics, sql};
@@ -125,6 +125,10 @@ struct Columns<'b> {
     first: Vec<i32>,
     last: Vec<i32>,
     publisher_id: Vec<Option<&'b str>>,
+    deliver_at: Vec<Option<i64>>,
+    retention: Vec<Option<i64>>,
+    expiring: Expiring,
+    scheduled: Scheduled<'b>,
     delivery: DeliveryColumns<'b>,
 }
 
@@ -140,6 +144,49 @@ struct DeliveryColumns<'b> {
     due_at: Vec<i64>,
     created_at: Vec<i64>,
     item: Vec<i32>,
+    budget_began: Vec<i64>,
+}
+
+/// Events with a retention of their own.
+#[derive(Default)]
+struct Expiring {
+    tenant: Vec<Uid>,
+    id: Vec<Uid>,
+    at: Vec<i64>,
+}
+
+/// Deliveries that enter their lanes later.
+#[derive(Default)]
+pub(crate) struct Scheduled<'b> {
+    id: Vec<Uid>,
+    subscription: Vec<Uid>,
+    at: Vec<i64>,
+    lane_slot: Vec<i16>,
+    lane: Vec<&'b str>,
+}
+
+impl<'b> Scheduled<'b> {
+    pub(crate) fn push(
+        &mut self,
+        id: DeliveryId,
+        subscription: SubscriptionId,
+        lane: &'b Lane,
+        at: Timestamp,
+    ) {
+        self.id.push(id.into());
+        self.subscription.push(subscription.into());
+        self.at.push(at.as_millis());
+        self.lane_slot.push(lock::lane_slot(subscription, lane));
+        self.lane.push(lane.as_str());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.id.is_empty()
+    }
+
+    pub(crate) fn params(&self) -> [Param<'_>; 5] {
+        [&self.id, &self.subscription, &self.at, &self.lane_slot, &self.lane]
+    }
 }
 
 fn count(number: usize) -> i32 {
@@ -173,10 +220,21 @@ impl<'b> Columns<'b> {
         self.idempotency_key.push(new.idempotency.as_ref().map(|i| i.key.as_str()));
         self.fingerprint.push(new.idempotency.as_ref().map(|i| &i.fingerprint[..]));
         self.publisher_id.push(event.publisher_id.as_ref().map(|id| id.as_str()));
+        self.deliver_at.push(event.deliver_at.map(Timestamp::as_millis));
+        self.retention.push(event.retention.map(|r| r.as_millis().try_into().unwrap_or(i64::MAX)));
+        if let Some(at) = event.expires_at() {
+            self.expiring.tenant.push(event.tenant.into());
+            self.expiring.id.push(event.id.into());
+            self.expiring.at.push(at.as_millis());
+        }
         self.first.push(count(self.delivery.id.len() + 1));
         for delivery in &new.deliveries {
             let rows = &mut self.delivery;
-            let lane = delivery.lane.as_ref();
+            let (mut lane, mut due_at) = (delivery.lane.as_ref(), due(delivery.due_at));
+            if let (Some(enters), Some(at)) = (lane, event.deliver_at) {
+                self.scheduled.push(delivery.id, delivery.subscription, enters, at);
+                (lane, due_at) = (None, PARKED);
+            }
             let shard = Shard::of(delivery.subscription).number();
             rows.id.push(delivery.id.into());
             rows.event.push(event.id.into());
@@ -185,14 +243,15 @@ impl<'b> Columns<'b> {
             rows.shard.push(i16::try_from(shard).unwrap_or(i16::MAX));
             rows.lane_slot.push(lane.map(|lane| lock::lane_slot(delivery.subscription, lane)));
             rows.lane.push(lane.map(|lane| lane.as_str()));
-            rows.due_at.push(due(delivery.due_at));
+            rows.due_at.push(due_at);
+            rows.budget_began.push(event.begins_at().as_millis());
             rows.created_at.push(event.accepted_at.as_millis());
             rows.item.push(item);
         }
         self.last.push(count(self.delivery.id.len()));
     }
 
-    fn params(&self) -> [Param<'_>; 25] {
+    fn params(&self) -> [Param<'_>; 28] {
         let rows = &self.delivery;
         [
             &self.id,
@@ -220,6 +279,9 @@ impl<'b> Columns<'b> {
             &rows.created_at,
             &rows.item,
             &self.publisher_id,
+            &self.deliver_at,
+            &self.retention,
+            &rows.budget_began,
         ]
     }
 }
@@ -238,6 +300,9 @@ async fn accept_batch(client: &Object, batch: &[&NewEvent]) -> Outcome<Vec<Accep
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &lanes];
     let params = columns.params();
     let key_params: [Param<'_>; 2] = [&key_tenants, &keys];
+    let scheduled = columns.scheduled.params();
+    let expiring = &columns.expiring;
+    let expiring: [Param<'_>; 3] = [&expiring.tenant, &expiring.id, &expiring.at];
 
     let mut steps = vec![step(client, sql::LOCK_SHARED, &tenants).await?];
     if !lanes.is_empty() {
@@ -248,9 +313,17 @@ async fn accept_batch(client: &Object, batch: &[&NewEvent]) -> Outcome<Vec<Accep
     if !keys.is_empty() {
         steps.push(step(client, sql::KEYS_OF, &key_params).await?);
     }
+    // After the others, whose places in the answer are known.
+    if !columns.scheduled.is_empty() {
+        steps.push(step(client, sql::SCHEDULE, &scheduled).await?);
+    }
+    if !columns.expiring.id.is_empty() {
+        steps.push(step(client, sql::EXPIRY_NEW, &expiring).await?);
+    }
     let rows = pipeline(client, &steps).await?;
     let stored = stored_items(&rows[main], batch.len())?;
-    let keys = stored_keys(rows.get(main + 1).map_or(&[][..], Vec::as_slice))?;
+    let found = rows.get(main + 1).filter(|_| !keys.is_empty());
+    let keys = stored_keys(found.map_or(&[][..], Vec::as_slice))?;
     Ok(replies(batch, stored, &keys))
 }
 

@@ -30,6 +30,7 @@
 
 mod catalog;
 mod codec;
+mod entry;
 mod failure;
 mod intake;
 mod integrity;
@@ -67,8 +68,8 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
+    Claim, Counts, DeliveryFilter, DueSubscription, Entered, EventFilter, FailingSubscription,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
     Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::time::Instant;
@@ -285,6 +286,10 @@ impl Store for PostgresStore {
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
         moves::sweep(&self.session, limit, at).await
+    }
+
+    async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered> {
+        entry::enter(&self.session, limit, at).await
     }
 
     async fn prune(&self, prune: Prune) -> Result<Pruned> {

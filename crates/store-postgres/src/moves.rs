@@ -48,7 +48,10 @@ struct Found {
 /// A delivery of `delivery_live` or `delivery_done`, and what goes with it.
 pub(crate) fn stored(row: &Row) -> Outcome<Stored> {
     let left = row.try_get::<_, Option<i64>>("left")?.map(Timestamp::from_millis);
-    Ok(Stored { delivery: codec::delivery(row)?, blocks: row.try_get("blocks")?, left })
+    let deliver_at = row.try_get::<_, Option<i64>>("deliver_at")?.map(Timestamp::from_millis);
+    let enters = codec::lane_of(&Reader::new(row, "scheduled", "id"), "enters")?;
+    let (delivery, blocks) = (codec::delivery(row)?, row.try_get("blocks")?);
+    Ok(Stored { delivery, blocks, left, deliver_at, enters })
 }
 
 /// Finds a delivery and holds its row. Who waits for a row that somebody removes and writes anew, as

@@ -7,6 +7,8 @@
 //! and so is everything in the rest partition. A day that is only partly past its limit waits until
 //! it is wholly so, unless the limit is so recent that waiting would be most of it.
 //!
+//! Events with a retention of their own are found by the time at which it is over, before all others.
+//!
 //! A bite looks at a bounded number of events from where the last one stopped; a round is over when
 //! all partitions were seen. So events that must stay are looked at once a round, not once a bite.
 //!
@@ -25,12 +27,14 @@ use tracing::{info, warn};
 use crate::codec::{FIRST_UID, Uid, limit};
 use crate::failure::{Failure, Outcome};
 use crate::partition::{self, DAY_MILLIS, Day};
-use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit, execute};
+use crate::session::{Operation, Param, Session, allow_slow, batch, begin, commit, execute, query};
 use crate::{lock, sql};
 
 const KEYS: Operation = Operation::write("prune_keys", "remove old idempotency keys");
 const SMALL: Operation = Operation::write("prune_small", "remove old redrives, jobs and recalls");
 const BITE: Operation = Operation::write("prune", "remove old events").slow();
+const EXPIRE: Operation =
+    Operation::write("expire", "remove events whose retention is over").slow();
 const DROP: Operation = Operation::write("drop_partition", "drop an old partition").slow();
 const LIST: Operation = Operation::read("partitions", "list partitions");
 
@@ -62,6 +66,7 @@ impl Pruner {
         let mut pruned = Pruned::default();
         self.keys(session, prune.keys_before, &mut pruned).await?;
         small(session, prune, &mut pruned).await?;
+        expire(session, prune, &mut pruned).await?;
         let begun = self.place.lock().take();
         let mut place = match begun {
             Some(place) => place,
@@ -151,6 +156,54 @@ async fn small(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<(
     Ok(())
 }
 
+/// Removes events whose own retention is over. Those that cannot go yet are looked at again later, so that each
+/// bite looks at others.
+async fn expire(session: &Session, prune: Prune, pruned: &mut Pruned) -> Result<()> {
+    for _ in 0..BITES_MAX {
+        let want = prune.limit.saturating_sub(pruned.events).min(EVENTS_BITE);
+        if want == 0 {
+            break;
+        }
+        let (seen, removed) =
+            session.run(EXPIRE, move |client| Box::pin(expire_some(client, prune, want))).await?;
+        pruned.events += removed;
+        if seen < want {
+            return Ok(());
+        }
+    }
+    pruned.more = true;
+    Ok(())
+}
+
+/// How many were looked at, and how many went.
+async fn expire_some(client: &Object, prune: Prune, want: usize) -> Outcome<(usize, usize)> {
+    let params: [Param<'_>; 2] = [&prune.now.as_millis(), &limit(want)];
+    // Nearly always there are none.
+    if query(client, sql::EXPIRY_FIND, &params).await?.is_empty() {
+        return Ok((0, 0));
+    }
+    begin(client).await?;
+    allow_slow(client).await?;
+    let rows = query(client, sql::EXPIRY_FIND, &params).await?;
+    let (mut tenants, mut events, mut later) = (vec![], vec![], vec![]);
+    for row in &rows {
+        tenants.push(row.try_get::<_, Uid>("tenant")?);
+        events.push(row.try_get::<_, Uid>("event")?);
+        let expired: Option<i64> = row.try_get("expired")?;
+        let again = |expired| prune.look_again(Timestamp::from_millis(expired)).as_millis();
+        later.push(expired.map(again));
+    }
+    let text = sql::PRUNE_BITE.replace("{candidate}", sql::PRUNE_EXPIRED);
+    let text = text.replace("{partition}", "event");
+    // However lately its deliveries have ended.
+    let params: [Param<'_>; 5] = [&tenants, &events, &limit(want), &i64::MAX, &i64::MAX];
+    let bite = bite_of(&query(client, &text, &params).await?)?;
+    // What is gone is no longer there to be changed.
+    execute(client, sql::EXPIRY_LATER, &[&tenants, &events, &later]).await?;
+    commit(client).await?;
+    Ok((rows.len(), bite.removed))
+}
+
 /// What a round sees: days that may be dropped whole, and partitions to bite from, the first last.
 async fn round(session: &Session, prune: Prune) -> Result<(Vec<Day>, Vec<String>)> {
     session
@@ -191,11 +244,12 @@ async fn bite(
 ) -> Result<Bite> {
     session
         .run(BITE, move |client| {
-            let text = sql::PRUNE_BITE.replace("{partition}", &partition);
+            let text = sql::PRUNE_BITE.replace("{candidate}", sql::PRUNE_OLD);
+            let text = text.replace("{partition}", &partition);
             Box::pin(async move {
                 begin(client).await?;
                 let (ended, dead) = (prune.ended_before.as_millis(), prune.dead_before.as_millis());
-                let params: [Param<'_>; 5] = [&after.0, &after.1, &ended, &dead, &limit(want)];
+                let params: [Param<'_>; 5] = [&after.0, &after.1, &limit(want), &ended, &dead];
                 // Not kept prepared: there is a new partition every day.
                 let rows = client.query(&text, &params).await.map_err(Failure::Database);
                 let bite = match rows {
@@ -291,13 +345,15 @@ async fn removable(client: &Object, day: Day, prune: Prune) -> Outcome<Option<us
     let (from, to) = day.keys();
     let (ended, dead) = (prune.ended_before.as_millis(), prune.dead_before.as_millis());
     let text = format!(
-        "select e.events, e.listed = d.ended and d.ended = d.settled and not exists (
+        "select e.events, e.listed = d.ended and d.ended = d.settled and e.later = 0 and not exists (
              select from lane_block where delivery >= $1 and delivery < $2
          ) and not exists (
              select from delivery_live where id >= $1 and id < $2
          ) as removable
          from (
-             select count(*) as events, coalesce(sum(cardinality(deliveries)), 0) as listed
+             select
+                 count(*) as events, coalesce(sum(cardinality(deliveries)), 0) as listed,
+                 count(*) filter (where deliver_at >= $3::int8) as later
              from {event}
          ) as e, (
              select count(*) as ended, count(*) filter (

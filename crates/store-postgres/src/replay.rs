@@ -21,9 +21,9 @@ use posthorn_domain::{
 };
 use posthorn_store::{Recall, Redelivery};
 
-use crate::codec::{Reader, Uid, due, lane_of, state_of};
+use crate::codec::{PARKED, Reader, Uid, due, lane_of, state_of};
 use crate::failure::Outcome;
-use crate::intake::round_up;
+use crate::intake::{Scheduled, round_up};
 use crate::moves::{revive, stored};
 use crate::session::{Param, execute, query};
 use crate::{lock, sql};
@@ -58,7 +58,7 @@ pub(crate) async fn replay(
     let plan = Plan::of(&deeds, &seen);
     lock::hold(client, lock::LANES, &lock::sorted(plan.slots())).await?;
 
-    let ended = still_ended(client, tenant, &plan).await?;
+    let ended = still_ended(client, tenant, &plan, at).await?;
     // Before the events are held: it may have to wait for deliveries.
     let revived = revive(client, ended, at).await?;
     let mut whose: Vec<SubscriptionId> = revived.back.iter().map(|d| d.subscription).collect();
@@ -93,11 +93,19 @@ struct Known {
     lane: Option<Lane>,
 }
 
+/// The times of an event.
+#[derive(Clone, Copy)]
+struct Times {
+    accepted_at: Timestamp,
+    /// When it is to be delivered, where it said so.
+    deliver_at: Option<Timestamp>,
+}
+
 /// What was found of some events.
 #[derive(Default)]
 struct Seen {
-    /// Those that are there, and when they were accepted.
-    events: HashMap<EventId, Timestamp>,
+    /// Those that are there, and their times.
+    events: HashMap<EventId, Times>,
     deliveries: HashMap<(EventId, SubscriptionId), Known>,
 }
 
@@ -119,7 +127,9 @@ async fn look(
         let reader = Reader::new(row, "delivery", "id");
         let event: EventId = reader.id("event")?;
         let Some(id) = reader.get::<Option<Uid>>("id")? else {
-            seen.events.insert(event, reader.time("accepted_at")?);
+            let deliver_at = reader.time_maybe("deliver_at")?;
+            let times = Times { accepted_at: reader.time("accepted_at")?, deliver_at };
+            seen.events.insert(event, times);
             continue;
         };
         let code: i16 = reader.get("state")?;
@@ -172,7 +182,12 @@ impl<'d> Plan<'d> {
 }
 
 /// Holds those that are to be tried again, and leaves out what nobody wants any more as it is now.
-async fn still_ended(client: &Object, tenant: TenantId, plan: &Plan<'_>) -> Outcome<Vec<Stored>> {
+async fn still_ended(
+    client: &Object,
+    tenant: TenantId,
+    plan: &Plan<'_>,
+    at: Timestamp,
+) -> Outcome<Vec<Stored>> {
     if plan.again.is_empty() {
         return Ok(Vec::new());
     }
@@ -182,7 +197,8 @@ async fn still_ended(client: &Object, tenant: TenantId, plan: &Plan<'_>) -> Outc
         let stored = stored(row)?;
         let deed = plan.again.get(&stored.delivery.id).map(|(deed, _)| deed);
         let decide = |deed: &&Redelivery| deed.status.decide(Some(stored.delivery.state));
-        if deed.map(decide) == Some(Deed::Retried) && stored.left.is_none() {
+        let possible = stored.left.is_none() && stored.waits_until(at).is_none();
+        if deed.map(decide) == Some(Deed::Retried) && possible {
             ended.push(stored);
         }
     }
@@ -190,12 +206,12 @@ async fn still_ended(client: &Object, tenant: TenantId, plan: &Plan<'_>) -> Outc
 }
 
 /// Holds the events of which deliveries are to be made, and leaves out what is gone or was made by somebody else.
-/// With the time at which each event was accepted.
+/// With the times of each event.
 async fn still_missing<'d>(
     client: &Object,
     tenant: TenantId,
     plan: &Plan<'d>,
-) -> Outcome<Vec<(&'d Redelivery, Timestamp)>> {
+) -> Outcome<Vec<(&'d Redelivery, Times)>> {
     if plan.new.is_empty() {
         return Ok(Vec::new());
     }
@@ -205,8 +221,8 @@ async fn still_missing<'d>(
     let seen = look(client, tenant, plan.new.iter().copied()).await?;
     let missing = plan.new.iter().filter_map(|deed| {
         let name = (deed.event, deed.subscription);
-        let accepted_at = seen.events.get(&deed.event)?;
-        (!seen.deliveries.contains_key(&name)).then_some((*deed, *accepted_at))
+        let times = seen.events.get(&deed.event)?;
+        (!seen.deliveries.contains_key(&name)).then_some((*deed, *times))
     });
     Ok(missing.collect())
 }
@@ -215,30 +231,45 @@ async fn still_missing<'d>(
 async fn make(
     client: &Object,
     tenant: TenantId,
-    new: &[(&Redelivery, Timestamp)],
+    new: &[(&Redelivery, Times)],
     at: Timestamp,
 ) -> Outcome<()> {
     if new.is_empty() {
         return Ok(());
     }
     let shard = |deed: &Redelivery| Shard::of(deed.subscription).number();
-    let slot =
-        |deed: &Redelivery| deed.lane.as_ref().map(|lane| lock::lane_slot(deed.subscription, lane));
+    let (mut slots, mut lanes) = (Vec::new(), Vec::new());
+    let (mut due_at, mut began) = (Vec::new(), Vec::new());
+    let mut scheduled = Scheduled::default();
+    for (deed, times) in new {
+        let later = times.deliver_at.filter(|later| *later > at);
+        let enters = deed.lane.as_ref().zip(later);
+        if let Some((lane, later)) = enters {
+            scheduled.push(deed.id, deed.subscription, lane, later);
+        }
+        let lane = deed.lane.as_ref().filter(|_| enters.is_none());
+        slots.push(lane.map(|lane| lock::lane_slot(deed.subscription, lane)));
+        lanes.push(lane.map(Lane::as_str));
+        let begins = due(later.unwrap_or(at));
+        due_at.push(if enters.is_some() { PARKED } else { begins });
+        began.push(begins);
+    }
     let ids: Vec<Uid> = new.iter().map(|(deed, _)| deed.id.into()).collect();
     let events: Vec<Uid> = new.iter().map(|(deed, _)| deed.event.into()).collect();
     let whose: Vec<Uid> = new.iter().map(|(deed, _)| deed.subscription.into()).collect();
     let shards: Vec<i16> =
         new.iter().map(|(deed, _)| i16::try_from(shard(deed)).unwrap_or(i16::MAX)).collect();
-    let slots: Vec<Option<i16>> = new.iter().map(|(deed, _)| slot(deed)).collect();
-    let lanes: Vec<Option<&str>> =
-        new.iter().map(|(deed, _)| deed.lane.as_ref().map(Lane::as_str)).collect();
-    let created: Vec<i64> = new.iter().map(|(_, accepted_at)| accepted_at.as_millis()).collect();
-    let params: [Param<'_>; 9] =
-        [&Uid::from(tenant), &ids, &events, &whose, &shards, &slots, &lanes, &created, &due(at)];
+    let created: Vec<i64> = new.iter().map(|(_, times)| times.accepted_at.as_millis()).collect();
+    let tenant = Uid::from(tenant);
+    let params: [Param<'_>; 10] =
+        [&tenant, &ids, &events, &whose, &shards, &slots, &lanes, &created, &due_at, &began];
     execute(client, sql::REPLAY_MAKE, &params).await?;
+    if !scheduled.is_empty() {
+        execute(client, sql::SCHEDULE, &scheduled.params()).await?;
+    }
     // In the same transaction, so that who sees the deliveries sees this as well.
-    let late = |(deed, accepted_at): &(&Redelivery, Timestamp)| {
-        deed.id.made_at().as_millis().saturating_sub(accepted_at.as_millis())
+    let late = |(deed, times): &(&Redelivery, Times)| {
+        deed.id.made_at().as_millis().saturating_sub(times.accepted_at.as_millis())
     };
     let later = round_up(new.iter().map(late).max().unwrap_or(0));
     let earlier = round_up(new.iter().map(late).min().unwrap_or(0).saturating_neg());

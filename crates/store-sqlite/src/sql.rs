@@ -6,7 +6,7 @@ macro_rules! delivery_columns {
     () => {
         "d.seq, d.id, e.id, s.id, t.id, d.lane, d.state, d.due_at, d.attempts, d.budget_base, \
          d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival, d.holds_lane, \
-         d.subscription, d.outcome, d.tenant"
+         d.subscription, d.outcome, d.tenant, e.deliver_at"
     };
 }
 
@@ -56,8 +56,9 @@ pub(crate) const FIND_KEY: &str =
 pub(crate) const INSERT_KEY: &str = "insert into idempotency values (?1, ?2, ?3, ?4, ?5)";
 
 pub(crate) const INSERT_EVENT: &str = "insert into event (id, tenant, accepted_at, first_seq, \
-    deliveries, topic, event_type, attributes, key, content_type, payload, no, publisher_id) \
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    deliveries, topic, event_type, attributes, key, content_type, payload, no, publisher_id, \
+    deliver_at, retention) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
 pub(crate) const INSERT_DELIVERY: &str = "insert into delivery (seq, id, event, tenant, \
     subscription, state, due_at, attempts, budget_base) values (?1, ?2, ?3, ?4, ?5, 0, ?6, 0, 0)";
@@ -143,6 +144,11 @@ pub(crate) const FIRST_PARKED: &str = "select seq from delivery indexed by deliv
 pub(crate) const MOVE: &str = "update delivery set state = ?2, due_at = ?3, ended_at = ?4, \
     budget_base = ?5, budget_began = ?6, revival = ?7, held_until = null, \
     holds_lane = iif(?2 < 2 and lane is not null, 1, null) where seq = ?1";
+
+/// Who enters a lane now: a range of `scheduled_by_time`, whose rowid is the seq.
+pub(crate) const SCHEDULED: &str = "select w.seq, d.id, d.event, d.tenant, d.subscription, s.id, w.lane, w.at \
+    from scheduled w indexed by scheduled_by_time cross join delivery d on d.seq = w.seq \
+    cross join subscription s on s.no = d.subscription where w.at <= ?1 order by w.at, w.seq limit ?2";
 
 // ---- work ------------------------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by at
 macro_rules! event_columns {
     () => {
         "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
-         e.content_type, e.payload, e.publisher_id from event e "
+         e.content_type, e.payload, e.publisher_id, e.deliver_at, e.retention from event e "
     };
 }
 
@@ -296,7 +302,7 @@ pub(crate) const DELIVERY_OF_EVENT: &str =
 /// forgotten before.
 macro_rules! prunable {
     () => {
-        "(e.accepted_at < ?2 and not exists ( \
+        "(ifnull(e.deliver_at, e.accepted_at) < ?2 and not exists ( \
          select 1 from delivery d where d.seq >= e.first_seq \
          and d.seq < e.first_seq + e.deliveries and (d.state < 2 or d.holds_lane = 1 \
          or d.ended_at >= iif(d.state >= 10 and d.state < 20, ?3, ?2))) \
@@ -311,8 +317,24 @@ macro_rules! prunable {
 pub(crate) const PRUNE_CANDIDATES: &str =
     concat!("select e.no, ", prunable!(), " from event e where e.no > ?1 order by e.no limit ?4");
 
-pub(crate) const PRUNE_CHECK: &str =
-    concat!("select e.first_seq, e.deliveries from event e where e.no = ?1 and ", prunable!());
+pub(crate) const PRUNE_CHECK: &str = concat!(
+    "select e.first_seq, e.deliveries, e.retention from event e where e.no = ?1 and ",
+    prunable!()
+);
+
+/// The same of one whose own retention is over: nothing of it may be unfinished or block its lane. A range of
+/// deliveries by primary key.
+pub(crate) const EXPIRED_CHECK: &str = "select e.first_seq, e.deliveries, e.retention, not exists ( \
+    select 1 from delivery d where d.seq >= e.first_seq \
+    and d.seq < e.first_seq + e.deliveries and (d.state < 2 or d.holds_lane = 1)) \
+    and not exists ( \
+    select 1 from later_delivery l cross join delivery d on d.seq = l.seq \
+    where l.event = e.no and (d.state < 2 or d.holds_lane = 1)), \
+    ifnull(e.deliver_at, e.accepted_at) + e.retention from event e where e.no = ?1";
+
+/// A range of `expiry_by_time`.
+pub(crate) const EXPIRED: &str =
+    "select event from expiry indexed by expiry_by_time where at <= ?1 order by at limit ?2";
 
 /// A range of `idempotency_by_age`.
 pub(crate) const PRUNE_KEYS: &str = "delete from idempotency where (tenant, key) in ( \

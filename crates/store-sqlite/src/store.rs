@@ -15,9 +15,9 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Claim, Counts, DeliveryFilter, DueSubscription, Entered, Error, EventFilter,
+    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
+    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -263,6 +263,19 @@ fn snapshot<T>(
 
 const LIGHT: Weight = Weight { rows: 1, bytes: 0 };
 
+impl SqliteStore {
+    /// Removes events whose own retention is over. Nearly always there are none, and the writer is not
+    /// disturbed for that.
+    async fn expire(&self, prune: Prune) -> Result<Pruned> {
+        let over = move |conn: &Connection| read::queries::may_expire(conn, prune.now);
+        if !self.read(over).await? {
+            return Ok(Pruned::default());
+        }
+        let weight = Weight { rows: prune.limit, bytes: 0 };
+        self.write(weight, move |writer| write::maintenance::expire(writer, &prune)).await
+    }
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
@@ -411,7 +424,22 @@ impl Store for SqliteStore {
         self.write(weight, move |writer| write::maintenance::sweep(writer, limit, at)).await
     }
 
+    async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered> {
+        // Nearly always there is nobody: the writer is not disturbed for that.
+        let waits = move |conn: &Connection| read::work::may_enter(conn, at);
+        if !self.read(waits).await? {
+            return Ok(Entered::default());
+        }
+        let weight = Weight { rows: limit, bytes: 0 };
+        self.write(weight, move |writer| write::entry::enter(writer, limit, at)).await
+    }
+
     async fn prune(&self, prune: Prune) -> Result<Pruned> {
+        let expired = self.expire(prune).await?;
+        let prune = Prune { limit: prune.limit - expired.events, ..prune };
+        if prune.limit == 0 {
+            return Ok(expired);
+        }
         // The search is a reader's, so that a long history of what must stay stalls nobody.
         let after = *self.prune_after.lock();
         let search = move |conn: &Connection| read::queries::prune_candidates(conn, after, &prune);
@@ -421,7 +449,8 @@ impl Store for SqliteStore {
             move |writer: &mut Writer| write::maintenance::prune(writer, &candidates, &prune);
         let pruned = self.write(weight, remove).await?;
         *self.prune_after.lock() = next.unwrap_or(0);
-        Ok(Pruned { more: pruned.more || next.is_some(), ..pruned })
+        let more = pruned.more || next.is_some() || expired.more;
+        Ok(Pruned { more, events: pruned.events + expired.events, ..pruned })
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {

@@ -1,7 +1,7 @@
 //! What can go wrong with a store, by what the caller should do about it.
 
-use posthorn_domain::CatalogVersion;
 use posthorn_domain::delivery::StepRefusal;
+use posthorn_domain::{CatalogVersion, Timestamp};
 
 /// The result of every store call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -108,6 +108,12 @@ pub enum Refusal {
     /// An attempt of the delivery is under way.
     #[error("an attempt of the delivery is in progress")]
     NotEnded,
+    /// The delivery's event is to be delivered later.
+    #[error("the event is to be delivered at {until}")]
+    Scheduled {
+        /// When.
+        until: Timestamp,
+    },
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,
@@ -119,6 +125,7 @@ impl From<StepRefusal> for Refusal {
             StepRefusal::Terminal => Self::Ended,
             StepRefusal::UnderWay => Self::NotEnded,
             StepRefusal::Unsubscribed => Self::NotFound,
+            StepRefusal::Scheduled(until) => Self::Scheduled { until },
         }
     }
 }

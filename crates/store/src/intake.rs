@@ -56,6 +56,6 @@ pub enum Accepted {
 pub struct Placed {
     /// Its place in commit order.
     pub seq: u64,
-    /// Whether it waits for others of its lane.
+    /// Whether it waits for others of its lane, or for the time at which it enters it.
     pub parked: bool,
 }

@@ -52,8 +52,8 @@ pub use query::{
     Page, Period, Place, Prune, Pruned, RedrivePage, StateKind,
 };
 pub use work::{
-    Advanced, Claim, DueSubscription, FailingSubscription, Moved, PendingAsk, Record, Recorded,
-    Standing, Streak, Swept, Work,
+    Advanced, Claim, DueSubscription, Entered, FailingSubscription, Moved, PendingAsk, Record,
+    Recorded, Standing, Streak, Swept, Work,
 };
 
 /// What the engine may ask of a store.
@@ -89,7 +89,10 @@ pub trait Store: Send + Sync + 'static {
     /// are made in this order: idempotency key (also against earlier items of the same batch), then
     /// catalog version. The order of the items is the order of their `seq`.
     ///
-    /// A delivery of an ordered lane whose lane is occupied is stored parked.
+    /// A delivery of an ordered lane whose lane is occupied is stored parked. When its event is to be
+    /// delivered later ([`Event::deliver_at`]), it is stored parked as well, but without a lane: it holds
+    /// nobody up, and enters the lane with [`Store::enter_lanes`]. The age of deliveries of such an event
+    /// counts from that time.
     async fn accept(&self, batch: Vec<NewEvent>) -> Result<Vec<Accepted>>;
 
     // ---- work ----------------------------------------------------------------------------------
@@ -130,7 +133,8 @@ pub trait Store: Send + Sync + 'static {
     /// tenant's. A dead letter that blocks its lane may be cancelled, which releases the lane. When a
     /// written lease says that an attempt is under way, the next of the lane is due when the lease
     /// ends: until then the attempt may still arrive. One that had not ended is recalled
-    /// ([`CatalogDelta::recalls`]), so that no node sends it from an older copy.
+    /// ([`CatalogDelta::recalls`]), so that no node sends it from an older copy. One that has not entered its
+    /// lane yet never does; it gets the lane, so that it has a place should it be retried.
     async fn cancel_delivery(
         &self,
         tenant: TenantId,
@@ -145,7 +149,8 @@ pub trait Store: Send + Sync + 'static {
     /// under way. When that leaves the lane without a head, the first of all that wait in it goes on, which
     /// may be one that was parked there before it. One that waits keeps its place, so a parked one stays parked. One that waited, and a
     /// head that waits now, are recalled ([`CatalogDelta::recalls`]). Refused while a written lease says
-    /// that an attempt is under way, when it is not the tenant's, or when its subscription is gone.
+    /// that an attempt is under way, when it is not the tenant's, when its subscription is gone, when its
+    /// event is to be delivered later than `at`, or when it has not entered its lane yet.
     async fn retry_delivery(
         &self,
         tenant: TenantId,
@@ -218,19 +223,29 @@ pub trait Store: Send + Sync + 'static {
     async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job>;
 
     /// Does what one bite of a running job says, with the progress written in the same transaction. A
-    /// delivery that is made comes last in its lane, and its age counts from `at`; one that is tried again
-    /// comes back as with [`Store::retry_delivery`]. What cannot be done (a subscription or an event that is
+    /// delivery that is made comes last in its lane, and its age counts from `at`; when its event is to be
+    /// delivered later than that, it is stored as [`Store::accept`] says. One that is tried again comes back
+    /// as with [`Store::retry_delivery`]. What cannot be done (a subscription or an event that is
     /// gone, an attempt under way) is passed over.
     async fn advance_job(&self, bite: Bite) -> Result<Bitten>;
 
     // ---- maintenance ---------------------------------------------------------------------------
+
+    /// Has up to `limit` deliveries enter their lanes whose event's time to be delivered is not after `at`:
+    /// by that time, and in commit order where it is the same. Each gets a new `seq`, and so comes last in its lane, as if
+    /// it was accepted now; it is due at `at`, or parked when the lane is occupied, and never promoted to be due
+    /// before its time. Those of deleted
+    /// subscriptions never enter.
+    async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered>;
 
     /// Cancels up to `limit` unfinished deliveries of deleted subscriptions.
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept>;
 
     /// Removes history that nobody needs any more, in small bites. Never an event with an
     /// unfinished delivery, never a dead letter younger than its own limit, never one that blocks
-    /// its lane, never a redrive or a job that is running.
+    /// its lane, never a redrive or a job that is running. An event with a retention of its own
+    /// ([`Event::expires_at`]) goes when that is over and its deliveries have ended, dead letters as well. One
+    /// that cannot go then is looked at again later ([`Prune::look_again`]).
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
     // ---- membership ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use posthorn_domain::{
     Attempt, Delivery, DeliveryState, Event, EventId, EventType, FailureCode, IdempotencyKey,
-    LaneKey, Outcome, RedriveId, SubscriptionId, Timestamp, TopicName,
+    LaneKey, Outcome, RedriveId, Span, SubscriptionId, Timestamp, TopicName,
 };
 
 /// In which order a list comes.
@@ -302,7 +302,10 @@ impl Counts {
 /// What may be removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Prune {
-    /// Events all of whose deliveries ended before this (events without deliveries: accepted before).
+    /// What time it is, for events with a retention of their own.
+    pub now: Timestamp,
+    /// Events all of whose deliveries ended before this (events without deliveries: accepted, or to be
+    /// delivered, before).
     pub ended_before: Timestamp,
     /// Dead letters must also have ended before this.
     pub dead_before: Timestamp,
@@ -312,6 +315,15 @@ pub struct Prune {
     pub recalls_before: Timestamp,
     /// At most so many events in one go.
     pub limit: usize,
+}
+
+impl Prune {
+    /// When to look again at an event whose retention was over at `expired` and that cannot go yet: the
+    /// longer it is over, the later. So those that must stay for long are seldom looked at.
+    pub fn look_again(&self, expired: Timestamp) -> Timestamp {
+        let quarter = Span::from_millis(self.now.since(expired).as_millis() / 4);
+        self.now.plus(quarter.clamp(Span::from_secs(60), Span::from_secs(3_600)))
+    }
 }
 
 /// What was removed.

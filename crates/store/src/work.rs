@@ -154,6 +154,15 @@ pub struct Advanced {
     pub recall: Option<CatalogVersion>,
 }
 
+/// Who entered lanes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Entered {
+    /// Whose deliveries, without repetition; some of them may be due now.
+    pub subscriptions: Vec<SubscriptionId>,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
 /// What one sweep did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {

@@ -149,6 +149,8 @@ pub fn event(tenant: TenantId) -> Event {
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(0),
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     }
 }
 

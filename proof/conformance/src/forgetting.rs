@@ -185,6 +185,7 @@ async fn prune(store: &Arc<dyn Store>, before: i64) -> usize {
     let all = at(before);
     let keys_before = Timestamp::MIN;
     let prune = Prune {
+        now: all,
         ended_before: all,
         dead_before: all,
         keys_before,

@@ -130,7 +130,7 @@ pub async fn what_was_missed_is_made_once(fixture: &dyn Fixture) {
     let row = setting.look(made.id).await;
     assert_eq!((row.event, row.subscription, row.due_at), (event, new, at(1_000)));
     assert_eq!((row.budget_began, row.attempts), (at(1_000), 0), "its age begins now");
-    assert!(row.is_by_hand());
+    assert!(row.is_by_hand(&published.event));
     let works = setting.pending(new, at(1_000)).await;
     assert_eq!((works.len(), works[0].event.id), (1, event));
     let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
@@ -262,6 +262,7 @@ pub async fn made_deliveries_are_pruned_with_their_event(fixture: &dyn Fixture) 
     advance(&setting, Bite { ends, ..bite(&job, None, 1, vec![deed]) }).await;
     let prune = async |until: Timestamp| {
         let prune = Prune {
+            now: until,
             ended_before: until,
             dead_before: until,
             keys_before: at(0),

@@ -19,6 +19,7 @@ pub mod builders;
 pub mod catalog;
 pub mod certificates;
 mod changes;
+pub mod expiring;
 pub mod failing;
 pub mod forgetting;
 pub mod intake;
@@ -43,6 +44,7 @@ pub mod queries;
 pub mod record;
 pub mod redrive;
 pub mod revival;
+pub mod scheduling;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
@@ -255,6 +257,23 @@ macro_rules! conformance_suite {
                 prune_removes_events_nobody_wanted
                 prune_removes_old_keys
                 prune_takes_small_bites
+            }
+            scheduling {
+                times_read_back_as_they_were
+                scheduled_delivery_is_due_at_its_time
+                scheduled_delivery_is_outside_its_lane
+                lanes_are_entered_by_time_and_then_commit_order
+                entering_is_like_being_accepted
+                what_ended_before_its_time_never_enters
+                nothing_is_retried_before_its_time
+                replays_wait_for_the_time_of_their_event
+            }
+            expiring {
+                expired_events_go
+                expiry_never_eats_unfinished_work
+                expiry_leaves_dead_letters_that_block_a_lane
+                retention_counts_from_the_time_of_delivery
+                the_retention_of_all_counts_too
             }
             membership {
                 free_shards_are_granted_once

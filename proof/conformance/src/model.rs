@@ -30,9 +30,9 @@ use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, EventFilter, FailingSubscription, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
+    Claim, Counts, DeliveryFilter, DueSubscription, Entered, EventFilter, FailingSubscription,
+    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune,
+    Pruned, Record, Recorded, RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -190,8 +190,14 @@ impl State {
     fn prune(&mut self, prune: Prune) -> Pruned {
         let removable = |event: &Event| {
             let ids = self.by_event.get(&event.id).map_or(&[][..], Vec::as_slice);
+            if event.expires_at().is_some_and(|over| over <= prune.now) {
+                let early = plant::active("retention-eats-unfinished");
+                let mut rows = ids.iter().filter_map(|id| self.rows.get(id));
+                let ended = |row: &Row| row.delivery.state.is_terminal() && !row.blocks;
+                return early || rows.all(ended);
+            }
             if ids.is_empty() {
-                return event.accepted_at < prune.ended_before;
+                return event.begins_at() < prune.ended_before;
             }
             ids.iter().filter_map(|id| self.rows.get(id)).all(|row| {
                 let state = row.delivery.state;
@@ -479,6 +485,10 @@ impl Store for ModelStore {
 
     async fn sweep_cancelled(&self, limit: usize, at: Timestamp) -> Result<Swept> {
         Ok(self.shared.state.lock().sweep(limit, at))
+    }
+
+    async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered> {
+        Ok(self.shared.state.lock().enter_lanes(limit, at))
     }
 
     async fn prune(&self, prune: Prune) -> Result<Pruned> {

@@ -13,6 +13,7 @@ use posthorn_store::{Accepted, NewEvent, Prune};
 fn before(ended: i64, dead: i64) -> Prune {
     let keys_before = Timestamp::MIN;
     Prune {
+        now: at(0),
         ended_before: at(ended),
         dead_before: at(dead),
         keys_before,

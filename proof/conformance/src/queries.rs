@@ -80,6 +80,7 @@ pub async fn counts_are_conserved(fixture: &dyn Fixture) {
     conserved(&setting, [3, 0, 0, 7], "sweep").await;
     setting.record(ids[0], delivered(), at(81)).await;
     let prune = Prune {
+        now: at(0),
         ended_before: at(1_000),
         dead_before: at(1_000),
         keys_before: at(0),

@@ -297,6 +297,7 @@ pub async fn ended_redrives_are_pruned(fixture: &dyn Fixture) {
     setting.store.cancel_redrive(setting.tenant, ids[1], at(60)).await.expect("cancel");
     run(&setting, ids[2], 5, 100).await;
     let prune = Prune {
+        now: at(0),
         ended_before: at(100),
         dead_before: at(0),
         keys_before: at(0),

@@ -274,6 +274,7 @@ pub async fn recalls_are_told_with_the_catalog(fixture: &dyn Fixture) {
     let setting = setting.reopen(fixture).await;
     assert_eq!(recalls(&setting, start).await, told);
     let prune = Prune {
+        now: at(0),
         ended_before: at(0),
         dead_before: at(0),
         keys_before: at(0),

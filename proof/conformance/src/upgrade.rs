@@ -302,6 +302,8 @@ async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(100),
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     };
     let delivery = |to| NewDelivery {
         id: delivery_id(number),

@@ -26,6 +26,7 @@ pub mod dice;
 pub mod disk;
 pub mod evidence;
 pub mod faults;
+pub mod later;
 pub mod node;
 pub mod plan;
 pub mod publisher;

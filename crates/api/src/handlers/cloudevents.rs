@@ -181,6 +181,8 @@ fn understand(context: &Context, payload: Bytes, topic: Option<&TopicName>) -> R
         content_type: kind.to_owned(),
         payload,
         idempotency: None,
+        deliver_at: None,
+        retention: None,
     };
     // Two CloudEvents with the same source and id are the same.
     let names = fingerprint(&[context.source.as_bytes(), context.id.as_bytes()]);

@@ -10,7 +10,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use posthorn_domain::limits::BATCH_EVENTS_MAX;
-use posthorn_domain::{EventType, Idempotency, IdempotencyKey, LaneKey, NameError, TopicName};
+use posthorn_domain::{
+    EventType, Idempotency, IdempotencyKey, LaneKey, NameError, Span, Timestamp, TopicName,
+};
 use posthorn_engine::{Publish, Published};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -47,6 +49,10 @@ struct Item<'a, P = &'a RawValue> {
     key: Option<Text<'a>>,
     #[serde(borrow)]
     content_type: Option<Text<'a>>,
+    #[serde(borrow)]
+    deliver_at: Option<Text<'a>>,
+    #[serde(borrow)]
+    retention: Option<Text<'a>>,
     /// Only in a batch; a single event has it in a header.
     #[serde(borrow)]
     idempotency_key: Option<Text<'a>>,
@@ -123,6 +129,13 @@ pub(super) fn read_unpublished(text: &str, body: &Bytes) -> Result<Publish> {
     let item = read_item(text)?;
     if item.idempotency_key.is_some() {
         return Err(Problem::field("idempotency_key", "is only for events that are published"));
+    }
+    for (field, given) in
+        [("deliver_at", item.deliver_at.is_some()), ("retention", item.retention.is_some())]
+    {
+        if given {
+            return Err(Problem::field(field, "is only for events that are published"));
+        }
     }
     understand(item, None, body)
 }
@@ -245,6 +258,11 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
         Some(text) => check_content_type(text.0)?,
     };
     let lane = item.key.map(|text| LaneKey::new(&text.0).map_err(named("key"))).transpose()?;
+    let read = |text: Text<'_>| text.0.parse::<Timestamp>();
+    let deliver_at = item.deliver_at.map(read).transpose();
+    let deliver_at = deliver_at.map_err(|e| Problem::field("deliver_at", e.to_string()))?;
+    let retention = item.retention.map(|text| text.0.parse::<Span>()).transpose();
+    let retention = retention.map_err(|e| Problem::field("retention", e.to_string()))?;
     let mut publish = Publish {
         topic: TopicName::new(&item.topic.0).map_err(named("topic"))?,
         event_type: EventType::new(&item.event_type.0).map_err(named("type"))?,
@@ -253,6 +271,8 @@ fn understand(item: Item<'_>, key: Option<IdempotencyKey>, body: &Bytes) -> Resu
         content_type,
         payload: keep(body, item.payload.get().as_bytes()),
         idempotency: None,
+        deliver_at,
+        retention,
     };
     if let Some(key) = key {
         let fingerprint = publish.fingerprint();

@@ -169,6 +169,16 @@ fn events() -> Value {
         "attributes": texts(),
         "key": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
         "content_type": {"type": ["string", "null"], "default": "application/json"},
+        "deliver_at": {
+            "type": ["string", "null"], "format": "date-time",
+            "description": "When to deliver it, at most 366 days ahead; a time in the past means now",
+        },
+        "retention": {
+            "type": ["string", "null"],
+            "description": "How long to keep it once its deliveries have ended, such as 1h or 7d: at \
+                            least 1m, and not longer than the server keeps events. It counts from \
+                            accepted_at, or deliver_at",
+        },
     });
     let item_key = json!({
         "idempotency_key": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
@@ -189,6 +199,13 @@ fn events() -> Value {
         "key": text(), "content_type": text(), "accepted_at": time(), "payload_bytes": count(),
         "publisher_id": {
             "type": "string", "description": "The Idempotency-Key it was published with",
+        },
+        "deliver_at": {
+            "type": "string", "format": "date-time",
+            "description": "When it is to be delivered, where that is later than accepted_at",
+        },
+        "retention": {
+            "type": "string", "description": "How long it is kept, where its publisher said so",
         },
     });
     let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];

@@ -256,6 +256,8 @@ async fn more_than_can_be_committed_in_time_is_refused_at_once_and_health_answer
             content_type: "application/json".to_owned(),
             payload: "1".into(),
             idempotency: None,
+            deliver_at: None,
+            retention: None,
         };
         // Until it is aborted: from inside, nothing is refused.
         loop {

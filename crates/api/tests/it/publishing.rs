@@ -231,3 +231,50 @@ async fn an_event_can_be_published_again_to_all_who_want_it_now() {
     let other = server.ask("POST", &path).key(&server.keys.other).await;
     other.expect_problem(404, "not_found");
 }
+
+#[tokio::test]
+async fn an_event_may_be_delivered_later_and_kept_for_a_shorter_time() {
+    let server = Server::start().await;
+    let order = json!({"policy": {"order": {"scope": "subscription"}}});
+    server.subscribe("https://ok.example/", order).await;
+    server.subscribe("https://ok.example/", json!({})).await;
+    let event = |deliver_at: &str| {
+        json!({"topic": "orders", "type": "a", "payload": 1, "deliver_at": deliver_at,
+            "retention": "1h"})
+    };
+    // A date of the next year, but not more than a year ahead.
+    let now: posthorn_domain::Timestamp = {
+        let published = server.publish("0").await;
+        published.parse::<posthorn_domain::EventId>().expect("an id").made_at()
+    };
+    let later = now.plus(posthorn_domain::Span::from_secs(300 * 86_400)).to_string();
+    let body = json!({"events": [event(&later), event("2020-01-01T00:00:00+01:00"), event("x")]});
+    let items = server.as_acme("POST", "/v1/events/batch").json(&body).await.expect(200);
+    let status = |index: usize| items["items"][index]["status"].as_u64();
+    assert_eq!([status(0), status(1), status(2)], [Some(202), Some(202), Some(422)]);
+    assert_eq!(items["items"][2]["error"]["field"], "deliver_at");
+    let id = |index: usize| items["items"][index]["id"].as_str().expect("an id").to_owned();
+    let shown = server.as_acme("GET", &format!("/v1/events/{}", id(0))).await.expect(200);
+    assert_eq!((&shown["deliver_at"], &shown["retention"]), (&json!(later), &json!("1h")));
+    for delivery in shown["deliveries"].as_array().expect("a list") {
+        assert_eq!((&delivery["state"], &delivery["due_at"]), (&json!("pending"), &json!(later)));
+        assert_eq!(delivery["waiting"], json!({"reason": "scheduled", "until": later}));
+        let path = format!("/v1/deliveries/{}", delivery["id"].as_str().expect("an id"));
+        let retry = server.as_acme("POST", &format!("{path}/retry")).await;
+        retry.expect_problem(409, "delivery_scheduled");
+        let timeline = server.as_acme("GET", &format!("{path}/timeline")).await.expect(200);
+        let last = timeline["steps"].as_array().and_then(|steps| steps.last()).expect("a step");
+        assert_eq!((&last["reason"], &last["until"]), (&json!("scheduled"), &json!(later)));
+        assert_eq!(last["explain"]["code"], "scheduled");
+        let cancelled = server.as_acme("POST", &format!("{path}/cancel")).await.expect(200);
+        assert_eq!(cancelled["state"], "cancelled");
+    }
+    // A time in the past means now, and is not kept.
+    let shown = server.as_acme("GET", &format!("/v1/events/{}", id(1))).await.expect(200);
+    assert!(shown.get("deliver_at").is_none(), "{shown}");
+    server.delivery_in(&id(1), "delivered").await;
+    let kept = json!({"topic": "orders", "type": "a", "payload": 1, "retention": "9999d"});
+    let refused = server.as_acme("POST", "/v1/events").json(&kept).await;
+    let problem = refused.expect_problem(422, "invalid_request");
+    assert!(problem["detail"].as_str().expect("a text").contains("must be at most"), "{problem}");
+}

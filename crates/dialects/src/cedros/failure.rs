@@ -43,7 +43,9 @@ impl From<posthorn_engine::Error> for Failure {
             posthorn_engine::Error::Busy(_)
             | posthorn_engine::Error::Store(posthorn_store::Error::DiskFull { .. }) => Self::Busy,
             posthorn_engine::Error::TooMany { wait, .. } => Self::RateLimited(wait),
-            posthorn_engine::Error::NotEnded => Self::UnderWay,
+            posthorn_engine::Error::NotEnded | posthorn_engine::Error::Scheduled { .. } => {
+                Self::UnderWay
+            }
             other => Self::Store(other.to_string()),
         }
     }

@@ -99,6 +99,8 @@ impl CloudEvent {
             content_type: CLOUDEVENT.to_owned(),
             payload,
             idempotency: Some(Idempotency { key, fingerprint: contents }),
+            deliver_at: None,
+            retention: None,
         })
     }
 

@@ -121,6 +121,8 @@ impl Notificatie {
             content_type: content_type.to_owned(),
             payload,
             idempotency: None,
+            deliver_at: None,
+            retention: None,
         }
     }
 

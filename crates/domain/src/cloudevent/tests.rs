@@ -122,6 +122,8 @@ fn event(attributes: BTreeMap<String, String>, payload: &'static [u8]) -> Event 
         payload: Bytes::from_static(payload),
         accepted_at: Timestamp::from_millis(1_700_000_000_000),
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     }
 }
 

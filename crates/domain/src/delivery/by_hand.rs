@@ -4,7 +4,7 @@
 //! what it says, in one transaction. A redrive is a retry of each of its dead letters, those of a lane in
 //! their order. It must not know how a store finds a lane, or who tells the nodes.
 
-use super::{CancelReason, Delivery, DeliveryState, StepRefusal};
+use super::{CancelReason, Delivery, DeliveryState, Lane, StepRefusal};
 use crate::Timestamp;
 
 /// What somebody wants.
@@ -27,6 +27,10 @@ pub struct Stored {
     pub blocks: bool,
     /// When its subscription was deleted, if it was.
     pub left: Option<Timestamp>,
+    /// When its event is to be delivered, where it said so.
+    pub deliver_at: Option<Timestamp>,
+    /// The lane that it enters then, as long as it has not.
+    pub enters: Option<Lane>,
 }
 
 /// The other deliveries of a lane.
@@ -75,6 +79,15 @@ impl Stored {
         }
     }
 
+    /// Until when nothing of it is sent, by hand neither, since its event is to be delivered later, or was
+    /// just now and it is about to enter its lane. What has arrived or is dead had its time, whatever a clock
+    /// that was set back says.
+    pub fn waits_until(&self, at: Timestamp) -> Option<Timestamp> {
+        let over = matches!(self.delivery.state, DeliveryState::Delivered | DeliveryState::Dead(_));
+        let waits = |until: &Timestamp| *until > at || self.enters.is_some();
+        self.deliver_at.filter(waits).filter(|_| !over)
+    }
+
     /// Whether others of its lane wait for it, and so for nobody else.
     pub fn leads(&self) -> bool {
         let live = !self.delivery.state.is_terminal() && !self.delivery.is_parked();
@@ -112,7 +125,9 @@ fn cancel(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepR
     }
     let old = found.delivery.clone();
     let recalled = !old.state.is_terminal();
-    let delivery = Delivery { revival: old.revival + 1, ..old };
+    // Should it come back, it belongs to its lane, with its place in commit order.
+    let lane = old.lane.clone().or_else(|| found.enters.clone());
+    let delivery = Delivery { revival: old.revival + 1, lane, ..old };
     let delivery = delivery.cancelled(CancelReason::Operator, at);
     let promotes = released(found, others, at);
     Ok(Moved { delivery, recalled, displaces: false, promotes })
@@ -140,6 +155,9 @@ fn released(found: &Stored, others: &Others, at: Timestamp) -> Option<Timestamp>
 fn retry(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepRefusal> {
     if found.left.is_some() {
         return Err(StepRefusal::Unsubscribed);
+    }
+    if let Some(until) = found.waits_until(at) {
+        return Err(StepRefusal::Scheduled(until));
     }
     let old = found.delivery.clone();
     if old.leased_until(at).is_some() {

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::policy::{Policy, profiles};
 use crate::{
-    Answer, AttemptOutcome, DeliveryId, EventId, FailureCode, SubscriptionId, TenantId, Timestamp,
+    Answer, AttemptOutcome, DeliveryId, EventId, FailureCode, Span, SubscriptionId, TenantId,
+    Timestamp,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -203,9 +204,9 @@ fn a_closed_gate_never_charges() {
 fn being_held_back_too_long_expires() {
     let policy = with(&json!({"schedule": {"max_age": "1h"}}));
     let waiting = delivery(DeliveryState::Pending, 1);
-    let soon = Input::Postponed { until: NOW.plus(crate::Span::from_secs(10)) };
+    let soon = Input::Postponed { until: NOW.plus(Span::from_secs(10)) };
     assert_eq!(run(&policy, &waiting, &soon).expect("allowed").state, DeliveryState::Pending);
-    let late = Input::Postponed { until: NOW.plus(crate::Span::from_secs(3_601)) };
+    let late = Input::Postponed { until: NOW.plus(Span::from_secs(3_601)) };
     let next = run(&policy, &waiting, &late).expect("allowed");
     assert_eq!(next.state, DeliveryState::Dead(DeadReason::Expired));
 }
@@ -224,7 +225,8 @@ fn terminal_is_final_but_for_a_retry() {
         for input in [Input::Attempted(&ok), Input::GateClosed, Input::Postponed { until: NOW }] {
             assert_eq!(run(&policy, &done, &input), Err(StepRefusal::Terminal), "{state:?}");
         }
-        let found = Stored { delivery: done, blocks: false, left: None };
+        let found =
+            Stored { delivery: done, blocks: false, left: None, deliver_at: None, enters: None };
         let refused = by_hand(Wish::Cancel, &found, &Others::default(), NOW);
         assert_eq!(refused, Err(StepRefusal::Terminal), "{state:?}");
         let moved = by_hand(Wish::Retry, &found, &Others::default(), NOW).expect("allowed");
@@ -253,7 +255,7 @@ fn who_comes_back_goes_to_its_place() {
     ] {
         let mut delivery = delivery(DeliveryState::Dead(DeadReason::Exhausted), 1);
         (delivery.lane, delivery.seq) = (Some(Lane::Subscription), 5);
-        let found = Stored { delivery, blocks: false, left: None };
+        let found = Stored { delivery, blocks: false, left: None, deliver_at: None, enters: None };
         let moved = by_hand(Wish::Retry, &found, &others, NOW).expect("allowed");
         assert_eq!(moved.delivery.is_parked(), parked, "{others:?}");
         assert_eq!(
@@ -267,7 +269,7 @@ fn who_comes_back_goes_to_its_place() {
 /// Who leads a lane lets the next go on when it goes, once no attempt of it can arrive any more.
 #[test]
 fn who_goes_lets_the_next_go_on() {
-    let later = NOW.plus(crate::Span::from_secs(9));
+    let later = NOW.plus(Span::from_secs(9));
     let blocker = DeliveryState::Dead(DeadReason::Exhausted);
     // (state, due, whether it blocks, when the next goes on)
     for (state, due_at, blocks, promotes) in [
@@ -278,7 +280,7 @@ fn who_goes_lets_the_next_go_on() {
         (blocker, Timestamp::MAX, true, Some(NOW)),
     ] {
         let delivery = Delivery { lane: Some(Lane::Subscription), due_at, ..delivery(state, 1) };
-        let mut found = Stored { delivery, blocks, left: None };
+        let mut found = Stored { delivery, blocks, left: None, deliver_at: None, enters: None };
         let others = Others { parked: Some(7), ..Others::default() };
         for wish in [Wish::Cancel, Wish::Forget] {
             let moved = by_hand(wish, &found, &others, NOW).expect("allowed");
@@ -291,4 +293,35 @@ fn who_goes_lets_the_next_go_on() {
         let refused = by_hand(Wish::Retry, &found, &others, NOW);
         assert_eq!(refused, Err(StepRefusal::Unsubscribed));
     }
+}
+
+/// Nothing is tried before the time of its event, unless it had its time already; what is cancelled outside
+/// its lane belongs to it, should it come back.
+#[test]
+fn before_its_time_nothing_is_retried() {
+    let lane = Some(Lane::Subscription);
+    let outside =
+        Delivery { due_at: Timestamp::MAX, lane: None, ..delivery(DeliveryState::Pending, 0) };
+    let until = outside.created_at.plus(Span::from_secs(9));
+    let found = |state, lane| Stored {
+        delivery: Delivery { state, ..outside.clone() },
+        blocks: false,
+        left: None,
+        deliver_at: Some(until),
+        enters: lane,
+    };
+    let before = until.minus(Span::from_millis(1));
+    let retry = |stored: &Stored, at| by_hand(Wish::Retry, stored, &Others::default(), at);
+    let refused = Err(StepRefusal::Scheduled(until));
+    let waits = found(DeliveryState::Pending, lane.clone());
+    assert_eq!(retry(&waits, before), refused);
+    assert_eq!(retry(&waits, until), refused, "it is about to enter its lane");
+    let cancelled = by_hand(Wish::Cancel, &waits, &Others::default(), before).expect("possible");
+    assert_eq!((&cancelled.delivery.lane, cancelled.recalled), (&lane, true));
+    let ended = Stored { delivery: cancelled.delivery, enters: None, ..waits };
+    assert_eq!(retry(&ended, before), refused);
+    let back = retry(&ended, until).expect("its time has come").delivery;
+    assert_eq!((back.lane, back.due_at, back.budget_began), (lane, until, until));
+    let dead = found(DeliveryState::Dead(DeadReason::Expired), None);
+    assert!(retry(&dead, before).is_ok(), "it had its time");
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::{
     CancelReason, DeadReason, DeliveryId, EventId, FailureCode, Lane, Span, SubscriptionId,
-    TenantId, Timings,
+    SubscriptionStatus, TenantId, Timings,
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -98,6 +98,7 @@ fn check(
     let (attempts, stops) = (attempts(begun), stops(stood));
     let known = Known {
         accepted_at: at(100),
+        deliver_at: None,
         delivery,
         attempts: &attempts,
         stops: &stops,
@@ -253,6 +254,7 @@ fn what_attempts_say_of_their_waits_is_told_as_known() {
     attempts[3].timings.held = held(WaitReason::Schedule, 20, Some(WaitReason::Breaker));
     let known = Known {
         accepted_at: at(100),
+        deliver_at: None,
         delivery: &ended(DELIVERED, 601),
         attempts: &attempts,
         stops: &stops(&[(110, Some(120)), (350, Some(360))]),
@@ -280,4 +282,35 @@ fn what_attempts_say_of_their_waits_is_told_as_known() {
         "601 Delivered",
     ];
     assert_eq!(steps, wanted);
+}
+
+#[test]
+fn before_its_time_it_is_scheduled() {
+    let check = |delivery: &Delivery, begun: &[i64], waiting, expected: &[&str]| {
+        let (attempts, stops) = (attempts(begun), stops(&[]));
+        let known = Known {
+            accepted_at: at(100),
+            deliver_at: Some(delivery.budget_began.max(at(400))),
+            delivery,
+            attempts: &attempts,
+            stops: &stops,
+            waiting,
+            now: at(1_000),
+        };
+        let steps: Vec<String> = timeline(&known).iter().skip(2).map(shown).collect();
+        assert_eq!(steps, expected);
+    };
+    let later = |delivery: Delivery, began| Delivery { budget_began: at(began), ..delivery };
+    let waits = later(delivery(PENDING), 2_000);
+    let waiting = Waiting::of_row(&waits, &SubscriptionStatus::Active, false, at(1_000));
+    assert_eq!(waiting, Some(Waiting::until(WaitReason::Scheduled, at(2_000))));
+    check(&waits, &[], waiting, &["100-2000 scheduled"]);
+    let outside = Delivery { due_at: Timestamp::MAX, ..waits };
+    let waiting = Waiting::of_row(&outside, &SubscriptionStatus::Active, false, at(1_000));
+    check(&outside, &[], waiting, &["100-2000 scheduled"]);
+    let came = later(ended(DELIVERED, 401), 400);
+    check(&came, &[400], None, &["100-400 scheduled", "400-401 attempt 1", "401 Delivered"]);
+    let state = DeliveryState::Cancelled(CancelReason::Operator);
+    let cancelled = later(ended(state, 300), 400);
+    check(&cancelled, &[], None, &["100-300 scheduled", "300 Cancelled(Operator)"]);
 }

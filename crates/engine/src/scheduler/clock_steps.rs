@@ -87,10 +87,11 @@ struct LastAttempt {
     answered: bool,
 }
 
-/// When a delivery may start, by a clock that was set back: never later than its schedule says, counted
+/// When a delivery may start, by a clock that was set back, whose event is to be delivered at `later`: never later than its schedule says, counted
 /// from its last attempt, or from now when that is in the future.
 fn due_again(
     delivery: &Delivery,
+    later: Option<Timestamp>,
     last: Option<LastAttempt>,
     policy: &Policy,
     now: Timestamp,
@@ -110,13 +111,17 @@ fn due_again(
     {
         longest = longest.max(cap);
     }
-    due.min(by_attempt).min(now.plus(longest))
+    // Nothing comes before the time at which its event is to be delivered, which no clock of ours made.
+    let earliest = later.unwrap_or(Timestamp::MIN).min(due);
+    due.min(by_attempt).min(now.plus(longest)).max(earliest)
 }
 
 /// Whether a delivery is due later than its policy alone would have it.
-fn waits_too_long(delivery: &Delivery, policy: &Policy, now: Timestamp) -> bool {
+fn waits_too_long(work: &Work, policy: &Policy, now: Timestamp) -> bool {
+    let delivery = &work.delivery;
     let longest = by_schedule(delivery, policy);
-    !delivery.is_parked() && delivery.due_at > now.plus(longest).plus(TOLERANCE)
+    let from = work.event.deliver_at.unwrap_or(now).max(now);
+    !delivery.is_parked() && delivery.due_at > from.plus(longest).plus(TOLERANCE)
 }
 
 /// The longest wait that follows from the policy alone.
@@ -274,8 +279,8 @@ impl Scheduler {
             // More of one moment than fit a page: wait until those found have moved.
             Some(_) => {
                 let moves = |policy: &Arc<Policy>| {
-                    page.iter().map(|work| &work.delivery).any(|delivery| {
-                        waits_too_long(delivery, policy, now) && !queue.trusts(delivery.id)
+                    page.iter().any(|work| {
+                        waits_too_long(work, policy, now) && !queue.trusts(work.delivery.id)
                     })
                 };
                 match was_ahead && policy.is_some_and(moves) {
@@ -302,9 +307,8 @@ impl Scheduler {
         let queue = self.queues.entry(id).or_default();
         let fence = Fence { shard, epoch, node: self.parts.node };
         let (suspects, plain): (Vec<Work>, Vec<Work>) = works.into_iter().partition(|work| {
-            let delivery = &work.delivery;
-            waits_too_long(delivery, policy, now)
-                && !queue.trusts(delivery.id)
+            waits_too_long(work, policy, now)
+                && !queue.trusts(work.delivery.id)
                 && queue.expect(work)
         });
         if !suspects.is_empty() {
@@ -327,9 +331,10 @@ impl Scheduler {
             let view = self.parts.catalog.view(id);
             let was = work.delivery.due_at;
             if let Some(Ok(policy)) = view.as_ref().map(|view| &view.policy) {
-                work.delivery.due_at = due_again(&work.delivery, last, policy, now);
+                let later = work.event.deliver_at;
+                work.delivery.due_at = due_again(&work.delivery, later, last, policy, now);
                 // So that it is not shortened again and again.
-                if waits_too_long(&work.delivery, policy, now)
+                if waits_too_long(&work, policy, now)
                     && let Some(queue) = self.queues.get_mut(&id)
                 {
                     queue.trust(work.delivery.id);
@@ -414,27 +419,34 @@ mod tests {
         };
         // Accepted while the clock was ahead, and never attempted.
         let ahead = now.plus(day);
-        assert_eq!(due_again(&delivery(0, ahead, ahead), None, &policy, now), now);
+        assert_eq!(due_again(&delivery(0, ahead, ahead), None, None, &policy, now), now);
         // Attempted while the clock was ahead.
         let failed = delivery(1, now, ahead.plus(wait));
         let ended = |ended: Timestamp| Some(LastAttempt { ended, answered: false });
-        assert_eq!(due_again(&failed, ended(ahead), &policy, now), now.plus(wait));
+        assert_eq!(due_again(&failed, None, ended(ahead), &policy, now), now.plus(wait));
         // A wait that began before, by the right clock.
         let right = delivery(1, now, now.plus(wait));
-        assert_eq!(due_again(&right, ended(now), &policy, now), now.plus(wait));
+        assert_eq!(due_again(&right, None, ended(now), &policy, now), now.plus(wait));
+        // It is to be delivered tomorrow, whatever the clock said when it was accepted.
+        let tomorrow = delivery(0, ahead, ahead.plus(day));
+        assert_eq!(due_again(&tomorrow, Some(ahead), None, &policy, now), ahead);
+        assert_eq!(
+            due_again(&tomorrow, Some(tomorrow.due_at), None, &policy, now),
+            tomorrow.due_at
+        );
         let due = delivery(0, now, now);
-        assert_eq!(due_again(&due, None, &policy, now), now);
+        assert_eq!(due_again(&due, None, None, &policy, now), now);
         // A receiver asked for a longer wait than the schedule's, also where there is a gate.
         let mut gated = policy.clone();
         gated.schedule.retry_after = RetryAfter { honour: true, cap: Span::from_secs(3_600) };
         gated.gate = pca_gate();
         let asked = delivery(1, now, now.plus(Span::from_secs(1_800)));
         let answered = Some(LastAttempt { ended: now, answered: true });
-        assert_eq!(due_again(&asked, answered, &gated, now), asked.due_at);
+        assert_eq!(due_again(&asked, None, answered, &gated, now), asked.due_at);
         // Nobody asked for this: it was the gate, by a clock that was ahead.
-        assert!(due_again(&asked, ended(now), &gated, now) < asked.due_at);
+        assert!(due_again(&asked, None, ended(now), &gated, now) < asked.due_at);
         let gate = delivery(1, now, now.plus(day));
-        assert!(due_again(&gate, answered, &gated, now) <= now.plus(Span::from_secs(3_600)));
+        assert!(due_again(&gate, None, answered, &gated, now) <= now.plus(Span::from_secs(3_600)));
     }
 
     fn pca_gate() -> Option<posthorn_domain::policy::Gate> {

@@ -345,7 +345,7 @@ pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
         detail: String::new(),
         response: bytes::Bytes::new(),
         late: false,
-        manual: done.job.work.delivery.is_by_hand(),
+        manual: done.job.work.delivery.is_by_hand(&done.job.work.event),
     };
     match outcome {
         AttemptOutcome::Answered(answer) => {

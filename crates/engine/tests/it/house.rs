@@ -188,6 +188,8 @@ pub(crate) fn publish(payload: &str, key: Option<&str>) -> Publish {
         content_type: "application/json".to_owned(),
         payload: Bytes::from(payload.to_owned()),
         idempotency: None,
+        deliver_at: None,
+        retention: None,
     }
 }
 

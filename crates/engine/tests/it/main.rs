@@ -23,6 +23,7 @@ mod push;
 mod push_destinations;
 mod push_house;
 mod push_services;
+mod scheduled;
 mod signing;
 mod standing;
 mod tenants;

@@ -10,8 +10,8 @@ use crate::terminal::{self, Paint};
 const EVENTS: Noun = Noun {
     path: "events",
     columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at",
-    fields: "id topic type attributes key publisher_id content_type accepted_at payload_bytes payload \
-             payload_base64",
+    fields: "id topic type attributes key publisher_id content_type accepted_at deliver_at \
+             retention payload_bytes payload payload_base64",
 };
 
 /// List events, explain what became of one, publish one again

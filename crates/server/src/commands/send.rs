@@ -44,6 +44,12 @@ pub struct Args {
     /// What receivers are told the payload is
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
+    /// When to deliver it, e.g. 2027-01-31T08:00:00Z; a time in the past means now
+    #[arg(long, value_name = "TIME")]
+    deliver_at: Option<String>,
+    /// How long to keep it once its deliveries have ended, e.g. 1h or 7d
+    #[arg(long, value_name = "TIME")]
+    retention: Option<String>,
     /// Create the topic if it does not exist
     #[arg(long)]
     create_topic: bool,
@@ -67,6 +73,10 @@ struct Event<'a> {
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deliver_at: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -87,6 +97,8 @@ impl Args {
             key: self.ordering_key.as_deref(),
             content_type: self.content_type.as_deref(),
             idempotency_key: numbered.map(|(number, key)| format!("{key}-{number}")),
+            deliver_at: self.deliver_at.as_deref(),
+            retention: self.retention.as_deref(),
         }
     }
 }

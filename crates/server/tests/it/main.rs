@@ -51,6 +51,7 @@ mod push_surface;
 mod push_world;
 mod refusals;
 mod rotation;
+mod scheduled;
 mod schedules;
 mod secret_origins;
 mod serving;

@@ -10,10 +10,11 @@ with event_in as materialized (
     from unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
         $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[],
-        $25::text[]
+        $25::text[], $26::int8[], $27::int8[]
     ) with ordinality as e(
         id, tenant, topic, type, attributes, key, content_type,
-        payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, publisher_id, item
+        payload, accepted_at, catalog, idempotency_key, fingerprint, first, last, publisher_id,
+        deliver_at, retention, item
     )
     left join tenant t on t.id = e.tenant
 ),
@@ -34,11 +35,11 @@ stored as materialized (
 event_new as (
     insert into event (
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries,
-        publisher_id, unwanted
+        publisher_id, unwanted, deliver_at, retention
     )
     select
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at,
-        ($15::uuid[])[first:last], publisher_id, first > last
+        ($15::uuid[])[first:last], publisher_id, first > last, deliver_at, retention
     from stored
 ),
 tally_new as (
@@ -56,9 +57,10 @@ placed as materialized (
         select d.*
         from unnest(
             $15::uuid[], $16::uuid[], $17::uuid[], $18::uuid[], $19::int2[], $20::int2[],
-            $21::text[], $22::int8[], $23::int8[], $24::int4[]
+            $21::text[], $22::int8[], $23::int8[], $24::int4[], $28::int8[]
         ) with ordinality as d(
-            id, event, subscription, tenant, shard, lane_slot, lane, due_at, created_at, item, place
+            id, event, subscription, tenant, shard, lane_slot, lane, due_at, created_at, item,
+            budget_began, place
         )
         where (d.event in (select id from stored)) is true
         order by d.place
@@ -84,7 +86,11 @@ head as materialized (
     ) is null
 ),
 ranked as materialized (
-    select p.*, p.lane is not null and ((p.place in (select place from head)) is not true) as parked
+    select
+        p.*,
+        -- One that enters its lane later is parked as well, and has none until then.
+        p.due_at = 9223372036854775807
+            or (p.lane is not null and ((p.place in (select place from head)) is not true)) as parked
     from placed p
 ),
 live_new as (
@@ -95,7 +101,7 @@ live_new as (
     select
         id, event, subscription, tenant, seq,
         case when parked then 9223372036854775807 else due_at end,
-        created_at, created_at, 0, 0, shard, 0, lane_slot, lane
+        budget_began, created_at, 0, 0, shard, 0, lane_slot, lane
     from ranked
 )
 select item::int4 as item, null::int8 as seq, null::bool as parked from stored

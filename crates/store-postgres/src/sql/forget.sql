@@ -7,6 +7,9 @@ with live_old as (
 done_old as (
     delete from delivery_done where tenant = $1 and id = $2 returning state
 ),
+outside as (
+    delete from scheduled where delivery = $2
+),
 freed as (
     delete from lane_block where delivery = $2
 ),

@@ -2,6 +2,11 @@
 with gone as (
     delete from delivery_live where id = any($1::uuid[]) returning *
 ),
+-- One that was cancelled by hand belongs to its lane, should it come back.
+outside as (
+    delete from scheduled where delivery = any(array(select id from gone))
+    returning delivery, lane
+),
 tally_new as (
     insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)
     select tenant, current_setting('posthorn.slot')::int4, 0, -count(*), 0, 0, count(*)
@@ -16,5 +21,11 @@ insert into delivery_done (
 )
 select
     id, event, subscription, tenant, seq, budget_began, created_at, $3::int8, attempts,
-    budget_base, $2::int2, lane, revival + $4::int4, outcome
+    budget_base, $2::int2,
+    case
+        when lane is null and $4::int4 > 0
+        then (select o.lane from outside o where o.delivery = gone.id limit 1)
+        else lane
+    end,
+    revival + $4::int4, outcome
 from gone

@@ -1,13 +1,9 @@
--- Looks at the next few events of one partition and removes those whose deliveries have all ended
+-- Looks at a few events (prune_old, prune_expired) and removes those whose deliveries have all ended
 -- long enough ago. The ended rows are held first, so that a retry by hand comes either before (and
 -- the event stays) or after (and finds nothing). Then the events are held, for the same reason. Both in the
 -- order of ids, as everywhere. A dead letter that blocks its lane stays.
 with candidate as materialized (
-    select e.tenant, e.id, e.deliveries
-    from {partition} e
-    where (e.tenant, e.id) > ($1, $2) and e.accepted_at < $3::int8
-    order by e.tenant, e.id
-    limit $5::int8
+    {candidate}
 ),
 held as materialized (
     select d.tenant, d.event, d.id, d.state, d.ended_at
@@ -27,8 +23,8 @@ held as materialized (
 settled as materialized (
     select h.event, count(*) as number
     from held h
-    where h.ended_at < $3::int8
-      and (h.state not between 10 and 19 or h.ended_at < $4::int8)
+    where h.ended_at < $4::int8
+      and (h.state not between 10 and 19 or h.ended_at < $5::int8)
       and not exists (select from lane_block b where b.delivery = h.id)
     group by h.event
 ),
@@ -63,6 +59,9 @@ attempt_old as (
 ),
 event_old as (
     delete from event e using doomed c where e.tenant = c.tenant and e.id = c.id
+),
+expiry_old as (
+    delete from expiry x using doomed c where x.tenant = c.tenant and x.event = c.id
 ),
 tally_new as (
     insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)

@@ -5,9 +5,10 @@ with placed as materialized (
     from (
         select d.*
         from unnest(
-            $2::uuid[], $3::uuid[], $4::uuid[], $5::int2[], $6::int2[], $7::text[], $8::int8[]
+            $2::uuid[], $3::uuid[], $4::uuid[], $5::int2[], $6::int2[], $7::text[], $8::int8[],
+            $9::int8[], $10::int8[]
         ) with ordinality as d(
-            id, event, subscription, shard, lane_slot, lane, created_at, place
+            id, event, subscription, shard, lane_slot, lane, created_at, due_at, budget_began, place
         )
         order by d.place
     ) as wanted
@@ -39,9 +40,9 @@ live_new as (
         id, event, subscription, $1, seq,
         case
             when lane is not null and ((place in (select place from head)) is not true)
-            then 9223372036854775807 else $9::int8
+            then 9223372036854775807 else due_at
         end,
-        $9::int8, created_at, 0, 0, shard, 0, lane_slot, lane
+        budget_began, created_at, 0, 0, shard, 0, lane_slot, lane
     from placed
 ),
 tally_new as (

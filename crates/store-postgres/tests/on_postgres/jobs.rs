@@ -201,6 +201,7 @@ async fn until_waiting(client: &Client, wanted: i64) {
 
 fn everything() -> Prune {
     Prune {
+        now: at(0),
         ended_before: at(100),
         dead_before: at(100),
         keys_before: Timestamp::MIN,

@@ -18,11 +18,13 @@ const LARGE: [&str; 8] = [
 ];
 /// Statements that may: they count; or they are maintenance of days that no longer grow, so that
 /// what the server believes of them is true.
-const MAY_SCAN: [&str; 3] = ["prune_bite", "recount", "tally_drop"];
+const MAY_SCAN: [&str; 4] = ["prune_bite", "prune_old", "recount", "tally_drop"];
 
 /// A statement on a day, on the partitions that are always there.
 fn whole(text: &str) -> String {
+    let named = |wanted: &str| sql::ALL.iter().find(|(name, _)| *name == wanted).expect(wanted).1;
     let places = [
+        ("{candidate}", named("prune_old")),
         ("{partition}", "event_rest"),
         ("{event}", "event_rest"),
         ("{done}", "delivery_done_rest"),

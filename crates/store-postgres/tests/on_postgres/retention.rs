@@ -64,6 +64,7 @@ async fn setting_at() -> (Setting, Client, String) {
 
 async fn prune(setting: &Setting, ended: i64, dead: i64) -> Pruned {
     let prune = Prune {
+        now: at(0),
         ended_before: at(ended),
         dead_before: at(dead),
         keys_before: Timestamp::MIN,

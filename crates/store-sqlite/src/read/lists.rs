@@ -205,7 +205,7 @@ pub(crate) fn deliveries(
     let (from, until) = bounds(listing);
     if let Some(event) = filter.event {
         let Some(event) = neighbours(conn, owner, event)? else { return Ok(Page::empty()) };
-        let Neighbours { no, first, end } = event;
+        let Neighbours { no, first, end, .. } = event;
         let (lowest, highest) = states(filter, unswept);
         let values: &[&dyn rusqlite::ToSql] =
             &[&first, &end, &subscription, &lowest, &highest, &no, &from, &until];
@@ -292,6 +292,8 @@ pub(crate) struct Neighbours {
     pub(crate) no: i64,
     pub(crate) first: i64,
     pub(crate) end: i64,
+    /// When the event is to be delivered, where it said so.
+    pub(crate) deliver_at: Option<Timestamp>,
 }
 
 pub(crate) fn neighbours(
@@ -299,13 +301,14 @@ pub(crate) fn neighbours(
     tenant: i64,
     event: EventId,
 ) -> Result<Option<Neighbours>, Failure> {
-    let sql =
-        "select no, first_seq, first_seq + deliveries from event where tenant = ?1 and id = ?2";
+    let sql = "select no, first_seq, first_seq + deliveries, deliver_at from event \
+        where tenant = ?1 and id = ?2";
     let values = params![tenant, event.as_bytes().as_slice()];
     let found = conn
         .prepare_cached(sql)?
         .query_row(values, |row| {
-            Ok(Neighbours { no: row.get(0)?, first: row.get(1)?, end: row.get(2)? })
+            let deliver_at = row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis);
+            Ok(Neighbours { no: row.get(0)?, first: row.get(1)?, end: row.get(2)?, deliver_at })
         })
         .optional()?;
     Ok(found)
@@ -387,7 +390,7 @@ pub(crate) fn attempts(
 /// They are found by their deliveries, and put in order here: an event has few.
 fn attempts_of_event(
     conn: &Connection,
-    Neighbours { no, first, end }: Neighbours,
+    Neighbours { no, first, end, .. }: Neighbours,
     listing: &Listing,
     look: &mut impl FnMut(i64) -> Result<Visit<AttemptLine>, Failure>,
 ) -> Result<Page<AttemptLine>, Failure> {

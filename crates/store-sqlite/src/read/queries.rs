@@ -1,7 +1,7 @@
 //! Questions about single things and redrives, and counts. Lists of the log are in [`super::lists`].
 
 use posthorn_domain::{
-    Attempt, Delivery, DeliveryId, Event, EventId, Redrive, RedriveId, TenantId,
+    Attempt, Delivery, DeliveryId, Event, EventId, Redrive, RedriveId, TenantId, Timestamp,
 };
 use posthorn_store::{Counts, Page, Prune, RedrivePage};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
@@ -173,6 +173,12 @@ pub(crate) fn running_redrives(conn: &Connection, limit: usize) -> Result<Vec<Re
         found.push(decode_redrive(row)?.0);
     }
     Ok(found)
+}
+
+/// Whether the retention of an event is over.
+pub(crate) fn may_expire(conn: &Connection, now: Timestamp) -> Result<bool, Failure> {
+    let sql = "select exists (select 1 from expiry indexed by expiry_by_time where at <= ?1)";
+    Ok(conn.prepare_cached(sql)?.query_row([now.as_millis()], |row| row.get(0))?)
 }
 
 /// Events after a place that may go, and where to look next; `None` at the end.

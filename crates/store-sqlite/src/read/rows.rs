@@ -31,7 +31,7 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
     let state = columns.int(6)?;
     let state = state_of(state)
         .ok_or_else(|| columns.corrupt(format_args!("there is no state {state}")))?;
-    let created_at = columns.time(11)?;
+    let (created_at, deliver_at) = (columns.time(11)?, columns.maybe_time(20)?);
     let delivery = Delivery {
         seq: columns.number(0)?,
         id: DeliveryId::from_bytes(columns.array(1)?),
@@ -43,7 +43,7 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
         due_at: columns.time(7)?,
         attempts: columns.number(8)?,
         budget_base: columns.number(9)?,
-        budget_began: columns.maybe_time(10)?.unwrap_or(created_at),
+        budget_began: columns.maybe_time(10)?.or(deliver_at).unwrap_or(created_at),
         revival: columns.number(15)?,
         created_at,
         ended_at: columns.maybe_time(12)?,
@@ -59,7 +59,7 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
         return Err(columns.corrupt("more attempts before the budget than in all"));
     }
     let blocks = delivery.state.is_terminal() && columns.maybe_int(16)?.is_some();
-    Ok(Stored { delivery, blocks, left: columns.maybe_time(13)? })
+    Ok(Stored { delivery, blocks, left: columns.maybe_time(13)?, deliver_at, enters: None })
 }
 
 /// Decodes the `event_columns` of [`sql`].
@@ -86,6 +86,11 @@ pub(crate) fn event(row: &Row<'_>) -> Result<Event, Corrupt> {
         publisher_id: match columns.maybe_text(10)? {
             None => None,
             Some(_) => Some(columns.parsed(10)?),
+        },
+        deliver_at: columns.maybe_time(11)?,
+        retention: match columns.maybe_int(12)? {
+            None => None,
+            Some(_) => Some(Span::from_millis(columns.number(12)?)),
         },
     })
 }

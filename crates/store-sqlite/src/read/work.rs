@@ -36,6 +36,12 @@ pub(crate) fn due_subscriptions(
     Ok(found)
 }
 
+/// Whether a delivery is to enter its lane.
+pub(crate) fn may_enter(conn: &Connection, at: Timestamp) -> Result<bool, Failure> {
+    let sql = "select exists (select 1 from scheduled indexed by scheduled_by_time where at <= ?1)";
+    Ok(conn.prepare_cached(sql)?.query_row([at.as_millis()], |row| row.get(0))?)
+}
+
 /// Subscriptions of these shards whose receivers have only failed.
 pub(crate) fn failing(
     conn: &Connection,

@@ -1,9 +1,10 @@
 //! Accepting events: the hotter half of the hot path.
 
-use posthorn_domain::EventId;
+use posthorn_domain::{EventId, Timestamp};
 use posthorn_store::{Accepted, NewEvent, Placed};
-use rusqlite::{CachedStatement, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use super::entry;
 use crate::cache::{Cache, KnownTenant};
 use crate::codec::{Columns, NEVER, due, int, json};
 use crate::error::Failure;
@@ -29,7 +30,7 @@ pub(crate) fn accept(writer: &mut Writer, batch: &[NewEvent]) -> Result<Vec<Acce
         find_key: conn.prepare_cached(sql::FIND_KEY)?,
         insert_key: conn.prepare_cached(sql::INSERT_KEY)?,
     };
-    batch.iter().map(|new| statements.accept_one(cache, numbers, log, new)).collect()
+    batch.iter().map(|new| statements.accept_one(conn, cache, numbers, log, new)).collect()
 }
 
 struct Statements<'c> {
@@ -43,6 +44,7 @@ struct Statements<'c> {
 impl Statements<'_> {
     fn accept_one(
         &mut self,
+        conn: &Connection,
         cache: &Cache,
         numbers: &mut Numbers,
         log: &mut Changes,
@@ -70,13 +72,23 @@ impl Statements<'_> {
         let event = numbers.event;
         let last_seq = &mut numbers.seq;
         self.insert_event(tenant, event, *last_seq + 1, new)?;
+        if let Some(at) = new.event.expires_at() {
+            conn.prepare_cached("insert into expiry (event, at) values (?1, ?2)")?
+                .execute(params![event, at.as_millis()])?;
+        }
         log.accepted(tenant.no, to.len());
         let mut placed = Vec::with_capacity(to.len());
         for (delivery, subscription) in new.deliveries.iter().zip(to) {
             *last_seq += 1;
             let (id, due) = (delivery.id.as_bytes().as_slice(), due(delivery.due_at));
-            let parked = match &delivery.lane {
-                None => {
+            let parked = match (&delivery.lane, new.event.deliver_at) {
+                (Some(lane), Some(at)) => {
+                    let values = params![*last_seq, id, event, tenant.no, subscription, NEVER];
+                    self.delivery.execute(values)?;
+                    entry::schedule(conn, *last_seq, at, lane.as_str())?;
+                    true
+                }
+                (None, _) => {
                     self.delivery.execute(params![
                         *last_seq,
                         id,
@@ -87,7 +99,7 @@ impl Statements<'_> {
                     ])?;
                     false
                 }
-                Some(lane) => {
+                (Some(lane), None) => {
                     let values =
                         params![*last_seq, id, event, tenant.no, subscription, due, lane.as_str()];
                     let due: i64 = self.in_lane.query_row(values, |row| row.get(0))?;
@@ -136,6 +148,8 @@ impl Statements<'_> {
             event.payload.as_ref(),
             no,
             event.publisher_id.as_ref().map(|own| own.as_str()),
+            event.deliver_at.map(Timestamp::as_millis),
+            event.retention.map(|retention| int(retention.as_millis())),
         ])?;
         Ok(())
     }

@@ -6,8 +6,8 @@ use posthorn_domain::{
 use posthorn_store::{Bite, Bitten, CatalogChange, Recall, Redelivery, Refusal};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{catalog, lanes};
-use crate::codec::{due, int, job_code, json, state_of};
+use super::{catalog, entry, lanes};
+use crate::codec::{NEVER, due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
 use crate::read::jobs;
@@ -119,7 +119,7 @@ fn redeliver(
     };
     let event = neighbours(&writer.conn, tenant, deed.event)?;
     let Some(event) = event.filter(|_| known.tenant == tenant) else { return Ok(None) };
-    let there = find(&writer.conn, event, known.no)?;
+    let there = find(&writer.conn, &event, known.no)?;
     match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
         Replayed::Left => Ok(None),
         Replayed::Retried => {
@@ -132,7 +132,7 @@ fn redeliver(
             }
         }
         Replayed::Made => {
-            make(writer, (tenant, event.no, known.no), deed, at)?;
+            make(writer, (tenant, &event, known.no), deed, at)?;
             Ok(Some(Vec::new()))
         }
     }
@@ -141,7 +141,7 @@ fn redeliver(
 /// The delivery of an event to a subscription: its seq and its state.
 fn find(
     conn: &Connection,
-    Neighbours { no, first, end }: Neighbours,
+    &Neighbours { no, first, end, .. }: &Neighbours,
     subscription: i64,
 ) -> Result<Option<(i64, i64)>, Failure> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -159,15 +159,22 @@ fn find(
 /// One that comes last in its lane.
 fn make(
     writer: &mut Writer,
-    (tenant, event, subscription): (i64, i64, i64),
+    (tenant, event, subscription): (i64, &Neighbours, i64),
     deed: &Redelivery,
     at: Timestamp,
 ) -> Result<(), Failure> {
+    let later = event.deliver_at.filter(|later| *later > at);
+    let (at, event) = (later.unwrap_or(at), event.no);
     let Writer { conn, log, numbers, .. } = writer;
     numbers.seq += 1;
     let seq = numbers.seq;
     let id = deed.id.as_bytes().as_slice();
     match &deed.lane {
+        Some(lane) if later.is_some() => {
+            let values = params![seq, id, event, tenant, subscription, NEVER];
+            conn.prepare_cached(sql::INSERT_DELIVERY)?.execute(values)?;
+            entry::schedule(conn, seq, at, lane.as_str())?;
+        }
         None => {
             let values = params![seq, id, event, tenant, subscription, due(at)];
             conn.prepare_cached(sql::INSERT_DELIVERY)?.execute(values)?;

@@ -9,7 +9,8 @@ use posthorn_domain::{CatalogVersion, Delivery, DeliveryId, TenantId, Timestamp}
 use posthorn_store::{Moved, Recall, Refusal, Work};
 use rusqlite::{Connection, OptionalExtension, Params, params};
 
-use crate::codec::{NEVER, due, int, state_code};
+use super::entry;
+use crate::codec::{Columns, NEVER, due, int, lane_of, state_code};
 use crate::error::Failure;
 use crate::log::changes::{Changes, Moving};
 use crate::read::rows;
@@ -77,7 +78,21 @@ fn find(conn: &Connection, sql: &str, values: impl Params) -> Result<Found, Fail
     let row = rows.next()?.ok_or(Refusal::NotFound)?;
     let seq = row.get(0)?;
     let moving = Moving { tenant: row.get(19)?, event: row.get(14)?, seq };
-    Ok(Found { stored: rows::stored(row)?, seq, subscription: row.get(17)?, moving })
+    let mut stored = rows::stored(row)?;
+    if stored.delivery.is_outside_its_lane() {
+        stored.enters = enters(conn, seq)?;
+    }
+    Ok(Found { stored, seq, subscription: row.get(17)?, moving })
+}
+
+/// The lane that a delivery enters later.
+fn enters(conn: &Connection, seq: i64) -> Result<Option<posthorn_domain::Lane>, Failure> {
+    let mut statement = conn.prepare_cached("select lane from scheduled where seq = ?1")?;
+    let mut rows = statement.query([seq])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let columns = Columns::of(row, "scheduled", 0);
+    let lane = lane_of(columns.text(0)?).ok_or_else(|| columns.corrupt("not a lane"))?;
+    Ok(Some(lane))
 }
 
 /// What was done.
@@ -95,7 +110,7 @@ fn carry_out(
     found: &Found,
     at: Timestamp,
 ) -> Result<Done, Failure> {
-    let Lane { others, head, parked } = lane_of(conn, found, at)?;
+    let Lane { others, head, parked } = others_of(conn, found, at)?;
     let moved = delivery::by_hand(wish, &found.stored, &others, at).map_err(Refusal::from)?;
     let mut recalls = Vec::new();
     if let Some(head) = head.filter(|_| moved.displaces) {
@@ -103,6 +118,9 @@ fn carry_out(
         recalls.push(recall_of(&rows::delivery_by_seq(conn, head)?));
     }
     let delivery = moved.delivery;
+    if found.stored.enters.is_some() {
+        entry::unschedule(conn, found.seq)?;
+    }
     match wish {
         Wish::Forget => {
             log.removed(found.moving, state_code(found.stored.delivery.state));
@@ -122,6 +140,10 @@ fn carry_out(
                 delivery.budget_began.as_millis(),
                 delivery.revival,
             ])?;
+            if let Some(lane) = &found.stored.enters {
+                conn.prepare_cached("update delivery set lane = ?2 where seq = ?1")?
+                    .execute(params![found.seq, lane.as_str()])?;
+            }
         }
     }
     recalls.extend(moved.recalled.then(|| recall_of(&delivery)));
@@ -144,7 +166,7 @@ struct Lane {
     parked: Option<i64>,
 }
 
-fn lane_of(conn: &Connection, found: &Found, at: Timestamp) -> Result<Lane, Failure> {
+fn others_of(conn: &Connection, found: &Found, at: Timestamp) -> Result<Lane, Failure> {
     let Found { stored, seq, subscription, .. } = found;
     let Some(name) = stored.delivery.lane.as_ref().filter(|_| stored.left.is_none()) else {
         return Ok(Lane::default());

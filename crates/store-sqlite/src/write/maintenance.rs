@@ -2,11 +2,12 @@
 
 use posthorn_domain::{CancelReason, DeliveryState, Timestamp};
 use posthorn_store::{Prune, Pruned, Swept};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::entry;
 use crate::codec::{int, state_code};
 use crate::error::Failure;
-use crate::log::changes::{Moving, STATES};
+use crate::log::changes::{Changes, Moving, STATES};
 use crate::log::{List, OPEN};
 use crate::sql;
 use crate::writer::Writer;
@@ -28,6 +29,7 @@ pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<
             changed += 1;
             log.touch(List::Deliveries, row.get(0)?, STATES);
             log.moved_many(row.get(1)?, OPEN, state, 1);
+            entry::unschedule(conn, row.get(0)?)?;
         }
         cancelled += changed;
         if changed == left {
@@ -41,6 +43,79 @@ pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<
     Ok(Swept { cancelled, more: false })
 }
 
+/// An event that goes with its deliveries and attempts.
+struct Doomed {
+    no: i64,
+    first: i64,
+    count: i64,
+    /// Whether it has a retention of its own.
+    expires: bool,
+}
+
+impl Doomed {
+    fn of(row: &Row<'_>, no: i64) -> rusqlite::Result<Self> {
+        let expires = row.get::<_, Option<i64>>(2)?.is_some();
+        Ok(Self { no, first: row.get(0)?, count: row.get(1)?, expires })
+    }
+
+    fn remove(&self, conn: &Connection, log: &mut Changes) -> Result<(), Failure> {
+        let Self { no, first, count, expires } = self;
+        let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
+        let later = later.query_map([no], |row| row.get::<_, i64>(0))?;
+        let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let ranges = later.iter().map(|seq| (*seq, seq + 1)).chain([(*first, first + count)]);
+        let mut deliveries = conn.prepare_cached(
+            "delete from delivery where seq >= ?1 and seq < ?2 returning seq, tenant, state",
+        )?;
+        for (first, end) in ranges {
+            super::remove_attempts(conn, log, first, end)?;
+            let mut rows = deliveries.query([first, end])?;
+            while let Some(row) = rows.next()? {
+                let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
+                log.removed(moving, row.get(2)?);
+            }
+        }
+        if !later.is_empty() {
+            conn.prepare_cached("delete from later_delivery where event = ?1")?.execute([no])?;
+        }
+        if *expires {
+            conn.prepare_cached("delete from expiry where event = ?1")?.execute([no])?;
+        }
+        let tenant = conn
+            .prepare_cached("delete from event where no = ?1 returning tenant")?
+            .query_row([no], |row| row.get(0))?;
+        log.removed_event(tenant, *no);
+        Ok(())
+    }
+}
+
+/// Removes events whose own retention is over. Those that cannot go yet are looked at again later.
+pub(crate) fn expire(writer: &mut Writer, prune: &Prune) -> Result<Pruned, Failure> {
+    super::keep_numbers(writer)?;
+    let Writer { conn, log, .. } = writer;
+    let values = params![prune.now.as_millis(), int(prune.limit as u64)];
+    let mut statement = conn.prepare_cached(sql::EXPIRED)?;
+    let found = statement.query_map(values, |row| row.get(0))?;
+    let found = found.collect::<rusqlite::Result<Vec<i64>>>()?;
+    let mut events = 0;
+    for no in &found {
+        let read = |row: &Row<'_>| {
+            Ok((Doomed::of(row, *no)?, row.get::<_, bool>(3)?, row.get::<_, i64>(4)?))
+        };
+        let mut check = conn.prepare_cached(sql::EXPIRED_CHECK)?;
+        let (doomed, ready, expired) = check.query_row([no], read)?;
+        if ready {
+            doomed.remove(conn, log)?;
+            events += 1;
+        } else {
+            let again = prune.look_again(Timestamp::from_millis(expired)).as_millis();
+            conn.prepare_cached("update expiry set at = ?2 where event = ?1")?
+                .execute([*no, again])?;
+        }
+    }
+    Ok(Pruned { events, more: found.len() >= prune.limit, ..Pruned::default() })
+}
+
 /// Removes those of `candidates` that may still go, and old keys.
 pub(crate) fn prune(
     writer: &mut Writer,
@@ -52,39 +127,17 @@ pub(crate) fn prune(
     }
     let Writer { conn, log, .. } = writer;
     let dead_before = prune.dead_before.min(prune.ended_before);
-    let mut check = conn.prepare_cached(sql::PRUNE_CHECK)?;
-    let mut deliveries = conn.prepare_cached(
-        "delete from delivery where seq >= ?1 and seq < ?2 returning seq, tenant, state",
-    )?;
-    let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
-    let mut forget_later = conn.prepare_cached("delete from later_delivery where event = ?1")?;
-    let mut event = conn.prepare_cached("delete from event where no = ?1 returning tenant")?;
     let mut events = 0;
     for no in candidates {
         let values = params![no, prune.ended_before.as_millis(), dead_before.as_millis()];
-        let found = check
-            .query_row(values, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
+        let found = conn
+            .prepare_cached(sql::PRUNE_CHECK)?
+            .query_row(values, |row| Doomed::of(row, *no))
             .optional()?;
         // It may have been brought back since it was looked for.
-        let Some((first, count)) = found else { continue };
-        let later = later.query_map([no], |row| row.get::<_, i64>(0))?;
-        let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
-        let ranges = later.iter().map(|seq| (*seq, seq + 1)).chain([(first, first + count)]);
-        for (first, end) in ranges {
-            super::remove_attempts(conn, log, first, end)?;
-            let mut rows = deliveries.query([first, end])?;
-            while let Some(row) = rows.next()? {
-                let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
-                log.removed(moving, row.get(2)?);
-            }
-        }
-        if !later.is_empty() {
-            forget_later.execute([no])?;
-        }
-        if let Some(tenant) = event.query_row([no], |row| row.get(0)).optional()? {
-            log.removed_event(tenant, *no);
-            events += 1;
-        }
+        let Some(doomed) = found else { continue };
+        doomed.remove(conn, log)?;
+        events += 1;
     }
     let limit = int(prune.limit as u64);
     let keys = conn

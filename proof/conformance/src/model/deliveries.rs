@@ -10,7 +10,8 @@ use posthorn_domain::{
 
 use super::State;
 use posthorn_store::{
-    Advanced, Claim, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept, Work,
+    Advanced, Claim, Entered, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept,
+    Work,
 };
 
 pub(crate) struct Row {
@@ -19,6 +20,8 @@ pub(crate) struct Row {
     pub(super) blocks: bool,
     /// While it is parked: when it would be due if nobody had to go before it.
     pub(super) held_until: Option<Timestamp>,
+    /// When it enters which lane, as long as it has not.
+    pub(super) enters: Option<(Timestamp, Lane)>,
 }
 
 impl State {
@@ -43,7 +46,19 @@ impl State {
     }
 
     pub(super) fn place(&mut self, event: &Event, new: NewDelivery) -> Placed {
-        let parked = new.lane.as_ref().is_some_and(|lane| self.occupied(new.subscription, lane));
+        self.place_at(event, new, event.deliver_at)
+    }
+
+    /// Stores a delivery that waits for a time of its event, where there is one.
+    pub(super) fn place_at(
+        &mut self,
+        event: &Event,
+        mut new: NewDelivery,
+        later: Option<Timestamp>,
+    ) -> Placed {
+        let enters = later.and_then(|at| Some((at, new.lane.take()?)));
+        let occupied = new.lane.as_ref().is_some_and(|lane| self.occupied(new.subscription, lane));
+        let parked = occupied || enters.is_some();
         self.seq += 1;
         let delivery = Delivery {
             id: new.id,
@@ -56,7 +71,7 @@ impl State {
             due_at: if parked { Timestamp::MAX } else { new.due_at },
             attempts: 0,
             budget_base: 0,
-            budget_began: event.accepted_at,
+            budget_began: later.unwrap_or(event.accepted_at),
             revival: 0,
             created_at: event.accepted_at,
             ended_at: None,
@@ -65,7 +80,7 @@ impl State {
         self.by_subscription.entry(new.subscription).or_default().insert(new.id);
         self.by_event.entry(event.id).or_default().push(new.id);
         self.wanted.insert(event.id);
-        self.rows.insert(new.id, Row { delivery, blocks: false, held_until: None });
+        self.rows.insert(new.id, Row { delivery, blocks: false, held_until: None, enters });
         Placed { seq: self.seq, parked }
     }
 
@@ -236,7 +251,8 @@ impl State {
         if wish == Wish::Forget {
             self.remove(&delivery);
         } else {
-            let row = Row { delivery: delivery.clone(), blocks: false, held_until: None };
+            let delivery = delivery.clone();
+            let row = Row { delivery, blocks: false, held_until: None, enters: None };
             self.rows.insert(id, row);
         }
         recalls.extend(moved.recalled.then(|| recall(&delivery)));
@@ -250,7 +266,43 @@ impl State {
 
     pub(super) fn stored(&self, row: &Row) -> Stored {
         let left = self.catalog.deleted_at(row.delivery.subscription);
-        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left }
+        let deliver_at = self.events.get(&row.delivery.event).and_then(|event| event.deliver_at);
+        let enters = row.enters.as_ref().map(|(_, lane)| lane.clone());
+        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left, deliver_at, enters }
+    }
+
+    /// Has deliveries enter their lanes whose time has come.
+    pub(super) fn enter_lanes(&mut self, limit: usize, at: Timestamp) -> Entered {
+        let waits = |row: &Row| Some((row.enters.as_ref()?.0, row.delivery.seq, row.delivery.id));
+        let mut found: Vec<_> = self.rows.values().filter_map(waits).collect();
+        found.retain(|(time, ..)| *time <= at);
+        found.sort_unstable();
+        found.truncate(limit);
+        let more = found.len() == limit;
+        let mut subscriptions = BTreeSet::new();
+        for (time, old, id) in found {
+            let Some(row) = self.rows.get_mut(&id) else { continue };
+            let Some((_, lane)) = row.enters.take() else { continue };
+            let subscription = row.delivery.subscription;
+            if self.catalog.deleted_at(subscription).is_some() {
+                continue;
+            }
+            let parked = self.occupied(subscription, &lane);
+            self.seq += 1;
+            let seq = match crate::model::plant::active("deliver-at-keeps-old-place") {
+                true => old,
+                false => self.seq,
+            };
+            if let Some(row) = self.rows.get_mut(&id) {
+                row.delivery.lane = Some(lane);
+                row.delivery.seq = seq;
+                row.delivery.due_at = if parked { Timestamp::MAX } else { at };
+                // Whoever promotes it may have a clock that is behind.
+                row.held_until = parked.then_some(time);
+            }
+            subscriptions.insert(subscription);
+        }
+        Entered { subscriptions: subscriptions.into_iter().collect(), more }
     }
 
     /// The others in the lane of a delivery, and who heads it.
@@ -357,6 +409,7 @@ impl State {
         for id in &doomed {
             if let Some(row) = self.rows.get_mut(id) {
                 row.delivery = row.delivery.clone().cancelled(CancelReason::Unsubscribed, at);
+                row.enters = None;
             }
         }
         Swept { cancelled: doomed.len(), more: doomed.len() == limit }

@@ -60,12 +60,14 @@ impl State {
             Replayed::Made => {
                 let event = Arc::clone(self.events.get(&deed.event)?);
                 let Redelivery { id, subscription, lane, .. } = deed.clone();
-                let new = NewDelivery { id, subscription, lane, due_at: bite.at };
-                self.place(&event, new);
+                let later = event.deliver_at.filter(|later| *later > bite.at);
+                let due_at = later.unwrap_or(bite.at);
+                let new = NewDelivery { id, subscription, lane, due_at };
+                self.place_at(&event, new, later);
                 let row = self.rows.get_mut(&id)?;
-                row.delivery.budget_began = bite.at;
+                row.delivery.budget_began = due_at;
                 if plant::active("replay-overtakes") {
-                    row.delivery.due_at = bite.at;
+                    row.delivery.due_at = due_at;
                 }
                 Some(Vec::new())
             }

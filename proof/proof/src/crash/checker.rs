@@ -58,6 +58,8 @@ pub enum Kind {
     Reordered,
     /// An attempt while something before it in its lane had not succeeded.
     AttemptedAhead,
+    /// An attempt before the time at which the event was to be delivered.
+    Early,
     /// Two attempts of one lane at once, and no fault to explain it.
     Overlap,
     /// A success repeated, and no fault to explain it.
@@ -140,6 +142,7 @@ pub fn check(evidence: &Evidence) -> Verdict {
     checker.judge_deliveries();
     checker.judge_duplicates();
     checker.judge_order();
+    checker.judge_times();
     checker.judge_finale();
     Verdict { counts: checker.counts, violations: checker.violations }
 }
@@ -469,6 +472,22 @@ impl<'a> Checker<'a> {
             let Counts { duplicates, duplicates_allowed, .. } = self.counts;
             let what = format!("{duplicates}, and {duplicates_allowed} can be explained");
             self.blame(Kind::TooManyDuplicates, what);
+        }
+    }
+
+    /// Nothing arrives before the time at which it was to be delivered, whatever was killed.
+    fn judge_times(&mut self) {
+        let mut blames = Vec::new();
+        for (n, case) in &self.cases {
+            let Some(later) = &case.intent.deliver_at else { continue };
+            let first = case.seen.values().filter_map(Seen::first_attempt).min();
+            if let Some(first) = first.filter(|first| *first < later.at) {
+                blames
+                    .push(format!("#{n} was to be delivered at {}, and came at {first}", later.at));
+            }
+        }
+        for what in blames {
+            self.blame(Kind::Early, what);
         }
     }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::crash::later::Later;
 use crate::crash::plan::Plan;
 
 /// Microseconds since the run began.
@@ -85,6 +86,9 @@ pub struct Intent {
     pub sha: String,
     /// The batch it went out with, and its place there.
     pub batch: Option<(u64, u32)>,
+    /// When it is to be delivered, where that is not at once.
+    #[serde(default)]
+    pub deliver_at: Option<Later>,
 }
 
 /// A 2xx.

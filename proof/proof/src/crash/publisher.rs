@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::crash::dice::Dice;
 use crate::crash::evidence::{Ack, Intent, Journal, PublishRecord};
+use crate::crash::later::Later;
 use crate::crash::plan::{KINDS, TOPICS};
 use crate::crash::signature::sha256_hex;
 use crate::crash::wire::{Answer, Call, Client, Silence};
@@ -216,6 +217,10 @@ impl Publisher {
         let payload = format!(
             "{{ \"n\":{n}, \"z\" : 1.50e+02,\"a\":\"\\u00e9 é \\/\",\n\t\"filling\":\"{filling}\"}}"
         );
+        // Some are for a moment later: between two kills, or after the next.
+        let ahead = (dice.within(0..=19) == 0).then(|| dice.within(500..=2_500));
+        let journal = &self.shared.journal;
+        let deliver_at = ahead.map(|millis| Later::after(millis, || journal.now()));
         let intent = Intent {
             n,
             at: self.shared.journal.now(),
@@ -229,6 +234,7 @@ impl Publisher {
                 .options
                 .batches
                 .then_some((batch, u32::try_from(index).unwrap_or(u32::MAX))),
+            deliver_at,
         };
         Item { intent, payload, tries: 0, uncertain: false }
     }
@@ -373,10 +379,13 @@ impl Publisher {
 
 impl Item {
     fn json(&self, with_idempotency: bool) -> String {
-        let Intent { topic, kind, key, idempotency, .. } = &self.intent;
+        let Intent { topic, kind, key, idempotency, deliver_at, .. } = &self.intent;
         let mut text = format!("{{\"topic\":\"{topic}\",\"type\":\"{kind}\"");
         if let Some(key) = key {
             text.push_str(&format!(",\"key\":\"{key}\""));
+        }
+        if let Some(later) = deliver_at {
+            text.push_str(&format!(",\"deliver_at\":\"{}\"", later.text));
         }
         if with_idempotency {
             text.push_str(&format!(",\"idempotency_key\":\"{idempotency}\""));

@@ -19,9 +19,9 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Error, EventFilter, FailingSubscription, Grant,
-    Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Claim, Counts, DeliveryFilter, DueSubscription, Entered, Error, EventFilter,
+    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
+    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -424,6 +424,21 @@ impl Store for FaultStore {
             let swept = at_once(reach.model.sweep_cancelled(limit, at))?;
             reach.world.note("sweep", &(reach.link.life, swept.cancelled));
             Ok(swept)
+        })
+        .await
+    }
+
+    async fn enter_lanes(&self, limit: usize, at: Timestamp) -> Result<Entered> {
+        self.call(true, move |reach| {
+            let entered = at_once(reach.model.enter_lanes(limit, at))?;
+            let now = reach.world.now();
+            let ids = reach.world.oracle.lock().entered(now, limit, at, &entered);
+            if !ids.is_empty() {
+                reach.world.note("enter", &(reach.link.life, &ids));
+            }
+            let tenants = reach.world.oracle.lock().tenants_of(&ids);
+            reach.check_rows(tenants.into_iter());
+            Ok(entered)
         })
         .await
     }

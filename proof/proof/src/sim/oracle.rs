@@ -120,6 +120,8 @@ pub(super) struct Entry {
     behind: Option<DeliveryId>,
     /// While it is parked: when it would be due if nobody had to go before it.
     held_until: Option<Timestamp>,
+    /// When it enters which lane, as long as it has not.
+    enters: Option<(Timestamp, Lane)>,
     /// Whether a receiver has said yes, and under which budget.
     accepted: Option<u32>,
     /// Every request for it.
@@ -140,6 +142,7 @@ impl Entry {
             quiet: false,
             behind: None,
             held_until: None,
+            enters: None,
             accepted: None,
             requests: Vec::new(),
         }
@@ -288,11 +291,17 @@ impl Oracle {
 
     /// The earliest due time of work that may be attempted.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.deliveries
-            .values()
-            .filter(|entry| self.is_live(entry))
-            .map(|entry| entry.delivery.due_at)
-            .min()
+        self.deliveries.values().filter_map(|entry| self.awaits(entry)).min()
+    }
+
+    /// When something is to happen to a delivery: it may be attempted, or it enters its lane.
+    fn awaits(&self, entry: &Entry) -> Option<Timestamp> {
+        let known = self.subscriptions.get(&entry.delivery.subscription);
+        match &entry.enters {
+            Some((at, _)) if known.is_some_and(catalog::Known::is_active) => Some(*at),
+            Some(_) => None,
+            None => self.is_live(entry).then_some(entry.delivery.due_at),
+        }
     }
 
     /// Unfinished, not parked, and of a subscription that takes part.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    EventId, EventType, Idempotency, IdempotencyKey, LaneKey, TenantId, TopicName,
+    EventId, EventType, Idempotency, IdempotencyKey, LaneKey, Span, TenantId, Timestamp, TopicName,
 };
 use posthorn_engine::{Error, Publish, Published};
 use sha2::{Digest, Sha256};
@@ -87,6 +87,7 @@ impl Publisher {
             key: IdempotencyKey::new(&format!("{name}-{count}")).expect("a valid key"),
             fingerprint: Sha256::digest(&payload).into(),
         });
+        let (deliver_at, retention) = self.draw_times();
         Publish {
             topic: TopicName::new(self.dice.word(&TOPICS)).expect("a valid name"),
             event_type: EventType::new(self.dice.word(&["thing.made", "thing.gone"]))
@@ -96,7 +97,25 @@ impl Publisher {
             content_type: "application/json".to_owned(),
             payload: Bytes::from(payload),
             idempotency,
+            deliver_at,
+            retention,
         }
+    }
+
+    /// Some are to be delivered later, in the past, or kept for a short time only.
+    fn draw_times(&mut self) -> (Option<Timestamp>, Option<Span>) {
+        let now = self.cluster.world.now();
+        let deliver_at = match self.dice.below(10) {
+            0 => Some(now.plus(Span::from_millis(self.dice.between(1, 8_000)))),
+            1 => Some(now.plus(Span::from_secs(self.dice.between(10, 120)))),
+            2 if self.dice.chance(0.3) => {
+                Some(now.minus(Span::from_secs(self.dice.between(1, 60))))
+            }
+            _ => None,
+        };
+        let brief = self.dice.chance(0.1);
+        let retention = brief.then(|| Span::from_secs(self.dice.between(60, 300)));
+        (deliver_at, retention)
     }
 
     async fn one(&mut self) {

@@ -33,6 +33,8 @@ fn pending(of: u8, call: u64, number: u128, deliveries: u128) -> Pending {
         payload: Bytes::new(),
         accepted_at: Timestamp::MIN,
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     };
     let found = |n| Match { subscription: SubscriptionId::new(Timestamp::MIN, n), lane: None };
     Pending {

@@ -2,7 +2,8 @@
 //!
 //! Two events of a lane have a known order when one was acknowledged before the other was first
 //! sent, or when both went out in one batch that was accepted at the first try. Publishers that
-//! overlap have no order that an observer could know.
+//! overlap have no order that an observer could know. Neither have events that are to be delivered later: their place is
+//! where they enter their lane.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,9 @@ pub(super) fn check(cases: &[(&Case<'_>, &Seen<'_>)], windows: &Windows) -> Vec<
 }
 
 fn place(case: &Case<'_>, seen: &Seen<'_>) -> Option<Place> {
+    if case.intent.deliver_at.is_some() {
+        return None;
+    }
     let ack = case.acks.first();
     let at_once = ack.is_some_and(|ack| ack.tries == 1 && !ack.duplicate);
     Some(Place {

@@ -62,6 +62,7 @@ fn intent(n: u64, at: Micros, key: Option<&str>) -> PublishRecord {
         idempotency: format!("run-{n}"),
         sha: format!("sha-{n}"),
         batch: None,
+        deliver_at: None,
     })
 }
 
@@ -338,4 +339,12 @@ fn the_servers_own_account_is_checked() {
     check(&[Kind::Defect], |run| {
         run.publishes.push(PublishRecord::Defect { at: 1, status: 500, text: String::new() });
     });
+}
+
+#[test]
+fn what_comes_before_its_time_is_found() {
+    let later = |at| Some(crate::crash::later::Later { text: String::new(), at });
+    // At its time, and then nobody knows where in its lane it belongs.
+    check(&[], |run| edit_intent(run, 2, |intent| intent.deliver_at = later(540)));
+    check(&[Kind::Early], |run| edit_intent(run, 2, |intent| intent.deliver_at = later(541)));
 }

@@ -152,6 +152,8 @@ fn comes_back(event: &Understood) {
         payload: Bytes::copy_from_slice(&event.payload),
         accepted_at: at,
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     };
     Event::check_attributes(&whole.attributes).expect("attributes that can be kept");
     let never = || -> Result<String, ()> { panic!("an event that had a source has it") };

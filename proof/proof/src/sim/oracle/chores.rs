@@ -6,7 +6,7 @@ use posthorn_domain::{
     CancelReason, Delivery, DeliveryId, DeliveryState, EventId, NodeId, Redrive, RedriveId,
     RedriveState, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Error, Moved, Prune, Pruned, StateKind};
+use posthorn_store::{Advanced, Entered, Error, Moved, Prune, Pruned, StateKind};
 
 use super::{Entry, Invariant, Oracle};
 
@@ -43,6 +43,10 @@ impl Oracle {
         entry.delivery.ended_at = Some(at);
         entry.delivery.due_at = Timestamp::MAX;
         let (subscription, lane) = (entry.delivery.subscription, entry.delivery.lane.clone());
+        // Outside its lane it held nobody up; should it come back, it belongs there.
+        if let Some((_, lane)) = entry.enters.take() {
+            entry.delivery.lane = Some(lane);
+        }
         self.expect(open && own, Invariant::I15, now, || format!("{id} had ended when cancelled"));
         self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
             format!("{id} was cancelled and nodes hear {:?} of it", moved.recall)
@@ -116,7 +120,13 @@ impl Oracle {
         let leased = delivery.state == DeliveryState::InFlight && delivery.due_at > at;
         let right = !leased && delivery.tenant == tenant;
         let ended = delivery.state.is_terminal();
+        let event = self.events.get(&delivery.event);
+        let later = event.and_then(|event| event.deliver_at).filter(|later| *later > at);
+        let over = matches!(delivery.state, DeliveryState::Delivered | DeliveryState::Dead(_));
         self.expect(right, Invariant::I15, now, || format!("{id} was retried under way"));
+        self.expect(later.is_none() || over, Invariant::I9, now, || {
+            format!("{id} was retried, though it is to be delivered at {later:?}")
+        });
         let recalls = if ended {
             self.revive(now, id, at)
         } else {
@@ -288,9 +298,49 @@ impl Oracle {
                 entry.delivery.due_at = Timestamp::MAX;
                 entry.delivery.ended_at = Some(at);
                 entry.claimed = None;
+                entry.enters = None;
             }
             self.regroup(id);
         }
+    }
+
+    /// Deliveries entered their lanes. Returns them, to be compared with the store.
+    pub(crate) fn entered(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+        at: Timestamp,
+        answer: &Entered,
+    ) -> Vec<DeliveryId> {
+        let waits =
+            |entry: &Entry| Some((entry.enters.as_ref()?.0, entry.delivery.seq, entry.delivery.id));
+        let mut found: Vec<_> = self.deliveries.values().filter_map(waits).collect();
+        found.retain(|(time, ..)| *time <= at);
+        found.sort_unstable();
+        let ids: Vec<DeliveryId> = found.iter().map(|(.., id)| *id).take(limit).collect();
+        let mut whose = BTreeSet::new();
+        for id in &ids {
+            let Some(entry) = self.deliveries.get_mut(id) else { continue };
+            let Some((time, lane)) = entry.enters.take() else { continue };
+            let subscription = entry.delivery.subscription;
+            whose.insert(subscription);
+            let parked = self.occupied(subscription, &lane, None);
+            self.seq += 1;
+            let (seq, due_at) = (self.seq, if parked { Timestamp::MAX } else { at });
+            if let Some(entry) = self.deliveries.get_mut(id) {
+                entry.delivery.lane = Some(lane.clone());
+                entry.delivery.seq = seq;
+                entry.delivery.due_at = due_at;
+                entry.ready_at = due_at;
+                entry.held_until = parked.then_some(time);
+            }
+            self.lanes.entry((subscription, lane)).or_default().insert(*id);
+        }
+        let whose: Vec<SubscriptionId> = whose.into_iter().collect();
+        self.expect(whose == answer.subscriptions, Invariant::I20, now, || {
+            format!("{answer:?} entered their lanes, not those of {whose:?}")
+        });
+        ids
     }
 
     /// History was removed; `left` is what the store still has.
@@ -310,17 +360,19 @@ impl Oracle {
             format!("{} events were removed, {} are gone", answer.events, gone.len())
         });
         for event in gone {
-            let accepted = self.events.get(&event).map_or(now, |event| event.accepted_at);
+            let known = self.events.get(&event);
+            let begins = known.map_or(now, |event| event.begins_at());
+            let over = known.and_then(|event| event.expires_at()).is_some_and(|at| at <= prune.now);
             let ids = self.by_event.remove(&event).unwrap_or_default();
-            let mut early = ids.is_empty() && accepted >= prune.ended_before;
+            let mut early = ids.is_empty() && begins >= prune.ended_before && !over;
             for id in &ids {
                 if let Some(entry) = self.deliveries.remove(id) {
                     let ended = entry.delivery.ended_at.unwrap_or(Timestamp::MAX);
                     let dead = StateKind::of(entry.delivery.state) == StateKind::Dead;
                     early |= !entry.delivery.state.is_terminal()
                         || entry.blocks
-                        || ended >= prune.ended_before
-                        || (dead && ended >= prune.dead_before);
+                        || (!over && ended >= prune.ended_before)
+                        || (!over && dead && ended >= prune.dead_before);
                     if let Some(lane) = entry.delivery.lane
                         && let Some(members) =
                             self.lanes.get_mut(&(entry.delivery.subscription, lane))

@@ -32,9 +32,10 @@ impl Oracle {
     pub(crate) fn check_progress(&mut self, now: Timestamp, healed: Timestamp) -> bool {
         let mut stuck = Vec::new();
         let mut left = false;
-        for entry in self.deliveries.values().filter(|entry| self.is_live(entry)) {
+        for entry in self.deliveries.values() {
+            let Some(at) = self.awaits(entry) else { continue };
             left = true;
-            let since = entry.delivery.due_at.max(healed);
+            let since = at.max(healed);
             if now > since.plus(PATIENCE) {
                 stuck.push(entry.delivery.id);
             }

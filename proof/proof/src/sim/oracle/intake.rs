@@ -94,10 +94,12 @@ impl Oracle {
         self.events.insert(event.id, std::sync::Arc::clone(event));
         for (delivery, placed) in new.deliveries.iter().zip(placed) {
             self.tally.deliveries += 1;
-            let parked = delivery
-                .lane
-                .as_ref()
-                .is_some_and(|lane| self.occupied(delivery.subscription, lane, None));
+            let enters = event.deliver_at.zip(delivery.lane.clone());
+            let lane = delivery.lane.clone().filter(|_| enters.is_none());
+            let parked = enters.is_some()
+                || lane
+                    .as_ref()
+                    .is_some_and(|lane| self.occupied(delivery.subscription, lane, None));
             self.expect(
                 placed.seq > self.seq && placed.parked == parked,
                 Invariant::I5,
@@ -111,24 +113,25 @@ impl Oracle {
                 event: event.id,
                 subscription: delivery.subscription,
                 tenant: event.tenant,
-                lane: delivery.lane.clone(),
+                lane: lane.clone(),
                 seq: placed.seq,
                 state: DeliveryState::Pending,
                 due_at,
                 attempts: 0,
                 budget_base: 0,
-                budget_began: event.accepted_at,
+                budget_began: event.begins_at(),
                 revival: 0,
                 created_at: event.accepted_at,
                 ended_at: None,
                 last_outcome: None,
             };
-            if let Some(lane) = &delivery.lane {
-                let lane = (delivery.subscription, lane.clone());
+            if let Some(lane) = lane {
+                let lane = (delivery.subscription, lane);
                 self.lanes.entry(lane).or_default().insert(delivery.id);
             }
             self.by_event.entry(event.id).or_default().push(delivery.id);
-            self.deliveries.insert(delivery.id, Entry::new(mirror, due_at));
+            let entry = Entry { enters, ..Entry::new(mirror, due_at) };
+            self.deliveries.insert(delivery.id, entry);
         }
     }
 

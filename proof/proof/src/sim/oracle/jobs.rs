@@ -104,6 +104,11 @@ impl Oracle {
             return wanted.then(|| (self.made_later(&event, deed, at), false));
         };
         let (id, state) = (entry.delivery.id, entry.delivery.state);
+        // What was cancelled before its time is not tried before it.
+        let scheduled = event.deliver_at.is_some_and(|later| later > at);
+        if scheduled && matches!(state, DeliveryState::Cancelled(_)) {
+            return None;
+        }
         let again = match deed.status {
             ReplayStatus::All => state.is_terminal(),
             ReplayStatus::Failed => matches!(state, DeliveryState::Dead(_)),
@@ -122,8 +127,12 @@ impl Oracle {
     ) -> DeliveryId {
         self.seq += 1;
         self.tally.deliveries += 1;
-        let lane = deed.lane.clone();
-        let parked = lane.as_ref().is_some_and(|lane| self.occupied(deed.subscription, lane, None));
+        let later = event.deliver_at.filter(|later| *later > at);
+        let at = later.unwrap_or(at);
+        let enters = later.zip(deed.lane.clone());
+        let lane = deed.lane.clone().filter(|_| enters.is_none());
+        let behind = lane.as_ref().is_some_and(|lane| self.occupied(deed.subscription, lane, None));
+        let parked = behind || enters.is_some();
         let due_at = if parked { Timestamp::MAX } else { at };
         let delivery = Delivery {
             id: deed.id,
@@ -147,7 +156,7 @@ impl Oracle {
         }
         self.by_event.entry(event.id).or_default().push(deed.id);
         self.made_by_jobs.insert(deed.id);
-        self.deliveries.insert(deed.id, Entry::new(delivery, due_at));
+        self.deliveries.insert(deed.id, Entry { enters, ..Entry::new(delivery, due_at) });
         deed.id
     }
 

@@ -103,6 +103,7 @@ impl Oracle {
             false => self.check_contents(now, arrival, event),
         }
         self.check_subscription(now, arrival);
+        self.check_time(now, arrival, event);
         let shard = Shard::of(arrival.subscription);
         let lease = self.lease_of(node, shard, now);
         let holder = self.leases.get(&shard).copied();
@@ -173,6 +174,18 @@ impl Oracle {
         });
         self.expect(!consistent || signed, Invariant::I17, now, || {
             what("the signatures are not those of the secrets valid now")
+        });
+    }
+
+    /// The time at which the event is to be delivered has come, by the clock of whoever sends it. The only excuse is
+    /// somebody who retried it, by whose clock it had come.
+    fn check_time(&mut self, now: Timestamp, arrival: &Arrival<'_>, event: EventId) {
+        let later = self.events.get(&event).and_then(|event| event.deliver_at);
+        let entry = arrival.delivery.and_then(|id| self.deliveries.get(&id));
+        let excused = entry.is_some_and(|entry| entry.budgets > 0);
+        let early = later.is_some_and(|later| later > arrival.node_now);
+        self.expect(!early || excused, Invariant::I9, now, || {
+            format!("{:?} is to be delivered at {later:?}", arrival.delivery)
         });
     }
 

@@ -52,6 +52,8 @@ fn event(n: u128) -> Arc<Event> {
         payload: Bytes::from(format!("payload {n}")),
         accepted_at: at(0),
         publisher_id: None,
+        deliver_at: None,
+        retention: None,
     })
 }
 
@@ -324,6 +326,7 @@ fn acknowledged_means_stored() {
 fn retention_leaves_unfinished_work_alone() {
     let mut scene = Scene::new();
     let prune = Prune {
+        now: at(0),
         ended_before: at(100),
         dead_before: at(100),
         keys_before: at(100),
