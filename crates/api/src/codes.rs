@@ -139,6 +139,17 @@ codes! {
         "Wait until the attempt has ended, and check its result. If the node died, the attempt's \
          lease expires by itself."
 
+    EVENT_EXPUNGED 409 "event_expunged" "Payload was removed"
+        "The payload of the event was removed, so the event cannot be delivered, published again, \
+         tested or shown as a request."
+        "Nothing. Publish the event again if its receivers need it."
+
+    DELIVERIES_NOT_ENDED 409 "deliveries_not_ended" "Deliveries have not ended"
+        "Deliveries of the event are waiting or in progress, so its payload is still needed. \
+         Nothing was removed."
+        "Wait until all deliveries have ended, or repeat the request with `cancel=true`, which \
+         cancels them."
+
     VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
         "The subscription has changed since it was read: `If-Match` is not its current version."
         "Read it again, apply your change to the current version, and send it with the new `ETag`."

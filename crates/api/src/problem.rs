@@ -201,6 +201,8 @@ impl From<EngineError> for Problem {
             EngineError::KeyReused { .. } => Self::new(codes::IDEMPOTENCY_KEY_REUSED, text),
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
             EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),
+            EngineError::Expunged => Self::new(codes::EVENT_EXPUNGED, text),
+            EngineError::Unfinished => Self::new(codes::DELIVERIES_NOT_ENDED, text),
             EngineError::TooMany { what, wait } => {
                 Self::new(codes::RATE_LIMITED, what).retry_after(wait)
             }

@@ -83,6 +83,8 @@ pub(crate) struct EventView<'a> {
     payload_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     publisher_id: Option<&'a IdempotencyKey>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expunged_at: Option<Timestamp>,
 }
 
 impl<'a> From<&'a Event> for EventView<'a> {
@@ -97,6 +99,7 @@ impl<'a> From<&'a Event> for EventView<'a> {
             accepted_at: event.accepted_at,
             payload_bytes: event.payload.len(),
             publisher_id: event.publisher_id.as_ref(),
+            expunged_at: event.expunged_at,
         }
     }
 }
@@ -129,7 +132,8 @@ impl<'a> ExplainedView<'a> {
         Self {
             event: EventView::from(&explained.event),
             payload,
-            payload_base64: payload.is_none().then(|| STANDARD.encode(&explained.event.payload)),
+            payload_base64: (payload.is_none() && explained.event.expunged_at.is_none())
+                .then(|| STANDARD.encode(&explained.event.payload)),
             deliveries: deliveries
                 .zip(&explained.waiting)
                 .map(|((delivery, attempts), waiting)| {
@@ -223,6 +227,8 @@ struct AttemptView<'a> {
     detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_expunged_at: Option<Timestamp>,
     late: bool,
     trigger: Trigger,
 }
@@ -270,6 +276,7 @@ impl<'a> AttemptView<'a> {
             failure: attempt.failure.map(|code| shown(code, operator)),
             detail: detail(attempt.failure, &attempt.detail, operator),
             response: text(&attempt.response),
+            response_expunged_at: attempt.response_expunged_at,
             late: attempt.late,
             trigger: if attempt.manual { Trigger::Manual } else { Trigger::Scheduled },
         }

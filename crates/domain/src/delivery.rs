@@ -239,6 +239,9 @@ pub enum StepRefusal {
     /// Its subscription is gone.
     #[error("the delivery's subscription was deleted")]
     Unsubscribed,
+    /// There is nothing to send any more.
+    #[error("the payload of the delivery's event was removed")]
+    Expunged,
 }
 
 /// The state machine: what becomes of a delivery when `input` happens at `now`.

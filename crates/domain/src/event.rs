@@ -30,6 +30,8 @@ pub struct Event {
     pub accepted_at: Timestamp,
     /// What its publisher calls it: the idempotency key it was published with.
     pub publisher_id: Option<IdempotencyKey>,
+    /// When its payload was removed for good. It is empty since, and nothing of it is sent any more.
+    pub expunged_at: Option<Timestamp>,
 }
 
 /// The publisher's protection against publishing twice.

@@ -16,6 +16,8 @@ const MOMENT: Span = Span::from_millis(100);
 pub struct Known<'a> {
     /// When its event was accepted.
     pub accepted_at: Timestamp,
+    /// When the payload of its event was removed.
+    pub expunged_at: Option<Timestamp>,
     /// The delivery.
     pub delivery: &'a Delivery,
     /// All its attempts.
@@ -56,6 +58,8 @@ pub enum What<'a> {
     UnderWay,
     /// It came to its end.
     Ended(DeliveryState),
+    /// The payload of its event was removed.
+    Expunged,
 }
 
 /// How well the reason of a wait is known.
@@ -96,6 +100,9 @@ pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
         Some(ended) => steps.ended(since, after, ended),
         None if delivery.state.is_terminal() => {}
         None => steps.present(since, after),
+    }
+    if let Some(at) = known.expunged_at {
+        steps.push(at, None, What::Expunged);
     }
     steps.list.sort_by_key(|step| step.at);
     steps.list

@@ -150,6 +150,7 @@ impl Courier {
             payload,
             accepted_at: now,
             publisher_id: None,
+            expunged_at: None,
         };
         work_outside(&self.chance, &self.view, event, now)
     }

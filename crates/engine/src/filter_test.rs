@@ -100,7 +100,12 @@ impl Engine {
         let event = match event {
             TestedEvent::Given(publish) => self.unpublished(tenant, *publish)?,
             TestedEvent::Stored(id) => {
-                self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?
+                let event = self.store().event(tenant, id).await?;
+                let event = event.ok_or(Error::NotFound("event"))?;
+                if event.expunged_at.is_some() {
+                    return Err(Error::Expunged);
+                }
+                event
             }
         };
         let limit = self.inner.keeper.quotas().match_cost_per_event();
@@ -126,6 +131,7 @@ impl Engine {
             payload: publish.payload,
             accepted_at: now,
             publisher_id: None,
+            expunged_at: None,
         })
     }
 }

@@ -204,6 +204,7 @@ impl Handle {
                 payload: publish.payload,
                 accepted_at: now,
                 publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
+                expunged_at: None,
             });
             let plan = match self.matcher.plan(&event, &mut slice).await {
                 Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {

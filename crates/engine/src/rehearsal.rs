@@ -122,6 +122,7 @@ impl Engine {
             payload,
             accepted_at: now,
             publisher_id: None,
+            expunged_at: None,
         };
         work_outside(&self.inner.chance, view, event, now)
     }

@@ -16,11 +16,13 @@ pub struct Timeline {
     /// The delivery.
     pub delivery: Delivery,
     /// Which group of the subscription's filter matches the event now: the first that does. None when the
-    /// filter has changed since, the subscription is gone, or it would cost too much to find out.
+    /// filter has changed since, the subscription is gone, the payload was removed, or it would cost too much to
+    /// find out.
     pub group: Option<usize>,
     /// When the times were read.
     pub now: Timestamp,
     accepted_at: Timestamp,
+    expunged_at: Option<Timestamp>,
     attempts: Vec<Attempt>,
     stops: Stops,
     waiting: Option<Waiting>,
@@ -31,6 +33,7 @@ impl Timeline {
     pub fn steps(&self) -> Vec<Step<'_>> {
         timeline(&Known {
             accepted_at: self.accepted_at,
+            expunged_at: self.expunged_at,
             delivery: &self.delivery,
             attempts: &self.attempts,
             stops: &self.stops,
@@ -51,8 +54,9 @@ impl Engine {
         let view = self.catalog().subscription(tenant, delivery.subscription).ok();
         let stops = view.as_ref().map(|view| view.subscription.stops.clone());
         let accepted_at = event.as_ref().map(|event| event.accepted_at);
+        let expunged_at = event.as_ref().and_then(|event| event.expunged_at);
         let group = match (event, view) {
-            (Some(event), Some(view)) => {
+            (Some(event), Some(view)) if expunged_at.is_none() => {
                 let limit = self.inner.keeper.quotas().match_cost_per_event();
                 if Matcher::is_long(view.cost.of(event.payload.len())) {
                     let work = move || group(&event, &view, limit);
@@ -68,6 +72,7 @@ impl Engine {
             now: self.now(),
             // The id of an event tells when it was accepted.
             accepted_at: accepted_at.unwrap_or_else(|| delivery.event.made_at()),
+            expunged_at,
             attempts,
             stops: stops.unwrap_or_default(),
             waiting: waiting.into_iter().next().flatten(),

@@ -152,6 +152,7 @@ impl Bench {
             payload: self.payload.clone(),
             accepted_at: at,
             publisher_id: None,
+            expunged_at: None,
         };
         let lane = self
             .settings
@@ -192,6 +193,7 @@ impl Bench {
             response: Bytes::from_static(b"ok"),
             late: false,
             manual: false,
+            response_expunged_at: None,
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },

@@ -290,6 +290,7 @@ pub(crate) fn event(row: &Row, key: &'static str) -> Result<Event, Corrupt> {
         payload: Bytes::copy_from_slice(reader.get("payload")?),
         accepted_at: reader.time("accepted_at")?,
         publisher_id: publisher_id(&reader)?,
+        expunged_at: reader.time_maybe("expunged_at")?,
     })
 }
 
@@ -329,6 +330,7 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
         response: Bytes::copy_from_slice(reader.get("response")?),
         late: reader.get("late")?,
         manual: reader.get("manual")?,
+        response_expunged_at: reader.time_maybe("response_expunged_at")?,
     })
 }
 

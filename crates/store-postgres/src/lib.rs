@@ -30,6 +30,7 @@
 
 mod catalog;
 mod codec;
+mod expunge;
 mod failure;
 mod intake;
 mod integrity;
@@ -219,6 +220,26 @@ impl Store for PostgresStore {
         at: Timestamp,
     ) -> Result<Moved> {
         moves::by_hand(&self.session, Wish::Forget, tenant, delivery, at).await
+    }
+
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event> {
+        expunge::event(&self.session, tenant, event, responses, at).await
+    }
+
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()> {
+        expunge::response(&self.session, tenant, delivery, number, at).await
     }
 
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {

@@ -17,6 +17,7 @@ use posthorn_store::{Moved, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
+use crate::expunge::marked;
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::work::work_of;
@@ -48,7 +49,9 @@ struct Found {
 /// A delivery of `delivery_live` or `delivery_done`, and what goes with it.
 pub(crate) fn stored(row: &Row) -> Outcome<Stored> {
     let left = row.try_get::<_, Option<i64>>("left")?.map(Timestamp::from_millis);
-    Ok(Stored { delivery: codec::delivery(row)?, blocks: row.try_get("blocks")?, left })
+    let delivery = codec::delivery(row)?;
+    // See `expunge::marked`.
+    Ok(Stored { delivery, blocks: row.try_get("blocks")?, left, expunged: false })
 }
 
 /// Finds a delivery and holds its row. Who waits for a row that somebody removes and writes anew, as
@@ -154,7 +157,8 @@ async fn move_one(client: &Object, wish: Wish, found: Found, at: Timestamp) -> O
 
 /// One that has ended comes back.
 async fn bring_back(client: &Object, ended: Stored, at: Timestamp) -> Outcome<Moved> {
-    let Revived { back, promoted, recalls } = revive(client, vec![ended], at).await?;
+    let ended = marked(client, ended.delivery.tenant, vec![ended]).await?;
+    let Revived { back, promoted, recalls } = revive(client, ended, at).await?;
     let delivery = back.into_iter().next().ok_or(Refusal::NotFound)?;
     let ready = match delivery.is_parked() {
         true => promoted.into_iter().next(),

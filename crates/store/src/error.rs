@@ -108,6 +108,12 @@ pub enum Refusal {
     /// An attempt of the delivery is under way.
     #[error("an attempt of the delivery is in progress")]
     NotEnded,
+    /// The payload of the event was removed, so that there is nothing to deliver.
+    #[error("the payload of the event was removed")]
+    Expunged,
+    /// The event has deliveries that have not ended.
+    #[error("deliveries of the event have not ended")]
+    Unfinished,
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,
@@ -119,6 +125,7 @@ impl From<StepRefusal> for Refusal {
             StepRefusal::Terminal => Self::Ended,
             StepRefusal::UnderWay => Self::NotEnded,
             StepRefusal::Unsubscribed => Self::NotFound,
+            StepRefusal::Expunged => Self::Expunged,
         }
     }
 }

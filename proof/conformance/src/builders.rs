@@ -149,6 +149,7 @@ pub fn event(tenant: TenantId) -> Event {
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(0),
         publisher_id: None,
+        expunged_at: None,
     }
 }
 
@@ -188,6 +189,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         response: Bytes::new(),
         late: false,
         manual: false,
+        response_expunged_at: None,
     }
 }
 

@@ -302,6 +302,7 @@ async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(100),
         publisher_id: None,
+        expunged_at: None,
     };
     let delivery = |to| NewDelivery {
         id: delivery_id(number),

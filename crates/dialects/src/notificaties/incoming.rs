@@ -121,6 +121,7 @@ pub(super) fn wants_cloudevent(
         payload: Bytes::from_static(br#"{"source":"somebody"}"#),
         accepted_at: engine.now(),
         publisher_id: None,
+        expunged_at: None,
     };
     let matching = engine.matches(&imagined)?;
     Ok(matching.iter().any(|view| {

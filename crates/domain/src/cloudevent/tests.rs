@@ -122,6 +122,7 @@ fn event(attributes: BTreeMap<String, String>, payload: &'static [u8]) -> Event 
         payload: Bytes::from_static(payload),
         accepted_at: Timestamp::from_millis(1_700_000_000_000),
         publisher_id: None,
+        expunged_at: None,
     }
 }
 

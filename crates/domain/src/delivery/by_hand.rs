@@ -27,6 +27,8 @@ pub struct Stored {
     pub blocks: bool,
     /// When its subscription was deleted, if it was.
     pub left: Option<Timestamp>,
+    /// Whether the payload of its event was removed: then nothing brings it back.
+    pub expunged: bool,
 }
 
 /// The other deliveries of a lane.
@@ -142,6 +144,9 @@ fn retry(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepRe
         return Err(StepRefusal::Unsubscribed);
     }
     let old = found.delivery.clone();
+    if found.expunged {
+        return Err(StepRefusal::Expunged);
+    }
     if old.leased_until(at).is_some() {
         return Err(StepRefusal::UnderWay);
     }

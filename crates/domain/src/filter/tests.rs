@@ -22,6 +22,7 @@ fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event 
         payload: Bytes::from(payload.to_owned()),
         accepted_at: Timestamp::from_millis(1),
         publisher_id: None,
+        expunged_at: None,
     }
 }
 

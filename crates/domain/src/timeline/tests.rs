@@ -51,6 +51,7 @@ fn attempts(begun: &[i64]) -> Vec<Attempt> {
         response: Bytes::new(),
         late: false,
         manual: *begun < 0,
+        response_expunged_at: None,
     };
     begun.iter().enumerate().map(one).collect()
 }
@@ -74,6 +75,7 @@ fn shown(step: &Step<'_>) -> String {
         What::Matched => "matched".to_owned(),
         What::Retried => "retried".to_owned(),
         What::UnderWay => "under way".to_owned(),
+        What::Expunged => "expunged".to_owned(),
         What::Attempted(attempt) => format!("attempt {}", attempt.number),
         What::Ended(state) => format!("{state:?}"),
         What::Waited(reason, how) => match how {
@@ -97,6 +99,7 @@ fn check(
     let (attempts, stops) = (attempts(begun), stops(stood));
     let known = Known {
         accepted_at: at(100),
+        expunged_at: None,
         delivery,
         attempts: &attempts,
         stops: &stops,
@@ -239,4 +242,20 @@ fn a_retry_by_hand_begins_anew() {
     let expected = ["100-101 attempt 1", "101-500 schedule??", "500 retried", "500-1010 breaker"];
     let breaker = Some(Waiting::until(WaitReason::Breaker, at(1_010)));
     check(&waits, &[100], &[], breaker, &expected);
+}
+
+#[test]
+fn the_end_of_a_payload_is_a_step() {
+    let delivery = ended(DELIVERED, 101);
+    let known = Known {
+        accepted_at: at(100),
+        expunged_at: Some(at(500)),
+        delivery: &delivery,
+        attempts: &[],
+        stops: &Stops::default(),
+        waiting: None,
+        now: at(1_000),
+    };
+    let steps: Vec<String> = timeline(&known).iter().map(shown).collect();
+    assert_eq!(steps, ["100 accepted", "100 matched", "101 Delivered", "500 expunged"]);
 }

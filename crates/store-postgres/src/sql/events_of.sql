@@ -1,7 +1,8 @@
 -- Events for deliveries, in the order given, until their payloads exceed a number of bytes. The
 -- length of a large payload is known without reading it. Plan: primary key probes, partitions
 -- pruned.
-select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, publisher_id
+select id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, publisher_id,
+    expunged_at
 from (
     select e.*, sum(octet_length(e.payload)) over (order by wanted.place) - octet_length(e.payload)
         as before

@@ -167,14 +167,15 @@ select
     null::int8 as created_at, null::int8 as ended_at, null::int4 as outcome,
     null::text as topic, null::text as type, null::text as attributes, null::text as key,
     null::text as content_type, null::bytea as payload, null::int8 as accepted_at,
-    null::text as publisher_id
+    null::text as publisher_id, null::int8 as expunged_at
 from input i
 union all
 select
     p.item::int4, true, true,
     p.id, p.event, p.subscription, p.tenant, p.lane, p.seq, p.state, p.at,
     p.attempts, p.budget_base, p.budget_began, p.revival, p.created_at, null, p.outcome,
-    e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at, e.publisher_id
+    e.topic, e.type, e.attributes, e.key, e.content_type, e.payload, e.accepted_at, e.publisher_id,
+    e.expunged_at
 from promoted p
 cross join lateral (
     select * from event where tenant = p.tenant and id = p.event limit 1

@@ -47,7 +47,17 @@ fn redelivery(event: EventId, to: SubscriptionId, status: ReplayStatus) -> Redel
 
 fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite {
     let seen = deeds.len() as u64;
-    Bite { job, expected: None, cursor: None, seen, deeds, ends: Some(JobState::Done), at: when }
+    Bite {
+        job,
+        expected: None,
+        cursor: None,
+        seen,
+        deeds,
+        expunges: None,
+        ends: Some(JobState::Done),
+        problem: None,
+        at: when,
+    }
 }
 
 /// A job that does all of this in one bite; how much it did.
@@ -123,7 +133,7 @@ async fn run(
         let deeds = next.iter().map(|event| redelivery(*event, to, ReplayStatus::All)).collect();
         let after = next.last().map(|event| place(*event)).or(cursor);
         let (seen, expected, cursor) = (next.len() as u64, cursor, after);
-        let bite = Bite { job, expected, cursor, seen, deeds, ends, at: at(1_000) };
+        let bite = Bite { expected, cursor, seen, ends, ..bite(job, deeds, at(1_000)) };
         done += store.advance_job(bite).await.expect("advances").done;
     }
 }

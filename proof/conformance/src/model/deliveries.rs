@@ -250,7 +250,9 @@ impl State {
 
     pub(super) fn stored(&self, row: &Row) -> Stored {
         let left = self.catalog.deleted_at(row.delivery.subscription);
-        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left }
+        let expunged = self.is_expunged(row.delivery.event);
+        let expunged = expunged && !crate::model::plant::active("retry-expunged");
+        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left, expunged }
     }
 
     /// The others in the lane of a delivery, and who heads it.
@@ -295,6 +297,7 @@ impl State {
             let wanted = delivery.tenant == redrive.tenant
                 && after.is_none_or(|after| delivery.id > after)
                 && self.catalog.deleted_at(delivery.subscription).is_none()
+                && !self.is_expunged(delivery.event)
                 && redrive.filter.wants(
                     delivery.subscription,
                     reason,

@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 34] = [
+pub const PLANTS: [Plant; 36] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -73,6 +73,8 @@ pub const PLANTS: [Plant; 34] = [
         "A job does not remember how far it is, and does everything again.",
     ),
     common("replay-overtakes", "What a replay makes goes before what is in its lane."),
+    common("expunge-under-way", "Payloads are removed although deliveries have not ended."),
+    common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 
 /// The one of this name.

@@ -33,6 +33,7 @@ fn pending(of: u8, call: u64, number: u128, deliveries: u128) -> Pending {
         payload: Bytes::new(),
         accepted_at: Timestamp::MIN,
         publisher_id: None,
+        expunged_at: None,
     };
     let found = |n| Match { subscription: SubscriptionId::new(Timestamp::MIN, n), lane: None };
     Pending {

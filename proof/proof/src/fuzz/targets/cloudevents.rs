@@ -152,6 +152,7 @@ fn comes_back(event: &Understood) {
         payload: Bytes::copy_from_slice(&event.payload),
         accepted_at: at,
         publisher_id: None,
+        expunged_at: None,
     };
     Event::check_attributes(&whole.attributes).expect("attributes that can be kept");
     let never = || -> Result<String, ()> { panic!("an event that had a source has it") };

@@ -118,6 +118,7 @@ static EVENT: LazyLock<Event> = LazyLock::new(|| Event {
     payload: Bytes::from_static(br#"{"a":[1,"x",null,{"b":1.5}],"n":9007199254740993}"#),
     accepted_at: NOW,
     publisher_id: None,
+    expunged_at: None,
 });
 
 /// A filter on the first line's word `filter`, a patch of the default policy otherwise.

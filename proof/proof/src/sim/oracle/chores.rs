@@ -116,7 +116,11 @@ impl Oracle {
         let leased = delivery.state == DeliveryState::InFlight && delivery.due_at > at;
         let right = !leased && delivery.tenant == tenant;
         let ended = delivery.state.is_terminal();
+        let expunged = self.is_expunged(delivery.event);
         self.expect(right, Invariant::I15, now, || format!("{id} was retried under way"));
+        self.expect(!expunged, Invariant::I15, now, || {
+            format!("{id} was retried without the payload of its event")
+        });
         let recalls = if ended {
             self.revive(now, id, at)
         } else {
@@ -227,6 +231,7 @@ impl Oracle {
             delivery.tenant == redrive.tenant
                 && after.is_none_or(|after| delivery.id > after)
                 && self.subscriptions.get(&delivery.subscription).is_some_and(|s| !s.deleted)
+                && !self.is_expunged(delivery.event)
                 && redrive.filter.wants(
                     delivery.subscription,
                     reason,

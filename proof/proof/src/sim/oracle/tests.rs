@@ -52,6 +52,7 @@ fn event(n: u128) -> Arc<Event> {
         payload: Bytes::from(format!("payload {n}")),
         accepted_at: at(0),
         publisher_id: None,
+        expunged_at: None,
     })
 }
 
@@ -173,6 +174,7 @@ impl Scene {
                 response: Bytes::new(),
                 late: false,
                 manual: false,
+                response_expunged_at: None,
             }),
             standing: None,
             at: at(ms),
