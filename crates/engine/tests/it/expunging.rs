@@ -91,6 +91,7 @@ async fn a_job_that_cannot_go_on_says_why() {
     for _ in 0..5 {
         engine.publish(TENANT, publish("1", None)).await.expect("accepted");
     }
+    rest(1).await;
     let view = subscribe(&engine, "https://a/", json!({})).await;
     let subscription = Some(view.subscription.id);
     let (status, created_by) = (ReplayStatus::Missed, "me".to_owned());

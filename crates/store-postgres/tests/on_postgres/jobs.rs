@@ -20,7 +20,7 @@ use tokio_postgres::Client;
 use crate::fixture::{Databases, connect, raw, until_somebody_waits};
 use crate::nodes::{LANES, STRESS, publish, success};
 
-fn job(tenant: TenantId) -> Job {
+pub(crate) fn job(tenant: TenantId) -> Job {
     Job {
         id: JobId::new(at(0), unique().into()),
         tenant,
@@ -40,12 +40,12 @@ fn job(tenant: TenantId) -> Job {
     }
 }
 
-fn redelivery(event: EventId, to: SubscriptionId, status: ReplayStatus) -> Redelivery {
+pub(crate) fn redelivery(event: EventId, to: SubscriptionId, status: ReplayStatus) -> Redelivery {
     let id = DeliveryId::new(at(0), unique().into());
     Redelivery { event, subscription: to, id, lane: None, status }
 }
 
-fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite {
+pub(crate) fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite {
     let seen = deeds.len() as u64;
     Bite {
         job,
@@ -99,7 +99,7 @@ async fn of_subscription(setting: &Setting, to: SubscriptionId) -> HashMap<Event
 }
 
 /// How often the server had to end somebody who waited in a circle, once everybody has left.
-async fn deadlocks(url: &str) -> i64 {
+pub(crate) async fn deadlocks(url: &str) -> i64 {
     let client = raw(url).await;
     let others = "select count(*) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
@@ -201,7 +201,7 @@ async fn two_jobs_make_one_delivery() {
 }
 
 /// Waits until so many wait for a lock.
-async fn until_waiting(client: &Client, wanted: i64) {
+pub(crate) async fn until_waiting(client: &Client, wanted: i64) {
     let waiting = "select count(*) from pg_stat_activity \
                    where datname = current_database() and wait_event_type = 'Lock'";
     while client.query_one(waiting, &[]).await.expect("a count").get::<_, i64>(0) < wanted {
