@@ -73,6 +73,7 @@ pub enum Command {
         /// Its id, evt_…
         #[arg(required_unless_present_any = ["topic", "event_type", "attribute", "from", "until"])]
         #[arg(conflicts_with_all = ["topic", "event_type", "attribute", "from", "until"])]
+        #[arg(conflicts_with_all = ["oldest", "per_second", "dry_run", "no_wait"])]
         id: Option<String>,
         /// Also remove the responses to all attempts
         #[arg(long)]

@@ -68,11 +68,15 @@ fn removes(on: On) {
     let second = sent(&server, "2");
     server.settles(&[("delivered", 2)]);
     let second = id_of(&server.ask(&["events", "show", &second])["deliveries"][0]);
-    server.run(&["deliveries", "expunge", &second, "--attempt", "1"]).exits(0).says(&["(removed)"]);
+    let one = server.run(&["deliveries", "expunge", &second, "--attempt", "1"]).exits(0);
+    assert!(one.out.contains("(removed)"), "{}", one.out);
 
     // Nothing is removed by a command that names nothing.
     server.run("events expunge").exits(2).says(&["--type"]);
     server.run(&["events", "expunge", &event, "--type", "a"]).exits(2);
+    let only_count = ["events", "expunge", &event, "--dry-run"];
+    server.run(&only_count).exits(2).says(&["--dry-run"]);
+    server.run("events expunge --type a --cancel").exits(2);
 
     // A job that is killed between its bites goes on.
     for number in 0..8 {

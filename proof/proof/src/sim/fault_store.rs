@@ -316,7 +316,8 @@ impl Store for FaultStore {
         self.call(true, move |reach| {
             let left = at_once(reach.model.expunge_event(tenant, event, responses, at));
             let now = reach.world.now();
-            reach.world.oracle.lock().expunged(now, (tenant, event), at, &left);
+            let what = (tenant, event, responses);
+            reach.world.oracle.lock().expunged(now, what, at, &left);
             reach.world.note("expunge", &(reach.link.life, event, left.is_ok()));
             left
         })

@@ -22,7 +22,7 @@ impl Oracle {
     pub(crate) fn expunged(
         &mut self,
         now: Timestamp,
-        (tenant, id): (TenantId, EventId),
+        (tenant, id, responses): (TenantId, EventId, bool),
         stamp: Timestamp,
         answer: &Result<Event, Error>,
     ) {
@@ -43,6 +43,9 @@ impl Oracle {
             format!("{id} was expunged with deliveries that have not ended")
         });
         self.remove_payload(now, id, stamp);
+        if responses {
+            self.remove_responses(id, stamp);
+        }
         let first = self.expunged.get(&id).map(|expunged| expunged.stamp);
         let whole = Event { payload: Bytes::new(), expunged_at: first, ..Event::clone(&known) };
         self.expect(*left == whole, Invariant::I15, now, || {
@@ -72,6 +75,19 @@ impl Oracle {
     /// The first time counts.
     fn remove_payload(&mut self, now: Timestamp, id: EventId, stamp: Timestamp) {
         self.expunged.entry(id).or_insert(Expunged { stamp, at: now, promised: false });
+    }
+
+    /// What receivers said goes from the history, and nothing else of it.
+    fn remove_responses(&mut self, id: EventId, stamp: Timestamp) {
+        for id in self.by_event.get(&id).into_iter().flatten() {
+            let written = self.deliveries.get_mut(id).map(|entry| &mut entry.written);
+            for attempt in written.into_iter().flatten() {
+                if attempt.response_expunged_at.is_none() {
+                    (attempt.response, attempt.detail) = (Bytes::new(), String::new());
+                    attempt.response_expunged_at = Some(stamp);
+                }
+            }
+        }
     }
 
     /// Somebody was told that a payload is gone: nothing of it starts any more.
