@@ -113,6 +113,19 @@ impl Call {
         }
     }
 
+    /// What a path names, and what it names within that, as it stands: it means nothing before the first is found.
+    pub(crate) async fn named_within<T: FromStr>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<(T, String)> {
+        match Path::<(String, String)>::from_request_parts(&mut self.parts, &()).await {
+            Ok(Path((outer, inner))) => {
+                Ok((outer.parse().map_err(|_| Problem::not_found(what))?, inner))
+            }
+            Err(_) => Err(Problem::not_found(what)),
+        }
+    }
+
     /// The subscription at the end of the path, by id or name.
     pub(crate) async fn subscription(&mut self) -> Result<SubscriptionId> {
         let text: String = self.named("subscription").await?;

@@ -145,6 +145,17 @@ codes! {
         "Wait until then. To deliver the content now, cancel the delivery and publish the event \
          again without `deliver_at`."
 
+    EVENT_EXPUNGED 409 "event_expunged" "Payload was removed"
+        "The payload of the event was removed, so the event cannot be delivered, published again, \
+         tested or shown as a request."
+        "Nothing. Publish the event again if its receivers need it."
+
+    DELIVERIES_NOT_ENDED 409 "deliveries_not_ended" "Deliveries have not ended"
+        "Deliveries of the event are waiting or in progress, so its payload is still needed. \
+         Nothing was removed."
+        "Wait until all deliveries have ended, or repeat the request with `cancel=true`, which \
+         cancels them."
+
     VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
         "The subscription has changed since it was read: `If-Match` is not its current version."
         "Read it again, apply your change to the current version, and send it with the new `ETag`."

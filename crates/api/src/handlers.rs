@@ -6,6 +6,7 @@ pub(crate) mod cloudevents;
 pub(crate) mod deliveries;
 pub(crate) mod destinations;
 pub(crate) mod events;
+pub(crate) mod expunge;
 pub(crate) mod filters;
 pub(crate) mod handshake;
 pub(crate) mod jobs;

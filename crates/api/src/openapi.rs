@@ -256,6 +256,16 @@ fn parameters() -> Value {
         "trigger": query("trigger", "Only attempts that somebody asked for, or that the schedule made", json!({
             "type": "string", "enum": ["manual", "scheduled"],
         })),
+        "responses": query(
+            "responses",
+            "Also remove the responses to all attempts of the event",
+            json!({"type": "boolean", "default": false}),
+        ),
+        "cancel": query(
+            "cancel",
+            "Cancel the deliveries that have not ended first; otherwise the request is refused while there are any",
+            json!({"type": "boolean", "default": false}),
+        ),
         "Posthorn-Tenant": header(
             "Posthorn-Tenant",
             "The tenant (id or name) that an operator key acts for; `default` when absent",

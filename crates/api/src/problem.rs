@@ -202,6 +202,8 @@ impl From<EngineError> for Problem {
             EngineError::Ended => Self::new(codes::DELIVERY_ENDED, text),
             EngineError::NotEnded => Self::new(codes::DELIVERY_NOT_ENDED, text),
             EngineError::Scheduled { .. } => Self::new(codes::DELIVERY_SCHEDULED, text),
+            EngineError::Expunged => Self::new(codes::EVENT_EXPUNGED, text),
+            EngineError::Unfinished => Self::new(codes::DELIVERIES_NOT_ENDED, text),
             EngineError::TooMany { what, wait } => {
                 Self::new(codes::RATE_LIMITED, what).retry_after(wait)
             }

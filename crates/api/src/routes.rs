@@ -9,8 +9,8 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, filters, handshake, jobs, keys,
-    notificaties, open, profiles, publish, redrives, subscriptions, topics,
+    certificates, clients, deliveries, destinations, events, expunge, filters, handshake, jobs,
+    keys, notificaties, open, profiles, publish, redrives, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -140,6 +140,16 @@ routes! {
         "Deliver an event to a subscription, whatever its filter" jobs::deliver,
         takes("DeliverTo"), gives(201, "Job");
 
+    DELETE "/v1/events/{id}/payload" MANAGE "expungeEvent"
+        "Remove the payload of an event for good; the event and its deliveries stay" expunge::event,
+        query(&["responses", "cancel"]), gives(200, "Event");
+    POST "/v1/events/expunge" MANAGE "expungeEvents"
+        "Remove the payloads of many events for good, at a bounded rate" expunge::many,
+        takes("NewExpunge"), gives(201, "Job");
+    POST "/v1/events/expunge/count" MANAGE "countExpunge"
+        "Count the events whose payload would be removed; nothing is changed" expunge::count,
+        takes("NewExpunge"), gives(200, "ExpungeCount");
+
     GET "/v1/jobs" READ "listJobs" "List jobs, newest first" jobs::list,
         query(&["order", "cursor", "limit"]), gives(200, "JobPage");
     GET "/v1/jobs/{id}" READ "getJob" "Get a job and its progress" jobs::one, gives(200, "Job");
@@ -241,6 +251,10 @@ routes! {
     DELETE "/v1/deliveries/{id}" MANAGE "forgetDelivery"
         "Delete a delivery and its attempts; an unfinished one is cancelled"
         deliveries::forget, gives_nothing();
+
+    DELETE "/v1/deliveries/{id}/attempts/{number}/response" MANAGE "expungeResponse"
+        "Remove the response to an attempt for good; the attempt stays" expunge::response,
+        gives(200, "DeliveryWithAttempts");
 
     GET "/v1/attempts" READ "listAttempts" "List attempts of all deliveries, newest first"
         deliveries::list_attempts,

@@ -87,6 +87,8 @@ pub(crate) struct EventView<'a> {
     deliver_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retention: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expunged_at: Option<Timestamp>,
 }
 
 impl<'a> From<&'a Event> for EventView<'a> {
@@ -103,6 +105,7 @@ impl<'a> From<&'a Event> for EventView<'a> {
             publisher_id: event.publisher_id.as_ref(),
             deliver_at: event.deliver_at,
             retention: event.retention,
+            expunged_at: event.expunged_at,
         }
     }
 }
@@ -135,7 +138,8 @@ impl<'a> ExplainedView<'a> {
         Self {
             event: EventView::from(&explained.event),
             payload,
-            payload_base64: payload.is_none().then(|| STANDARD.encode(&explained.event.payload)),
+            payload_base64: (payload.is_none() && explained.event.expunged_at.is_none())
+                .then(|| STANDARD.encode(&explained.event.payload)),
             deliveries: deliveries
                 .zip(&explained.waiting)
                 .map(|((delivery, attempts), waiting)| {
@@ -234,6 +238,8 @@ struct AttemptView<'a> {
     detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_expunged_at: Option<Timestamp>,
     late: bool,
     trigger: Trigger,
 }
@@ -281,6 +287,7 @@ impl<'a> AttemptView<'a> {
             failure: attempt.failure.map(|code| shown(code, operator)),
             detail: detail(attempt.failure, &attempt.detail, operator),
             response: text(&attempt.response),
+            response_expunged_at: attempt.response_expunged_at,
             late: attempt.late,
             trigger: if attempt.manual { Trigger::Manual } else { Trigger::Scheduled },
         }

@@ -295,6 +295,8 @@ pub struct Attempt {
     pub late: bool,
     /// True when somebody asked for it: the first attempt after a retry by hand or by a job.
     pub manual: bool,
+    /// When what the receiver said was removed for good: `response` and `detail` are empty since.
+    pub response_expunged_at: Option<Timestamp>,
 }
 
 impl Attempt {

@@ -257,6 +257,9 @@ pub enum StepRefusal {
     /// Its event is to be delivered later.
     #[error("the event is to be delivered at {0}")]
     Scheduled(Timestamp),
+    /// There is nothing to send any more.
+    #[error("the payload of the delivery's event was removed")]
+    Expunged,
 }
 
 /// The state machine: what becomes of a delivery when `input` happens at `now`.

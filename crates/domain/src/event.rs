@@ -34,6 +34,8 @@ pub struct Event {
     pub deliver_at: Option<Timestamp>,
     /// How long it is kept at most, where its publisher wants it removed sooner than others.
     pub retention: Option<Span>,
+    /// When its payload was removed for good. It is empty since, and nothing of it is sent any more.
+    pub expunged_at: Option<Timestamp>,
 }
 
 /// The publisher's protection against publishing twice.

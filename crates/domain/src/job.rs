@@ -55,6 +55,13 @@ pub enum Replayed {
     Retried,
 }
 
+impl Selection {
+    /// Whether every event is meant.
+    pub fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl ReplayStatus {
     /// What becomes of a delivery in this state, or of none. One that has not ended is on its way anyway.
     pub const fn decide(self, delivery: Option<DeliveryState>) -> Replayed {
@@ -81,6 +88,13 @@ pub enum JobWork {
         events: Selection,
         /// Which of them.
         status: ReplayStatus,
+    },
+    /// Removes the payloads of events whose deliveries have all ended.
+    Expunge {
+        /// Which events.
+        events: Selection,
+        /// Whether what receivers answered goes as well.
+        responses: bool,
     },
     /// Delivers one event to one subscription, whatever its filter.
     Deliver {
@@ -136,6 +150,19 @@ pub struct Job {
 mod tests {
     use super::*;
     use crate::{CancelReason, DeadReason};
+
+    /// Stores keep the text: it must be read for ever.
+    #[test]
+    fn work_reads_back() {
+        let events = Selection { from: Some(Timestamp::from_millis(5)), ..Selection::default() };
+        assert!(!events.is_everything() && Selection::default().is_everything());
+        let work = JobWork::Expunge { events, responses: true };
+        let text = serde_json::to_string(&work).expect("a text");
+        let kept =
+            r#"{"kind":"expunge","events":{"from":"1970-01-01T00:00:00.005Z"},"responses":true}"#;
+        assert_eq!(text, kept);
+        assert_eq!(serde_json::from_str::<JobWork>(&text).expect("its own text"), work);
+    }
 
     #[test]
     fn what_a_replay_does_with_each_delivery() {

@@ -16,6 +16,8 @@ pub struct Known<'a> {
     pub accepted_at: Timestamp,
     /// When it is to be delivered, where that is later.
     pub deliver_at: Option<Timestamp>,
+    /// When the payload of its event was removed.
+    pub expunged_at: Option<Timestamp>,
     /// The delivery.
     pub delivery: &'a Delivery,
     /// All its attempts.
@@ -56,6 +58,8 @@ pub enum What<'a> {
     UnderWay,
     /// It came to its end.
     Ended(DeliveryState),
+    /// The payload of its event was removed.
+    Expunged,
 }
 
 /// How well the reason of a wait is known.
@@ -97,6 +101,9 @@ pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
         Some(ended) => steps.ended(since, after, ended),
         None if delivery.state.is_terminal() => {}
         None => steps.present(since, after),
+    }
+    if let Some(at) = known.expunged_at {
+        steps.push(at, None, What::Expunged);
     }
     steps.list.sort_by_key(|step| step.at);
     steps.list

@@ -152,6 +152,7 @@ impl Courier {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            expunged_at: None,
         };
         work_outside(&self.chance, &self.view, event, now)
     }

@@ -172,6 +172,12 @@ pub enum Error {
         /// When.
         until: Timestamp,
     },
+    /// The payload of the event was removed.
+    #[error("the payload of the event was removed; nothing of it can be sent or tested any more")]
+    Expunged,
+    /// The event has deliveries that have not ended.
+    #[error("deliveries of the event have not ended; wait until they have, or cancel them")]
+    Unfinished,
     /// More than the tenant may have made; nothing was done.
     #[error("{what}; try again in {wait:?}")]
     TooMany {
@@ -215,6 +221,8 @@ impl From<store::Error> for Error {
             store::Error::Refused(store::Refusal::Ended) => Self::Ended,
             store::Error::Refused(store::Refusal::NotEnded) => Self::NotEnded,
             store::Error::Refused(store::Refusal::Scheduled { until }) => Self::Scheduled { until },
+            store::Error::Refused(store::Refusal::Expunged) => Self::Expunged,
+            store::Error::Refused(store::Refusal::Unfinished) => Self::Unfinished,
             store::Error::Refused(store::Refusal::LastOperatorKey) => Self::LastOperatorKey,
             other => Self::Store(other),
         }

@@ -115,7 +115,12 @@ fn reasons<'c>(
     if view.subscription.created_at > event.accepted_at {
         return vec!["the subscription was created after the event was accepted".to_owned()];
     }
-    match matching.explain(&view.subscription.filter) {
+    // What a filter says of a payload that is not there is no reason.
+    let filter = &view.subscription.filter;
+    if event.expunged_at.is_some() && filter.any_of.iter().any(|group| group.payload.is_some()) {
+        return vec!["its filter tests the payload, which was removed since".to_owned()];
+    }
+    match matching.explain(filter) {
         Some(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
         None if view.switches_off(event) => {
             vec![turned_off(event)]

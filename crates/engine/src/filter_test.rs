@@ -100,7 +100,12 @@ impl Engine {
         let event = match event {
             TestedEvent::Given(publish) => self.unpublished(tenant, *publish)?,
             TestedEvent::Stored(id) => {
-                self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?
+                let event = self.store().event(tenant, id).await?;
+                let event = event.ok_or(Error::NotFound("event"))?;
+                if event.expunged_at.is_some() {
+                    return Err(Error::Expunged);
+                }
+                event
             }
         };
         let limit = self.inner.keeper.quotas().match_cost_per_event();
@@ -128,6 +133,7 @@ impl Engine {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            expunged_at: None,
         })
     }
 }

@@ -243,6 +243,7 @@ impl Handle {
                 publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
                 deliver_at: publish.deliver_at.filter(|at| *at > now),
                 retention: publish.retention,
+                expunged_at: None,
             });
             let plan = match self.matcher.plan(&event, &mut slice).await {
                 Err(e @ (Error::TooMany { .. } | Error::Busy(_))) => {

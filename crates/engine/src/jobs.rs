@@ -1,4 +1,4 @@
-//! Jobs: events of the past, delivered to whom they are wanted for, at a bounded pace.
+//! Jobs: events of the past, delivered to whom they are wanted for, or expunged, at a bounded pace.
 //!
 //! # Theory of operation
 //! A job is a row in the store. Whoever does the chores reads the next part of the history for each job that runs,
@@ -19,7 +19,7 @@ use posthorn_domain::{
     TenantId, Timestamp,
 };
 use posthorn_store::{
-    Bite, DeliveryFilter, EventFilter, Listing, Order, Page, Period, Place, Redelivery,
+    Bite, DeliveryFilter, EventFilter, Expunges, Listing, Order, Page, Period, Place, Redelivery,
     Result as StoreResult, StateKind, Store,
 };
 
@@ -32,13 +32,13 @@ use crate::quotas::Quotas;
 use crate::redriver::Redriver;
 
 /// Events that one bite looks at.
-const BITE: usize = 200;
+pub(crate) const BITE: usize = 200;
 /// Events that a job looks at in a second, at most, when hardly any of them is wanted.
 const SEEN_PER_SECOND: usize = 5_000;
 /// The fastest a job may be.
 pub const JOB_PER_SECOND_MAX: u32 = 10_000;
 /// Events that a count looks at before it gives up.
-const COUNT_MAX: usize = 100_000;
+pub(crate) const COUNT_MAX: usize = 100_000;
 /// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.
 const CLOCKS_APART: posthorn_domain::Span = posthorn_domain::Span::from_secs(60);
 
@@ -55,11 +55,19 @@ pub(crate) struct Jobs {
 }
 
 /// What one part of the history leads to.
-struct Prepared {
+pub(crate) struct Prepared {
     deeds: Vec<Redelivery>,
-    seen: usize,
-    last: Option<Place>,
-    more: bool,
+    pub(crate) expunges: Option<Expunges>,
+    pub(crate) seen: usize,
+    pub(crate) last: Option<Place>,
+    pub(crate) more: bool,
+}
+
+impl Prepared {
+    /// How much it changes at most.
+    fn wanted(&self) -> usize {
+        self.deeds.len() + self.expunges.as_ref().map_or(0, |expunges| expunges.events.len())
+    }
 }
 
 impl Jobs {
@@ -72,17 +80,18 @@ impl Jobs {
                 Ok(prepared) => prepared,
                 Err(problem) => return self.give_up(job, place, problem).await,
             };
-            let cursor = prepared.last.or(place);
+            let (cursor, wanted) = (prepared.last.or(place), prepared.wanted());
             let bite = Bite {
                 job: job.id,
                 expected: place,
                 cursor,
                 seen: prepared.seen as u64,
                 deeds: prepared.deeds,
+                expunges: prepared.expunges,
                 ends: (!prepared.more).then_some(JobState::Done),
+                problem: None,
                 at: self.clock.now(),
             };
-            let wanted = bite.deeds.len();
             let bitten = self.store.advance_job(bite).await?;
             self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
             if bitten.state != JobState::Running
@@ -104,14 +113,22 @@ impl Jobs {
         problem: &'static str,
     ) -> StoreResult<()> {
         tracing::warn!(job = %job.id, problem, "a job cannot go on");
-        let ends = Some(JobState::Failed);
-        let (at, deeds) = (self.clock.now(), Vec::new());
-        let bite = Bite { job: job.id, expected: place, cursor: place, seen: 0, deeds, ends, at };
+        let bite = Bite {
+            job: job.id,
+            expected: place,
+            cursor: place,
+            seen: 0,
+            deeds: Vec::new(),
+            expunges: None,
+            ends: Some(JobState::Failed),
+            problem: Some(problem.to_owned()),
+            at: self.clock.now(),
+        };
         self.store.advance_job(bite).await.map(drop)
     }
 
     /// What the next part of the history leads to; `Err` when the job can never go on.
-    async fn prepare(
+    pub(crate) async fn prepare(
         &self,
         job: &Job,
         after: Option<Place>,
@@ -125,8 +142,19 @@ impl Jobs {
                 let (Some(event), Ok(view)) = (found, view) else {
                     return Ok(Err("the event or the subscription is gone"));
                 };
+                if event.expunged_at.is_some() {
+                    return Ok(Err("the payload of the event was removed"));
+                }
                 let deeds = vec![self.redelivery(&event, &view, ReplayStatus::All)];
-                Ok(Ok(Prepared { deeds, seen: 1, last: None, more: false }))
+                Ok(Ok(Prepared { deeds, expunges: None, seen: 1, last: None, more: false }))
+            }
+            JobWork::Expunge { events, responses } => {
+                let page = self.store.events(job.tenant, filter_of(events), listing).await?;
+                // What has no payload any more may still have answers.
+                let wanted = |event: &&Event| event.expunged_at.is_none() || *responses;
+                let ids = page.items.iter().filter(wanted).map(|event| event.id).collect();
+                let expunges = Some(Expunges { events: ids, responses: *responses });
+                Ok(Ok(Prepared { expunges, ..prepared(&page, Vec::new()) }))
             }
             JobWork::Replay { subscription: Some(id), events, status } => {
                 let Ok(view) = self.catalog.subscription(job.tenant, *id) else {
@@ -149,6 +177,7 @@ impl Jobs {
                     let view = self.catalog.subscription(job.tenant, delivery.subscription);
                     if let (Some(event), Ok(view)) = (event, view)
                         && filter_of(events).wants(&event)
+                        && event.expunged_at.is_none()
                     {
                         deeds.push(self.redelivery(&event, &view, *status));
                     }
@@ -178,6 +207,8 @@ impl Jobs {
     /// Whether an event is for a subscription. Of what it got already, the filter of today is not asked.
     fn wants(&self, view: &Arc<SubscriptionView>, event: &Event, status: ReplayStatus) -> bool {
         match status {
+            // Nobody can be sent what is not there.
+            _ if event.expunged_at.is_some() => false,
             ReplayStatus::Failed | ReplayStatus::Delivered => true,
             ReplayStatus::All | ReplayStatus::Missed => {
                 // One that costs too much is not delivered to anybody; so it is here.
@@ -204,7 +235,8 @@ impl Jobs {
 }
 
 fn prepared<T>(page: &Page<T>, deeds: Vec<Redelivery>) -> Prepared {
-    Prepared { deeds, seen: page.items.len(), last: page.last, more: page.more }
+    let (seen, last, more) = (page.items.len(), page.last, page.more);
+    Prepared { deeds, expunges: None, seen, last, more }
 }
 
 fn filter_of(selection: &Selection) -> EventFilter {
@@ -247,6 +279,12 @@ impl Engine {
     /// Begins to deliver events of the past.
     pub async fn create_replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
         let job = self.replay(tenant, new).await?;
+        self.begin_job(job).await
+    }
+
+    /// Writes a job down and makes its first go.
+    pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
+        let tenant = job.tenant;
         self.store().create_job(job.clone(), None).await?;
         // The first go is made at once. Should it fail, whoever does the chores goes on all the same.
         if let Err(e) = self.inner.jobs.advance(&job, None).await {
@@ -271,7 +309,13 @@ impl Engine {
         Ok(self.job(tenant, work, new.per_second, new.created_by))
     }
 
-    fn job(&self, tenant: TenantId, work: JobWork, per_second: u32, created_by: String) -> Job {
+    pub(crate) fn job(
+        &self,
+        tenant: TenantId,
+        work: JobWork,
+        per_second: u32,
+        created_by: String,
+    ) -> Job {
         let now = self.now();
         Job {
             id: self.inner.chance.job_id(now),
@@ -352,7 +396,10 @@ impl Engine {
         subscription: SubscriptionId,
         created_by: String,
     ) -> Result<Job> {
-        self.store().event(tenant, event).await?.ok_or(Error::NotFound("event"))?;
+        let found = self.store().event(tenant, event).await?.ok_or(Error::NotFound("event"))?;
+        if found.expunged_at.is_some() {
+            return Err(Error::Expunged);
+        }
         self.catalog().subscription(tenant, subscription)?;
         let work = JobWork::Deliver { event, subscription };
         let job = self.job(tenant, work, 1, created_by);

@@ -40,6 +40,9 @@ impl Engine {
     /// now gets it, whether they got the old one or not. What became of the old one stays as it is.
     pub async fn republish(&self, tenant: TenantId, id: EventId) -> Result<Published> {
         let event = self.store().event(tenant, id).await?.ok_or(Error::NotFound("event"))?;
+        if event.expunged_at.is_some() {
+            return Err(Error::Expunged);
+        }
         let again = Publish {
             topic: event.topic,
             event_type: event.event_type,

@@ -94,6 +94,9 @@ impl Engine {
         let view = self.catalog().subscription(tenant, delivery.subscription)?;
         let event = self.store().event(tenant, delivery.event).await?;
         let event = event.ok_or(Error::NotFound("event"))?;
+        if event.expunged_at.is_some() {
+            return Err(Error::Expunged);
+        }
         let policy = view.usable_policy()?;
         let work = Work { delivery, event: Arc::new(event) };
         let job = job_outside(Arc::clone(&view), policy, work, Needs::Nothing);

@@ -124,6 +124,7 @@ impl Engine {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            expunged_at: None,
         };
         work_outside(&self.inner.chance, view, event, now)
     }

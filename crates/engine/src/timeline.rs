@@ -16,12 +16,14 @@ pub struct Timeline {
     /// The delivery.
     pub delivery: Delivery,
     /// Which group of the subscription's filter matches the event now: the first that does. None when the
-    /// filter has changed since, the subscription is gone, or it would cost too much to find out.
+    /// filter has changed since, the subscription is gone, the payload was removed, or it would cost too much to
+    /// find out.
     pub group: Option<usize>,
     /// When the times were read.
     pub now: Timestamp,
     accepted_at: Timestamp,
     deliver_at: Option<Timestamp>,
+    expunged_at: Option<Timestamp>,
     attempts: Vec<Attempt>,
     stops: Stops,
     waiting: Option<Waiting>,
@@ -33,6 +35,7 @@ impl Timeline {
         timeline(&Known {
             accepted_at: self.accepted_at,
             deliver_at: self.deliver_at,
+            expunged_at: self.expunged_at,
             delivery: &self.delivery,
             attempts: &self.attempts,
             stops: &self.stops,
@@ -54,8 +57,9 @@ impl Engine {
         let stops = view.as_ref().map(|view| view.subscription.stops.clone());
         let accepted_at = event.as_ref().map(|event| event.accepted_at);
         let deliver_at = event.as_ref().and_then(|event| event.deliver_at);
+        let expunged_at = event.as_ref().and_then(|event| event.expunged_at);
         let group = match (event, view) {
-            (Some(event), Some(view)) => {
+            (Some(event), Some(view)) if expunged_at.is_none() => {
                 let limit = self.inner.keeper.quotas().match_cost_per_event();
                 if Matcher::is_long(view.cost.of(event.payload.len())) {
                     let work = move || group(&event, &view, limit);
@@ -72,6 +76,7 @@ impl Engine {
             // The id of an event tells when it was accepted.
             accepted_at: accepted_at.unwrap_or_else(|| delivery.event.made_at()),
             deliver_at,
+            expunged_at,
             attempts,
             stops: stops.unwrap_or_default(),
             waiting: waiting.into_iter().next().flatten(),

@@ -72,7 +72,7 @@ enum Command {
     /// List, show and retry dead letters; `redrives` tries many again
     #[command(subcommand)]
     DeadLetters(deliveries::DeadLetters),
-    /// List, show and cancel jobs: replays, resends, single events
+    /// List, show and cancel jobs: replays, resends, single events, removed payloads
     #[command(subcommand)]
     Jobs(jobs::Command),
     /// Try many dead letters again: list, show, create and cancel redrives

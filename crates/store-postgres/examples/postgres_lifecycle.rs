@@ -154,6 +154,7 @@ impl Bench {
             publisher_id: None,
             deliver_at: None,
             retention: None,
+            expunged_at: None,
         };
         let lane = self
             .settings
@@ -194,6 +195,7 @@ impl Bench {
             response: Bytes::from_static(b"ok"),
             late: false,
             manual: false,
+            response_expunged_at: None,
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },

@@ -295,6 +295,7 @@ pub(crate) fn event(row: &Row, key: &'static str) -> Result<Event, Corrupt> {
             None => None,
             Some(_) => Some(Span::from_millis(reader.number("retention")?)),
         },
+        expunged_at: reader.time_maybe("expunged_at")?,
     })
 }
 
@@ -334,6 +335,7 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
         response: Bytes::copy_from_slice(reader.get("response")?),
         late: reader.get("late")?,
         manual: reader.get("manual")?,
+        response_expunged_at: reader.time_maybe("response_expunged_at")?,
     })
 }
 

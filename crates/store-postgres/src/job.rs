@@ -1,5 +1,5 @@
 //! Jobs: durable bulk work on the history, written down with their progress. What a bite does to deliveries is
-//! in `replay`.
+//! in `replay`, what it removes in `expunge`.
 //!
 //! A job that advances is held, and a bite names the place it was prepared on. So each bite is done at most
 //! once, whoever advances the job and however often it is interrupted.
@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::{CatalogVersion, Job, JobId, JobState, Subscription, TenantId, Timestamp};
-use posthorn_store::{Bite, Bitten, CatalogChange, Listing, Order, Page, Place, Refusal, Result};
+use posthorn_store::{
+    Bite, Bitten, CatalogChange, Expunges, Listing, Order, Page, Place, Refusal, Result,
+};
 use tokio_postgres::Row;
 
 use crate::catalog::{self, Written};
@@ -17,7 +19,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{lock, sql};
+use crate::{expunge, lock, sql};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -226,15 +228,23 @@ pub(crate) async fn advance(session: &Session, bite: Bite) -> Result<Bitten> {
 async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
     let Replayed { done, subscriptions, recalls } =
         replay(client, job.tenant, &bite.deeds, bite.at).await?;
+    let expunged = match &bite.expunges {
+        None => 0,
+        Some(Expunges { events, responses }) => {
+            expunge::many(client, job.tenant, events, *responses, bite.at).await?
+        }
+    };
+    let done = done + expunged;
     let state = bite.ends.unwrap_or(JobState::Running);
     let finished = bite.ends.map(|_| bite.at.as_millis());
-    let params: [Param<'_>; 6] = [
+    let params: [Param<'_>; 7] = [
         &Uid::from(bite.job),
         &count(bite.seen),
         &limit(done),
         &bite.cursor.map(uid_of),
         &state_number(state),
         &finished,
+        &bite.problem.as_deref().map(text),
     ];
     execute(client, sql::JOB_PROGRESS, &params).await?;
     let recall = recall(client, &recalls, bite.at).await?;

@@ -31,6 +31,7 @@
 mod catalog;
 mod codec;
 mod entry;
+mod expunge;
 mod failure;
 mod intake;
 mod integrity;
@@ -220,6 +221,26 @@ impl Store for PostgresStore {
         at: Timestamp,
     ) -> Result<Moved> {
         moves::by_hand(&self.session, Wish::Forget, tenant, delivery, at).await
+    }
+
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event> {
+        expunge::event(&self.session, tenant, event, responses, at).await
+    }
+
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()> {
+        expunge::response(&self.session, tenant, delivery, number, at).await
     }
 
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {

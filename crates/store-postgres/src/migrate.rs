@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0012_log.sql"),
     include_str!("../migrations/0013_jobs.sql"),
     include_str!("../migrations/0014_times.sql"),
+    include_str!("../migrations/0015_expunge.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -17,6 +17,7 @@ use posthorn_store::{Moved, Recall, Refusal, Result, Swept, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, PARKED, Reader, Uid, due, limit, state_code};
+use crate::expunge::marked;
 use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::work::work_of;
@@ -51,7 +52,9 @@ pub(crate) fn stored(row: &Row) -> Outcome<Stored> {
     let deliver_at = row.try_get::<_, Option<i64>>("deliver_at")?.map(Timestamp::from_millis);
     let enters = codec::lane_of(&Reader::new(row, "scheduled", "id"), "enters")?;
     let (delivery, blocks) = (codec::delivery(row)?, row.try_get("blocks")?);
-    Ok(Stored { delivery, blocks, left, deliver_at, enters })
+    // See `expunge::marked`.
+    let expunged = false;
+    Ok(Stored { delivery, blocks, left, deliver_at, enters, expunged })
 }
 
 /// Finds a delivery and holds its row. Who waits for a row that somebody removes and writes anew, as
@@ -157,7 +160,8 @@ async fn move_one(client: &Object, wish: Wish, found: Found, at: Timestamp) -> O
 
 /// One that has ended comes back.
 async fn bring_back(client: &Object, ended: Stored, at: Timestamp) -> Outcome<Moved> {
-    let Revived { back, promoted, recalls } = revive(client, vec![ended], at).await?;
+    let ended = marked(client, ended.delivery.tenant, vec![ended]).await?;
+    let Revived { back, promoted, recalls } = revive(client, ended, at).await?;
     let delivery = back.into_iter().next().ok_or(Refusal::NotFound)?;
     let ready = match delivery.is_parked() {
         true => promoted.into_iter().next(),

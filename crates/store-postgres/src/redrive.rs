@@ -15,6 +15,7 @@ use posthorn_store::{Advanced, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit};
+use crate::expunge::marked;
 use crate::failure::{Corrupt, Outcome};
 use crate::moves::{Revived, recall, revive, stored};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
@@ -255,7 +256,7 @@ async fn bite_off(
     Ok(Advanced { moved: back.len(), subscriptions, state, recall })
 }
 
-/// Those that nobody brought back or cancelled while we waited for the lanes; they stay so now.
+/// Those that nobody brought back, cancelled or expunged while we waited for the lanes; they stay so now.
 async fn still_dead(client: &Object, redrive: &Redrive, ids: &[Uid]) -> Outcome<Vec<Stored>> {
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -268,5 +269,6 @@ async fn still_dead(client: &Object, redrive: &Redrive, ids: &[Uid]) -> Outcome<
             dead.push(stored);
         }
     }
-    Ok(dead)
+    let dead = marked(client, redrive.tenant, dead).await?;
+    Ok(dead.into_iter().filter(|stored| !stored.expunged).collect())
 }

@@ -3,7 +3,8 @@
 //! # Theory of operation
 //! A look without locks tells what each event has for the subscriptions that are meant, and so which lanes are
 //! concerned. Then what counts is held, in the order of `lock`, and decided by what is there now:
-//! * an ended delivery is held before it is tried again; one that somebody else moved meanwhile is on its way;
+//! * an ended delivery is held before it is tried again; one that somebody else moved meanwhile is on its way, and
+//!   one whose event was expunged meanwhile stays as it is;
 //! * an event is held before a delivery of it is made, and then looked at once more. Only who holds an event
 //!   adds to its deliveries, so none is made twice; and an event that is held, or lists what has not ended, is
 //!   not removed.
@@ -22,6 +23,7 @@ use posthorn_domain::{
 use posthorn_store::{Recall, Redelivery};
 
 use crate::codec::{PARKED, Reader, Uid, due, lane_of, state_of};
+use crate::expunge::marked;
 use crate::failure::Outcome;
 use crate::intake::{Scheduled, round_up};
 use crate::moves::{revive, stored};
@@ -104,7 +106,7 @@ struct Times {
 /// What was found of some events.
 #[derive(Default)]
 struct Seen {
-    /// Those that are there, and their times.
+    /// Those that are there and have a payload, and their times.
     events: HashMap<EventId, Times>,
     deliveries: HashMap<(EventId, SubscriptionId), Known>,
 }
@@ -129,7 +131,9 @@ async fn look(
         let Some(id) = reader.get::<Option<Uid>>("id")? else {
             let deliver_at = reader.time_maybe("deliver_at")?;
             let times = Times { accepted_at: reader.time("accepted_at")?, deliver_at };
-            seen.events.insert(event, times);
+            if reader.time_maybe("expunged_at")?.is_none() {
+                seen.events.insert(event, times);
+            }
             continue;
         };
         let code: i16 = reader.get("state")?;
@@ -202,7 +206,8 @@ async fn still_ended(
             ended.push(stored);
         }
     }
-    Ok(ended)
+    let ended = marked(client, tenant, ended).await?;
+    Ok(ended.into_iter().filter(|stored| !stored.expunged).collect())
 }
 
 /// Holds the events of which deliveries are to be made, and leaves out what is gone or was made by somebody else.

@@ -32,6 +32,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_log.sql"),
     include_str!("migrations/0013_jobs.sql"),
     include_str!("migrations/0014_times.sql"),
+    include_str!("migrations/0015_expunge.sql"),
 ];
 
 /// Brings the database to the newest version.

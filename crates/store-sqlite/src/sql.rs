@@ -6,7 +6,7 @@ macro_rules! delivery_columns {
     () => {
         "d.seq, d.id, e.id, s.id, t.id, d.lane, d.state, d.due_at, d.attempts, d.budget_base, \
          d.budget_began, e.accepted_at, d.ended_at, s.deleted_at, d.event, d.revival, d.holds_lane, \
-         d.subscription, d.outcome, d.tenant, e.deliver_at"
+         d.subscription, d.outcome, d.tenant, e.deliver_at, e.expunged_at"
     };
 }
 
@@ -247,7 +247,7 @@ pub(crate) const PENDING_BY_TENANT: &str = "select t.id, w.pending from tally w 
 macro_rules! attempt_columns {
     () => {
         "select a.no, a.number, a.started_at, a.took, a.late, a.status, a.failure, a.detail, a.response, \
-         a.timings, a.manual"
+         a.timings, a.manual, a.response_expunged_at"
     };
 }
 
@@ -272,7 +272,7 @@ pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by at
 macro_rules! event_columns {
     () => {
         "select e.no, e.id, t.id, e.accepted_at, e.topic, e.event_type, e.attributes, e.key, \
-         e.content_type, e.payload, e.publisher_id, e.deliver_at, e.retention from event e "
+         e.content_type, e.payload, e.publisher_id, e.deliver_at, e.retention, e.expunged_at from event e "
     };
 }
 
@@ -295,6 +295,31 @@ pub(crate) const LATER_DELIVERY: &str = "select d.seq, d.state from later_delive
 /// A range of the primary key.
 pub(crate) const DELIVERY_OF_EVENT: &str =
     "select seq, state from delivery where seq >= ?1 and seq < ?2 and subscription = ?3 limit 1";
+
+// ---- removing what was said ------------------------------------------------------------------
+
+/// Whether an event has a delivery that has not ended: a range of the primary key, and those that were made later.
+/// Nobody waits any more for those of deleted subscriptions.
+pub(crate) const UNFINISHED: &str = "select exists (select 1 from delivery d \
+    cross join subscription s on s.no = d.subscription \
+    where d.seq >= ?1 and d.seq < ?2 and d.state < 2 and s.deleted_at is null) \
+    or exists (select 1 from later_delivery l cross join delivery d on d.seq = l.seq \
+    cross join subscription s on s.no = d.subscription \
+    where l.event = ?3 and d.state < 2 and s.deleted_at is null)";
+
+/// A search by the primary key.
+pub(crate) const EXPUNGE_EVENT: &str =
+    "update event set payload = x'', expunged_at = ?2 where no = ?1 and expunged_at is null";
+
+/// A range of `attempt_of`.
+pub(crate) const EXPUNGE_RESPONSES: &str = "update attempt indexed by attempt_of \
+    set response = null, detail = null, response_expunged_at = ?3 \
+    where delivery >= ?1 and delivery < ?2 and response_expunged_at is null";
+
+/// The same of one attempt, and late ones of its number.
+pub(crate) const EXPUNGE_RESPONSE: &str = "update attempt indexed by attempt_of \
+    set response = null, detail = null, response_expunged_at = ?3 \
+    where delivery = ?1 and number = ?2 and response_expunged_at is null";
 
 // ---- maintenance -----------------------------------------------------------------------------
 
@@ -380,8 +405,9 @@ macro_rules! redrivable {
     () => {
         " from delivery d indexed by delivery_dead \
          cross join subscription s on s.no = d.subscription \
+         cross join event e on e.no = d.event \
          where d.tenant = ?1 and d.state >= 10 and d.state < 20 and d.seq > ?2 \
-         and s.deleted_at is null and (?3 is null or s.id = ?3) and (?4 is null or d.state = ?4) \
+         and e.expunged_at is null and s.deleted_at is null and (?3 is null or s.id = ?3) and (?4 is null or d.state = ?4) \
          and (?5 is null or d.ended_at >= ?5) and (?6 is null or d.ended_at < ?6)"
     };
 }

@@ -351,6 +351,31 @@ impl Store for SqliteStore {
         self.by_hand(Wish::Forget, tenant, delivery, at).await
     }
 
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event> {
+        let expunge =
+            move |writer: &mut Writer| write::expunge::event(writer, tenant, event, responses, at);
+        self.write(LIGHT, expunge).await
+    }
+
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()> {
+        let expunge = move |writer: &mut Writer| {
+            write::expunge::response(writer, tenant, delivery, number, at)
+        };
+        self.write(LIGHT, expunge).await
+    }
+
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
         self.write(LIGHT, move |writer| write::redrive::create(writer, &redrive)).await
     }
@@ -415,7 +440,8 @@ impl Store for SqliteStore {
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
-        let weight = Weight { rows: bite.deeds.len() + 1, bytes: 0 };
+        let expunged = bite.expunges.as_ref().map_or(0, |expunges| expunges.events.len());
+        let weight = Weight { rows: bite.deeds.len() + expunged + 1, bytes: 0 };
         self.write(weight, move |writer| write::job::advance(writer, &bite)).await
     }
 

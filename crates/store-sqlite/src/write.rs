@@ -6,6 +6,7 @@
 pub(crate) mod accept;
 pub(crate) mod catalog;
 pub(crate) mod entry;
+pub(crate) mod expunge;
 pub(crate) mod job;
 pub(crate) mod lanes;
 pub(crate) mod maintenance;

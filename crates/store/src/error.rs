@@ -114,6 +114,12 @@ pub enum Refusal {
         /// When.
         until: Timestamp,
     },
+    /// The payload of the event was removed, so that there is nothing to deliver.
+    #[error("the payload of the event was removed")]
+    Expunged,
+    /// The event has deliveries that have not ended.
+    #[error("deliveries of the event have not ended")]
+    Unfinished,
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,
@@ -126,6 +132,7 @@ impl From<StepRefusal> for Refusal {
             StepRefusal::UnderWay => Self::NotEnded,
             StepRefusal::Unsubscribed => Self::NotFound,
             StepRefusal::Scheduled(until) => Self::Scheduled { until },
+            StepRefusal::Expunged => Self::Expunged,
         }
     }
 }

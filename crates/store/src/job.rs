@@ -19,10 +19,14 @@ pub struct Bite {
     pub cursor: Option<Place>,
     /// Events that were looked at for it.
     pub seen: u64,
-    /// What it does.
+    /// What it delivers.
     pub deeds: Vec<Redelivery>,
+    /// What it removes.
+    pub expunges: Option<Expunges>,
     /// How it ends, when it does with this bite.
     pub ends: Option<JobState>,
+    /// Why it cannot go on, when it ends so.
+    pub problem: Option<String>,
     /// When.
     pub at: Timestamp,
 }
@@ -43,10 +47,21 @@ pub struct Redelivery {
     pub status: ReplayStatus,
 }
 
+/// Events whose payloads a bite removes, as with [`crate::Store::expunge_event`]. Those with deliveries that have
+/// not ended are passed over.
+#[derive(Clone, Debug, Default)]
+pub struct Expunges {
+    /// Which.
+    pub events: Vec<EventId>,
+    /// Whether what receivers answered goes as well.
+    pub responses: bool,
+}
+
 /// What a bite did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitten {
-    /// Deliveries that were made or tried again; none when another node was faster.
+    /// Deliveries that were made or tried again, or events of which something was removed; none when another node
+    /// was faster.
     pub done: usize,
     /// Whose they are, without repetition; their work is due now.
     pub subscriptions: Vec<SubscriptionId>,

@@ -44,7 +44,7 @@ use posthorn_domain::{
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
-pub use job::{Bite, Bitten, Redelivery};
+pub use job::{Bite, Bitten, Expunges, Redelivery};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
 pub use query::{
@@ -150,7 +150,8 @@ pub trait Store: Send + Sync + 'static {
     /// may be one that was parked there before it. One that waits keeps its place, so a parked one stays parked. One that waited, and a
     /// head that waits now, are recalled ([`CatalogDelta::recalls`]). Refused while a written lease says
     /// that an attempt is under way, when it is not the tenant's, when its subscription is gone, when its
-    /// event is to be delivered later than `at`, or when it has not entered its lane yet.
+    /// event is to be delivered later than `at`, when it has not entered its lane yet, or when the payload of
+    /// its event was removed.
     async fn retry_delivery(
         &self,
         tenant: TenantId,
@@ -169,6 +170,37 @@ pub trait Store: Send + Sync + 'static {
         delivery: DeliveryId,
         at: Timestamp,
     ) -> Result<Moved>;
+
+    // ---- removing what was said ------------------------------------------------------------------
+
+    /// Removes the payload of an event for good, and writes down when. The event stays with everything else,
+    /// and so do its deliveries, its idempotency key and every count; nothing of it can be brought back or made
+    /// any more. Returns the event as it is now. One that was expunged before stays as it is, with the first time.
+    ///
+    /// With `responses`, what receivers answered goes as well: all attempts of its deliveries that there are,
+    /// also when the payload went before. What an attempt under way brings back later is kept; asking again
+    /// removes it.
+    ///
+    /// Refused when the event is not the tenant's, and while it has a delivery that has not ended; those of deleted
+    /// subscriptions count as ended, swept or not.
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event>;
+
+    /// Removes what the receiver answered to one attempt for good (`response` and `detail`), and writes down
+    /// when. Late ones of the same number count as the same attempt. One that was expunged before stays as it is.
+    /// Refused when there is no such attempt, or the delivery is not the tenant's.
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()>;
 
     // ---- redrives ------------------------------------------------------------------------------
 
@@ -195,7 +227,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Moves up to `limit` more dead letters of a running redrive back to pending, each at most
     /// once per redrive, with the progress written in the same transaction. Each comes back as with
-    /// [`Store::retry_delivery`]. Dead letters of deleted subscriptions are passed over.
+    /// [`Store::retry_delivery`]. Dead letters of deleted subscriptions, and of events that were expunged, are
+    /// passed over.
     async fn advance_redrive(&self, id: RedriveId, limit: usize, at: Timestamp)
     -> Result<Advanced>;
 
@@ -226,7 +259,8 @@ pub trait Store: Send + Sync + 'static {
     /// delivery that is made comes last in its lane, and its age counts from `at`; when its event is to be
     /// delivered later than that, it is stored as [`Store::accept`] says. One that is tried again comes back
     /// as with [`Store::retry_delivery`]. What cannot be done (a subscription or an event that is
-    /// gone, an attempt under way) is passed over.
+    /// gone, an event that was expunged, an attempt under way; of what is to be removed, an event with deliveries
+    /// that have not ended) is passed over.
     async fn advance_job(&self, bite: Bite) -> Result<Bitten>;
 
     // ---- maintenance ---------------------------------------------------------------------------

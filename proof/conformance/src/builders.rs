@@ -151,6 +151,7 @@ pub fn event(tenant: TenantId) -> Event {
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     }
 }
 
@@ -190,6 +191,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         response: Bytes::new(),
         late: false,
         manual: false,
+        response_expunged_at: None,
     }
 }
 

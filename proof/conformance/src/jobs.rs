@@ -34,23 +34,45 @@ fn job(tenant: TenantId) -> Job {
     }
 }
 
-async fn begun(setting: &Setting) -> Job {
-    let job = job(setting.tenant);
+pub(super) async fn begun(setting: &Setting) -> Job {
+    begun_for(setting, setting.tenant).await
+}
+
+pub(super) async fn begun_for(setting: &Setting, tenant: TenantId) -> Job {
+    let job = job(tenant);
     setting.store.create_job(job.clone(), None).await.expect("a new job");
     job
 }
 
-fn redelivery(event: EventId, subscription: SubscriptionId, status: ReplayStatus) -> Redelivery {
+pub(super) fn redelivery(
+    event: EventId,
+    subscription: SubscriptionId,
+    status: ReplayStatus,
+) -> Redelivery {
     let id = DeliveryId::new(at(0), unique().into());
     Redelivery { event, subscription, id, lane: None, status }
 }
 
-fn bite(job: &Job, expected: Option<Place>, cursor: u128, deeds: Vec<Redelivery>) -> Bite {
-    let (job, cursor) = (job.id, Some(Place(cursor)));
-    Bite { job, expected, cursor, seen: deeds.len() as u64, deeds, ends: None, at: at(1_000) }
+pub(super) fn bite(
+    job: &Job,
+    expected: Option<Place>,
+    cursor: u128,
+    deeds: Vec<Redelivery>,
+) -> Bite {
+    Bite {
+        job: job.id,
+        expected,
+        cursor: Some(Place(cursor)),
+        seen: deeds.len() as u64,
+        deeds,
+        expunges: None,
+        ends: None,
+        problem: None,
+        at: at(1_000),
+    }
 }
 
-async fn advance(setting: &Setting, bite: Bite) -> Bitten {
+pub(super) async fn advance(setting: &Setting, bite: Bite) -> Bitten {
     setting.store.advance_job(bite).await.expect("advances")
 }
 
@@ -294,4 +316,20 @@ pub async fn made_deliveries_are_pruned_with_their_event(fixture: &dyn Fixture) 
     assert!(setting.store.attempts(setting.tenant, made).await.expect("answers").is_empty());
     let counts = setting.store.counts(None).await.expect("counts");
     assert_eq!((counts.events, counts.deliveries()), (0, 0));
+}
+
+/// A job that cannot go on says why, also after a restart.
+pub async fn a_failed_job_says_why(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let job = begun(&setting).await;
+    let (ends, problem) = (Some(JobState::Failed), Some("the subscription was deleted".to_owned()));
+    let last = Bite { ends, problem: problem.clone(), ..bite(&job, None, 1, Vec::new()) };
+    assert_eq!(advance(&setting, last.clone()).await.state, JobState::Failed);
+    // What has ended stays as it is.
+    let other = Bite { expected: Some(Place(1)), problem: Some("other".to_owned()), ..last };
+    assert_eq!(advance(&setting, other).await.state, JobState::Failed);
+    let setting = setting.reopen(fixture).await;
+    let found = setting.store.job(setting.tenant, job.id).await.expect("answers").expect("kept");
+    assert_eq!((found.state, found.finished_at), (JobState::Failed, Some(at(1_000))));
+    assert_eq!(found.problem, problem);
 }

@@ -20,6 +20,7 @@ pub mod catalog;
 pub mod certificates;
 mod changes;
 pub mod expiring;
+pub mod expunging;
 pub mod failing;
 pub mod forgetting;
 pub mod intake;
@@ -299,6 +300,18 @@ macro_rules! conformance_suite {
                 what_cannot_be_done_is_passed_over
                 made_deliveries_come_last_in_their_lane
                 made_deliveries_are_pruned_with_their_event
+                a_failed_job_says_why
+            }
+            expunging {
+                an_event_stays_without_its_payload
+                unfinished_work_keeps_its_payload
+                what_was_expunged_is_never_due_again
+                responses_go_with_their_event
+                one_response_goes_alone
+                deliveries_of_the_deleted_keep_nothing
+                a_job_passes_over_what_has_not_ended
+                expunged_events_are_pruned_as_before
+                expunging_and_bringing_back_at_once
             }
             lists {
                 lists_go_both_ways

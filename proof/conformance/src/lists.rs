@@ -518,6 +518,26 @@ impl Twins {
         }
     }
 
+    /// Of old events whose deliveries have ended, some payloads and answers are removed, in both stores.
+    async fn expunge(&self, when: i64) {
+        let tenant = self.setting.tenant;
+        let oldest = Listing { order: Order::OldestFirst, after: None, limit: 120 };
+        let found = self.model.store.events(tenant, EventFilter::default(), oldest).await;
+        let mut gone = 0;
+        for (place, event) in found.expect("a list").items.iter().enumerate() {
+            if place % 3 == 0 {
+                continue;
+            }
+            let ask = |store: Arc<dyn Store>| async move {
+                store.expunge_event(tenant, event.id, place % 2 == 0, at(when)).await.ok()
+            };
+            let wanted = ask(Arc::clone(&self.model.store)).await;
+            assert_eq!(ask(Arc::clone(&self.setting.store)).await, wanted);
+            gone += usize::from(wanted.is_some());
+        }
+        assert!(gone > 20, "{gone}");
+    }
+
     async fn compare(&self, when: &str, order: Order, limit: usize) {
         for tenant in [self.setting.tenant, self.other] {
             let counts = self.setting.store.counts(Some(tenant)).await.expect("counts");
@@ -624,6 +644,7 @@ pub async fn long_histories_are_listed_like_the_model(fixture: &dyn Fixture) {
     twins.compare("at rest", Order::OldestFirst, 1_000).await;
     twins.progress(&mut dice, 1_000, 10_000).await;
     twins.meddle(10_100).await;
+    twins.expunge(10_200).await;
     let Twins { setting, model, other, subscriptions } = twins;
     let twins = Twins { setting: setting.reopen(fixture).await, model, other, subscriptions };
     twins.compare("after changes to old ones", Order::NewestFirst, 1_000).await;

@@ -6,6 +6,7 @@
 
 mod catalog;
 mod deliveries;
+mod expunging;
 mod jobs;
 mod leases;
 pub mod plant;
@@ -376,6 +377,29 @@ impl Store for ModelStore {
         at: Timestamp,
     ) -> Result<Moved> {
         Ok(self.shared.state.lock().by_hand(Wish::Forget, tenant, delivery, at)?)
+    }
+
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event> {
+        let mut state = self.shared.state.lock();
+        state.expunge(tenant, event, responses, at)?;
+        let left = state.events.get(&event).ok_or(Refusal::NotFound)?;
+        Ok(Event::clone(left))
+    }
+
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()> {
+        Ok(self.shared.state.lock().expunge_response(tenant, delivery, number, at)?)
     }
 
     async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {

@@ -283,7 +283,9 @@ async fn replay(
         cursor: None,
         seen: 1,
         deeds,
+        expunges: None,
         ends: Some(JobState::Done),
+        problem: None,
         at: when,
     };
     (ids, setting.store.advance_job(bite).await.expect("advances"))

@@ -304,6 +304,7 @@ async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     };
     let delivery = |to| NewDelivery {
         id: delivery_id(number),

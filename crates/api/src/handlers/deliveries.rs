@@ -119,7 +119,7 @@ async fn answer_page(call: &Call, filter: DeliveryFilter) -> Answer {
     respond::ok(&shown.page(views.collect()))
 }
 
-async fn find(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
+pub(super) async fn find(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<Delivery> {
     let delivery = engine.store().delivery(tenant, id).await?;
     delivery.ok_or_else(|| Problem::not_found("delivery"))
 }
@@ -132,7 +132,7 @@ async fn find_dead(engine: &Engine, tenant: TenantId, id: DeliveryId) -> Result<
         .ok_or_else(|| Problem::not_found("dead letter"))
 }
 
-async fn answer_whole(call: &Call, delivery: &Delivery) -> Answer {
+pub(super) async fn answer_whole(call: &Call, delivery: &Delivery) -> Answer {
     let attempts = call.engine().store().attempts(call.tenant(), delivery.id).await?;
     let waiting = call.engine().waiting(call.tenant(), std::slice::from_ref(delivery)).await;
     let view = DeliveryView::whole(delivery, &attempts, call.is_operator());

@@ -18,6 +18,33 @@ const PER_SECOND_DEFAULT: u32 = 100;
 /// Values of one kind.
 const VALUES_MAX: usize = 20;
 
+/// How many per second, when that is in range.
+pub(super) fn pace(given: Option<u32>) -> Result<u32> {
+    let per_second = given.unwrap_or(PER_SECOND_DEFAULT);
+    match (1..=JOB_PER_SECOND_MAX).contains(&per_second) {
+        true => Ok(per_second),
+        false => Err(Problem::field("per_second", format!("must be 1 to {JOB_PER_SECOND_MAX}"))),
+    }
+}
+
+/// Refuses what selects nothing, or lists too much.
+pub(super) fn check(events: &Selection) -> Result<()> {
+    if let (Some(from), Some(until)) = (events.from, events.until)
+        && from >= until
+    {
+        return Err(Problem::field("until", "must be later than from"));
+    }
+    let counts = [
+        ("topics", events.topics.len()),
+        ("types", events.types.len()),
+        ("attributes", events.attributes.len()),
+    ];
+    match counts.iter().find(|(_, count)| *count > VALUES_MAX) {
+        Some((name, _)) => Err(Problem::field(*name, format!("at most {VALUES_MAX} are allowed"))),
+        None => Ok(()),
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
@@ -35,34 +62,20 @@ struct New {
 
 impl New {
     fn understand(self, call: &Call, subscription: Option<SubscriptionId>) -> Result<NewReplay> {
-        let per_second = self.per_second.unwrap_or(PER_SECOND_DEFAULT);
-        if !(1..=JOB_PER_SECOND_MAX).contains(&per_second) {
-            return Err(Problem::field("per_second", format!("must be 1 to {JOB_PER_SECOND_MAX}")));
-        }
-        if let (Some(from), Some(until)) = (self.from, self.until)
-            && from >= until
-        {
-            return Err(Problem::field("until", "must be later than from"));
-        }
-        let counts = [
-            ("topics", self.topics.len()),
-            ("types", self.types.len()),
-            ("attributes", self.attributes.len()),
-        ];
-        if let Some((name, _)) = counts.iter().find(|(_, count)| *count > VALUES_MAX) {
-            return Err(Problem::field(*name, format!("at most {VALUES_MAX} are allowed")));
-        }
+        let per_second = pace(self.per_second)?;
+        let events = Selection {
+            topics: self.topics,
+            types: self.types,
+            attributes: self.attributes,
+            from: self.from,
+            until: self.until,
+        };
+        check(&events)?;
         let default =
             if subscription.is_some() { ReplayStatus::Missed } else { ReplayStatus::Failed };
         Ok(NewReplay {
             subscription,
-            events: Selection {
-                topics: self.topics,
-                types: self.types,
-                attributes: self.attributes,
-                from: self.from,
-                until: self.until,
-            },
+            events,
             status: self.status.unwrap_or(default),
             per_second,
             created_by: call.who(),
@@ -86,10 +99,10 @@ async fn begin(call: Call, new: New, to: Option<SubscriptionId>) -> Answer {
 }
 
 #[derive(Serialize)]
-struct Count {
-    count: u64,
-    seen: u64,
-    complete: bool,
+pub(super) struct Count {
+    pub(super) count: u64,
+    pub(super) seen: u64,
+    pub(super) complete: bool,
 }
 
 async fn count(call: Call, new: New, to: Option<SubscriptionId>) -> Answer {

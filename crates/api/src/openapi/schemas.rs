@@ -207,6 +207,10 @@ fn events() -> Value {
         "retention": {
             "type": "string", "description": "How long it is kept, where its publisher said so",
         },
+        "expunged_at": {
+            "type": "string", "format": "date-time",
+            "description": "When its payload was removed for good; absent while there is one",
+        },
     });
     let event_required = ["id", "topic", "type", "attributes", "content_type", "accepted_at"];
     let published_required = ["id", "accepted_at", "deliveries", "duplicate"];
@@ -598,6 +602,10 @@ fn deliveries() -> Value {
         })),
         "status": {"type": "integer"}, "failure": text(), "detail": text(),
         "response": text(), "late": flag(),
+        "response_expunged_at": {
+            "type": "string", "format": "date-time",
+            "description": "When `response` and `detail` were removed for good",
+        },
         "trigger": {
             "enum": ["scheduled", "manual"],
             "description": "manual: the first attempt after somebody asked for it, by hand or by a job",
@@ -642,6 +650,18 @@ fn deliveries() -> Value {
             },
             "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
         }))),
+        "NewExpunge": object(&[], with(&selection, json!({
+            "responses": {
+                "type": "boolean", "default": false,
+                "description": "Also remove the responses to all attempts of these events",
+            },
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+        }))),
+        "ExpungeCount": object(&["count", "seen", "complete"], json!({
+            "count": {"type": "integer", "description": "Events that something would be removed of"},
+            "seen": {"type": "integer", "description": "Events that were looked at"},
+            "complete": {"type": "boolean", "description": "false: there is more than was looked at"},
+        })),
         "ReplayCount": object(&["count", "seen", "complete"], json!({
             "count": {"type": "integer", "description": "Deliveries that would be made or tried again"},
             "seen": {"type": "integer", "description": "What was looked at"},
@@ -651,12 +671,13 @@ fn deliveries() -> Value {
         "Job": object(
             &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
             json!({
-                "id": id("job"), "kind": {"enum": ["replay", "deliver"]},
+                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge"]},
                 "subscription": id("sub"), "event": id("evt"), "events": object(&[], selection),
-                "status": {"enum": ["all", "missed", "failed", "delivered"]},
+                "status": {"enum": ["all", "missed", "failed", "delivered"]}, "responses": flag(),
                 "per_second": count(), "state": {"enum": ["running", "done", "cancelled", "failed"]},
                 "seen": {"type": "integer", "description": "Events or deliveries it has looked at"},
-                "done": {"type": "integer", "description": "Deliveries it has made or tried again"},
+                "done": {"type": "integer", "description": "Deliveries it has made or tried \
+                                                            again, or events it has expunged"},
                 "created_by": {"type": "string", "description": "The key that asked for it"},
                 "created_at": time(), "finished_at": time(),
                 "problem": {"type": "string", "description": "Why it could not go on"},

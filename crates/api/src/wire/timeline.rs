@@ -66,6 +66,7 @@ enum WhatView<'a> {
         #[serde(flatten)]
         state: DeliveryState,
     },
+    Expunged,
 }
 
 impl<'a> TimelineView<'a> {
@@ -97,6 +98,7 @@ impl<'a> StepView<'a> {
                 (WhatView::Attempt(AttemptView::new(attempt, operator)), explained)
             }
             What::UnderWay => (WhatView::UnderWay, None),
+            What::Expunged => (WhatView::Expunged, None),
             What::Ended(state) => (WhatView::Ended { state }, Reason::of_end(state)),
         };
         Self { at: step.at, until: step.until, what, explain: explain.map(ExplainView::from) }

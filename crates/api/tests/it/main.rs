@@ -9,6 +9,7 @@ mod bad_input;
 mod certificates;
 mod cloudevents;
 mod documents;
+mod expunging;
 mod filters;
 mod finding;
 mod harness;

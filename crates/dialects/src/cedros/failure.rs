@@ -22,6 +22,8 @@ pub(super) enum Failure {
     Field { name: &'static str, problem: String },
     /// An attempt is under way, so that nothing can be done now.
     UnderWay,
+    /// The payload was removed, so that there is nothing to send.
+    Expunged,
     /// There is no such method here.
     WrongMethod(Method),
     /// The server is stopping or overloaded.
@@ -46,6 +48,7 @@ impl From<posthorn_engine::Error> for Failure {
             posthorn_engine::Error::NotEnded | posthorn_engine::Error::Scheduled { .. } => {
                 Self::UnderWay
             }
+            posthorn_engine::Error::Expunged => Self::Expunged,
             other => Self::Store(other.to_string()),
         }
     }
@@ -75,6 +78,10 @@ impl Failure {
             Self::UnderWay => {
                 let message = "an attempt is in progress; try again when it has ended";
                 (StatusCode::CONFLICT, "webhook_processing", message.to_owned(), true)
+            }
+            Self::Expunged => {
+                let message = "the payload was removed; nothing can be sent any more";
+                (StatusCode::CONFLICT, "webhook_expunged", message.to_owned(), false)
             }
             Self::WrongMethod(method) => {
                 let message = format!("{method} is not allowed here");

@@ -124,7 +124,9 @@ impl Told {
         };
         let view = engine.catalog().subscription(tenant, delivery.subscription).ok();
         let event_id = event_id(&delivery, event.as_ref());
+        let kept = event.as_ref().is_some_and(|event| event.expunged_at.is_none());
         let (event_type, payload) = event.map(|event| (event.event_type, event.payload)).unzip();
+        let payload = payload.filter(|_| kept);
         Ok(Self { delivery, event_id, event_type, payload, headers: None, attempts, view })
     }
 

@@ -123,6 +123,7 @@ pub(super) fn wants_cloudevent(
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     };
     let matching = engine.matches(&imagined)?;
     Ok(matching.iter().any(|view| {

@@ -124,6 +124,7 @@ fn event(attributes: BTreeMap<String, String>, payload: &'static [u8]) -> Event 
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     }
 }
 

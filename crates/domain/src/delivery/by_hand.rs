@@ -31,6 +31,8 @@ pub struct Stored {
     pub deliver_at: Option<Timestamp>,
     /// The lane that it enters then, as long as it has not.
     pub enters: Option<Lane>,
+    /// Whether the payload of its event was removed: then nothing brings it back.
+    pub expunged: bool,
 }
 
 /// The other deliveries of a lane.
@@ -160,6 +162,9 @@ fn retry(found: &Stored, others: &Others, at: Timestamp) -> Result<Moved, StepRe
         return Err(StepRefusal::Scheduled(until));
     }
     let old = found.delivery.clone();
+    if found.expunged {
+        return Err(StepRefusal::Expunged);
+    }
     if old.leased_until(at).is_some() {
         return Err(StepRefusal::UnderWay);
     }

@@ -225,8 +225,14 @@ fn terminal_is_final_but_for_a_retry() {
         for input in [Input::Attempted(&ok), Input::GateClosed, Input::Postponed { until: NOW }] {
             assert_eq!(run(&policy, &done, &input), Err(StepRefusal::Terminal), "{state:?}");
         }
-        let found =
-            Stored { delivery: done, blocks: false, left: None, deliver_at: None, enters: None };
+        let found = Stored {
+            delivery: done,
+            blocks: false,
+            left: None,
+            deliver_at: None,
+            enters: None,
+            expunged: false,
+        };
         let refused = by_hand(Wish::Cancel, &found, &Others::default(), NOW);
         assert_eq!(refused, Err(StepRefusal::Terminal), "{state:?}");
         let moved = by_hand(Wish::Retry, &found, &Others::default(), NOW).expect("allowed");
@@ -234,6 +240,11 @@ fn terminal_is_final_but_for_a_retry() {
         assert_eq!((now.state, now.ended_at, now.due_at), (DeliveryState::Pending, None, NOW));
         assert_eq!((now.attempts, now.budget_base, now.budget_began), (3, 3, NOW));
         assert!(!moved.recalled && !moved.displaces && moved.promotes.is_none());
+        // Without a payload there is nothing to try again; it can be forgotten all the same.
+        let found = Stored { expunged: true, ..found };
+        let refused = by_hand(Wish::Retry, &found, &Others::default(), NOW);
+        assert_eq!(refused, Err(StepRefusal::Expunged), "{state:?}");
+        by_hand(Wish::Forget, &found, &Others::default(), NOW).expect("allowed");
     }
 }
 
@@ -255,7 +266,14 @@ fn who_comes_back_goes_to_its_place() {
     ] {
         let mut delivery = delivery(DeliveryState::Dead(DeadReason::Exhausted), 1);
         (delivery.lane, delivery.seq) = (Some(Lane::Subscription), 5);
-        let found = Stored { delivery, blocks: false, left: None, deliver_at: None, enters: None };
+        let found = Stored {
+            delivery,
+            blocks: false,
+            left: None,
+            deliver_at: None,
+            enters: None,
+            expunged: false,
+        };
         let moved = by_hand(Wish::Retry, &found, &others, NOW).expect("allowed");
         assert_eq!(moved.delivery.is_parked(), parked, "{others:?}");
         assert_eq!(
@@ -280,7 +298,14 @@ fn who_goes_lets_the_next_go_on() {
         (blocker, Timestamp::MAX, true, Some(NOW)),
     ] {
         let delivery = Delivery { lane: Some(Lane::Subscription), due_at, ..delivery(state, 1) };
-        let mut found = Stored { delivery, blocks, left: None, deliver_at: None, enters: None };
+        let mut found = Stored {
+            delivery,
+            blocks,
+            left: None,
+            deliver_at: None,
+            enters: None,
+            expunged: false,
+        };
         let others = Others { parked: Some(7), ..Others::default() };
         for wish in [Wish::Cancel, Wish::Forget] {
             let moved = by_hand(wish, &found, &others, NOW).expect("allowed");
@@ -309,6 +334,7 @@ fn before_its_time_nothing_is_retried() {
         left: None,
         deliver_at: Some(until),
         enters: lane,
+        expunged: false,
     };
     let before = until.minus(Span::from_millis(1));
     let retry = |stored: &Stored, at| by_hand(Wish::Retry, stored, &Others::default(), at);

@@ -24,6 +24,7 @@ fn event(event_type: &str, attributes: &[(&str, &str)], payload: &str) -> Event 
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     }
 }
 

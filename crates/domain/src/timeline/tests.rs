@@ -51,6 +51,7 @@ fn attempts(begun: &[i64]) -> Vec<Attempt> {
         response: Bytes::new(),
         late: false,
         manual: *begun < 0,
+        response_expunged_at: None,
     };
     begun.iter().enumerate().map(one).collect()
 }
@@ -74,6 +75,7 @@ fn shown(step: &Step<'_>) -> String {
         What::Matched => "matched".to_owned(),
         What::Retried => "retried".to_owned(),
         What::UnderWay => "under way".to_owned(),
+        What::Expunged => "expunged".to_owned(),
         What::Attempted(attempt) => format!("attempt {}", attempt.number),
         What::Ended(state) => format!("{state:?}"),
         What::Waited(reason, how) => match how {
@@ -99,6 +101,7 @@ fn check(
     let known = Known {
         accepted_at: at(100),
         deliver_at: None,
+        expunged_at: None,
         delivery,
         attempts: &attempts,
         stops: &stops,
@@ -255,6 +258,7 @@ fn what_attempts_say_of_their_waits_is_told_as_known() {
     let known = Known {
         accepted_at: at(100),
         deliver_at: None,
+        expunged_at: None,
         delivery: &ended(DELIVERED, 601),
         attempts: &attempts,
         stops: &stops(&[(110, Some(120)), (350, Some(360))]),
@@ -291,6 +295,7 @@ fn before_its_time_it_is_scheduled() {
         let known = Known {
             accepted_at: at(100),
             deliver_at: Some(delivery.budget_began.max(at(400))),
+            expunged_at: None,
             delivery,
             attempts: &attempts,
             stops: &stops,
@@ -313,4 +318,21 @@ fn before_its_time_it_is_scheduled() {
     let state = DeliveryState::Cancelled(CancelReason::Operator);
     let cancelled = later(ended(state, 300), 400);
     check(&cancelled, &[], None, &["100-300 scheduled", "300 Cancelled(Operator)"]);
+}
+
+#[test]
+fn the_end_of_a_payload_is_a_step() {
+    let delivery = ended(DELIVERED, 101);
+    let known = Known {
+        accepted_at: at(100),
+        deliver_at: None,
+        expunged_at: Some(at(500)),
+        delivery: &delivery,
+        attempts: &[],
+        stops: &Stops::default(),
+        waiting: None,
+        now: at(1_000),
+    };
+    let steps: Vec<String> = timeline(&known).iter().map(shown).collect();
+    assert_eq!(steps, ["100 accepted", "100 matched", "101 Delivered", "500 expunged"]);
 }

@@ -5,6 +5,7 @@ mod certificates;
 mod clock;
 mod delivery;
 mod envelope;
+mod expunging;
 mod filter_test;
 mod handshake;
 mod headers;

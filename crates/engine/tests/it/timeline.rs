@@ -23,6 +23,7 @@ async fn told(engine: &Engine, id: DeliveryId) -> Vec<String> {
             What::Matched => "matched".to_owned(),
             What::Retried => "retried".to_owned(),
             What::UnderWay => "under way".to_owned(),
+            What::Expunged => "expunged".to_owned(),
             What::Attempted(attempt) => format!("attempt {}", attempt.number),
             What::Ended(state) => format!("{state:?}"),
             What::Waited(reason, Certainty::Known) => format!("{}{long}", reason.as_str()),

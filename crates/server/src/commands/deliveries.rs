@@ -1,6 +1,7 @@
 //! `posthorn deliveries`, `posthorn attempts` and `posthorn dead-letters`: what became of events, and another chance
 //! for one.
 
+use http::Method;
 use serde_json::Value;
 
 use super::events::show_attempts;
@@ -8,6 +9,7 @@ use super::finding::{self, Outcome, Part};
 use super::jobs::{self, Past};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, looking, names};
+use crate::client::Call;
 use crate::terminal;
 
 const DELIVERIES: Noun = Noun {
@@ -28,7 +30,7 @@ const DEAD_LETTERS: Noun = Noun {
     ..DELIVERIES
 };
 
-/// List, show, explain, retry, cancel and forget deliveries
+/// List, show, explain, retry, cancel and forget deliveries; remove responses
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List deliveries, newest first
@@ -73,6 +75,14 @@ pub enum Command {
     Cancel(Id),
     /// Remove a delivery with its attempts for good; one that has not ended is cancelled
     Forget(Id),
+    /// Remove the response to one attempt for good; the attempt stays
+    Expunge {
+        /// Its id, dlv_…
+        id: String,
+        /// The number of the attempt
+        #[arg(long, value_name = "N")]
+        attempt: u32,
+    },
 }
 
 /// List attempts of all deliveries
@@ -151,6 +161,11 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,
+        Command::Expunge { id, attempt } => {
+            let path = format!("{}/attempts/{attempt}/response", DELIVERIES.at(id));
+            let delivery = context.client.call(Call::new(Method::DELETE, path)).await?.json()?;
+            show_whole(context, &DELIVERIES, &delivery)
+        }
     }
 }
 
@@ -205,12 +220,16 @@ fn say_why(delivery: &mut Value) {
 
 async fn show(context: &Context, noun: &Noun, id: &str) -> anyhow::Result<()> {
     let delivery = context.client.get(noun.at(id)).await?;
-    context.show_one(&delivery, noun.fields)?;
+    show_whole(context, noun, &delivery)
+}
+
+fn show_whole(context: &Context, noun: &Noun, delivery: &Value) -> anyhow::Result<()> {
+    context.show_one(delivery, noun.fields)?;
     if context.json {
         return Ok(());
     }
     terminal::data("")?;
-    show_attempts(&delivery)
+    show_attempts(delivery)
 }
 
 async fn act(context: &Context, noun: &Noun, id: &str, verb: &str) -> anyhow::Result<()> {

@@ -1,20 +1,23 @@
 //! `posthorn events`.
 
+use http::Method;
 use serde_json::Value;
 
 use super::finding::{self, Part};
+use super::jobs::{Chosen, Pace};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, names, rows};
+use crate::client::{Call, with_query};
 use crate::terminal::{self, Paint};
 
 const EVENTS: Noun = Noun {
     path: "events",
-    columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at",
+    columns: "ID id, TOPIC topic, TYPE type, KEY key, BYTES payload_bytes, AGE since:accepted_at, EXPUNGED since:expunged_at",
     fields: "id topic type attributes key publisher_id content_type accepted_at deliver_at \
-             retention payload_bytes payload payload_base64",
+             retention expunged_at payload_bytes payload payload_base64",
 };
 
-/// List events, explain what became of one, publish one again
+/// List events, explain what became of one, publish one again, remove payloads
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List events, newest first
@@ -62,6 +65,29 @@ pub enum Command {
         #[arg(long, value_name = "SUBSCRIPTION")]
         to: String,
     },
+    /// Remove the payload of an event for good, or those of many events; that they happened stays
+    ///
+    /// Name one event by its id, or many by what they have in common. Of many, those with deliveries that have not
+    /// ended are passed over. Backups, receivers and old pages of the store may still have what is removed here.
+    Expunge {
+        /// Its id, evt_…
+        #[arg(required_unless_present_any = ["topic", "event_type", "attribute", "from", "until"])]
+        #[arg(conflicts_with_all = ["topic", "event_type", "attribute", "from", "until"])]
+        #[arg(conflicts_with_all = ["oldest", "per_second", "dry_run", "no_wait"])]
+        id: Option<String>,
+        /// Also remove the responses to all attempts
+        #[arg(long)]
+        responses: bool,
+        /// Cancel deliveries of the event that have not ended
+        #[arg(long, requires = "id")]
+        cancel: bool,
+        /// Which events.
+        #[command(flatten)]
+        chosen: Chosen,
+        /// How fast.
+        #[command(flatten)]
+        pace: Pace,
+    },
 }
 
 /// Runs it.
@@ -91,6 +117,19 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
         }
         Command::Deliver { id, to } => super::jobs::deliver(context, id, to).await,
+        Command::Expunge { id: None, responses, chosen, pace, .. } => {
+            super::jobs::expunge(context, chosen, *responses, *pace).await
+        }
+        Command::Expunge { id: Some(id), responses, cancel, .. } => {
+            let given = [("responses", responses), ("cancel", cancel)];
+            let query: Vec<_> = given
+                .into_iter()
+                .filter_map(|(name, given)| given.then(|| (name, "true".to_owned())))
+                .collect();
+            let path = with_query(&format!("{}/payload", EVENTS.at(id)), &query);
+            let event = context.client.call(Call::new(Method::DELETE, path)).await?.json()?;
+            context.show_one(&event, EVENTS.fields)
+        }
         Command::Republish(Id { id }) => {
             let published = EVENTS.act(context, id, "republish").await?;
             context.show_one(&published, "id accepted_at deliveries")
@@ -185,6 +224,7 @@ fn told(mut attempt: Value) -> Value {
     let first = |names: [&str; 2]| names.iter().find_map(|name| attempt.get(name).cloned());
     let (result, said) = (first(["failure", "status"]), first(["detail", "response"]));
     attempt["result"] = result.unwrap_or_default();
-    attempt["said"] = said.unwrap_or_default();
+    let removed = attempt.get("response_expunged_at").map(|_| Value::from("(removed)"));
+    attempt["said"] = said.or(removed).unwrap_or_default();
     attempt
 }

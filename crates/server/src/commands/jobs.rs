@@ -1,4 +1,5 @@
-//! `posthorn jobs`, and the commands that begin one: replays, resends, one event for one subscription.
+//! `posthorn jobs`, and the commands that begin one: replays, resends, one event for one subscription, removing
+//! payloads.
 
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ const POLL: Duration = Duration::from_millis(500);
 const JOBS: Noun = Noun {
     path: "jobs",
     columns: "ID id, KIND kind, STATE state, SEEN seen, DONE done, PER SECOND per_second, AGE since:created_at",
-    fields: "id kind state subscription event events status per_second seen done created_by created_at finished_at \
+    fields: "id kind state subscription event events status responses per_second seen done created_by created_at finished_at \
              problem",
 };
 
-/// List, show and cancel jobs: replays, resends, single events
+/// List, show and cancel jobs: replays, resends, single events, removed payloads
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Command {
     /// List jobs, newest first
@@ -32,9 +33,9 @@ pub enum Command {
     Cancel(Id),
 }
 
-/// Which events of the past, and how fast.
+/// Which events of the past.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Past {
+pub struct Chosen {
     /// Only of this topic; may be given several times
     #[arg(long)]
     topic: Vec<String>,
@@ -47,18 +48,55 @@ pub struct Past {
     /// Which part.
     #[command(flatten)]
     part: Part,
-    /// Which of them: all, missed, failed or delivered
-    #[arg(long)]
-    status: Option<String>,
+}
+
+/// How a job goes on.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Pace {
     /// How many per second
     #[arg(long, default_value_t = 100, value_name = "N")]
     per_second: u32,
-    /// Only count what would be delivered
+    /// Only count what would be done
     #[arg(long)]
     dry_run: bool,
     /// Do not wait; it goes on in the server
     #[arg(long)]
     no_wait: bool,
+}
+
+/// Which events of the past are delivered, and how fast.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Past {
+    /// Which.
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Which of them: all, missed, failed or delivered
+    #[arg(long)]
+    status: Option<String>,
+    /// How fast.
+    #[command(flatten)]
+    pace: Pace,
+}
+
+impl Chosen {
+    /// As fields of a body; null when there are none.
+    fn body(&self) -> Value {
+        let mut body = Value::Null;
+        for (name, value) in self.part.query() {
+            if name != "order" {
+                body[name] = json!(value);
+            }
+        }
+        for (name, values) in [("topics", &self.topic), ("types", &self.event_type)] {
+            if !values.is_empty() {
+                body[name] = json!(values);
+            }
+        }
+        for (name, value) in &self.attribute {
+            body["attributes"][name] = json!(value);
+        }
+        body
+    }
 }
 
 /// Runs `jobs`.
@@ -74,12 +112,30 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
 
 /// Runs `subscriptions replay`.
 pub(super) async fn replay(context: &Context, id: &str, past: &Past) -> anyhow::Result<()> {
-    begin(context, &format!("/v1/subscriptions/{}/replay", segment(id)), past).await
+    deliver_past(context, &format!("/v1/subscriptions/{}/replay", segment(id)), past).await
 }
 
 /// Runs `deliveries resend`.
 pub(super) async fn resend(context: &Context, past: &Past) -> anyhow::Result<()> {
-    begin(context, "/v1/deliveries/resend", past).await
+    deliver_past(context, "/v1/deliveries/resend", past).await
+}
+
+async fn deliver_past(context: &Context, path: &str, past: &Past) -> anyhow::Result<()> {
+    let mut body = past.chosen.body();
+    body["status"] = json!(past.status);
+    begin(context, path, body, past.pace, "replaying").await
+}
+
+/// Runs `events expunge` for many.
+pub(super) async fn expunge(
+    context: &Context,
+    chosen: &Chosen,
+    responses: bool,
+    pace: Pace,
+) -> anyhow::Result<()> {
+    let mut body = chosen.body();
+    body["responses"] = json!(responses);
+    begin(context, "/v1/events/expunge", body, pace, "expunging").await
 }
 
 /// Runs `events deliver`.
@@ -89,35 +145,28 @@ pub(super) async fn deliver(context: &Context, id: &str, to: &str) -> anyhow::Re
     context.show_one(&job, JOBS.fields)
 }
 
-async fn begin(context: &Context, path: &str, past: &Past) -> anyhow::Result<()> {
-    let mut body = json!({"per_second": past.per_second, "status": past.status});
-    for (name, value) in past.part.query() {
-        if name != "order" {
-            body[name] = json!(value);
-        }
-    }
-    for (name, values) in [("topics", &past.topic), ("types", &past.event_type)] {
-        if !values.is_empty() {
-            body[name] = json!(values);
-        }
-    }
-    for (name, value) in &past.attribute {
-        body["attributes"][name] = json!(value);
-    }
+async fn begin(
+    context: &Context,
+    path: &str,
+    mut body: Value,
+    pace: Pace,
+    doing: &'static str,
+) -> anyhow::Result<()> {
+    body["per_second"] = json!(pace.per_second);
     let body = given(body);
-    if past.dry_run {
+    if pace.dry_run {
         let counted = context.client.post(format!("{path}/count"), &body).await?;
         return context.show_one(&counted, "count seen complete");
     }
     let job = context.client.post(path, &body).await?;
-    let job = if past.no_wait { job } else { follow(context, job).await? };
+    let job = if pace.no_wait { job } else { follow(context, job, doing).await? };
     context.show_one(&job, JOBS.fields)
 }
 
 /// Watches a job to its end. It lives in the server: leaving here does not stop it.
-async fn follow(context: &Context, mut job: Value) -> anyhow::Result<Value> {
+async fn follow(context: &Context, mut job: Value, doing: &'static str) -> anyhow::Result<Value> {
     let id = terminal::cell(&job, "id");
-    let bar = terminal::progress(0, "replaying");
+    let bar = terminal::progress(0, doing);
     let mut signals = Signals::listen()?;
     while job.get("state").and_then(Value::as_str) == Some("running") {
         bar.set_position(job.get("done").and_then(Value::as_u64).unwrap_or(0));

@@ -38,9 +38,10 @@ fn line(step: &Value) -> Value {
         Some("matched") => step.get("group").map(group),
         _ => first(&["failure", "status", "reason", "state"]),
     };
+    let removed = || step.get("response_expunged_at").map(|_| json!("(removed)"));
     json!({
         "at": step.get("at"), "step": step.get("step"), "lasts": lasts(step), "what": what,
-        "said": first(&["detail", "response"]),
+        "said": first(&["detail", "response"]).or_else(removed),
     })
 }
 
@@ -116,6 +117,10 @@ mod tests {
         assert_eq!(row(waited), ["1m30s", "waited", "rate", "-"]);
         let attempt = json!({"at": at, "step": "attempt", "status": 500, "response": "no"});
         assert_eq!(row(attempt), ["-", "attempt", "500", "no"]);
+        let removed =
+            json!({"at": at, "step": "attempt", "status": 500, "response_expunged_at": at});
+        assert_eq!(row(removed), ["-", "attempt", "500", "(removed)"]);
+        assert_eq!(row(json!({"at": at, "step": "expunged"})), ["-", "expunged", "-", "-"]);
         let ended = json!({"at": at, "step": "ended", "state": "dead", "reason": "exhausted"});
         assert_eq!(row(ended), ["-", "ended", "exhausted", "-"]);
         let matched = json!({"at": at, "step": "matched", "group": 0, "detail": "it does"});

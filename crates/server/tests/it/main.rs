@@ -17,6 +17,7 @@ mod efgs_proxy;
 mod efgs_sends;
 mod efgs_stage;
 mod envelopes;
+mod expunging;
 mod first_key;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]

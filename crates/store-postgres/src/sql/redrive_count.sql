@@ -9,3 +9,7 @@ where d.tenant = $1 and d.state between 10 and 19
       select true from subscription s where s.id = d.subscription and s.deleted_at is not null
       limit 1
   ) is null
+  and (
+      select true from event e where e.tenant = $1 and e.id = d.event and e.expunged_at is not null
+      limit 1
+  ) is null

@@ -14,6 +14,11 @@ cross join lateral (
           select true from subscription s where s.id = d.subscription and s.deleted_at is not null
           limit 1
       ) is null
+      and (
+          select true from event e
+          where e.tenant = $1 and e.id = d.event and e.expunged_at is not null
+          limit 1
+      ) is null
     order by d.id
     limit $7::int8
 ) as d

@@ -2,18 +2,20 @@
 -- place or the other. Says of each event that it is there, also when it has nothing for them. Plan: primary
 -- keys, partitions pruned.
 with listed as materialized (
-    select e.id as event, e.accepted_at, e.deliver_at, e.deliveries
+    select e.id as event, e.accepted_at, e.deliver_at, e.deliveries, e.expunged_at
     from unnest($2::uuid[]) as wanted(id)
     cross join lateral (
-        select id, accepted_at, deliver_at, deliveries from event where tenant = $1 and id = wanted.id limit 1
+        select id, accepted_at, deliver_at, deliveries, expunged_at
+        from event where tenant = $1 and id = wanted.id
+        limit 1
     ) as e
 )
 select
-    event, accepted_at, deliver_at, null::uuid as id, null::uuid as subscription, null::int2 as state,
-    null::text as lane
+    event, accepted_at, deliver_at, null::uuid as id, null::uuid as subscription,
+    null::int2 as state, null::text as lane, expunged_at
 from listed
 union all
-select e.event, e.accepted_at, e.deliver_at, l.id, l.subscription, l.state, l.lane
+select e.event, e.accepted_at, e.deliver_at, l.id, l.subscription, l.state, l.lane, null::int8
 from listed e
 cross join lateral unnest(e.deliveries) as own(id)
 cross join lateral (
@@ -23,7 +25,7 @@ cross join lateral (
 ) as l
 where l.subscription = any($3::uuid[])
 union all
-select e.event, e.accepted_at, e.deliver_at, d.id, d.subscription, d.state, d.lane
+select e.event, e.accepted_at, e.deliver_at, d.id, d.subscription, d.state, d.lane, null::int8
 from listed e
 cross join lateral unnest(e.deliveries) as own(id)
 cross join lateral (

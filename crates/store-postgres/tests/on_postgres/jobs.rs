@@ -20,7 +20,7 @@ use tokio_postgres::Client;
 use crate::fixture::{Databases, connect, raw, until_somebody_waits};
 use crate::nodes::{LANES, STRESS, publish, success};
 
-fn job(tenant: TenantId) -> Job {
+pub(crate) fn job(tenant: TenantId) -> Job {
     Job {
         id: JobId::new(at(0), unique().into()),
         tenant,
@@ -40,14 +40,24 @@ fn job(tenant: TenantId) -> Job {
     }
 }
 
-fn redelivery(event: EventId, to: SubscriptionId, status: ReplayStatus) -> Redelivery {
+pub(crate) fn redelivery(event: EventId, to: SubscriptionId, status: ReplayStatus) -> Redelivery {
     let id = DeliveryId::new(at(0), unique().into());
     Redelivery { event, subscription: to, id, lane: None, status }
 }
 
-fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite {
+pub(crate) fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite {
     let seen = deeds.len() as u64;
-    Bite { job, expected: None, cursor: None, seen, deeds, ends: Some(JobState::Done), at: when }
+    Bite {
+        job,
+        expected: None,
+        cursor: None,
+        seen,
+        deeds,
+        expunges: None,
+        ends: Some(JobState::Done),
+        problem: None,
+        at: when,
+    }
 }
 
 /// A job that does all of this in one bite; how much it did.
@@ -89,7 +99,7 @@ async fn of_subscription(setting: &Setting, to: SubscriptionId) -> HashMap<Event
 }
 
 /// How often the server had to end somebody who waited in a circle, once everybody has left.
-async fn deadlocks(url: &str) -> i64 {
+pub(crate) async fn deadlocks(url: &str) -> i64 {
     let client = raw(url).await;
     let others = "select count(*) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
@@ -123,7 +133,7 @@ async fn run(
         let deeds = next.iter().map(|event| redelivery(*event, to, ReplayStatus::All)).collect();
         let after = next.last().map(|event| place(*event)).or(cursor);
         let (seen, expected, cursor) = (next.len() as u64, cursor, after);
-        let bite = Bite { job, expected, cursor, seen, deeds, ends, at: at(1_000) };
+        let bite = Bite { expected, cursor, seen, ends, ..bite(job, deeds, at(1_000)) };
         done += store.advance_job(bite).await.expect("advances").done;
     }
 }
@@ -191,7 +201,7 @@ async fn two_jobs_make_one_delivery() {
 }
 
 /// Waits until so many wait for a lock.
-async fn until_waiting(client: &Client, wanted: i64) {
+pub(crate) async fn until_waiting(client: &Client, wanted: i64) {
     let waiting = "select count(*) from pg_stat_activity \
                    where datname = current_database() and wait_event_type = 'Lock'";
     while client.query_one(waiting, &[]).await.expect("a count").get::<_, i64>(0) < wanted {

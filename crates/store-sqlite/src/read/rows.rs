@@ -59,7 +59,8 @@ pub(crate) fn stored(row: &Row<'_>) -> Result<Stored, Corrupt> {
         return Err(columns.corrupt("more attempts before the budget than in all"));
     }
     let blocks = delivery.state.is_terminal() && columns.maybe_int(16)?.is_some();
-    Ok(Stored { delivery, blocks, left: columns.maybe_time(13)?, deliver_at, enters: None })
+    let (left, expunged) = (columns.maybe_time(13)?, columns.maybe_int(21)?.is_some());
+    Ok(Stored { delivery, blocks, left, deliver_at, enters: None, expunged })
 }
 
 /// Decodes the `event_columns` of [`sql`].
@@ -92,6 +93,7 @@ pub(crate) fn event(row: &Row<'_>) -> Result<Event, Corrupt> {
             None => None,
             Some(_) => Some(Span::from_millis(columns.number(12)?)),
         },
+        expunged_at: columns.maybe_time(13)?,
     })
 }
 
@@ -121,6 +123,7 @@ pub(crate) fn attempt(row: &Row<'_>, delivery: DeliveryId) -> Result<Attempt, Co
         response: columns.bytes(8)?,
         late: columns.int(4)? != 0,
         manual: columns.int(10)? != 0,
+        response_expunged_at: columns.maybe_time(11)?,
     })
 }
 

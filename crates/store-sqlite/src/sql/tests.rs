@@ -139,6 +139,16 @@ fn walks_look_up_each_block() {
 }
 
 #[test]
+fn what_is_removed_is_found_by_keys() {
+    let conn = database();
+    check(&conn, UNFINISHED, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, UNFINISHED, &["SEARCH l USING", "(event=?)"]);
+    check(&conn, EXPUNGE_EVENT, &["event USING INTEGER PRIMARY KEY (rowid=?)"]);
+    check(&conn, EXPUNGE_RESPONSES, &["INDEX attempt_of (delivery>? AND delivery<?)"]);
+    check(&conn, EXPUNGE_RESPONSE, &["INDEX attempt_of (delivery=? AND number=?)"]);
+}
+
+#[test]
 fn maintenance_reads_ranges() {
     let conn = database();
     check(&conn, PRUNE_CANDIDATES, &["e USING INTEGER PRIMARY KEY (rowid>?)"]);

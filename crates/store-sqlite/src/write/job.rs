@@ -3,7 +3,7 @@
 use posthorn_domain::{
     Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Bite, Bitten, CatalogChange, Recall, Redelivery, Refusal};
+use posthorn_store::{Bite, Bitten, CatalogChange, Expunges, Recall, Redelivery, Refusal};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{catalog, entry, lanes};
@@ -86,14 +86,17 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
             subscriptions.push(deed.subscription);
         }
     }
+    if let Some(Expunges { events, responses }) = &bite.expunges {
+        done += super::expunge::events(&writer.conn, tenant, events, *responses, bite.at)?;
+    }
     subscriptions.sort_unstable();
     subscriptions.dedup();
     let state = bite.ends.unwrap_or(JobState::Running);
     writer
         .conn
         .prepare_cached(
-            "update job set state = ?2, finished_at = ?3, seen = seen + ?4, done = done + ?5, cursor = ?6 \
-             where id = ?1",
+            "update job set state = ?2, finished_at = ?3, seen = seen + ?4, done = done + ?5, cursor = ?6, \
+             problem = ?7 where id = ?1",
         )?
         .execute(params![
             bite.job.as_bytes().as_slice(),
@@ -102,6 +105,7 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
             int(bite.seen),
             int(done as u64),
             bite.cursor.map(row_of),
+            bite.problem,
         ])?;
     let recall = lanes::recall(writer, &recalls, bite.at)?;
     Ok(Bitten { done, subscriptions, state, recall })
@@ -119,6 +123,10 @@ fn redeliver(
     };
     let event = neighbours(&writer.conn, tenant, deed.event)?;
     let Some(event) = event.filter(|_| known.tenant == tenant) else { return Ok(None) };
+    let expunged = "select expunged_at is not null from event where no = ?1";
+    if writer.conn.prepare_cached(expunged)?.query_row([event.no], |row| row.get(0))? {
+        return Ok(None);
+    }
     let there = find(&writer.conn, &event, known.no)?;
     match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
         Replayed::Left => Ok(None),

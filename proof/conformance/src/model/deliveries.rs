@@ -268,7 +268,10 @@ impl State {
         let left = self.catalog.deleted_at(row.delivery.subscription);
         let deliver_at = self.events.get(&row.delivery.event).and_then(|event| event.deliver_at);
         let enters = row.enters.as_ref().map(|(_, lane)| lane.clone());
-        Stored { delivery: row.delivery.clone(), blocks: row.blocks, left, deliver_at, enters }
+        let expunged = self.is_expunged(row.delivery.event);
+        let expunged = expunged && !crate::model::plant::active("retry-expunged");
+        let (delivery, blocks) = (row.delivery.clone(), row.blocks);
+        Stored { delivery, blocks, left, deliver_at, enters, expunged }
     }
 
     /// Has deliveries enter their lanes whose time has come.
@@ -347,6 +350,7 @@ impl State {
             let wanted = delivery.tenant == redrive.tenant
                 && after.is_none_or(|after| delivery.id > after)
                 && self.catalog.deleted_at(delivery.subscription).is_none()
+                && !self.is_expunged(delivery.event)
                 && redrive.filter.wants(
                     delivery.subscription,
                     reason,

@@ -21,7 +21,8 @@ impl State {
         let (mut done, mut subscriptions, mut recalls) = (0, BTreeSet::new(), Vec::new());
         for deed in &bite.deeds {
             let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant);
-            if event.is_none() || !self.catalog.has_subscription(tenant, deed.subscription) {
+            let there = event.is_some() && !self.is_expunged(deed.event);
+            if !there || !self.catalog.has_subscription(tenant, deed.subscription) {
                 continue;
             }
             if let Some(recalled) = self.redeliver(deed, bite) {
@@ -29,6 +30,12 @@ impl State {
                 subscriptions.insert(deed.subscription);
                 recalls.extend(recalled);
             }
+        }
+        for (event, responses) in
+            bite.expunges.iter().flat_map(|e| e.events.iter().map(|id| (*id, e.responses)))
+        {
+            done +=
+                usize::from(self.expunge(tenant, event, responses, bite.at).is_ok_and(|did| did));
         }
         let (job, cursor) = self.jobs.get_mut(&bite.job).ok_or(Refusal::NotFound)?;
         job.seen += bite.seen;
@@ -39,6 +46,7 @@ impl State {
         if let Some(end) = bite.ends {
             job.state = end;
             job.finished_at = Some(bite.at);
+            job.problem.clone_from(&bite.problem);
         }
         let state = job.state;
         let recall = self.catalog.recall(bite.at, recalls);

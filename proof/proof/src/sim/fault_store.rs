@@ -306,6 +306,37 @@ impl Store for FaultStore {
         .await
     }
 
+    async fn expunge_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        responses: bool,
+        at: Timestamp,
+    ) -> Result<Event> {
+        self.call(true, move |reach| {
+            let left = at_once(reach.model.expunge_event(tenant, event, responses, at));
+            let now = reach.world.now();
+            let what = (tenant, event, responses);
+            reach.world.oracle.lock().expunged(now, what, at, &left);
+            reach.world.note("expunge", &(reach.link.life, event, left.is_ok()));
+            left
+        })
+        .await
+    }
+
+    async fn expunge_response(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        number: u32,
+        at: Timestamp,
+    ) -> Result<()> {
+        self.call(true, move |reach| {
+            at_once(reach.model.expunge_response(tenant, delivery, number, at))
+        })
+        .await
+    }
+
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive> {
         self.call(true, move |reach| {
             let stored = at_once(reach.model.create_redrive(redrive))?;

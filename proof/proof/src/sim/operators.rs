@@ -11,8 +11,8 @@ use posthorn_domain::{
     Selection, Span, SubscriptionId, TenantId, TopicName, policy::profiles,
 };
 use posthorn_engine::{
-    DestinationInput, NewReplay, NewSubscription, PushInput, Rotation, SecretInput, Start,
-    SubscriptionChange,
+    DestinationInput, Expunge, NewExpunge, NewReplay, NewSubscription, PushInput, Rotation,
+    SecretInput, Start, SubscriptionChange,
 };
 use posthorn_sealing::standard_webhooks::SigningSecret;
 use tokio::time::sleep;
@@ -124,7 +124,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 1]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -138,6 +138,7 @@ impl Operator {
             10 => self.forget(&node).await,
             11 => self.put_profile(&node).await,
             12 => self.replay(&node).await,
+            13 => self.expunge(&node).await,
             _ => self.stop_job(&node).await,
         }
     }
@@ -343,6 +344,32 @@ impl Operator {
         let call = node.engine.create_replay(tenant, new);
         if let Some(Ok(job)) = self.cluster.ask(node, call).await {
             self.jobs.push((tenant, job.id));
+        }
+    }
+
+    /// Removes the payload of an event, of one that is on its way as well, or those of many.
+    async fn expunge(&mut self, node: &Node) {
+        let tenants = Arc::clone(&self.tenants);
+        let tenant = *self.dice.pick(&tenants);
+        if self.dice.chance(0.2) {
+            let ago = Span::from_secs(self.dice.between(1, 30));
+            let until = Some(self.cluster.world.now().minus(ago));
+            let events = Selection { until, ..Selection::default() };
+            let per_second = self.dice.between(1, 5) as u32;
+            let created_by = "somebody".to_owned();
+            let new = NewExpunge { events, responses: false, per_second, created_by };
+            let call = node.engine.create_expunge(tenant, new);
+            if let Some(Ok(job)) = self.cluster.ask(node, call).await {
+                self.jobs.push((tenant, job.id));
+            }
+            return;
+        }
+        let at = self.dice.below(u64::MAX);
+        let Some(event) = self.cluster.world.oracle.lock().some_event(tenant, at) else { return };
+        let how = Expunge { responses: self.dice.chance(0.3), cancel: self.dice.chance(0.5) };
+        let call = node.engine.expunge_event(tenant, event, how);
+        if let Some(Ok(_)) = self.cluster.ask(node, call).await {
+            self.cluster.world.oracle.lock().promised_gone(event);
         }
     }
 

@@ -12,12 +12,13 @@
 //! * [`work`]: claims, records, lanes; [`steps`]: what a record may say.
 //! * [`requests`]: what receivers see; [`messages`]: what agents do.
 //! * [`profiles`]: what tenants make of profiles.
-//! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays.
+//! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays; [`expunging`]: what was removed.
 //! * [`ending`]: what must be true when all is over.
 
 mod catalog;
 mod chores;
 mod ending;
+mod expunging;
 mod intake;
 mod jobs;
 mod leases;
@@ -205,6 +206,8 @@ pub(crate) struct Oracle {
     /// Deliveries that were removed by hand.
     forgotten: BTreeMap<DeliveryId, chores::Forgotten>,
     pruned: BTreeSet<EventId>,
+    /// Events whose payloads were removed.
+    expunged: BTreeMap<EventId, expunging::Expunged>,
     /// When something last went wrong that may explain why others are late.
     disturbed: Timestamp,
 }
@@ -249,6 +252,7 @@ impl Oracle {
             dead_lives: BTreeSet::new(),
             forgotten: BTreeMap::new(),
             pruned: BTreeSet::new(),
+            expunged: BTreeMap::new(),
             disturbed: Timestamp::MIN,
         }
     }

@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 37] = [
+pub const PLANTS: [Plant; 39] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -76,6 +76,8 @@ pub const PLANTS: [Plant; 37] = [
     common("deliver-at-keeps-old-place", "Who enters a lane later goes by when it was accepted."),
     common("retention-eats-unfinished", "A retention that is over removes unfinished deliveries."),
     common("replay-overtakes", "What a replay makes goes before what is in its lane."),
+    common("expunge-under-way", "Payloads are removed although deliveries have not ended."),
+    common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 
 /// The one of this name.

@@ -67,7 +67,9 @@ fn step() -> Value {
                 "description": "When the step ended, or ends at the earliest; absent if unknown",
             },
             "step": {
-                "enum": ["accepted", "matched", "waited", "retried", "attempt", "under_way", "ended"],
+                "enum": [
+                    "accepted", "matched", "waited", "retried", "attempt", "under_way", "ended", "expunged",
+                ],
             },
             "group": {
                 "type": "integer", "minimum": 0,
@@ -91,6 +93,7 @@ fn step() -> Value {
             "status": {"type": "integer", "description": attempt},
             "failure": {"type": "string", "description": attempt},
             "response": {"type": "string", "description": attempt},
+            "response_expunged_at": {"type": "string", "format": "date-time", "description": attempt},
             "late": {"type": "boolean", "description": attempt},
             "trigger": {"enum": ["scheduled", "manual"], "description": attempt},
             "explain": reference("Explanation"),

@@ -35,6 +35,7 @@ fn pending(of: u8, call: u64, number: u128, deliveries: u128) -> Pending {
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     };
     let found = |n| Match { subscription: SubscriptionId::new(Timestamp::MIN, n), lane: None };
     Pending {

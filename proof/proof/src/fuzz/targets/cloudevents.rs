@@ -154,6 +154,7 @@ fn comes_back(event: &Understood) {
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     };
     Event::check_attributes(&whole.attributes).expect("attributes that can be kept");
     let never = || -> Result<String, ()> { panic!("an event that had a source has it") };

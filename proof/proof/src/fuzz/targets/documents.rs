@@ -120,6 +120,7 @@ static EVENT: LazyLock<Event> = LazyLock::new(|| Event {
     publisher_id: None,
     deliver_at: None,
     retention: None,
+    expunged_at: None,
 });
 
 /// A filter on the first line's word `filter`, a patch of the default policy otherwise.

@@ -123,9 +123,13 @@ impl Oracle {
         let event = self.events.get(&delivery.event);
         let later = event.and_then(|event| event.deliver_at).filter(|later| *later > at);
         let over = matches!(delivery.state, DeliveryState::Delivered | DeliveryState::Dead(_));
+        let expunged = self.is_expunged(delivery.event);
         self.expect(right, Invariant::I15, now, || format!("{id} was retried under way"));
         self.expect(later.is_none() || over, Invariant::I9, now, || {
             format!("{id} was retried, though it is to be delivered at {later:?}")
+        });
+        self.expect(!expunged, Invariant::I15, now, || {
+            format!("{id} was retried without the payload of its event")
         });
         let recalls = if ended {
             self.revive(now, id, at)
@@ -237,6 +241,7 @@ impl Oracle {
             delivery.tenant == redrive.tenant
                 && after.is_none_or(|after| delivery.id > after)
                 && self.subscriptions.get(&delivery.subscription).is_some_and(|s| !s.deleted)
+                && !self.is_expunged(delivery.event)
                 && redrive.filter.wants(
                     delivery.subscription,
                     reason,

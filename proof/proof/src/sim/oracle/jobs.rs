@@ -1,4 +1,4 @@
-//! Jobs: what a replay must do, and what it must not do twice.
+//! Jobs: what a replay or an expunge must do, and what it must not do twice.
 
 use std::collections::BTreeSet;
 
@@ -66,8 +66,11 @@ impl Oracle {
                 recalls |= recalled;
             }
         }
-        self.expect(moved.len() == answer.done, Invariant::I10, now, || {
-            format!("{id} made or retried {}, not {}", answer.done, moved.len())
+        let gone = bite.expunges.as_ref();
+        let gone = gone.map_or(0, |wanted| self.expunged_many(now, tenant, wanted, bite.at));
+        let done = moved.len() + gone;
+        self.expect(done == answer.done, Invariant::I10, now, || {
+            format!("{id} made, retried or expunged {}, not {done}", answer.done)
         });
         self.expect(recalls == answer.recall.is_some(), Invariant::I12, now, || {
             format!("{id} went on and nodes hear {:?} of it", answer.recall)
@@ -91,6 +94,9 @@ impl Oracle {
         at: Timestamp,
     ) -> Option<(DeliveryId, bool)> {
         let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant)?;
+        if self.is_expunged(deed.event) {
+            return None;
+        }
         let event = std::sync::Arc::clone(event);
         let subscription = self.subscriptions.get(&deed.subscription)?;
         if subscription.deleted || subscription.tenant != tenant {
@@ -179,6 +185,7 @@ impl Oracle {
                 && events.until.is_none_or(|until| event.accepted_at < until)
                 && event.accepted_at < job.created_at
                 && !forgotten.contains(&event.id)
+                && !self.is_expunged(event.id)
         });
         let missing = meant.filter(|event| {
             let ids = self.by_event.get(&event.id).into_iter().flatten();

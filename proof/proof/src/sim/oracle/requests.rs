@@ -98,6 +98,7 @@ impl Oracle {
         self.expect(!quiet, Invariant::I12, now, || {
             format!("{id} was promised to be quiet after it was cancelled at {handled_at:?}")
         });
+        self.check_payload_is_there(now, event);
         match self.is_push(arrival.subscription) {
             true => self.check_message(now, arrival, event),
             false => self.check_contents(now, arrival, event),

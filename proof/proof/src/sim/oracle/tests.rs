@@ -54,6 +54,7 @@ fn event(n: u128) -> Arc<Event> {
         publisher_id: None,
         deliver_at: None,
         retention: None,
+        expunged_at: None,
     })
 }
 
@@ -175,6 +176,7 @@ impl Scene {
                 response: Bytes::new(),
                 late: false,
                 manual: false,
+                response_expunged_at: None,
             }),
             standing: None,
             at: at(ms),
