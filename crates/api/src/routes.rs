@@ -215,6 +215,12 @@ routes! {
     PUT "/v1/notificaties/setup" OPERATOR "applyNotificatiesSetup"
         "Apply a setup file of the Notificaties API; idempotent" notificaties::setup,
         takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
+    POST "/v1/notificaties/resend" OPERATOR "resendNotificaties"
+        "Send messages of the Notificaties API again, at a bounded rate" notificaties::resend,
+        takes("NotificatiesResend"), gives(201, "Job");
+    POST "/v1/notificaties/resend/count" OPERATOR "countNotificatiesResend"
+        "Count what would be sent again; nothing is changed" notificaties::count_resend,
+        takes("NotificatiesResend"), gives(200, "ReplayCount");
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "reason", "status", "failure", "from", "until", "order",

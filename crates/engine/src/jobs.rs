@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{
     Clock, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Selection, SubscriptionId,
     TenantId, Timestamp,
@@ -133,7 +134,8 @@ impl Jobs {
                     return Ok(Err("the subscription was deleted"));
                 };
                 let page = self.store.events(job.tenant, filter_of(events), listing).await?;
-                let wanted = page.items.iter().filter(|event| self.wants(&view, event, *status));
+                let chosen = page.items.iter().filter(|event| passes(events, event));
+                let wanted = chosen.filter(|event| self.wants(&view, event, *status));
                 let mut deeds: Vec<Redelivery> =
                     wanted.map(|event| self.redelivery(event, &view, *status)).collect();
                 if crate::plant::active("replay-skips") {
@@ -149,6 +151,7 @@ impl Jobs {
                     let view = self.catalog.subscription(job.tenant, delivery.subscription);
                     if let (Some(event), Ok(view)) = (event, view)
                         && filter_of(events).wants(&event)
+                        && passes(events, &event)
                     {
                         deeds.push(self.redelivery(&event, &view, *status));
                     }
@@ -215,6 +218,12 @@ fn filter_of(selection: &Selection) -> EventFilter {
         accepted: Period { from: selection.from, until: selection.until },
         ..EventFilter::default()
     }
+}
+
+/// Whether an event is what the filter of a selection wants. The list of events knows nothing of such filters.
+fn passes(selection: &Selection, event: &Event) -> bool {
+    let wants = |filter| Matching::new(&Candidate::new(event)).wants(filter);
+    selection.filter.as_ref().is_none_or(wants)
 }
 
 /// What somebody wants to have replayed.

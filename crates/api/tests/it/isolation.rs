@@ -262,7 +262,9 @@ async fn what_is_for_operators_tells_tenants_nothing() {
         }
     }
     assert_eq!(bodies.len(), 1, "{bodies:?}");
-    assert!(names.contains("applyNotificatiesSetup") && names.contains("putClient"), "{names:?}");
+    for name in ["applyNotificatiesSetup", "putClient", "resendNotificaties"] {
+        assert!(names.contains(name), "{names:?}");
+    }
     // An operator is told what is missing here.
     let setup = server.ask("PUT", "/v1/notificaties/setup").key(&server.keys.operator);
     let told = setup.json(json!({})).await.expect_problem(404, "not_found");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::finding::Part;
+use super::finding::Period;
 use super::noun::{Id, Noun, given};
 use super::{Context, Limit, parse_pair};
 use crate::client::segment;
@@ -44,15 +44,22 @@ pub struct Past {
     /// Only with this attribute; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     attribute: Vec<(String, String)>,
-    /// Which part.
+    /// Between which times.
     #[command(flatten)]
-    part: Part,
+    period: Period,
     /// Which of them: all, missed, failed or delivered
     #[arg(long)]
     status: Option<String>,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// How fast, and whether at all.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Pace {
     /// How many per second
     #[arg(long, default_value_t = 100, value_name = "N")]
-    per_second: u32,
+    pub(super) per_second: u32,
     /// Only count what would be delivered
     #[arg(long)]
     dry_run: bool,
@@ -90,11 +97,9 @@ pub(super) async fn deliver(context: &Context, id: &str, to: &str) -> anyhow::Re
 }
 
 async fn begin(context: &Context, path: &str, past: &Past) -> anyhow::Result<()> {
-    let mut body = json!({"per_second": past.per_second, "status": past.status});
-    for (name, value) in past.part.query() {
-        if name != "order" {
-            body[name] = json!(value);
-        }
+    let mut body = json!({"per_second": past.pace.per_second, "status": past.status});
+    for (name, value) in past.period.query() {
+        body[name] = json!(value);
     }
     for (name, values) in [("topics", &past.topic), ("types", &past.event_type)] {
         if !values.is_empty() {
@@ -104,13 +109,22 @@ async fn begin(context: &Context, path: &str, past: &Past) -> anyhow::Result<()>
     for (name, value) in &past.attribute {
         body["attributes"][name] = json!(value);
     }
-    let body = given(body);
-    if past.dry_run {
-        let counted = context.client.post(format!("{path}/count"), &body).await?;
+    start(context, path, &given(body), &past.pace).await
+}
+
+/// Begins a job, or counts what it would do.
+pub(super) async fn start(
+    context: &Context,
+    path: &str,
+    body: &Value,
+    pace: &Pace,
+) -> anyhow::Result<()> {
+    if pace.dry_run {
+        let counted = context.client.post(format!("{path}/count"), body).await?;
         return context.show_one(&counted, "count seen complete");
     }
-    let job = context.client.post(path, &body).await?;
-    let job = if past.no_wait { job } else { follow(context, job).await? };
+    let job = context.client.post(path, body).await?;
+    let job = if pace.no_wait { job } else { follow(context, job).await? };
     context.show_one(&job, JOBS.fields)
 }
 
