@@ -36,6 +36,7 @@ statements! {
     EVENT_FIND = "event_find",
     EVENT_TOPICS = "event_topics",
     EVENT_TYPES = "event_types",
+    EVENTS_BY_ID = "events_by_id",
     EVENTS_KNOWN = "events_known",
     EVENTS_OF = "events_of",
     FAILING = "failing",

@@ -280,6 +280,8 @@ macro_rules! conformance_suite {
                 what_cannot_be_done_is_passed_over
                 made_deliveries_come_last_in_their_lane
                 made_deliveries_are_pruned_with_their_event
+                events_and_states_are_read_in_batches
+                running_jobs_leave_nobody_out
             }
             lists {
                 lists_go_both_ways

@@ -4,14 +4,14 @@ use posthorn_domain::{
     Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Bite, Bitten, CatalogChange, Recall, Redelivery, Refusal};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
 use super::{catalog, lanes};
 use crate::codec::{due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
 use crate::read::jobs;
-use crate::read::lists::{Neighbours, neighbours};
+use crate::read::lists::neighbours;
 use crate::sql;
 use crate::writer::Writer;
 
@@ -119,7 +119,7 @@ fn redeliver(
     };
     let event = neighbours(&writer.conn, tenant, deed.event)?;
     let Some(event) = event.filter(|_| known.tenant == tenant) else { return Ok(None) };
-    let there = find(&writer.conn, event, known.no)?;
+    let there = jobs::find(&writer.conn, event, known.no)?;
     match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
         Replayed::Left => Ok(None),
         Replayed::Retried => {
@@ -136,24 +136,6 @@ fn redeliver(
             Ok(Some(Vec::new()))
         }
     }
-}
-
-/// The delivery of an event to a subscription: its seq and its state.
-fn find(
-    conn: &Connection,
-    Neighbours { no, first, end }: Neighbours,
-    subscription: i64,
-) -> Result<Option<(i64, i64)>, Failure> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let later = conn
-        .prepare_cached(sql::LATER_DELIVERY)?
-        .query_row(params![no, subscription], read)
-        .optional()?;
-    if later.is_some() {
-        return Ok(later);
-    }
-    let values = params![first, end, subscription];
-    Ok(conn.prepare_cached(sql::DELIVERY_OF_EVENT)?.query_row(values, read).optional()?)
 }
 
 /// One that comes last in its lane.
