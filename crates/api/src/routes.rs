@@ -237,8 +237,8 @@ routes! {
         "Get what happened to a delivery, step by step, and what it waits for"
         deliveries::timeline, gives(200, "Timeline");
     GET "/v1/deliveries/{id}/request" READ "getDeliveryRequest"
-        "Get the request that an attempt would send now, without secrets; nothing is sent"
-        deliveries::request, gives(200, "RequestPreview");
+        "Get the request that the last failed attempt sent, or that an attempt would send now, without secrets"
+        deliveries::request, query(&["rebuild"]), gives(200, "RequestPreview");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
         "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
         deliveries::retry, gives(200, "Delivery");

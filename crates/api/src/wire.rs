@@ -26,6 +26,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) use health::HealthView;
+use timeline::SentView;
 pub(crate) use timeline::{PreviewView, TimelineView};
 
 /// One page of a list.
@@ -225,6 +226,9 @@ struct AttemptView<'a> {
     response: Option<Cow<'a, str>>,
     late: bool,
     trigger: Trigger,
+    /// Only in a timeline: it may be long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<SentView<'a>>,
 }
 
 /// Who asked for an attempt.
@@ -272,6 +276,7 @@ impl<'a> AttemptView<'a> {
             response: text(&attempt.response),
             late: attempt.late,
             trigger: if attempt.manual { Trigger::Manual } else { Trigger::Scheduled },
+            request: None,
         }
     }
 }

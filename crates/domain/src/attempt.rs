@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeliveryId, Span, Timestamp};
+use crate::{DeliveryId, SentRequest, Span, Timestamp};
 
 /// Why an attempt ended without an answer. Each has a stable code; nobody searches error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -288,6 +288,8 @@ pub struct Attempt {
     pub late: bool,
     /// True when somebody asked for it: the first attempt after a retry by hand or by a job.
     pub manual: bool,
+    /// What it sent; kept of those that failed.
+    pub request: Option<Box<SentRequest>>,
 }
 
 impl Attempt {

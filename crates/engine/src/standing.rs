@@ -237,6 +237,7 @@ mod tests {
             response: Bytes::new(),
             late: false,
             manual: false,
+            request: None,
         };
         AttemptLine {
             attempt,

@@ -192,6 +192,7 @@ impl Bench {
             response: Bytes::from_static(b"ok"),
             late: false,
             manual: false,
+            request: None,
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },

@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0011_timings.sql"),
     include_str!("../migrations/0012_log.sql"),
     include_str!("../migrations/0013_jobs.sql"),
+    include_str!("../migrations/0014_sent_request.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_timings.sql"),
     include_str!("migrations/0012_log.sql"),
     include_str!("migrations/0013_jobs.sql"),
+    include_str!("migrations/0014_sent_request.sql"),
 ];
 
 /// Brings the database to the newest version.

@@ -188,6 +188,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         response: Bytes::new(),
         late: false,
         manual: false,
+        request: None,
     }
 }
 

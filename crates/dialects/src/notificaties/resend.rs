@@ -85,14 +85,14 @@ pub(super) fn read(
         return Err(faults);
     }
     let topics = kanaal.map(|kanaal| kanaal.topic).into_iter().collect();
-    let filter = filter(kenmerken, urls);
+    let filter = filter(kenmerken, &urls);
     let events = Selection { topics, attributes, from, until, filter, ..Selection::default() };
     let per_second = per_second.unwrap_or(PER_SECOND_DEFAULT);
     Ok(NewReplay { subscription, events, status, per_second, created_by })
 }
 
 /// What is asked of a message besides what every event has. Names of kenmerken are compared as abonnementen do.
-fn filter(kenmerken: BTreeMap<String, String>, urls: Vec<Value>) -> Option<Filter> {
+fn filter(kenmerken: BTreeMap<String, String>, urls: &[Value]) -> Option<Filter> {
     if kenmerken.is_empty() && urls.is_empty() {
         return None;
     }
@@ -233,11 +233,12 @@ mod tests {
             let urls = urls.iter().map(|(name, url)| {
                 json!({"test": {"path": format!("/{name}"), "op": "eq", "value": url}})
             });
-            let filter = filter(pairs.collect(), urls.collect()).expect("conditions");
+            let filter =
+                filter(pairs.collect(), &urls.collect::<Vec<Value>>()).expect("conditions");
             filter.validate().expect("within the limits");
             Matching::new(&Candidate::new(&event)).wants(&filter)
         };
-        assert_eq!(filter(BTreeMap::new(), Vec::new()), None);
+        assert_eq!(filter(BTreeMap::new(), &[]), None);
         assert!(wants(&[("object_type", "melding")], &[]));
         assert!(wants(&[("objectType", "*")], &[("hoofdObject", "http://oz/zaken/1")]));
         assert!(!wants(&[("objectType", "zaak")], &[]));

@@ -51,6 +51,7 @@ fn attempts(begun: &[i64]) -> Vec<Attempt> {
         response: Bytes::new(),
         late: false,
         manual: *begun < 0,
+        request: None,
     };
     begun.iter().enumerate().map(one).collect()
 }

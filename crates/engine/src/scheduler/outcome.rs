@@ -346,6 +346,7 @@ pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
         response: bytes::Bytes::new(),
         late: false,
         manual: done.job.work.delivery.is_by_hand(),
+        request: done.sent.clone(),
     };
     match outcome {
         AttemptOutcome::Answered(answer) => {

@@ -17,7 +17,7 @@ pub struct Part {
 
 /// Between which times.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Period {
+pub(super) struct Period {
     /// Nothing before this time: 2026-01-31T12:00:00Z, or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = moment)]
     from: Option<Timestamp>,

@@ -119,7 +119,7 @@ fn what_cannot_be_sent_again_is_refused_with_the_field() {
     let detail = native(&server, "POST", RESEND, &both).expect(422)["detail"].to_string();
     assert!(detail.contains("kanaal: ") && detail.contains("van: "), "{detail}");
     // Without the tenant of the API, nobody would find the job again.
-    let elsewhere = server.call("POST", RESEND).json(&json!({})).send().expect(422);
+    let elsewhere = server.call("POST", RESEND).json(json!({})).send().expect(422);
     assert_eq!(elsewhere["field"], "Posthorn-Tenant");
     assert!(elsewhere["detail"].as_str().unwrap().contains("gemeente"), "{elsewhere}");
     let jobs = native(&server, "GET", "/v1/jobs", &Value::Null).expect(200);

@@ -173,6 +173,7 @@ impl Scene {
                 response: Bytes::new(),
                 late: false,
                 manual: false,
+                request: None,
             }),
             standing: None,
             at: at(ms),
