@@ -38,7 +38,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use posthorn_engine::WebhookOrigin;
+use posthorn_domain::TenantId;
+use posthorn_engine::{NewReplay, WebhookOrigin};
 use posthorn_listener::{Failures, ProxyIdentity};
 use serde_json::Value;
 
@@ -57,6 +58,22 @@ pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 pub type ApplySetup = Arc<dyn Fn(Value) -> ApplyingSetup + Send + Sync>;
 /// See [`ApplySetup`].
 pub type ApplyingSetup = Pin<Box<dyn Future<Output = Result<Value, SetupRefusal>> + Send>>;
+
+/// Reads, in the words of the Notificaties API, which of its messages are to be sent again, and for whom (who asks);
+/// otherwise which fields are wrong, and why.
+pub type ReadResend =
+    Arc<dyn Fn(&Value, String) -> Result<NewReplay, Vec<(String, String)>> + Send + Sync>;
+
+/// What operators do with the Notificaties API, where it is served.
+#[derive(Clone)]
+pub struct Notificaties {
+    /// The tenant that everything of it belongs to.
+    pub tenant: TenantId,
+    /// Applies setup files.
+    pub setup: ApplySetup,
+    /// Reads what is to be sent again.
+    pub resend: ReadResend,
+}
 
 /// Why a setup file was not applied as a whole.
 #[derive(Debug)]
@@ -84,8 +101,8 @@ pub struct Options {
     pub identity: Option<ProxyIdentity>,
     /// Senders that may ask without a key whether they may publish (`WebHook-Request-Origin`).
     pub webhook_origins: Vec<AllowedOrigin>,
-    /// What applies setup files of the Notificaties API, where that API is served.
-    pub setup: Option<ApplySetup>,
+    /// What operators do with the Notificaties API, where that API is served.
+    pub notificaties: Option<Notificaties>,
 }
 
 impl Default for Options {
@@ -98,7 +115,7 @@ impl Default for Options {
             failures: Arc::default(),
             identity: None,
             webhook_origins: Vec::new(),
-            setup: None,
+            notificaties: None,
         }
     }
 }

@@ -232,6 +232,7 @@ fn parameters() -> Value {
         "key": query("key", "Only events with this key", text.clone()),
         "publisher_id": query("publisher_id", "Only the event that was published with this Idempotency-Key", text.clone()),
         "dead_letters": query("dead_letters", "Only events with a dead letter", json!({"type": "boolean", "const": true})),
+        "rebuild": query("rebuild", "Show what an attempt would send now, also when one was sent before", json!({"type": "boolean"})),
         "unwanted": query("unwanted", "Only events that matched no subscription", json!({"type": "boolean", "const": true})),
         "event": query("event", "Only what belongs to this event", text.clone()),
         "subscription": query("subscription", "Only what belongs to this subscription, by id or name", text.clone()),

@@ -225,6 +225,12 @@ routes! {
     PUT "/v1/notificaties/setup" OPERATOR "applyNotificatiesSetup"
         "Apply a setup file of the Notificaties API; idempotent" notificaties::setup,
         takes("NotificatiesSetup"), gives(200, "NotificatiesApplied");
+    POST "/v1/notificaties/resend" OPERATOR "resendNotificaties"
+        "Send messages of the Notificaties API again, at a bounded rate" notificaties::resend,
+        takes("NotificatiesResend"), gives(201, "Job");
+    POST "/v1/notificaties/resend/count" OPERATOR "countNotificatiesResend"
+        "Count what would be sent again; nothing is changed" notificaties::count_resend,
+        takes("NotificatiesResend"), gives(200, "ReplayCount");
 
     GET "/v1/deliveries" READ "listDeliveries" "List deliveries, newest first" deliveries::list,
         query(&["event", "subscription", "state", "reason", "status", "failure", "from", "until", "order",
@@ -241,8 +247,8 @@ routes! {
         "Get what happened to a delivery, step by step, and what it waits for"
         deliveries::timeline, gives(200, "Timeline");
     GET "/v1/deliveries/{id}/request" READ "getDeliveryRequest"
-        "Get the request that an attempt would send now, without secrets; nothing is sent"
-        deliveries::request, gives(200, "RequestPreview");
+        "Get the request that the last failed attempt sent, or that an attempt would send now, without secrets"
+        deliveries::request, query(&["rebuild"]), gives(200, "RequestPreview");
     POST "/v1/deliveries/{id}/retry" MANAGE "retryDelivery"
         "Retry a delivery now, ended or waiting; its attempts and age count from zero again"
         deliveries::retry, gives(200, "Delivery");

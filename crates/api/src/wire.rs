@@ -26,6 +26,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) use health::HealthView;
+use timeline::SentView;
 pub(crate) use timeline::{PreviewView, TimelineView};
 
 /// One page of a list.
@@ -242,6 +243,9 @@ struct AttemptView<'a> {
     response_expunged_at: Option<Timestamp>,
     late: bool,
     trigger: Trigger,
+    /// Only in a timeline: it may be long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<SentView<'a>>,
 }
 
 /// Who asked for an attempt.
@@ -290,6 +294,7 @@ impl<'a> AttemptView<'a> {
             response_expunged_at: attempt.response_expunged_at,
             late: attempt.late,
             trigger: if attempt.manual { Trigger::Manual } else { Trigger::Scheduled },
+            request: None,
         }
     }
 }

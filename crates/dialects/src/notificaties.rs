@@ -36,6 +36,7 @@ mod notificatie;
 mod openapi;
 mod probe;
 mod problem;
+mod resend;
 pub mod settings;
 mod setup;
 mod uuid;

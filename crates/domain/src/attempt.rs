@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeliveryId, Held, Span, Timestamp};
+use crate::{DeliveryId, Held, SentRequest, Span, Timestamp};
 
 /// Why an attempt ended without an answer. Each has a stable code; nobody searches error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -297,6 +297,8 @@ pub struct Attempt {
     pub manual: bool,
     /// When what the receiver said was removed for good: `response` and `detail` are empty since.
     pub response_expunged_at: Option<Timestamp>,
+    /// What it sent; kept of those that failed.
+    pub request: Option<Box<SentRequest>>,
 }
 
 impl Attempt {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DeliveryState, EventId, EventType, JobId, SubscriptionId, TenantId, Timestamp, TopicName,
+    DeliveryState, EventId, EventType, Filter, JobId, SubscriptionId, TenantId, Timestamp,
+    TopicName,
 };
 
 /// Which events a job is about. What is empty or absent does not matter.
@@ -27,6 +28,9 @@ pub struct Selection {
     /// Accepted before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// That this filter wants. It is asked event by event: no index helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
 }
 
 /// Which of the events that a subscription wants are delivered to it (again).

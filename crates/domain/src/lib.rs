@@ -39,6 +39,7 @@ mod push_target;
 mod rate;
 mod redrive;
 mod schema;
+mod sent_request;
 pub mod setting;
 mod shard;
 mod span;
@@ -81,6 +82,7 @@ pub use push_target::{
 };
 pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
+pub use sent_request::{SENT_REQUEST_BYTES_MAX, SentRequest};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};
 pub use stops::Stops;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use posthorn_domain::policy::{Policy, Route};
 use posthorn_domain::{
-    AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Held, Span, SubscriptionId, Timestamp,
-    Timings,
+    AttemptOutcome, Clock, DeliveryId, FailureCode, Fence, Held, SentRequest, Span, SubscriptionId,
+    Timestamp, Timings,
 };
 use posthorn_store::Work;
 use tokio::time::Instant;
@@ -74,6 +74,8 @@ pub(crate) struct Done {
     pub(crate) waited: Duration,
     /// How long the phases of the request took.
     pub(crate) timings: Timings,
+    /// What it sent, when it failed.
+    pub(crate) sent: Option<Box<SentRequest>>,
     pub(crate) result: Ended,
 }
 
@@ -81,11 +83,13 @@ pub(crate) struct Done {
 pub(crate) struct Made {
     pub(crate) result: Ended,
     pub(crate) timings: Timings,
+    /// What was sent, when it failed.
+    pub(crate) sent: Option<Box<SentRequest>>,
 }
 
 impl From<Ended> for Made {
     fn from(result: Ended) -> Self {
-        Self { result, timings: Timings::default() }
+        Self { result, timings: Timings::default(), sent: None }
     }
 }
 
@@ -114,12 +118,12 @@ pub(crate) async fn run(around: Arc<Context>, job: Job) -> Done {
     let (made, began) = (job.made, Instant::now());
     let started_at = around.clock.now();
     let ended = AssertUnwindSafe(attempt(&around, &job)).catch_unwind().await;
-    let Made { result, timings } = ended.unwrap_or_else(|_| {
+    let Made { result, timings, sent } = ended.unwrap_or_else(|_| {
         ::metrics::counter!(metrics::ATTEMPT_PANICS).increment(1);
         failed(FailureCode::Internal, "the attempt crashed; this is a defect".to_owned()).into()
     });
     let took = Span::from(began.elapsed());
-    Done { job, started_at, took, waited: began - made, timings, result }
+    Done { job, started_at, took, waited: began - made, timings, sent, result }
 }
 
 pub(crate) fn failed(code: FailureCode, detail: String) -> Ended {

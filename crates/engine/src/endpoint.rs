@@ -33,6 +33,14 @@ impl Endpoint {
         &self.url[self.path_at()..]
     }
 
+    /// The URL, or that of another path and query at its origin.
+    pub(crate) fn url_with(&self, path_and_query: Option<&str>) -> String {
+        match path_and_query {
+            None => self.url.clone(),
+            Some(path) => format!("{}{path}", self.origin()),
+        }
+    }
+
     fn path_at(&self) -> usize {
         let host = self.url.find("://").map_or(0, |at| at + 3);
         self.url[host..].find(['/', '?']).map_or(self.url.len(), |at| host + at)

@@ -20,6 +20,7 @@ use crate::destination::push::PushDelivery;
 use crate::error::{Error, Result, chain};
 use crate::failure_log::FailureNames;
 use crate::intake::{self, Intake, Publish, Published};
+use crate::job_rounds::JobRounds;
 use crate::jobs::Jobs;
 use crate::maintenance::Maintenance;
 use crate::matching::Matcher;
@@ -259,8 +260,14 @@ impl Engine {
             wakes: wakes.clone(),
         };
         services.spawn(run_membership.run());
-        let run_maintenance =
-            Maintenance { store, catalog, clock, options, redriver, jobs, wakes, log };
+        let run_jobs = JobRounds {
+            store: Arc::clone(&store),
+            jobs,
+            admission: Arc::clone(&engine.inner.admission),
+            wakes: wakes.clone(),
+        };
+        services.spawn(run_jobs.run());
+        let run_maintenance = Maintenance { store, catalog, clock, options, redriver, wakes, log };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));

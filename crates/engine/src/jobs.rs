@@ -1,8 +1,8 @@
 //! Jobs: events of the past, delivered to whom they are wanted for, or expunged, at a bounded pace.
 //!
 //! # Theory of operation
-//! A job is a row in the store. Whoever does the chores reads the next part of the history for each job that runs,
-//! decides what of it is wanted, and has the store do that in one transaction together with the job's progress
+//! A job is a row in the store. Whoever is on duty reads the next part of the history for each job that runs
+//! ([`crate::job_rounds`]), decides what of it is wanted, and has the store do that in one transaction together with the job's progress
 //! ([`Store::advance_job`]). The store decides again whether a delivery is there already, so that nothing is made
 //! twice, whoever was faster, and whatever was killed in between.
 //!
@@ -10,13 +10,15 @@
 //! must not overtake one of the present.
 //!
 //! # What it must not know
-//! Which jobs there should be, and who is on duty.
+//! Which jobs there should be, whose turn it is, and who is on duty.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{
-    Clock, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Selection, SubscriptionId,
-    TenantId, Timestamp,
+    Clock, Delivery, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, ReplayStatus,
+    Replayed, Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Bite, DeliveryFilter, EventFilter, Expunges, Listing, Order, Page, Period, Place, Redelivery,
@@ -27,14 +29,13 @@ use crate::catalog::{Catalog, SubscriptionView};
 use crate::chance::Chance;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::job_rounds::Allowance;
 use crate::matching;
 use crate::quotas::Quotas;
 use crate::redriver::Redriver;
 
 /// Events that one bite looks at.
 pub(crate) const BITE: usize = 200;
-/// Events that a job looks at in a second, at most, when hardly any of them is wanted.
-const SEEN_PER_SECOND: usize = 5_000;
 /// The fastest a job may be.
 pub const JOB_PER_SECOND_MAX: u32 = 10_000;
 /// Events that a count looks at before it gives up.
@@ -54,6 +55,14 @@ pub(crate) struct Jobs {
     pub(crate) redriver: Redriver,
 }
 
+/// What a bite came to, when the job goes on.
+pub(crate) struct Step {
+    /// Where it stands now.
+    pub(crate) place: Option<Place>,
+    /// Deliveries that were wanted.
+    pub(crate) wanted: usize,
+}
+
 /// What one part of the history leads to.
 pub(crate) struct Prepared {
     deeds: Vec<Redelivery>,
@@ -71,39 +80,40 @@ impl Prepared {
 }
 
 impl Jobs {
-    /// Does as much of a job as it may in a second.
-    pub(crate) async fn advance(&self, job: &Job, mut place: Option<Place>) -> StoreResult<()> {
-        let (mut deeds_left, mut seen_left) = (job.per_second as usize, SEEN_PER_SECOND);
-        while deeds_left > 0 && seen_left > 0 {
-            let limit = BITE.min(deeds_left).min(seen_left);
-            let prepared = match self.prepare(job, place, limit).await? {
-                Ok(prepared) => prepared,
-                Err(problem) => return self.give_up(job, place, problem).await,
-            };
-            let (cursor, wanted) = (prepared.last.or(place), prepared.wanted());
-            let bite = Bite {
-                job: job.id,
-                expected: place,
-                cursor,
-                seen: prepared.seen as u64,
-                deeds: prepared.deeds,
-                expunges: prepared.expunges,
-                ends: (!prepared.more).then_some(JobState::Done),
-                problem: None,
-                at: self.clock.now(),
-            };
-            let bitten = self.store.advance_job(bite).await?;
-            self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
-            if bitten.state != JobState::Running
-                || (wanted > 0 && bitten.done == 0 && cursor == place)
-            {
-                break;
-            }
-            place = cursor;
-            deeds_left = deeds_left.saturating_sub(wanted);
-            seen_left = seen_left.saturating_sub(limit);
-        }
-        Ok(())
+    /// The first bite of a job, at once, so that a small one is done when its request is answered. The rest waits for
+    /// its turns: whoever asks for many jobs gets no more than others.
+    pub(crate) async fn begin(&self, job: &Job) -> StoreResult<()> {
+        self.bite(job, None, Allowance::of(job).bite()).await.map(drop)
+    }
+
+    /// Does the next part of a job: at most so many events are looked at. `None` when there is nothing more to do.
+    pub(crate) async fn bite(
+        &self,
+        job: &Job,
+        place: Option<Place>,
+        limit: usize,
+    ) -> StoreResult<Option<Step>> {
+        let prepared = match self.prepare(job, place, limit).await? {
+            Ok(prepared) => prepared,
+            Err(problem) => return self.give_up(job, place, problem).await.map(|()| None),
+        };
+        let (cursor, wanted) = (prepared.last.or(place), prepared.wanted());
+        let bite = Bite {
+            job: job.id,
+            expected: place,
+            cursor,
+            seen: prepared.seen as u64,
+            deeds: prepared.deeds,
+            expunges: prepared.expunges,
+            ends: (!prepared.more).then_some(JobState::Done),
+            problem: None,
+            at: self.clock.now(),
+        };
+        let bitten = self.store.advance_job(bite).await?;
+        self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
+        let stands_still = wanted > 0 && bitten.done == 0 && cursor == place;
+        let goes_on = bitten.state == JobState::Running && !stands_still;
+        Ok(goes_on.then_some(Step { place: cursor, wanted }))
     }
 
     async fn give_up(
@@ -161,7 +171,8 @@ impl Jobs {
                     return Ok(Err("the subscription was deleted"));
                 };
                 let page = self.store.events(job.tenant, filter_of(events), listing).await?;
-                let wanted = page.items.iter().filter(|event| self.wants(&view, event, *status));
+                let chosen = page.items.iter().filter(|event| passes(events, event));
+                let wanted = chosen.filter(|event| self.wants(&view, event, *status));
                 let mut deeds: Vec<Redelivery> =
                     wanted.map(|event| self.redelivery(event, &view, *status)).collect();
                 if crate::plant::active("replay-skips") {
@@ -171,17 +182,13 @@ impl Jobs {
             }
             JobWork::Replay { subscription: None, events, status } => {
                 let page = self.ended(job.tenant, events, *status, listing).await?;
-                let mut deeds = Vec::new();
-                for delivery in &page.items {
-                    let event = self.store.event(job.tenant, delivery.event).await?;
+                let found = self.chosen(job.tenant, events, &page.items).await?;
+                let redelivery = |delivery: &Delivery| {
+                    let event = found.get(&delivery.event)?;
                     let view = self.catalog.subscription(job.tenant, delivery.subscription);
-                    if let (Some(event), Ok(view)) = (event, view)
-                        && filter_of(events).wants(&event)
-                        && event.expunged_at.is_none()
-                    {
-                        deeds.push(self.redelivery(&event, &view, *status));
-                    }
-                }
+                    Some(self.redelivery(event, &view.ok()?, *status))
+                };
+                let deeds = page.items.iter().filter_map(redelivery).collect();
                 Ok(Ok(prepared(&page, deeds)))
             }
         }
@@ -194,7 +201,7 @@ impl Jobs {
         events: &Selection,
         status: ReplayStatus,
         listing: Listing,
-    ) -> StoreResult<Page<posthorn_domain::Delivery>> {
+    ) -> StoreResult<Page<Delivery>> {
         let state = match status {
             ReplayStatus::Delivered => StateKind::Delivered,
             _ => StateKind::Dead,
@@ -202,6 +209,22 @@ impl Jobs {
         let created = Period { from: events.from, until: events.until };
         let filter = DeliveryFilter { state: Some(state), created, ..DeliveryFilter::default() };
         self.store.deliveries(tenant, filter, listing).await
+    }
+
+    /// The events of deliveries, as far as they are chosen.
+    async fn chosen(
+        &self,
+        tenant: TenantId,
+        events: &Selection,
+        deliveries: &[Delivery],
+    ) -> StoreResult<HashMap<EventId, Event>> {
+        let ids: BTreeSet<EventId> = deliveries.iter().map(|delivery| delivery.event).collect();
+        let found = self.store.events_by_id(tenant, ids.into_iter().collect()).await?;
+        let filter = filter_of(events);
+        let chosen = found.into_iter().filter(|event| {
+            event.expunged_at.is_none() && filter.wants(event) && passes(events, event)
+        });
+        Ok(chosen.map(|event| (event.id, event)).collect())
     }
 
     /// Whether an event is for a subscription. Of what it got already, the filter of today is not asked.
@@ -249,6 +272,12 @@ fn filter_of(selection: &Selection) -> EventFilter {
     }
 }
 
+/// Whether an event is what the filter of a selection wants. The list of events knows nothing of such filters.
+fn passes(selection: &Selection, event: &Event) -> bool {
+    let wants = |filter| Matching::new(&Candidate::new(event)).wants(filter);
+    selection.filter.as_ref().is_none_or(wants)
+}
+
 /// What somebody wants to have replayed.
 #[derive(Clone, Debug)]
 pub struct NewReplay {
@@ -286,9 +315,9 @@ impl Engine {
     pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
         let tenant = job.tenant;
         self.store().create_job(job.clone(), None).await?;
-        // The first go is made at once. Should it fail, whoever does the chores goes on all the same.
-        if let Err(e) = self.inner.jobs.advance(&job, None).await {
-            tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next maintenance run");
+        // The first go is made at once. Should it fail, whoever is on duty goes on all the same.
+        if let Err(e) = self.inner.jobs.begin(&job).await {
+            tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next round of jobs");
         }
         Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
     }
@@ -367,9 +396,7 @@ impl Engine {
             let prepared = self.inner.jobs.prepare(&job, place, BITE).await?;
             let prepared = prepared.map_err(|_| Error::NotFound("subscription"))?;
             counted.seen += prepared.seen as u64;
-            for deed in &prepared.deeds {
-                counted.count += u64::from(self.would_act(tenant, deed).await?);
-            }
+            counted.count += self.would_act(tenant, &prepared.deeds).await?;
             place = prepared.last.or(place);
             if !prepared.more {
                 counted.complete = true;
@@ -379,12 +406,19 @@ impl Engine {
         Ok(counted)
     }
 
-    async fn would_act(&self, tenant: TenantId, deed: &Redelivery) -> Result<bool> {
-        let (event, subscription) = (Some(deed.event), Some(deed.subscription));
-        let filter = DeliveryFilter { event, subscription, ..DeliveryFilter::default() };
-        let page = self.store().deliveries(tenant, filter, Listing::newest(1)).await?;
-        let state = page.items.first().map(|delivery| delivery.state);
-        Ok(deed.status.decide(state) != posthorn_domain::Replayed::Left)
+    /// How many of these would be made or tried again.
+    async fn would_act(&self, tenant: TenantId, deeds: &[Redelivery]) -> Result<u64> {
+        if deeds.is_empty() {
+            return Ok(0);
+        }
+        let pairs = deeds.iter().map(|deed| (deed.event, deed.subscription)).collect();
+        let states = self.store().delivery_states(tenant, pairs).await?;
+        let acts = deeds.iter().zip(states).filter(
+            |(deed, state): &(&Redelivery, Option<DeliveryState>)| {
+                deed.status.decide(*state) != Replayed::Left
+            },
+        );
+        Ok(acts.count() as u64)
     }
 
     /// Delivers one event to one subscription, whatever its filter says: again when it has it, for the first time
@@ -404,7 +438,7 @@ impl Engine {
         let work = JobWork::Deliver { event, subscription };
         let job = self.job(tenant, work, 1, created_by);
         self.store().create_job(job.clone(), None).await?;
-        self.inner.jobs.advance(&job, None).await?;
+        self.inner.jobs.begin(&job).await?;
         Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
     }
 

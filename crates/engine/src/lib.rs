@@ -21,7 +21,7 @@
 //! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
-//! * `maintenance` sweeps, prunes and advances redrives and jobs.
+//! * `maintenance` sweeps, prunes and advances redrives; `job_rounds` has jobs take turns beside it.
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
@@ -51,6 +51,7 @@ mod failure_log;
 mod filter_test;
 mod in_flight;
 mod intake;
+mod job_rounds;
 mod jobs;
 mod keys;
 mod maintenance;

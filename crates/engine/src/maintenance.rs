@@ -1,7 +1,7 @@
 //! Chores: sweeping what nobody wants, pruning what nobody needs, putting dead letters back.
 //!
 //! Chores for the whole store are done by whoever holds the first shard, in small bites, so that the
-//! hot path never waits long for them.
+//! hot path never waits long for them. Jobs run beside them, in rounds of their own ([`crate::job_rounds`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use tracing::{debug, warn};
 
 use crate::catalog::Catalog;
 use crate::error::chain;
-use crate::jobs::Jobs;
 use crate::metrics;
 use crate::options::Options;
 use crate::policy_log::PolicyLog;
@@ -44,7 +43,6 @@ pub(crate) struct Maintenance {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: Arc<Options>,
     pub(crate) redriver: Redriver,
-    pub(crate) jobs: Jobs,
     pub(crate) wakes: Wakes,
     pub(crate) log: Arc<PolicyLog>,
 }
@@ -111,7 +109,6 @@ impl Maintenance {
                 _ = redrives.tick() => {
                     if self.is_on_duty() {
                         self.report(self.advance_redrives().await, "redrive");
-                        self.report(self.advance_jobs().await, "job");
                     }
                 }
                 _ = chores.tick() => {
@@ -202,16 +199,6 @@ impl Maintenance {
                 .map_or(f64::INFINITY, |end| end.saturating_sub(now.as_millis()) as f64 / 1_000.0);
             ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY, "kind" => kind.as_str()).set(left);
         }
-    }
-
-    /// One after the other, each as much as it may in a second: with many of them, a round takes longer.
-    async fn advance_jobs(&self) -> posthorn_store::Result<()> {
-        for (job, place) in self.store.running_jobs(REDRIVES_MAX).await? {
-            if let Err(e) = self.jobs.advance(&job, place).await {
-                warn!(error = %chain(&e), job = %job.id, "a job could not continue; it will be retried");
-            }
-        }
-        Ok(())
     }
 
     async fn advance_redrives(&self) -> posthorn_store::Result<()> {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
-use posthorn_domain::{AttemptOutcome, DeliveryId, FailureCode, TenantId};
+use posthorn_domain::{
+    Attempt, AttemptOutcome, Delivery, DeliveryId, Event, FailureCode, TenantId,
+};
 use posthorn_store::Work;
 
 use crate::attempt::{Ended, Needs, not_routed};
@@ -54,15 +56,10 @@ pub struct RequestPreview {
 impl RequestPreview {
     /// What of a webhook's request may be shown.
     pub(crate) fn of(outbound: &Outbound) -> Self {
-        let endpoint = &outbound.endpoint;
-        let url = match &outbound.path_and_query {
-            None => endpoint.url.clone(),
-            Some(path) => format!("{}{path}", endpoint.origin()),
-        };
         Self {
             method: outbound.method.to_string(),
-            url: Some(url),
-            headers: shown(&outbound.headers),
+            url: Some(outbound.endpoint.url_with(outbound.path_and_query.as_deref())),
+            headers: Self::shown(&outbound.headers),
             body: Some(outbound.body.clone()),
             body_bytes: outbound.body.len(),
         }
@@ -71,18 +68,18 @@ impl RequestPreview {
     /// What of a push message may be shown: its endpoint is a capability, its body encrypted.
     pub(crate) fn of_message(headers: &HeaderMap, url: Option<String>, body_bytes: usize) -> Self {
         let method = Method::POST.to_string();
-        Self { method, url, headers: shown(headers), body: None, body_bytes }
+        Self { method, url, headers: Self::shown(headers), body: None, body_bytes }
     }
-}
 
-/// Headers in order of their names, without what is marked as secret.
-fn shown(headers: &HeaderMap) -> Vec<(String, Option<String>)> {
-    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let value = |value: &HeaderValue| (!value.is_sensitive()).then(|| text(value));
-    let mut all: Vec<_> =
-        headers.iter().map(|(name, found)| (name.as_str().to_owned(), value(found))).collect();
-    all.sort_by(|a, b| a.0.cmp(&b.0));
-    all
+    /// Headers in order of their names, without what is marked as secret.
+    pub(crate) fn shown(headers: &HeaderMap) -> Vec<(String, Option<String>)> {
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let value = |value: &HeaderValue| (!value.is_sensitive()).then(|| text(value));
+        let mut all: Vec<_> =
+            headers.iter().map(|(name, found)| (name.as_str().to_owned(), value(found))).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
 }
 
 impl Engine {
@@ -91,14 +88,26 @@ impl Engine {
     pub async fn preview_request(&self, tenant: TenantId, id: DeliveryId) -> Result<Preview> {
         let delivery = self.store().delivery(tenant, id).await?;
         let delivery = delivery.ok_or(Error::NotFound("delivery"))?;
-        let view = self.catalog().subscription(tenant, delivery.subscription)?;
+        self.catalog().subscription(tenant, delivery.subscription)?;
         let event = self.store().event(tenant, delivery.event).await?;
         let event = event.ok_or(Error::NotFound("event"))?;
+        self.preview_of(delivery, Arc::new(event))
+    }
+
+    /// The attempt of a delivery that failed last, with what it sent; `None` where none was kept.
+    pub async fn sent_request(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Attempt>> {
+        let attempts = self.store().attempts(tenant, id).await?;
+        Ok(attempts.into_iter().rev().find(|attempt| attempt.request.is_some()))
+    }
+
+    /// The same as [`Engine::preview_request`] for those who have read delivery and event already.
+    pub fn preview_of(&self, delivery: Delivery, event: Arc<Event>) -> Result<Preview> {
         if event.expunged_at.is_some() {
             return Err(Error::Expunged);
         }
+        let view = self.catalog().subscription(delivery.tenant, delivery.subscription)?;
         let policy = view.usable_policy()?;
-        let work = Work { delivery, event: Arc::new(event) };
+        let work = Work { delivery, event };
         let job = job_outside(Arc::clone(&view), policy, work, Needs::Nothing);
         if let Some(detail) = not_routed(&job) {
             return Ok(Preview::Failed { code: FailureCode::FamilyNotRouted, detail });
@@ -128,6 +137,6 @@ mod tests {
             ("a-secret".to_owned(), None),
             ("x-plain".to_owned(), Some("authorization".to_owned())),
         ];
-        assert_eq!(shown(&headers), expected);
+        assert_eq!(RequestPreview::shown(&headers), expected);
     }
 }

@@ -4,6 +4,7 @@
 mod authenticate;
 mod certify;
 mod envelope;
+mod kept;
 mod lookup;
 mod redaction;
 
@@ -24,6 +25,7 @@ use crate::catalog::certificates::NoCertificate;
 use crate::endpoint::Endpoint;
 use crate::transport::{Deadlines, Outbound};
 
+pub(crate) use kept::Kept;
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
 pub(crate) use redaction::Redaction;
 

@@ -238,6 +238,7 @@ mod tests {
             late: false,
             manual: false,
             response_expunged_at: None,
+            request: None,
         };
         AttemptLine {
             attempt,

@@ -172,7 +172,7 @@ async fn start(
         callers: Callers::new(engine.clone(), Arc::clone(&failures)),
         fetch: fetch::through(egress.clone()),
     };
-    let (mut router, mut setup) = (axum::Router::new(), None);
+    let (mut router, mut notificaties) = (axum::Router::new(), None);
     for dialect in dialects {
         let started = dialect.start(services.clone()).await.map_err(|e| match e {
             StartError::Engine(e) => explain_engine(&e),
@@ -180,7 +180,7 @@ async fn start(
                 .hint("correct the file that dialects.notificaties.setup_configuration names"),
         })?;
         router = router.merge(started.routes);
-        setup = setup.or(started.management.map(apply_with));
+        notificaties = notificaties.or(started.management.map(manage_with));
     }
     let options = posthorn_api::Options {
         metrics: render,
@@ -190,7 +190,7 @@ async fn start(
         failures: Arc::clone(&failures),
         identity: Some(server.identity.clone()),
         webhook_origins: server.webhook_origins.clone(),
-        setup,
+        notificaties,
     };
     let api = posthorn_api::surfaces(engine.clone(), options);
     let mut served = Served { api, dialects: router, ..Served::default() };
@@ -257,9 +257,12 @@ async fn start(
     Ok(Running { engine, opened, serving, push, stop, patience })
 }
 
-/// Setup files come in over the native API, and are the dialect's to apply.
-fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup {
-    Arc::new(move |document| {
+/// Setup files and what is to be sent again come in over the native API, and are the dialect's to understand.
+fn manage_with(management: notificaties::Management) -> posthorn_api::Notificaties {
+    let tenant = management.tenant();
+    let reader = management.clone();
+    let resend = Arc::new(move |document: &_, who| reader.resend(document, who));
+    let setup: posthorn_api::ApplySetup = Arc::new(move |document| {
         let management = management.clone();
         Box::pin(async move {
             management.apply(&document).await.map_err(|e| match e {
@@ -269,7 +272,8 @@ fn apply_with(management: notificaties::Management) -> posthorn_api::ApplySetup 
                 }
             })
         })
-    })
+    });
+    posthorn_api::Notificaties { tenant, setup, resend }
 }
 
 fn warn_of_metadata(options: &posthorn_egress::Options) {

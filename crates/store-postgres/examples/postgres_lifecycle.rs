@@ -196,6 +196,7 @@ impl Bench {
             late: false,
             manual: false,
             response_expunged_at: None,
+            request: None,
         };
         Record {
             fence: Fence { shard, epoch: self.grants[&shard].epoch, node: self.node },

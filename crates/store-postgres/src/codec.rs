@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use posthorn_domain::{
     AgentId, Attempt, CancelReason, ChannelId, DeadReason, Delivery, DeliveryId, DeliveryState,
     Event, EventId, EventType, FailureCode, IdempotencyKey, JobId, KeyId, Lane, LaneKey, MessageId,
-    NodeId, Outcome, RedriveId, Span, SubscriptionId, TenantId, Timestamp, Timings, TopicName,
+    NodeId, Outcome, RedriveId, SentRequest, Span, SubscriptionId, TenantId, Timestamp, Timings,
+    TopicName,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -336,6 +337,10 @@ pub(crate) fn attempt(row: &Row) -> Result<Attempt, Corrupt> {
         late: reader.get("late")?,
         manual: reader.get("manual")?,
         response_expunged_at: reader.time_maybe("response_expunged_at")?,
+        request: reader
+            .get::<Option<&str>>("request")?
+            .and_then(SentRequest::from_text)
+            .map(Box::new),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Removing what was said: payloads of events, and what receivers answered.
+//! Removing what was said: payloads of events, what attempts sent of them, and what receivers answered.
 //!
 //! # Theory of operation
 //! Whoever brings a delivery back holds its row before; whoever makes one holds its event. So an event is expunged by
@@ -151,9 +151,12 @@ async fn expunge(
     for row in &query(client, sql::EXPUNGE_EVENTS, &params).await? {
         did.insert(row.try_get(0)?);
     }
+    let mut own: Vec<Uid> = deliveries.keys().copied().collect();
+    own.sort_unstable();
+    for row in &query(client, sql::EXPUNGE_SENT, &[&own]).await? {
+        did.extend(deliveries.get(&row.try_get::<_, Uid>(0)?));
+    }
     if responses {
-        let mut own: Vec<Uid> = deliveries.keys().copied().collect();
-        own.sort_unstable();
         for row in &query(client, sql::EXPUNGE_RESPONSES, &[&own, &at.as_millis()]).await? {
             did.extend(deliveries.get(&row.try_get::<_, Uid>(0)?));
         }

@@ -64,8 +64,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
-    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
+    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -351,6 +351,18 @@ impl Store for PostgresStore {
 
     async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
         query::event(&self.session, tenant, id).await
+    }
+
+    async fn events_by_id(&self, tenant: TenantId, ids: Vec<EventId>) -> Result<Vec<Event>> {
+        query::events_by_id(&self.session, tenant, &ids).await
+    }
+
+    async fn delivery_states(
+        &self,
+        tenant: TenantId,
+        pairs: Vec<(EventId, SubscriptionId)>,
+    ) -> Result<Vec<Option<DeliveryState>>> {
+        replay::states(&self.session, tenant, pairs).await
     }
 
     async fn events(

@@ -1,5 +1,7 @@
 //! Questions about one event or one delivery. They read one snapshot and never lock. Lists: [`crate::log`].
 
+use std::sync::Arc;
+
 use deadpool_postgres::Object;
 use posthorn_domain::{Attempt, Delivery, DeliveryId, Event, EventId, TenantId};
 use posthorn_store::Result;
@@ -10,6 +12,7 @@ use crate::session::{Operation, Param, Session, query};
 use crate::sql;
 
 const EVENT: Operation = Operation::read("event", "read an event");
+const EVENTS: Operation = Operation::read("events_by_id", "read events");
 const DELIVERY: Operation = Operation::read("delivery", "read a delivery");
 const ATTEMPTS: Operation = Operation::read("attempts", "read attempts");
 const PING: Operation = Operation::read("ping", "reach the database");
@@ -25,6 +28,24 @@ pub(crate) async fn event(
                 let params: [Param<'_>; 2] = [&Uid::from(tenant), &Uid::from(id)];
                 let rows = query(client, sql::EVENT_FIND, &params).await?;
                 Ok(rows.first().map(|row| codec::event(row, "id")).transpose()?)
+            })
+        })
+        .await
+}
+
+pub(crate) async fn events_by_id(
+    session: &Session,
+    tenant: TenantId,
+    ids: &[EventId],
+) -> Result<Vec<Event>> {
+    let ids: Arc<[Uid]> = ids.iter().map(|id| Uid::from(*id)).collect();
+    session
+        .run(EVENTS, move |client| {
+            let ids = Arc::clone(&ids);
+            Box::pin(async move {
+                let params: [Param<'_>; 2] = [&Uid::from(tenant), &&*ids];
+                let rows = query(client, sql::EVENTS_BY_ID, &params).await?;
+                Ok(rows.iter().map(|row| codec::event(row, "id")).collect::<Result<_, _>>()?)
             })
         })
         .await

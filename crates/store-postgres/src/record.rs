@@ -52,6 +52,7 @@ struct Columns<'b> {
     timings: Vec<Option<String>>,
     outcome: Vec<Option<i32>>,
     manual: Vec<bool>,
+    request: Vec<Option<String>>,
 }
 
 impl<'b> Columns<'b> {
@@ -85,10 +86,11 @@ impl<'b> Columns<'b> {
         self.timings.push(attempt.and_then(|a| a.timings.to_text()));
         self.outcome.push(attempt.and_then(|a| a.came_of_it()).map(|outcome| outcome.code()));
         self.manual.push(attempt.is_some_and(|a| a.manual));
+        self.request.push(attempt.and_then(|a| Some(a.request.as_ref()?.to_text())));
         self.revival.push(i32::try_from(record.expected_revival).unwrap_or(-1));
     }
 
-    fn params(&self) -> [Param<'_>; 23] {
+    fn params(&self) -> [Param<'_>; 24] {
         [
             &self.id,
             &self.fence.shard,
@@ -113,6 +115,7 @@ impl<'b> Columns<'b> {
             &self.timings,
             &self.outcome,
             &self.manual,
+            &self.request,
         ]
     }
 }
@@ -126,7 +129,7 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         .collect();
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
-    let params: Vec<[Param<'_>; 23]> = columns.iter().map(Columns::params).collect();
+    let params: Vec<[Param<'_>; 24]> = columns.iter().map(Columns::params).collect();
     let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
     let lane_params: [Param<'_>; 2] = [&lock::LANES, &ending];
     let shard_params: [Param<'_>; 2] = [&lock::SHARDS, &shards];

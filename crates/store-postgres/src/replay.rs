@@ -13,6 +13,7 @@
 //! Which events a job is about, and who wants them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::delivery::Stored;
@@ -20,15 +21,17 @@ use posthorn_domain::{
     DeliveryId, DeliveryState, EventId, Lane, Replayed as Deed, Shard, SubscriptionId, TenantId,
     Timestamp,
 };
-use posthorn_store::{Recall, Redelivery};
+use posthorn_store::{Recall, Redelivery, Result};
 
 use crate::codec::{PARKED, Reader, Uid, due, lane_of, state_of};
 use crate::expunge::marked;
 use crate::failure::Outcome;
 use crate::intake::{Scheduled, round_up};
 use crate::moves::{revive, stored};
-use crate::session::{Param, execute, query};
+use crate::session::{Operation, Param, Session, execute, query};
 use crate::{lock, sql};
+
+const STATES: Operation = Operation::read("delivery_states", "look for deliveries of events");
 
 /// What was done.
 #[derive(Default)]
@@ -56,7 +59,7 @@ pub(crate) async fn replay(
     let there = subscriptions_of(client, tenant, deeds).await?;
     let deeds: Vec<&Redelivery> =
         deeds.iter().filter(|deed| there.contains(&deed.subscription)).collect();
-    let seen = look(client, tenant, deeds.iter().copied()).await?;
+    let seen = look(client, tenant, deeds.iter().map(|deed| pair(deed))).await?;
     let plan = Plan::of(&deeds, &seen);
     lock::hold(client, lock::LANES, &lock::sorted(plan.slots())).await?;
 
@@ -111,13 +114,18 @@ struct Seen {
     deliveries: HashMap<(EventId, SubscriptionId), Known>,
 }
 
+/// Which event, for whom.
+fn pair(deed: &Redelivery) -> (EventId, SubscriptionId) {
+    (deed.event, deed.subscription)
+}
+
 async fn look(
     client: &Object,
     tenant: TenantId,
-    deeds: impl Iterator<Item = &Redelivery>,
+    pairs: impl Iterator<Item = (EventId, SubscriptionId)>,
 ) -> Outcome<Seen> {
     let (events, whose): (BTreeSet<Uid>, BTreeSet<Uid>) =
-        deeds.map(|deed| (Uid::from(deed.event), Uid::from(deed.subscription))).unzip();
+        pairs.map(|(event, whose)| (Uid::from(event), Uid::from(whose))).unzip();
     let mut seen = Seen::default();
     if events.is_empty() {
         return Ok(seen);
@@ -143,6 +151,25 @@ async fn look(
         seen.deliveries.insert((event, reader.id("subscription")?), known);
     }
     Ok(seen)
+}
+
+/// The states of the deliveries of events to subscriptions, where there are any.
+pub(crate) async fn states(
+    session: &Session,
+    tenant: TenantId,
+    pairs: Vec<(EventId, SubscriptionId)>,
+) -> Result<Vec<Option<DeliveryState>>> {
+    let pairs: Arc<[(EventId, SubscriptionId)]> = pairs.into();
+    session
+        .run(STATES, move |client| {
+            let pairs = Arc::clone(&pairs);
+            Box::pin(async move {
+                let seen = look(client, tenant, pairs.iter().copied()).await?;
+                let state = |pair| seen.deliveries.get(pair).map(|known| known.state);
+                Ok(pairs.iter().map(state).collect())
+            })
+        })
+        .await
 }
 
 /// What is to be done, as far as one can tell without locks. Nothing of an event for a subscription occurs twice.
@@ -223,7 +250,7 @@ async fn still_missing<'d>(
     let events: BTreeSet<Uid> = plan.new.iter().map(|deed| deed.event.into()).collect();
     let events: Vec<Uid> = events.into_iter().collect();
     query(client, sql::REPLAY_HOLD, &[&Uid::from(tenant), &events]).await?;
-    let seen = look(client, tenant, plan.new.iter().copied()).await?;
+    let seen = look(client, tenant, plan.new.iter().map(|deed| pair(deed))).await?;
     let missing = plan.new.iter().filter_map(|deed| {
         let name = (deed.event, deed.subscription);
         let times = seen.events.get(&deed.event)?;

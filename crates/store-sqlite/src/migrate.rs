@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_jobs.sql"),
     include_str!("migrations/0014_times.sql"),
     include_str!("migrations/0015_expunge.sql"),
+    include_str!("migrations/0016_sent_request.sql"),
 ];
 
 /// Brings the database to the newest version.

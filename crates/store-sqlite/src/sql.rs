@@ -97,8 +97,8 @@ pub(crate) const RECORD_OLDER: &str = "update delivery set state = ?2, due_at = 
 
 /// A repeat of what is there already is no news; what was late and is now written is not late.
 pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, started_at, took, \
-    late, status, failure, detail, response, timings, no, subscription, manual) \
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+    late, status, failure, detail, response, timings, no, subscription, manual, request) \
+    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
     on conflict (delivery, number, started_at) do update set late = min(late, excluded.late)";
 
 /// All of them: there are few.
@@ -247,7 +247,7 @@ pub(crate) const PENDING_BY_TENANT: &str = "select t.id, w.pending from tally w 
 macro_rules! attempt_columns {
     () => {
         "select a.no, a.number, a.started_at, a.took, a.late, a.status, a.failure, a.detail, a.response, \
-         a.timings, a.manual, a.response_expunged_at"
+         a.timings, a.manual, a.response_expunged_at, a.request"
     };
 }
 
@@ -315,6 +315,10 @@ pub(crate) const EXPUNGE_EVENT: &str =
 pub(crate) const EXPUNGE_RESPONSES: &str = "update attempt indexed by attempt_of \
     set response = null, detail = null, response_expunged_at = ?3 \
     where delivery >= ?1 and delivery < ?2 and response_expunged_at is null";
+
+/// Removes what attempts had sent.
+pub(crate) const EXPUNGE_SENT: &str = "update attempt indexed by attempt_of set request = null \
+    where delivery >= ?1 and delivery < ?2 and request is not null";
 
 /// The same of one attempt, and late ones of its number.
 pub(crate) const EXPUNGE_RESPONSE: &str = "update attempt indexed by attempt_of \

@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
-    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
+    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -523,6 +523,18 @@ impl Store for SqliteStore {
 
     async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
         self.read(move |conn| read::queries::event(conn, tenant, id)).await
+    }
+
+    async fn events_by_id(&self, tenant: TenantId, ids: Vec<EventId>) -> Result<Vec<Event>> {
+        self.read(move |conn| read::queries::events_by_id(conn, tenant, &ids)).await
+    }
+
+    async fn delivery_states(
+        &self,
+        tenant: TenantId,
+        pairs: Vec<(EventId, SubscriptionId)>,
+    ) -> Result<Vec<Option<DeliveryState>>> {
+        self.read(move |conn| read::jobs::states(conn, tenant, &pairs)).await
     }
 
     async fn events(

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
-    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
+    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
@@ -175,7 +175,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes the payload of an event for good, and writes down when. The event stays with everything else,
     /// and so do its deliveries, its idempotency key and every count; nothing of it can be brought back or made
-    /// any more. Returns the event as it is now. One that was expunged before stays as it is, with the first time.
+    /// any more. What its attempts had sent (`request`) goes with it: headers may be made of the payload. Returns the event
+    /// as it is now. One that was expunged before stays as it is, with the first time.
     ///
     /// With `responses`, what receivers answered goes as well: all attempts of its deliveries that there are,
     /// also when the payload went before. What an attempt under way brings back later is kept; asking again
@@ -248,8 +249,9 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs of a tenant.
     async fn jobs(&self, tenant: TenantId, listing: Listing) -> Result<Page<Job>>;
 
-    /// Jobs of all tenants that are running, oldest first, each with the place where it stands. Cost grows
-    /// with their number, not with the number of those that have ended.
+    /// Jobs of all tenants that are running: of each tenant the oldest, then of each tenant the next, and so on, each
+    /// with the place where it stands. So a limit leaves out nobody because of what others have. Cost grows with the
+    /// number of all that are running, not with the number of those that have ended.
     async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>>;
 
     /// Stops a running job; one that has ended stays as it is. Returns it.
@@ -317,6 +319,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// One event of a tenant.
     async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>>;
+
+    /// Those of these events that a tenant has, in the order of the ids; those that are not there are left out.
+    async fn events_by_id(&self, tenant: TenantId, ids: Vec<EventId>) -> Result<Vec<Event>>;
+
+    /// For each event and subscription of a tenant, in this order: the state of the delivery between them, as
+    /// [`Store::advance_job`] finds it; `None` where there is none.
+    async fn delivery_states(
+        &self,
+        tenant: TenantId,
+        pairs: Vec<(EventId, SubscriptionId)>,
+    ) -> Result<Vec<Option<DeliveryState>>>;
 
     /// Events of a tenant, in the order in which they were stored, or the other way round. What it costs
     /// does not grow with the history: filters are served by an index, and one that is not stops after a

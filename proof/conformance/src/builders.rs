@@ -192,6 +192,7 @@ pub fn attempt(delivery: DeliveryId, number: u32, status: u16) -> Attempt {
         late: false,
         manual: false,
         response_expunged_at: None,
+        request: None,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, DeliveryId, DeliveryState, Event, EventId, FailureCode, ReplayStatus, Timestamp,
+    Attempt, DeliveryId, DeliveryState, Event, EventId, FailureCode, ReplayStatus, SentRequest,
+    Timestamp,
 };
 use posthorn_store::{
     Accepted, AttemptFilter, Bite, Error, EventFilter, Expunges, Listing, Place, Prune, Refusal,
@@ -154,7 +155,14 @@ pub async fn responses_go_with_their_event(fixture: &dyn Fixture) {
     answered(&setting, other.deliveries[0], "kept", at(3)).await;
     let mut report = setting.report(id, failed(at(10)), at(3)).await;
     let (failure, detail) = (Some(FailureCode::ConnectFailed), "why".to_owned());
-    report.attempt = Some(Attempt { status: None, failure, detail, ..attempt(id, 1, 0) });
+    let request = Some(Box::new(SentRequest {
+        method: "POST".to_owned(),
+        url: None,
+        headers: vec![("x-name".to_owned(), Some("secret".to_owned()))],
+        body_bytes: 1,
+        cut: false,
+    }));
+    report.attempt = Some(Attempt { status: None, failure, detail, request, ..attempt(id, 1, 0) });
     setting.record_one(report).await;
     answered(&setting, id, &"secret".repeat(3_000), at(11)).await;
     let late = async |text: &'static str, when: i64| {
@@ -170,8 +178,10 @@ pub async fn responses_go_with_their_event(fixture: &dyn Fixture) {
     advance(&setting, bite(&job, None, 1, vec![deed])).await;
     answered(&setting, made, "made secret", at(2_000)).await;
 
-    // Without being asked for, what receivers said stays.
+    // Without being asked for, what receivers said stays; what was said to them goes.
+    assert!(attempts(&setting, id).await.iter().any(|own| own.request.is_some()));
     expunge(&setting, event, at(3_000)).await.expect("expunged");
+    assert!(attempts(&setting, id).await.iter().all(|own| own.request.is_none()));
     assert!(attempts(&setting, made).await.iter().all(|own| !own.response.is_empty()));
     let expunge = async |when: i64| {
         let answer = setting.store.expunge_event(setting.tenant, event, true, at(when)).await;

@@ -1,7 +1,7 @@
 //! Cases about jobs: events of the past, delivered to whom they are wanted for.
 
 use posthorn_domain::{
-    DeliveryId, DeliveryState, EventId, Job, JobId, JobState, JobWork, Lane, ReplayStatus,
+    DeliveryId, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, Lane, ReplayStatus,
     Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
@@ -332,4 +332,80 @@ pub async fn a_failed_job_says_why(fixture: &dyn Fixture) {
     let found = setting.store.job(setting.tenant, job.id).await.expect("answers").expect("kept");
     assert_eq!((found.state, found.finished_at), (JobState::Failed, Some(at(1_000))));
     assert_eq!(found.problem, problem);
+}
+
+/// Many events, and what became of them for some subscriptions, are asked for at once.
+pub async fn events_and_states_are_read_in_batches(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let foreign = setting.subscribe_for(other).await;
+    let (old, new) = (setting.subscribe().await, setting.subscribe().await);
+    let mut events = Vec::new();
+    for _ in 0..4 {
+        events.push(setting.publish(&[(old, None)]).await);
+    }
+    let nowhere = EventId::new(at(0), u128::MAX);
+    let ids = vec![events[2].event.id, nowhere, events[0].event.id, events[2].event.id];
+    let found = setting.store.events_by_id(setting.tenant, ids.clone()).await.expect("answers");
+    let wanted =
+        [&events[2], &events[0], &events[2]].map(|published| Event::clone(&published.event));
+    assert_eq!(found, wanted, "in the order of the ids, whole");
+    let strangers = setting.store.events_by_id(other, ids).await.expect("answers");
+    assert!(strangers.is_empty(), "of another tenant");
+    assert_eq!(setting.store.events_by_id(setting.tenant, vec![]).await.expect("answers"), []);
+
+    setting.record(events[0].deliveries[0], delivered(), at(5)).await;
+    setting.record(events[1].deliveries[0], dead_skip(), at(5)).await;
+    let job = begun(&setting).await;
+    let deed = redelivery(events[0].event.id, new, ReplayStatus::Missed);
+    advance(&setting, bite(&job, None, 1, vec![deed])).await;
+    let pairs = vec![
+        (events[1].event.id, old),
+        (events[0].event.id, new),
+        (events[0].event.id, old),
+        (events[2].event.id, old),
+        (events[2].event.id, new),
+        (events[2].event.id, foreign),
+        (nowhere, old),
+        (events[1].event.id, old),
+    ];
+    let states = setting.store.delivery_states(setting.tenant, pairs.clone()).await;
+    let dead = setting.look(events[1].deliveries[0]).await.state;
+    assert!(matches!(dead, DeliveryState::Dead(_)));
+    let wanted = [
+        Some(dead),
+        Some(DeliveryState::Pending),
+        Some(DeliveryState::Delivered),
+        Some(DeliveryState::Pending),
+        None,
+        None,
+        None,
+        Some(dead),
+    ];
+    assert_eq!(states.expect("answers"), wanted);
+    let strangers = setting.store.delivery_states(other, pairs).await.expect("answers");
+    assert_eq!(strangers, [None; 8]);
+    assert_eq!(setting.store.delivery_states(other, vec![]).await.expect("answers"), []);
+}
+
+/// A tenant with many jobs leaves room for the jobs of others.
+pub async fn running_jobs_leave_nobody_out(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let mut many = Vec::new();
+    for _ in 0..5 {
+        many.push(begun(&setting).await.id);
+    }
+    let other = setting.other_tenant().await;
+    let mut few = Vec::new();
+    for _ in 0..2 {
+        let job = job(other);
+        setting.store.create_job(job.clone(), None).await.expect("a new job");
+        few.push(job.id);
+    }
+    let running = async |limit: usize| {
+        let found = setting.store.running_jobs(limit).await.expect("answers");
+        found.into_iter().map(|(job, _)| job.id).collect::<Vec<JobId>>()
+    };
+    assert_eq!(running(3).await, [many[0], few[0], many[1]]);
+    assert_eq!(running(100).await, [many[0], few[0], many[1], few[1], many[2], many[3], many[4]]);
 }

@@ -301,6 +301,8 @@ macro_rules! conformance_suite {
                 made_deliveries_come_last_in_their_lane
                 made_deliveries_are_pruned_with_their_event
                 a_failed_job_says_why
+                events_and_states_are_read_in_batches
+                running_jobs_leave_nobody_out
             }
             expunging {
                 an_event_stays_without_its_payload

@@ -13,6 +13,8 @@ pub mod plant;
 mod push;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +22,9 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, Event, EventId, Job, JobId, JobState,
-    KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, Subscription, SubscriptionId, TenantId,
-    Timestamp,
+    Attempt, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
+    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, Subscription,
+    SubscriptionId, TenantId, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -48,7 +50,12 @@ struct Shared {
     push: Mutex<push::State>,
     clock: Arc<dyn Clock>,
     listeners: Mutex<Vec<Arc<Inbox>>>,
+    before_bites: Mutex<Option<BeforeBite>>,
 }
+
+/// What happens before a bite of a job is done. A test may note it, have it wait, or have it fail.
+pub type BeforeBite =
+    Arc<dyn Fn(&Bite) -> Pin<Box<dyn Future<Output = Result<()>> + Send>> + Send + Sync>;
 
 /// Hints that other handles sent to this one.
 #[derive(Default)]
@@ -96,6 +103,7 @@ impl ModelStore {
             push: Mutex::default(),
             clock,
             listeners: Mutex::new(vec![Arc::clone(&inbox)]),
+            before_bites: Mutex::default(),
         };
         Self { shared: Arc::new(shared), inbox }
     }
@@ -105,6 +113,11 @@ impl ModelStore {
         let inbox = Arc::new(Inbox::default());
         self.shared.listeners.lock().push(Arc::clone(&inbox));
         Self { shared: Arc::clone(&self.shared), inbox }
+    }
+
+    /// Has something happen before each bite of a job, on all handles.
+    pub fn before_bites(&self, before: BeforeBite) {
+        *self.shared.before_bites.lock() = Some(before);
     }
 
     /// Every delivery there is, for checkers.
@@ -489,7 +502,14 @@ impl Store for ModelStore {
     async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>> {
         let state = self.shared.state.lock();
         let running = state.jobs.values().filter(|(job, _)| job.state == JobState::Running);
-        Ok(running.take(limit).cloned().collect())
+        let mut of_tenant: BTreeMap<TenantId, usize> = BTreeMap::new();
+        let mut turns = BTreeMap::new();
+        for (job, place) in running {
+            let turn = of_tenant.entry(job.tenant).or_default();
+            *turn += 1;
+            turns.insert((*turn, job.id), (job.clone(), *place));
+        }
+        Ok(turns.into_values().take(limit).collect())
     }
 
     async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
@@ -504,6 +524,10 @@ impl Store for ModelStore {
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {
+        let before = self.shared.before_bites.lock().clone();
+        if let Some(before) = before {
+            before(&bite).await?;
+        }
         Ok(self.shared.state.lock().bite(&bite)?)
     }
 
@@ -569,6 +593,26 @@ impl Store for ModelStore {
         let state = self.shared.state.lock();
         let found = state.events.get(&id).filter(|event| event.tenant == tenant);
         Ok(found.map(|event| Event::clone(event)))
+    }
+
+    async fn events_by_id(&self, tenant: TenantId, ids: Vec<EventId>) -> Result<Vec<Event>> {
+        let state = self.shared.state.lock();
+        let found = ids.iter().filter_map(|id| state.events.get(id));
+        let own = found.filter(|event| event.tenant == tenant);
+        Ok(own.map(|event| Event::clone(event)).collect())
+    }
+
+    async fn delivery_states(
+        &self,
+        tenant: TenantId,
+        pairs: Vec<(EventId, SubscriptionId)>,
+    ) -> Result<Vec<Option<DeliveryState>>> {
+        let state = self.shared.state.lock();
+        let found = |(event, to): &(EventId, SubscriptionId)| {
+            let own = state.events.get(event).filter(|event| event.tenant == tenant);
+            own.and_then(|_| state.between(*event, *to)).map(|(_, state)| state)
+        };
+        Ok(pairs.iter().map(found).collect())
     }
 
     async fn events(

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthorn_domain::{
-    Attempt, DeadReason, DeliveryId, DeliveryState, Epoch, FailureCode, Fence, Held, NodeId, Shard,
-    Span, SubscriptionId, Timestamp, Timings, WaitReason,
+    Attempt, DeadReason, DeliveryId, DeliveryState, Epoch, FailureCode, Fence, Held, NodeId,
+    SentRequest, Shard, Span, SubscriptionId, Timestamp, Timings, WaitReason,
 };
 
 use super::Fixture;
@@ -88,6 +88,16 @@ pub async fn attempts_read_back_as_they_were(fixture: &dyn Fixture) {
         status: Some(503),
         detail: "é \"quoted\"".to_owned(),
         response: Bytes::from((0..=255).collect::<Vec<u8>>()),
+        request: Some(Box::new(SentRequest {
+            method: "POST".to_owned(),
+            url: Some("https://receiver.example/é?a=1".to_owned()),
+            headers: vec![
+                ("authorization".to_owned(), None),
+                ("x-odd".to_owned(), Some("\"\\ \0é".to_owned())),
+            ],
+            body_bytes: 12,
+            cut: true,
+        })),
         ..attempt(id, 1, 503)
     };
     let broken =

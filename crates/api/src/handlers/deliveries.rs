@@ -156,6 +156,13 @@ pub(crate) async fn timeline(mut call: Call) -> Answer {
 /// `GET /v1/deliveries/{id}/request`.
 pub(crate) async fn request(mut call: Call) -> Answer {
     let id = call.named("delivery").await?;
+    let rebuild = call.query.flag("rebuild")?.unwrap_or(false);
+    if !rebuild
+        && let Some(attempt) = call.engine().sent_request(call.tenant(), id).await?
+        && let Some(sent) = PreviewView::sent(&attempt)
+    {
+        return respond::ok(&sent);
+    }
     let preview = call.engine().preview_request(call.tenant(), id).await?;
     respond::ok(&PreviewView::new(&preview, call.is_operator()))
 }

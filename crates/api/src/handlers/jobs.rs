@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthorn_domain::{
-    EventId, EventType, JobId, ReplayStatus, Selection, SubscriptionId, Timestamp, TopicName,
+    EventId, EventType, JobId, ReplayStatus, Selection, SubscriptionId, TenantId, Timestamp,
+    TopicName,
 };
 use posthorn_engine::{JOB_PER_SECOND_MAX, NewReplay};
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,7 @@ impl New {
             attributes: self.attributes,
             from: self.from,
             until: self.until,
+            filter: None,
         };
         check(&events)?;
         let default =
@@ -92,8 +94,14 @@ async fn subscription(call: &mut Call) -> Result<SubscriptionId> {
 
 async fn begin(call: Call, new: New, to: Option<SubscriptionId>) -> Answer {
     let replay = new.understand(&call, to)?;
-    call.api.limits.redrive(call.tenant(), call.engine().admission().nanos())?;
-    let job = call.engine().create_replay(call.tenant(), replay).await?;
+    let tenant = call.tenant();
+    create(&call, tenant, replay).await
+}
+
+/// Begins a replay.
+pub(super) async fn create(call: &Call, tenant: TenantId, replay: NewReplay) -> Answer {
+    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
+    let job = call.engine().create_replay(tenant, replay).await?;
     let place = format_args!("/v1/jobs/{}", job.id).to_string();
     respond::created(place, &JobView::from(&job))
 }
@@ -107,8 +115,14 @@ pub(super) struct Count {
 
 async fn count(call: Call, new: New, to: Option<SubscriptionId>) -> Answer {
     let replay = new.understand(&call, to)?;
-    call.api.limits.redrive(call.tenant(), call.engine().admission().nanos())?;
-    let counted = call.engine().count_replay(call.tenant(), replay).await?;
+    let tenant = call.tenant();
+    count_of(&call, tenant, replay).await
+}
+
+/// Counts what a replay would do.
+pub(super) async fn count_of(call: &Call, tenant: TenantId, replay: NewReplay) -> Answer {
+    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
+    let counted = call.engine().count_replay(tenant, replay).await?;
     respond::ok(&Count { count: counted.count, seen: counted.seen, complete: counted.complete })
 }
 

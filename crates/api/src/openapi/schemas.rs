@@ -557,6 +557,35 @@ fn subscriptions() -> Value {
             "description": "A setup_configuration file of Open Notificaties as JSON. Each section \
                             is applied if `<section>_enable` is true. `value_from` is not allowed",
         },
+        "NotificatiesResend": object(&[], json!({
+            "van": {
+                "type": "string", "format": "date-time",
+                "description": "Only messages that were accepted at or after this time",
+            },
+            "tot": {
+                "type": "string", "format": "date-time",
+                "description": "Only messages that were accepted before this time",
+            },
+            "resultaat": {
+                "enum": ["mislukt", "gelukt", "gemist", "alle"], "default": "mislukt",
+                "description": "Which of them: those that failed for good, those that were delivered; and, with an \
+                                abonnement, those it never got, or all",
+            },
+            "kanaal": {"type": "string", "maxLength": 50, "description": "Only in this kanaal"},
+            "kenmerken": {
+                "type": "object", "maxProperties": 20, "additionalProperties": text(),
+                "description": "Only messages with all of these kenmerken; `*` stands for any value",
+            },
+            "resource": {"type": "string", "maxLength": 100, "description": "Only of this resource"},
+            "actie": {"type": "string", "maxLength": 100, "description": "Only of this actie"},
+            "hoofdObject": {"type": "string", "maxLength": 1000, "description": "Only about this object"},
+            "resourceUrl": {"type": "string", "maxLength": 1000, "description": "Only about this resource"},
+            "abonnement": {
+                "type": "string", "maxLength": 1000,
+                "description": "Only to this abonnement, by its UUID or its url; to all of them when absent",
+            },
+            "perSeconde": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+        })),
         "NotificatiesApplied": object(&["changed", "unchanged", "ignored"], json!({
             "changed": {
                 "type": "array", "items": text(),
@@ -672,7 +701,9 @@ fn deliveries() -> Value {
             &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
             json!({
                 "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge"]},
-                "subscription": id("sub"), "event": id("evt"), "events": object(&[], selection),
+                "subscription": id("sub"), "event": id("evt"), "events": object(&[], with(&selection, json!({
+                    "filter": reference("Filter"),
+                }))),
                 "status": {"enum": ["all", "missed", "failed", "delivered"]}, "responses": flag(),
                 "per_second": count(), "state": {"enum": ["running", "done", "cancelled", "failed"]},
                 "seen": {"type": "integer", "description": "Events or deliveries it has looked at"},

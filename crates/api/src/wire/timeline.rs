@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use posthorn_domain::timeline::{Certainty, Step, What};
-use posthorn_domain::{DeliveryId, DeliveryState, FailureCode, Timestamp, WaitReason};
+use posthorn_domain::{
+    Attempt, DeliveryId, DeliveryState, FailureCode, SentRequest, Timestamp, WaitReason,
+};
 use posthorn_engine::{Preview, RequestPreview, Timeline};
 use serde::Serialize;
 
@@ -95,7 +97,9 @@ impl<'a> StepView<'a> {
                     Some(status) => Reason::of_status(status),
                     None => failure.map(Reason::of_failure),
                 };
-                (WhatView::Attempt(AttemptView::new(attempt, operator)), explained)
+                let request = attempt.request.as_deref().map(SentView::from);
+                let view = AttemptView { request, ..AttemptView::new(attempt, operator) };
+                (WhatView::Attempt(view), explained)
             }
             What::UnderWay => (WhatView::UnderWay, None),
             What::Expunged => (WhatView::Expunged, None),
@@ -139,6 +143,12 @@ const fn doubt(how: Certainty) -> Option<&'static str> {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum PreviewView<'a> {
+    Sent {
+        as_of: Timestamp,
+        attempt: u32,
+        #[serde(flatten)]
+        request: SentView<'a>,
+    },
     Request(RequestView<'a>),
     Failed(FailedView<'a>),
 }
@@ -146,6 +156,7 @@ pub(crate) enum PreviewView<'a> {
 #[derive(Serialize)]
 pub(crate) struct RequestView<'a> {
     as_of: &'static str,
+    as_sent: bool,
     method: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
@@ -160,18 +171,60 @@ pub(crate) struct RequestView<'a> {
 #[derive(Serialize)]
 pub(crate) struct FailedView<'a> {
     as_of: &'static str,
+    as_sent: bool,
     failure: FailureCode,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     explain: ExplainView,
 }
 
+/// A request as an attempt sent it.
+#[derive(Serialize)]
+pub(crate) struct SentView<'a> {
+    as_sent: bool,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    headers: Vec<(&'a str, &'a str)>,
+    body_bytes: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
+}
+
+impl<'a> From<&'a SentRequest> for SentView<'a> {
+    fn from(request: &'a SentRequest) -> Self {
+        Self {
+            as_sent: true,
+            method: &request.method,
+            url: request.url.as_deref(),
+            headers: masked(&request.headers),
+            body_bytes: request.body_bytes,
+            cut: request.cut,
+        }
+    }
+}
+
+/// Headers with something in the place of what is secret.
+fn masked(headers: &[(String, Option<String>)]) -> Vec<(&str, &str)> {
+    headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or(SECRET)))
+        .collect()
+}
+
 impl<'a> PreviewView<'a> {
+    /// What an attempt sent; `None` where that was not kept.
+    pub(crate) fn sent(attempt: &'a Attempt) -> Option<Self> {
+        let request = SentView::from(attempt.request.as_deref()?);
+        Some(Self::Sent { as_of: attempt.started_at, attempt: attempt.number, request })
+    }
+
     pub(crate) fn new(preview: &'a Preview, operator: bool) -> Self {
         match preview {
             Preview::Request(request) => Self::Request(RequestView::from(request)),
             Preview::Failed { code, detail: why } => Self::Failed(FailedView {
                 as_of: "now",
+                as_sent: false,
                 failure: shown(*code, operator),
                 detail: detail(Some(*code), why, operator),
                 explain: Reason::of_failure(shown(*code, operator)).into(),
@@ -182,17 +235,15 @@ impl<'a> PreviewView<'a> {
 
 impl<'a> From<&'a RequestPreview> for RequestView<'a> {
     fn from(request: &'a RequestPreview) -> Self {
-        let headers = request.headers.iter();
         let body = request.body.as_deref();
         let text = body.and_then(|bytes| std::str::from_utf8(bytes).ok());
         let encoded = body.filter(|_| text.is_none()).map(|bytes| STANDARD.encode(bytes));
         Self {
             as_of: "now",
+            as_sent: false,
             method: &request.method,
             url: request.url.as_deref(),
-            headers: headers
-                .map(|(name, value)| (name.as_str(), value.as_deref().unwrap_or(SECRET)))
-                .collect(),
+            headers: masked(&request.headers),
             body: text,
             body_base64: encoded,
             body_bytes: request.body_bytes,

@@ -102,7 +102,7 @@ async fn a_request_is_shown_without_its_secrets() {
     let reply = server.as_acme("GET", &path).await;
     let shown = reply.expect(200);
     assert!(!shown.to_string().contains("hush-hush"), "{shown}");
-    assert_eq!(shown["as_of"], "now");
+    assert_eq!((&shown["as_of"], &shown["as_sent"]), (&json!("now"), &json!(false)));
     assert_eq!(
         (&shown["method"], &shown["url"]),
         (&json!("PUT"), &json!("https://ok.example/in?from=posthorn"))
@@ -123,6 +123,50 @@ async fn a_request_is_shown_without_its_secrets() {
     names.sort_unstable();
     let shown: Vec<&str> = headers.iter().map(|pair| pair[0].as_str().unwrap()).collect();
     assert_eq!(shown, names);
+}
+
+#[tokio::test]
+async fn what_a_failed_attempt_sent_is_kept_as_it_was() {
+    let server = Server::start().await;
+    let policy = |version: &str| {
+        json!({"auth": [{"kind": "bearer", "secret": "token"}],
+            "request": {"headers": {"X-Version": version}}, "schedule": {"max_attempts": 1}})
+    };
+    let more = json!({"name": "a", "policy": policy("one"), "secrets": {"token": "hush-hush-1"}});
+    server.subscribe("https://dead.example/in", more).await;
+    let event = server.publish(r#"{"n":1}"#).await;
+    let id = text(&server.delivery_in(&event, "dead").await["id"]);
+    let change = json!({"policy": policy("two")});
+    server.as_acme("PATCH", "/v1/subscriptions/a").json(&change).await.expect(200);
+    let value = |shown: &Value, name: &str| {
+        let headers = shown["headers"].as_array().expect("headers").iter();
+        headers.clone().find(|pair| pair[0] == name).map(|pair| text(&pair[1]))
+    };
+    let path = format!("/v1/deliveries/{id}/request");
+    let sent = server.as_acme("GET", &path).await.expect(200);
+    assert_eq!((&sent["as_sent"], &sent["attempt"]), (&json!(true), &json!(1)), "{sent}");
+    assert_eq!(value(&sent, "x-version").as_deref(), Some("one"));
+    assert_eq!(value(&sent, "authorization").as_deref(), Some("…"));
+    assert_eq!((&sent["method"], &sent["body_bytes"]), (&json!("POST"), &json!(7)));
+    assert_eq!(sent["url"], "https://dead.example/in");
+    assert_eq!(sent.get("body"), None);
+
+    let rebuilt = server.as_acme("GET", &format!("{path}?rebuild=true")).await.expect(200);
+    assert_eq!((&rebuilt["as_sent"], &rebuilt["as_of"]), (&json!(false), &json!("now")));
+    assert_eq!(value(&rebuilt, "x-version").as_deref(), Some("two"));
+    let odd = server.as_acme("GET", &format!("{path}?rebuild=perhaps")).await;
+    assert_eq!(odd.expect_problem(422, "invalid_request")["field"], "rebuild");
+
+    let (_, told) = timeline(&server, &id).await;
+    let request = &find(&told, "attempt")["request"];
+    assert_eq!(request["as_sent"], true, "{told}");
+    assert_eq!(value(request, "x-version").as_deref(), Some("one"));
+    let all = server.as_acme("GET", "/v1/attempts").await.expect(200);
+    assert_eq!(all["items"][0].get("request"), None, "lists stay short");
+    assert!(!format!("{sent}{rebuilt}{told}").contains("hush-hush"));
+    // It does not need the subscription any more.
+    server.as_acme("DELETE", "/v1/subscriptions/a").await.expect(204);
+    assert_eq!(server.as_acme("GET", &path).await.expect(200)["as_sent"], true);
 }
 
 #[tokio::test]

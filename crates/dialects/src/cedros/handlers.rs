@@ -80,7 +80,7 @@ pub(super) async fn list_dead(service: &Service, caller: &Caller, parts: &Parts)
 /// `GET /admin/webhooks/{id}`.
 pub(super) async fn get(service: &Service, caller: &Caller, parts: &mut Parts) -> Answer {
     let delivery = find(service, caller, parts, false).await?;
-    let told = Told::read(&service.engine, delivery).await?.with_headers(&service.engine).await;
+    let told = Told::read(&service.engine, delivery).await?;
     Ok(json(StatusCode::OK, &told.webhook()))
 }
 

@@ -53,7 +53,7 @@ impl Status {
     }
 }
 
-/// A webhook. Only one that is asked for by its id has headers.
+/// A webhook.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Webhook {
@@ -80,7 +80,7 @@ pub(super) struct Webhook {
     completed_at: Option<Timestamp>,
 }
 
-/// A dead letter, without headers.
+/// A dead letter.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeadWebhook {
@@ -92,6 +92,8 @@ pub(super) struct DeadWebhook {
     event_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<BTreeMap<String, String>>,
     final_error: String,
     total_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,10 +126,11 @@ impl Told {
         };
         let view = engine.catalog().subscription(tenant, delivery.subscription).ok();
         let event_id = event_id(&delivery, event.as_ref());
+        let headers = headers(engine, &delivery, event.as_ref(), &attempts);
         let kept = event.as_ref().is_some_and(|event| event.expunged_at.is_none());
         let (event_type, payload) = event.map(|event| (event.event_type, event.payload)).unzip();
         let payload = payload.filter(|_| kept);
-        Ok(Self { delivery, event_id, event_type, payload, headers: None, attempts, view })
+        Ok(Self { delivery, event_id, event_type, payload, headers, attempts, view })
     }
 
     /// How large its payload is.
@@ -138,18 +141,6 @@ impl Told {
     /// Leaves the payload out of what is told, when there is no room for it.
     pub(super) fn without_payload(mut self) -> Self {
         self.payload = None;
-        self
-    }
-
-    /// With the headers that an attempt would send now. What authenticates it is not shown, and where no request
-    /// can be built there are none.
-    pub(super) async fn with_headers(mut self, engine: &Engine) -> Self {
-        let preview = engine.preview_request(self.delivery.tenant, self.delivery.id).await;
-        if let Ok(Preview::Request(request)) = preview {
-            let shown = |value: Option<String>| value.unwrap_or_else(|| SECRET.to_owned());
-            let headers = request.headers.into_iter();
-            self.headers = Some(headers.map(|(name, value)| (name, shown(value))).collect());
-        }
         self
     }
 
@@ -226,6 +217,7 @@ impl Told {
             event_id: self.event_id.clone(),
             event_type: self.event_type(),
             payload: self.payload(),
+            headers: self.headers.clone(),
             final_error: self.last_error().unwrap_or_default(),
             total_attempts: delivery.attempts,
             first_attempt_at: self.attempts.first().map(|attempt| attempt.started_at),
@@ -233,6 +225,26 @@ impl Told {
             moved_to_dlq_at: delivery.ended_at.unwrap_or(delivery.created_at),
         }
     }
+}
+
+/// The headers as the last attempt sent them that failed; where that is not known, as an attempt would send them now.
+/// What authenticates a request is not shown, and where no request can be built there are none.
+fn headers(
+    engine: &Engine,
+    delivery: &Delivery,
+    event: Option<&Event>,
+    attempts: &[Attempt],
+) -> Option<BTreeMap<String, String>> {
+    let sent = attempts.iter().rev().find_map(|attempt| attempt.request.as_ref());
+    let headers = match sent {
+        Some(request) => request.headers.clone(),
+        None => match engine.preview_of(delivery.clone(), Arc::new(event?.clone())) {
+            Ok(Preview::Request(request)) => request.headers,
+            _ => return None,
+        },
+    };
+    let shown = |value: Option<String>| value.unwrap_or_else(|| SECRET.to_owned());
+    Some(headers.into_iter().map(|(name, value)| (name, shown(value))).collect())
 }
 
 /// The id by which receivers recognise repeats: the payload's own, or that of the event.

@@ -35,6 +35,11 @@ impl Text {
         Self { need: Need::Optional, max, blank: true }
     }
 
+    /// May be absent, but not empty.
+    pub(crate) const fn given(max: usize) -> Self {
+        Self { need: Need::Optional, max, blank: false }
+    }
+
     /// The same, where what is not given stays as it is.
     pub(crate) const fn in_patch(self, patch: bool) -> Self {
         if patch { Self { need: Need::Optional, ..self } } else { self }
@@ -124,6 +129,25 @@ impl<'a> Fields<'a> {
                 self.fault(name, "invalid", "Must be a valid boolean.");
                 None
             }
+        }
+    }
+
+    /// A whole number within bounds.
+    pub(crate) fn number(&mut self, name: &str, min: u32, max: u32) -> Option<u32> {
+        let value = self.given(name, Need::Optional)?.as_u64();
+        let fits = value.and_then(|value| u32::try_from(value).ok());
+        let fits = fits.filter(|value| (min..=max).contains(value));
+        if fits.is_none() {
+            self.fault(name, "invalid", format!("Must be a whole number from {min} to {max}."));
+        }
+        fits
+    }
+
+    /// Finds fault with every field but these.
+    pub(crate) fn only(&mut self, known: &[&str]) {
+        for name in self.members.keys().filter(|name| !known.contains(&name.as_str())) {
+            let reason = format!("Unknown field. Known are: {}.", known.join(", "));
+            self.fault(name, "unknown-field", reason);
         }
     }
 

@@ -52,6 +52,7 @@ fn attempts(begun: &[i64]) -> Vec<Attempt> {
         late: false,
         manual: *begun < 0,
         response_expunged_at: None,
+        request: None,
     };
     begun.iter().enumerate().map(one).collect()
 }

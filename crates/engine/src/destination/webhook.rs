@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthorn_domain::policy::{Auth, Gate, Handshake, OnClosed, Policy, PolicyError};
-use posthorn_domain::{Answer, AttemptOutcome, FailureCode, Problem};
+use posthorn_domain::{Answer, AttemptOutcome, FailureCode, Problem, SentRequest};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::preview::{NO_TOKEN, RequestPreview};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup, Redaction, render_path};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, Kept, Redaction, render_path};
 use crate::tokens::{Lent, TokenError, Way, token_endpoint};
 use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
 
@@ -37,8 +37,8 @@ impl Destination for Webhook {
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
             match send(around, job, &self.0).await {
-                Ok(Sent { outcome, timings, .. }) => {
-                    Made { result: Ended::Outcome(outcome), timings: timings.into() }
+                Ok((Sent { outcome, timings, .. }, sent)) => {
+                    Made { result: Ended::Outcome(outcome), timings: timings.into(), sent }
                 }
                 Err(unsent) => unsent.into(),
             }
@@ -149,8 +149,12 @@ impl Engine {
     }
 }
 
-/// Sends the request of an attempt. `Err` says why it was not even tried.
-async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<Sent, Ended> {
+/// Sends the request of an attempt; with what it sent when it failed. `Err` says why it was not even tried.
+async fn send(
+    around: &Context,
+    job: &Job,
+    endpoint: &Arc<Endpoint>,
+) -> Result<(Sent, Option<Box<SentRequest>>), Ended> {
     let event = EventLookup::new(&job.work.event);
     if let Some(gate) = &job.policy.gate {
         match ask(around, job, &event, gate).await {
@@ -184,6 +188,7 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
         return Err(Ended::Overtaken);
     }
     around.log.before(job, &values);
+    let kept = Kept::of(&outbound);
     let mut sent = around.transport.send(outbound).await;
     redaction.apply(&mut sent.outcome);
     let unauthorised =
@@ -192,7 +197,8 @@ async fn send(around: &Context, job: &Job, endpoint: &Arc<Endpoint>) -> Result<S
         around.tokens.refused(token);
     }
     around.log.failure(job, &values, &sent.outcome);
-    Ok(sent)
+    let written = kept.written(&sent.outcome, &job.policy, &redaction, None);
+    Ok((sent, written))
 }
 
 /// The request of an attempt, ready to be sent or shown. `Err` says how the attempt fails without it.

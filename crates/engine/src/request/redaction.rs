@@ -26,6 +26,11 @@ impl Redaction {
         }
     }
 
+    /// Whether one of them stands in a text.
+    pub(crate) fn is_in(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|secret| without(text, secret.expose()).is_some())
+    }
+
     /// Removes them from what the receiver answered.
     pub(crate) fn apply(&self, outcome: &mut AttemptOutcome) {
         if let AttemptOutcome::Answered(answer) = outcome {

@@ -347,6 +347,7 @@ pub(crate) fn history(done: &Done, outcome: &AttemptOutcome) -> Attempt {
         late: false,
         manual: done.job.work.delivery.is_by_hand(&done.job.work.event),
         response_expunged_at: None,
+        request: done.sent.clone(),
     };
     match outcome {
         AttemptOutcome::Answered(answer) => {

@@ -10,6 +10,7 @@ mod filter_test;
 mod handshake;
 mod headers;
 mod house;
+mod jobs;
 mod limits;
 mod management;
 mod matching;

@@ -67,8 +67,14 @@ pub enum Command {
     Resend(Past),
     /// Show what happened to a delivery, step by step, and what it waits for
     Timeline(Id),
-    /// Show the request that an attempt would send now, without secrets; nothing is sent
-    Request(Id),
+    /// Show the request that the last failed attempt sent, or that an attempt would send now, without secrets
+    Request {
+        /// Its id, dlv_…
+        id: String,
+        /// The request that an attempt would send now, also when one was sent before
+        #[arg(long)]
+        rebuild: bool,
+    },
     /// Try a delivery now, ended or waiting, with a fresh budget
     Retry(Id),
     /// Give up a delivery that has not ended
@@ -157,7 +163,9 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
         Command::Show { id } => show(context, &DELIVERIES, id).await,
         Command::Resend(past) => jobs::resend(context, past).await,
         Command::Timeline(Id { id }) => looking::timeline(context, &DELIVERIES.at(id)).await,
-        Command::Request(Id { id }) => looking::request(context, &DELIVERIES.at(id)).await,
+        Command::Request { id, rebuild } => {
+            looking::request(context, &DELIVERIES.at(id), *rebuild).await
+        }
         Command::Retry(Id { id }) => act(context, &DELIVERIES, id, "retry").await,
         Command::Cancel(Id { id }) => act(context, &DELIVERIES, id, "cancel").await,
         Command::Forget(Id { id }) => DELIVERIES.delete(context, id, "forgot").await,

@@ -7,23 +7,39 @@ use crate::clock::WallClock;
 /// Which part of a list, in which order.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Part {
+    /// Between which times.
+    #[command(flatten)]
+    period: Period,
+    /// The oldest first
+    #[arg(long)]
+    oldest: bool,
+}
+
+/// Between which times.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Period {
     /// Nothing before this time: 2026-01-31T12:00:00Z, or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = moment)]
     from: Option<Timestamp>,
     /// Nothing at or after this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// The oldest first
-    #[arg(long)]
-    oldest: bool,
 }
 
 impl Part {
     /// As parameters of the API.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
+        let mut query = self.period.query();
+        query.extend(self.oldest.then(|| ("order", "oldest".to_owned())));
+        query
+    }
+}
+
+impl Period {
+    /// As parameters of the API.
+    pub(super) fn query(&self) -> Vec<(&'static str, String)> {
         let times = [("from", self.from), ("until", self.until)];
-        let times = times.into_iter().filter_map(|(name, at)| Some((name, at?.to_string())));
-        times.chain(self.oldest.then(|| ("order", "oldest".to_owned()))).collect()
+        times.into_iter().filter_map(|(name, at)| Some((name, at?.to_string()))).collect()
     }
 }
 
@@ -60,7 +76,7 @@ pub(super) fn start(text: &str) -> anyhow::Result<serde_json::Value> {
 }
 
 /// A time, or how long ago.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(ago) = text.parse::<Span>() {
         return Ok(WallClock.now().minus(ago));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::finding::Part;
+use super::finding::Period;
 use super::noun::{Id, Noun, given};
 use super::{Context, Limit, parse_pair};
 use crate::client::segment;
@@ -45,9 +45,9 @@ pub struct Chosen {
     /// Only with this attribute; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     attribute: Vec<(String, String)>,
-    /// Which part.
+    /// Between which times.
     #[command(flatten)]
-    part: Part,
+    period: Period,
 }
 
 /// How a job goes on.
@@ -55,7 +55,7 @@ pub struct Chosen {
 pub struct Pace {
     /// How many per second
     #[arg(long, default_value_t = 100, value_name = "N")]
-    per_second: u32,
+    pub(super) per_second: u32,
     /// Only count what would be done
     #[arg(long)]
     dry_run: bool,
@@ -82,10 +82,8 @@ impl Chosen {
     /// As fields of a body; null when there are none.
     fn body(&self) -> Value {
         let mut body = Value::Null;
-        for (name, value) in self.part.query() {
-            if name != "order" {
-                body[name] = json!(value);
-            }
+        for (name, value) in self.period.query() {
+            body[name] = json!(value);
         }
         for (name, values) in [("topics", &self.topic), ("types", &self.event_type)] {
             if !values.is_empty() {
@@ -123,7 +121,8 @@ pub(super) async fn resend(context: &Context, past: &Past) -> anyhow::Result<()>
 async fn deliver_past(context: &Context, path: &str, past: &Past) -> anyhow::Result<()> {
     let mut body = past.chosen.body();
     body["status"] = json!(past.status);
-    begin(context, path, body, past.pace, "replaying").await
+    body["per_second"] = json!(past.pace.per_second);
+    start(context, path, body, past.pace, "replaying").await
 }
 
 /// Runs `events expunge` for many.
@@ -135,7 +134,8 @@ pub(super) async fn expunge(
 ) -> anyhow::Result<()> {
     let mut body = chosen.body();
     body["responses"] = json!(responses);
-    begin(context, "/v1/events/expunge", body, pace, "expunging").await
+    body["per_second"] = json!(pace.per_second);
+    start(context, "/v1/events/expunge", body, pace, "expunging").await
 }
 
 /// Runs `events deliver`.
@@ -145,14 +145,14 @@ pub(super) async fn deliver(context: &Context, id: &str, to: &str) -> anyhow::Re
     context.show_one(&job, JOBS.fields)
 }
 
-async fn begin(
+/// Begins a job, or counts what it would do.
+pub(super) async fn start(
     context: &Context,
     path: &str,
-    mut body: Value,
+    body: Value,
     pace: Pace,
     doing: &'static str,
 ) -> anyhow::Result<()> {
-    body["per_second"] = json!(pace.per_second);
     let body = given(body);
     if pace.dry_run {
         let counted = context.client.post(format!("{path}/count"), &body).await?;

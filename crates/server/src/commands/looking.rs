@@ -51,9 +51,14 @@ fn lasts(step: &Value) -> Option<String> {
     Some(time("until")?.since(time("at")?).to_string())
 }
 
-/// Shows the request that an attempt would send now, as it goes over the wire.
-pub(super) async fn request(context: &Context, delivery: &str) -> anyhow::Result<()> {
-    let shown = context.client.get(format!("{delivery}/request")).await?;
+/// Shows the request that an attempt sent or would send now, as it goes over the wire.
+pub(super) async fn request(
+    context: &Context,
+    delivery: &str,
+    rebuild: bool,
+) -> anyhow::Result<()> {
+    let query = if rebuild { "?rebuild=true" } else { "" };
+    let shown = context.client.get(format!("{delivery}/request{query}")).await?;
     if context.json {
         return Ok(terminal::json(&shown)?);
     }
@@ -72,6 +77,15 @@ pub(super) async fn request(context: &Context, delivery: &str) -> anyhow::Result
         Some(body) => {
             let lines: Vec<String> = body.lines().map(terminal::clean).collect();
             terminal::data(format_args!("\n{}", lines.join("\n")))?;
+        }
+        None if shown.get("as_sent") == Some(&Value::Bool(true)) => {
+            let (attempt, bytes) =
+                (terminal::cell(&shown, "attempt"), terminal::cell(&shown, "body_bytes"));
+            terminal::note(format!(
+                "as attempt {attempt} sent it, with a body of {bytes} bytes, which is not kept; --rebuild shows \
+                 what would be sent now"
+            ));
+            return Ok(());
         }
         None => terminal::note(format!(
             "the body is encrypted: {} bytes",

@@ -1,6 +1,7 @@
 //! `posthorn notificaties`.
 
 mod clients;
+mod resend;
 
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,11 @@ pub enum Command {
         /// The file
         file: PathBuf,
     },
+    /// Send messages of the past again, at a bounded rate
+    ///
+    /// Needs an operator key, and the tenant of the API (--tenant). What was sent again, and how often, is in the
+    /// job: `posthorn jobs show ID`.
+    Resend(Box<resend::Args>),
     /// List, show, put and delete clients: their secrets, and what they may do
     #[command(subcommand)]
     Clients(clients::Command),
@@ -77,6 +83,7 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             profile,
         } => (max_retries, retry_backoff, retry_backoff_max, base_factor, profile),
         Command::Setup { file } => return setup(context, file).await,
+        Command::Resend(args) => return resend::run(context, args).await,
         Command::Clients(command) => return clients::run(context, command).await,
     };
     let given = [

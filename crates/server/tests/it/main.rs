@@ -30,6 +30,7 @@ mod notificaties;
 mod notificaties_access;
 mod notificaties_clients;
 mod notificaties_delivery;
+mod notificaties_resend;
 mod notificaties_rights;
 mod notificaties_settings;
 mod notificaties_ways;

@@ -2,7 +2,7 @@
 -- primary keys of deliveries, partitions pruned.
 select
     a.delivery, a.number, a.started_at, a.took, a.status, a.failure, a.detail, a.response, a.late,
-    a.timings, a.manual, a.subscription, a.response_expunged_at,
+    a.timings, a.manual, a.subscription, a.response_expunged_at, a.request,
     coalesce(
         (select d.event from delivery_live d where d.id = a.delivery limit 1),
         (select d.event from delivery_done d where d.tenant = $1 and d.id = a.delivery limit 1)

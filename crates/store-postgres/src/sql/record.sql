@@ -18,11 +18,12 @@ with input as materialized (
         $1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int4[], $6::int2[], $7::int8[],
         $8::int4[], $9::bool[], $10::int8[], $11::int4[], $12::int8[], $13::int8[], $14::int2[],
         $15::text[], $16::text[], $17::bytea[], $18::uuid[], $19::int4[], $21::text[], $22::int4[],
-        $23::bool[]
+        $23::bool[], $24::text[]
     ) with ordinality as i(
         id, shard, epoch, node, expected, state, due_at,
         charge, release, at, number, started_at, took, status,
-        failure, detail, response, tenant, revival, timings, outcome, manual, item
+        failure, detail, response, tenant, revival, timings, outcome, manual, request,
+        item
     )
     order by i.id
 ),
@@ -31,7 +32,7 @@ hit as materialized (
         i.item, i.state as new_state, i.due_at as new_due_at, i.release, i.at,
         l.attempts + i.charge as new_attempts, coalesce(i.outcome, l.outcome) as new_outcome,
         i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
-        i.manual, l.*
+        i.manual, i.request, l.*
     from input i
     cross join lateral (
         select * from delivery_live d
@@ -100,11 +101,11 @@ tally_new as (
 attempt_new as (
     insert into attempt (
         delivery, number, started_at, took, status, failure, detail, response, timings, late,
-        manual, tenant, subscription, no
+        manual, request, tenant, subscription, no
     )
     select
         id, number, started_at, took, status, failure, detail, response, timings, false,
-        manual, tenant, subscription, nextval('attempt_no')
+        manual, request, tenant, subscription, nextval('attempt_no')
     from hit
     where number is not null
     union all
@@ -112,7 +113,7 @@ attempt_new as (
     -- trace.
     select
         i.id, i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
-        true, i.manual, i.tenant, own.subscription, nextval('attempt_no')
+        true, i.manual, i.request, i.tenant, own.subscription, nextval('attempt_no')
     from input i
     cross join lateral (
         select d.subscription from delivery_live d where d.id = i.id

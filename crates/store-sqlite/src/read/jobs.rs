@@ -1,13 +1,15 @@
 //! Questions about jobs.
 
-use posthorn_domain::{Job, JobId, TenantId};
+use posthorn_domain::{DeliveryState, EventId, Job, JobId, SubscriptionId, TenantId};
 use posthorn_store::{Listing, Order, Page, Place};
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::lists::{Neighbours, neighbours, subscription_no};
 use super::queries;
-use crate::codec::{Columns, int, job_state_of};
+use crate::codec::{Columns, int, job_state_of, state_of};
 use crate::error::{Corrupt, Failure};
 use crate::log::walk::place_of;
+use crate::sql;
 
 /// What is read of a job; `t` is its tenant.
 const JOB: &str = "select j.id, t.id, j.work, j.per_second, j.state, j.seen, j.done, j.created_by, j.created_at, \
@@ -57,7 +59,7 @@ pub(crate) fn jobs(
     let after = listing.after.map(|place| place.0.to_be_bytes());
     let limit = int(listing.limit as u64).saturating_add(1);
     let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(rusqlite::params![tenant, after, limit])?;
+    let mut rows = statement.query(params![tenant, after, limit])?;
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
         items.push(decode(row)?.0);
@@ -69,12 +71,14 @@ pub(crate) fn jobs(
     Ok(Page { items, first, last, more, scanned_until: None })
 }
 
-/// The whole of `job_running`, which holds nothing else.
+/// The whole of `job_running`, which holds nothing else; then sorted, by what is first of each tenant.
 pub(crate) fn running(
     conn: &Connection,
     limit: usize,
 ) -> Result<Vec<(Job, Option<Place>)>, Failure> {
-    let sql = format!("{JOB} where j.state = 0 order by j.id limit ?1");
+    let sql = format!(
+        "{JOB} where j.state = 0 order by row_number() over (partition by j.tenant order by j.id), j.id limit ?1"
+    );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query([int(limit as u64)])?;
     let mut found = Vec::new();
@@ -82,4 +86,44 @@ pub(crate) fn running(
         found.push(decode(row)?);
     }
     Ok(found)
+}
+
+/// The delivery of an event to a subscription: its seq and its state.
+pub(crate) fn find(
+    conn: &Connection,
+    &Neighbours { no, first, end, .. }: &Neighbours,
+    subscription: i64,
+) -> Result<Option<(i64, i64)>, Failure> {
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let later = conn
+        .prepare_cached(sql::LATER_DELIVERY)?
+        .query_row(params![no, subscription], read)
+        .optional()?;
+    if later.is_some() {
+        return Ok(later);
+    }
+    let values = params![first, end, subscription];
+    Ok(conn.prepare_cached(sql::DELIVERY_OF_EVENT)?.query_row(values, read).optional()?)
+}
+
+/// The states of the deliveries of events to subscriptions, where there are any.
+pub(crate) fn states(
+    conn: &Connection,
+    tenant: TenantId,
+    pairs: &[(EventId, SubscriptionId)],
+) -> Result<Vec<Option<DeliveryState>>, Failure> {
+    let Some(tenant) = queries::tenant_no(conn, tenant)? else {
+        return Ok(vec![None; pairs.len()]);
+    };
+    let mut states = Vec::with_capacity(pairs.len());
+    for (event, subscription) in pairs {
+        let event = neighbours(conn, tenant, *event)?;
+        let subscription = subscription_no(conn, tenant, *subscription)?;
+        let found = match event.zip(subscription) {
+            Some((event, subscription)) => find(conn, &event, subscription)?,
+            None => None,
+        };
+        states.push(found.and_then(|(_, state)| state_of(state)));
+    }
+    Ok(states)
 }

@@ -276,7 +276,7 @@ fn is_unswept(conn: &Connection, tenant: i64) -> Result<bool, Failure> {
     Ok(conn.prepare_cached(sql)?.query_row([tenant], |row| row.get(0))?)
 }
 
-fn subscription_no(
+pub(crate) fn subscription_no(
     conn: &Connection,
     tenant: i64,
     id: SubscriptionId,

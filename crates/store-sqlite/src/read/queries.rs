@@ -53,6 +53,15 @@ pub(crate) fn event(
     Ok(rows.next()?.map(rows::event).transpose()?)
 }
 
+pub(crate) fn events_by_id(
+    conn: &Connection,
+    tenant: TenantId,
+    ids: &[EventId],
+) -> Result<Vec<Event>, Failure> {
+    let found = ids.iter().filter_map(|id| event(conn, tenant, *id).transpose());
+    found.collect()
+}
+
 pub(crate) fn delivery(
     conn: &Connection,
     tenant: TenantId,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
-    Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, Span,
-    SubscriptionId, TenantId, Timings,
+    Attempt, Delivery, DeliveryId, Event, EventId, FailureCode, LaneKey, Outcome, SentRequest,
+    Span, SubscriptionId, TenantId, Timings,
 };
 use posthorn_store::Work;
 use rusqlite::{Connection, Row};
@@ -124,6 +124,7 @@ pub(crate) fn attempt(row: &Row<'_>, delivery: DeliveryId) -> Result<Attempt, Co
         late: columns.int(4)? != 0,
         manual: columns.int(10)? != 0,
         response_expunged_at: columns.maybe_time(11)?,
+        request: columns.maybe_text(12)?.and_then(SentRequest::from_text).map(Box::new),
     })
 }
 

@@ -145,6 +145,7 @@ fn what_is_removed_is_found_by_keys() {
     check(&conn, UNFINISHED, &["SEARCH l USING", "(event=?)"]);
     check(&conn, EXPUNGE_EVENT, &["event USING INTEGER PRIMARY KEY (rowid=?)"]);
     check(&conn, EXPUNGE_RESPONSES, &["INDEX attempt_of (delivery>? AND delivery<?)"]);
+    check(&conn, EXPUNGE_SENT, &["INDEX attempt_of (delivery>? AND delivery<?)"]);
     check(&conn, EXPUNGE_RESPONSE, &["INDEX attempt_of (delivery=? AND number=?)"]);
 }
 

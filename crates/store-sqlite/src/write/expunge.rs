@@ -1,4 +1,4 @@
-//! Removing what was said: payloads of events, and what receivers answered.
+//! Removing what was said: payloads of events, what attempts sent of them, and what receivers answered.
 //!
 //! SQLite leaves removed bytes where they were until something else is written there. While this works, it
 //! overwrites them with zeros, in the pages of rows and in those that become free. Nothing of it is in an index.
@@ -67,13 +67,13 @@ fn expunge(
     }
     let mut statement = conn.prepare_cached(sql::EXPUNGE_EVENT)?;
     let mut changed = statement.execute(params![event.no, at.as_millis()])?;
-    if responses {
-        let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
-        let later = later.query_map([event.no], |row| row.get::<_, i64>(0))?;
-        let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
-        let ranges = later.iter().map(|seq| (*seq, seq + 1)).chain([(event.first, event.end)]);
-        let mut clear = conn.prepare_cached(sql::EXPUNGE_RESPONSES)?;
-        for (first, end) in ranges {
+    let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
+    let later = later.query_map([event.no], |row| row.get::<_, i64>(0))?;
+    let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
+    for (first, end) in later.iter().map(|seq| (*seq, seq + 1)).chain([(event.first, event.end)]) {
+        changed += conn.prepare_cached(sql::EXPUNGE_SENT)?.execute([first, end])?;
+        if responses {
+            let mut clear = conn.prepare_cached(sql::EXPUNGE_RESPONSES)?;
             changed += clear.execute(params![first, end, at.as_millis()])?;
         }
     }

@@ -4,7 +4,7 @@ use posthorn_domain::{
     Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{Bite, Bitten, CatalogChange, Expunges, Recall, Redelivery, Refusal};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
 use super::{catalog, entry, lanes};
 use crate::codec::{NEVER, due, int, job_code, json, state_of};
@@ -127,7 +127,7 @@ fn redeliver(
     if writer.conn.prepare_cached(expunged)?.query_row([event.no], |row| row.get(0))? {
         return Ok(None);
     }
-    let there = find(&writer.conn, &event, known.no)?;
+    let there = jobs::find(&writer.conn, &event, known.no)?;
     match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
         Replayed::Left => Ok(None),
         Replayed::Retried => {
@@ -144,24 +144,6 @@ fn redeliver(
             Ok(Some(Vec::new()))
         }
     }
-}
-
-/// The delivery of an event to a subscription: its seq and its state.
-fn find(
-    conn: &Connection,
-    &Neighbours { no, first, end, .. }: &Neighbours,
-    subscription: i64,
-) -> Result<Option<(i64, i64)>, Failure> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let later = conn
-        .prepare_cached(sql::LATER_DELIVERY)?
-        .query_row(params![no, subscription], read)
-        .optional()?;
-    if later.is_some() {
-        return Ok(later);
-    }
-    let values = params![first, end, subscription];
-    Ok(conn.prepare_cached(sql::DELIVERY_OF_EVENT)?.query_row(values, read).optional()?)
 }
 
 /// One that comes last in its lane.

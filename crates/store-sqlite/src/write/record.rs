@@ -240,6 +240,7 @@ fn insert_attempt(
         no,
         subscription,
         attempt.manual,
+        attempt.request.as_ref().map(|request| request.to_text()),
     ])?;
     Ok(())
 }

@@ -34,10 +34,10 @@ impl State {
             (left.payload, left.expunged_at) = (Bytes::new(), Some(at));
             self.events.insert(id, Arc::new(left));
         }
-        if responses {
-            for delivery in own {
-                let attempts = self.attempts.get_mut(&delivery).into_iter().flatten();
-                did |= attempts.fold(false, |did, attempt| clear(attempt, at) || did);
+        for delivery in own {
+            for attempt in self.attempts.get_mut(&delivery).into_iter().flatten() {
+                did |= attempt.request.take().is_some();
+                did |= responses && clear(attempt, at);
             }
         }
         Ok(did)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthorn_domain::delivery::Wish;
-use posthorn_domain::{DeliveryId, JobState, Replayed};
+use posthorn_domain::{DeliveryId, DeliveryState, EventId, JobState, Replayed, SubscriptionId};
 use posthorn_store::{Bite, Bitten, NewDelivery, Recall, Redelivery, Refusal};
 
 use super::{State, plant};
@@ -53,12 +53,21 @@ impl State {
         Ok(Bitten { done, subscriptions: subscriptions.into_iter().collect(), state, recall })
     }
 
+    /// The delivery of an event to a subscription, and its state.
+    pub(super) fn between(
+        &self,
+        event: EventId,
+        to: SubscriptionId,
+    ) -> Option<(DeliveryId, DeliveryState)> {
+        let of_event = self.by_event.get(&event).into_iter().flatten();
+        let mut rows = of_event.filter_map(|id| self.rows.get(id));
+        let there = rows.find(|row| row.delivery.subscription == to);
+        there.map(|row| (row.delivery.id, row.delivery.state))
+    }
+
     /// Whose copies are out of date because of it; `None` when nothing was done.
     fn redeliver(&mut self, deed: &Redelivery, bite: &Bite) -> Option<Vec<Recall>> {
-        let of_event = self.by_event.get(&deed.event).into_iter().flatten();
-        let mut rows = of_event.filter_map(|id| self.rows.get(id));
-        let there = rows.find(|row| row.delivery.subscription == deed.subscription);
-        let there = there.map(|row| (row.delivery.id, row.delivery.state));
+        let there = self.between(deed.event, deed.subscription);
         match deed.status.decide(there.map(|(_, state)| state)) {
             Replayed::Left => None,
             Replayed::Retried => {

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
-    Attempt, CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobId, KeyId, NodeId,
-    Redrive, RedriveId, Shard, Subscription, TenantId, Timestamp,
+    Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
+    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -569,6 +569,18 @@ impl Store for FaultStore {
 
     async fn event(&self, tenant: TenantId, id: EventId) -> Result<Option<Event>> {
         self.call(false, move |reach| at_once(reach.model.event(tenant, id))).await
+    }
+
+    async fn events_by_id(&self, tenant: TenantId, ids: Vec<EventId>) -> Result<Vec<Event>> {
+        self.call(false, move |reach| at_once(reach.model.events_by_id(tenant, ids))).await
+    }
+
+    async fn delivery_states(
+        &self,
+        tenant: TenantId,
+        pairs: Vec<(EventId, SubscriptionId)>,
+    ) -> Result<Vec<Option<DeliveryState>>> {
+        self.call(false, move |reach| at_once(reach.model.delivery_states(tenant, pairs))).await
     }
 
     async fn events(

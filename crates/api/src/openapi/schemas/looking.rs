@@ -4,7 +4,7 @@ use posthorn_domain::WaitReason;
 use serde_json::{Value, json};
 
 use super::super::reference;
-use super::{count, id, object, text, time};
+use super::{count, id, object, text, time, with};
 
 pub(super) fn all() -> Value {
     json!({
@@ -22,26 +22,32 @@ pub(super) fn all() -> Value {
         })),
         "TimelineStep": step(),
         "RequestPreview": {
-            "oneOf": [reference("PreviewedRequest"), reference("PreviewedFailure")],
+            "oneOf": [
+                reference("SentRequestOf"), reference("PreviewedRequest"), reference("PreviewedFailure"),
+            ],
         },
-        "PreviewedRequest": object(&["as_of", "method", "headers", "body_bytes"], json!({
-            "as_of": as_of(),
+        "SentRequestOf": object(
+            &["as_of", "as_sent", "attempt", "method", "headers", "body_bytes"],
+            with(&sent(), json!({
+                "as_of": {"type": "string", "format": "date-time", "description": "When the attempt began"},
+                "attempt": {"type": "integer", "minimum": 1, "description": "The number of the attempt that sent it"},
+            })),
+        ),
+        "SentRequest": object(&["as_sent", "method", "headers", "body_bytes"], sent()),
+        "PreviewedRequest": object(&["as_of", "as_sent", "method", "headers", "body_bytes"], json!({
+            "as_of": as_of(), "as_sent": rebuilt(),
             "method": text(),
             "url": {
                 "type": "string",
                 "description": "Of another push service, only the origin; absent for agents of this server",
             },
-            "headers": {
-                "type": "array",
-                "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-                "description": "Name and value, by name. What the policy's authentication adds has the value `…`",
-            },
+            "headers": headers(),
             "body": {"type": "string", "description": "If it is text in UTF-8"},
             "body_base64": {"type": "string", "description": "If it is not"},
             "body_bytes": count(),
         })),
-        "PreviewedFailure": object(&["as_of", "failure", "explain"], json!({
-            "as_of": as_of(),
+        "PreviewedFailure": object(&["as_of", "as_sent", "failure", "explain"], json!({
+            "as_of": as_of(), "as_sent": rebuilt(),
             "failure": {
                 "type": "string",
                 "description": "The request cannot be built; an attempt would fail with this code",
@@ -50,6 +56,30 @@ pub(super) fn all() -> Value {
         })),
         "SubscriptionHealth": health(),
     })
+}
+
+fn headers() -> Value {
+    json!({
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+        "description": "Name and value, by name. What the policy's authentication adds has the value `…`",
+    })
+}
+
+/// What is kept of a request that was sent.
+fn sent() -> Value {
+    json!({
+        "as_sent": {"const": true, "description": "Written down when the attempt was made"},
+        "method": text(),
+        "url": {"type": "string", "description": "Of another push service, only the origin"},
+        "headers": headers(),
+        "body_bytes": count(),
+        "cut": {"type": "boolean", "description": "true: it was longer than 4 KiB, and is not shown whole"},
+    })
+}
+
+fn rebuilt() -> Value {
+    json!({"const": false, "description": "Built for this answer; it was not sent"})
 }
 
 fn as_of() -> Value {
@@ -96,6 +126,7 @@ fn step() -> Value {
             "response_expunged_at": {"type": "string", "format": "date-time", "description": attempt},
             "late": {"type": "boolean", "description": attempt},
             "trigger": {"enum": ["scheduled", "manual"], "description": attempt},
+            "request": reference("SentRequest"),
             "explain": reference("Explanation"),
         }),
     )

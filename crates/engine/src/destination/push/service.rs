@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use posthorn_domain::policy::{Policy, StatusSet};
 use posthorn_domain::{
     Destination as Stored, FailureCode, PUSH_TTL_SECONDS_MAX, PushEncoding, PushServiceTarget,
-    TenantId, Timestamp,
+    SentRequest, TenantId, Timestamp,
 };
 use posthorn_sealing::p256::PublicKey;
 use posthorn_sealing::vapid::SenderKey;
@@ -36,7 +36,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::preview::RequestPreview;
-use crate::request::{AttemptLookup, EventLookup, Redaction};
+use crate::request::{AttemptLookup, EventLookup, Kept, Redaction};
 use crate::subscriptions::SecretInput;
 use crate::transport::{Deadlines, Outbound, Sent};
 
@@ -91,8 +91,12 @@ impl PushService {
         Ok(self.ready.get_or_init(|| ready))
     }
 
-    /// Sends the message of an attempt. `Err` says why it was not even tried.
-    async fn post(&self, around: &Context, job: &Job) -> Result<Sent, Ended> {
+    /// Sends the message of an attempt; with what it sent when it failed. `Err` says why it was not even tried.
+    async fn post(
+        &self,
+        around: &Context,
+        job: &Job,
+    ) -> Result<(Sent, Option<Box<SentRequest>>), Ended> {
         let now = around.clock.now();
         let event = EventLookup::new(&job.work.event);
         let values = AttemptLookup::new(&job.view, &job.policy, &job.work, &event, now);
@@ -103,10 +107,14 @@ impl PushService {
             return Err(Ended::Overtaken);
         }
         around.log.before(job, &values);
+        let kept = Kept::of(&outbound);
         let mut sent = around.transport.send(outbound).await;
         redaction.apply(&mut sent.outcome);
         around.log.failure(job, &values, &sent.outcome);
-        Ok(sent)
+        // The endpoint is a capability: only its origin is written down.
+        let origin = self.target.origin.to_string();
+        let written = kept.written(&sent.outcome, &job.policy, &redaction, Some(&origin));
+        Ok((sent, written))
     }
 
     fn request(
@@ -193,8 +201,8 @@ impl Destination for PushService {
     fn attempt<'a>(&'a self, around: &'a Context, job: &'a Job) -> Attempting<'a> {
         Box::pin(async move {
             match self.post(around, job).await {
-                Ok(Sent { outcome, timings, .. }) => {
-                    Made { result: Ended::Outcome(outcome), timings: timings.into() }
+                Ok((Sent { outcome, timings, .. }, sent)) => {
+                    Made { result: Ended::Outcome(outcome), timings: timings.into(), sent }
                 }
                 Err(unsent) => unsent.into(),
             }

@@ -177,6 +177,7 @@ impl Scene {
                 late: false,
                 manual: false,
                 response_expunged_at: None,
+                request: None,
             }),
             standing: None,
             at: at(ms),

@@ -1,0 +1,205 @@
+//! Jobs beside everything else: whose turn it is, how fast all of them together are, and what they hold up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use posthorn_domain::{
+    Job, JobId, JobState, Labels, RedriveFilter, RedriveState, ReplayStatus, Selection,
+    SubscriptionId, TenantId, Timestamp, TopicName,
+};
+use posthorn_engine::{Engine, NewReplay, NewSubscription, ReplayCount};
+use posthorn_store::{Error, Store};
+use serde_json::json;
+
+use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
+
+fn replay(subscription: SubscriptionId, per_second: u32) -> NewReplay {
+    NewReplay {
+        subscription: Some(subscription),
+        events: Selection::default(),
+        status: ReplayStatus::Missed,
+        per_second,
+        created_by: "tests".to_owned(),
+    }
+}
+
+/// A tenant with so many events, and a subscription that has none of them.
+async fn history(engine: &Engine, tenant: TenantId, events: usize) -> SubscriptionId {
+    let name = TopicName::new("orders").expect("a name");
+    let made = engine.put_topic(tenant, name, String::new(), vec![], Labels::default()).await;
+    made.expect("a topic");
+    for n in 0..events {
+        engine.publish(tenant, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    // A replay is about what was accepted before it began.
+    rest(1).await;
+    let new = NewSubscription { destination: "https://late/".into(), ..NewSubscription::default() };
+    engine.create_subscription(tenant, new).await.expect("a subscription").0.subscription.id
+}
+
+fn unavailable() -> Error {
+    Error::Unavailable { context: "test", source: None }
+}
+
+/// Has the store do no bites.
+fn refuse_bites(house: &House) {
+    house.store.before_bites(Arc::new(|_| Box::pin(async { Err(unavailable()) })));
+}
+
+/// When which job looked at how many events.
+type Bites = Arc<Mutex<Vec<(Timestamp, JobId, u64)>>>;
+
+/// Has the store note all bites, each of which takes so long.
+fn note_bites(house: &House, takes: Duration) -> Bites {
+    let bites = Bites::default();
+    let (noted, clock) = (Arc::clone(&bites), Arc::clone(&house.clock));
+    house.store.before_bites(Arc::new(move |bite| {
+        let now = posthorn_domain::Clock::now(&*clock);
+        noted.lock().push((now, bite.job, bite.seen));
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            Ok(())
+        })
+    }));
+    bites
+}
+
+async fn job(house: &House, tenant: TenantId, id: JobId) -> Job {
+    house.store.job(tenant, id).await.expect("answers").expect("there")
+}
+
+#[tokio::test(start_paused = true)]
+async fn chores_do_not_wait_for_jobs() {
+    let (house, engine) = House::open().await;
+    house.receivers.script("https://a/", |_, _| (Duration::ZERO, answered(500)));
+    subscribe(&engine, "https://a/", json!({"schedule": {"max_attempts": 1}})).await;
+    for n in 0..50 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(600).await;
+    assert_eq!(house.counts().await.dead, 50);
+    let late = subscribe(&engine, "https://late/", json!({})).await;
+    let begun = engine.create_replay(TENANT, replay(late.subscription.id, 1)).await;
+    assert_eq!(begun.expect("begins").state, JobState::Running);
+    // From now on, bites take for ever.
+    house.store.before_bites(Arc::new(|_| Box::pin(std::future::pending())));
+    rest(5).await;
+    let redrive = engine.create_redrive(TENANT, RedriveFilter::default(), 10).await;
+    let redrive = redrive.expect("begins");
+    rest(30).await;
+    let done = house.store.redrive(TENANT, redrive.id).await.expect("answers").expect("there");
+    assert_eq!((done.state, done.moved), (RedriveState::Done, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_many_jobs_does_not_delay_the_job_of_another() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    let small = engine.create_tenant("small".to_owned()).await.expect("a tenant").id;
+    let (greedy, modest) = (history(&engine, TENANT, 200).await, history(&engine, small, 50).await);
+    refuse_bites(&house);
+    for _ in 0..100 {
+        engine.create_replay(TENANT, replay(greedy, 10)).await.expect("begins");
+    }
+    let own = engine.create_replay(small, replay(modest, 10)).await.expect("begins").id;
+    let bites = note_bites(&house, Duration::from_millis(50));
+    rest(8).await;
+    let noted = bites.lock().clone();
+    let first = noted.iter().position(|(_, job, _)| *job == own).expect("it had its turn");
+    assert!(first <= 1, "after one bite of the other tenant, not after {first}");
+    let ended = job(&house, small, own).await;
+    assert_eq!((ended.state, ended.done), (JobState::Done, 50), "at its pace: 10 a second");
+    let others: std::collections::BTreeSet<JobId> =
+        noted.iter().map(|(_, job, _)| *job).filter(|job| *job != own).collect();
+    assert!(others.len() >= 50, "those of one tenant take turns too: {}", others.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_jobs_together_have_a_pace() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    let late = history(&engine, TENANT, 2_000).await;
+    refuse_bites(&house);
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        ids.push(engine.create_replay(TENANT, replay(late, 10_000)).await.expect("begins").id);
+    }
+    let bites = note_bites(&house, Duration::ZERO);
+    rest(20).await;
+    for id in ids {
+        assert_eq!(job(&house, TENANT, id).await.state, JobState::Done);
+    }
+    let noted = bites.lock().clone();
+    assert_eq!(noted.iter().map(|(_, _, seen)| seen).sum::<u64>(), 20_000);
+    for (begin, ..) in &noted {
+        let until = begin.plus(posthorn_domain::Span::from_secs(1));
+        let within = noted.iter().filter(|(at, ..)| at >= begin && *at < until);
+        let seen: u64 = within.map(|(_, _, seen)| seen).sum();
+        assert!(seen <= 5_200, "{seen} events in a second");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_stops_no_other_and_goes_on_later() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    let late = history(&engine, TENANT, 30).await;
+    refuse_bites(&house);
+    let broken = engine.create_replay(TENANT, replay(late, 10)).await.expect("begins").id;
+    let fine = engine.create_replay(TENANT, replay(late, 10)).await.expect("begins").id;
+    house.store.before_bites(Arc::new(move |bite| {
+        let result = if bite.job == broken { Err(unavailable()) } else { Ok(()) };
+        Box::pin(std::future::ready(result))
+    }));
+    rest(5).await;
+    assert_eq!(job(&house, TENANT, fine).await.state, JobState::Done);
+    assert_eq!(job(&house, TENANT, broken).await.state, JobState::Running);
+    house.store.before_bites(Arc::new(|_| Box::pin(std::future::ready(Ok(())))));
+    rest(5).await;
+    assert_eq!(job(&house, TENANT, broken).await.state, JobState::Done);
+    assert_eq!(house.counts().await.delivered, 30, "each event once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_wait_while_the_disk_is_full() {
+    let house = House::new();
+    let engine = house.engine(1).await;
+    let late = history(&engine, TENANT, 30).await;
+    let begun = engine.create_replay(TENANT, replay(late, 10)).await.expect("begins");
+    assert_eq!(begun.done, 10, "the first go is made at once");
+    engine.admission().set_disk_full(true);
+    rest(10).await;
+    assert_eq!(job(&house, TENANT, begun.id).await.done, 10);
+    engine.admission().set_disk_full(false);
+    rest(5).await;
+    let ended = job(&house, TENANT, begun.id).await;
+    assert_eq!((ended.state, ended.done), (JobState::Done, 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_say_what_a_replay_would_do() {
+    let (house, engine) = House::open().await;
+    topic(&engine).await;
+    house.receivers.script("https://a/", |nth, _| {
+        (Duration::ZERO, answered(if nth % 3 == 0 { 500 } else { 200 }))
+    });
+    let once = json!({"schedule": {"max_attempts": 1}});
+    let a = subscribe(&engine, "https://a/", once).await.subscription.id;
+    for n in 0..450 {
+        engine.publish(TENANT, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    rest(600).await;
+    let late = subscribe(&engine, "https://late/", json!({})).await.subscription.id;
+    let count = async |subscription: Option<SubscriptionId>, status: ReplayStatus| {
+        let new = NewReplay { subscription, status, ..replay(a, 10) };
+        engine.count_replay(TENANT, new).await.expect("counts")
+    };
+    let whole = |count: u64, seen: u64| ReplayCount { count, seen, complete: true };
+    assert_eq!(count(Some(late), ReplayStatus::Missed).await, whole(450, 450));
+    assert_eq!(count(Some(a), ReplayStatus::Missed).await, whole(0, 450));
+    assert_eq!(count(Some(a), ReplayStatus::Failed).await, whole(150, 450));
+    assert_eq!(count(Some(a), ReplayStatus::All).await, whole(450, 450));
+    assert_eq!(count(None, ReplayStatus::Failed).await, whole(150, 150));
+    assert_eq!(count(None, ReplayStatus::Delivered).await, whole(300, 300));
+}
