@@ -315,7 +315,8 @@ pub async fn replays_wait_for_the_time_of_their_event(fixture: &dyn Fixture) {
     let page = setting.store.deliveries(setting.tenant, filter, Listing::newest(10)).await;
     let mut found: Vec<DeliveryId> = page.expect("a page").items.iter().map(|d| d.id).collect();
     let mut expected = vec![cancelled, ids[0], ids[1]];
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
     let (_, bitten) = replay(&setting, &published, &to, at(6_000)).await;
     assert_eq!(bitten.done, 2, "what has ended is tried again, what waits is left alone");

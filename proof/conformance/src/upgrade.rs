@@ -291,6 +291,17 @@ fn lane(key: &str) -> Option<Lane> {
 
 /// Publishes event `number` of a tenant to one subscription; the delivery has the same number.
 async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option<Lane>) {
+    publish_for(setting, number, to, lane, None).await;
+}
+
+/// The same for an event that is to be delivered later.
+async fn publish_for(
+    setting: &Setting,
+    number: u128,
+    to: Option<u128>,
+    lane: Option<Lane>,
+    deliver_at: Option<Timestamp>,
+) {
     let event = Event {
         id: EventId::new(at(0), number),
         tenant: setting.tenant,
@@ -302,7 +313,7 @@ async fn publish(setting: &Setting, number: u128, to: Option<u128>, lane: Option
         payload: Bytes::from(format!("{{\"number\":{number}}}")),
         accepted_at: at(100),
         publisher_id: None,
-        deliver_at: None,
+        deliver_at,
         retention: None,
         expunged_at: None,
     };
@@ -457,6 +468,8 @@ async fn go_on(store: &Arc<dyn Store>) {
     store.sweep_cancelled(100, at(415)).await.expect(again);
     store.advance_redrive(RedriveId::new(at(0), 1), 5, at(416)).await.expect(again);
     store.touch_keys(vec![(keys()[4].id, at(417))]).await.expect(again);
+    publish_for(&acme, 132, Some(LANES), lane("later"), Some(at(500))).await;
+    store.enter_lanes(10, at(500)).await.expect(again);
 }
 
 /// The script makes changes that are refused: what is taken stays taken.

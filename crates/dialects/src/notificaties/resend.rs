@@ -167,8 +167,7 @@ mod tests {
     fn read_alone(document: &Value) -> (ReplayStatus, Vec<(String, &'static str)>) {
         let mut fields = Fields::of(document).expect("an object");
         fields.only(&KNOWN);
-        let times = [time(&mut fields, "van"), time(&mut fields, "tot")];
-        drop(times);
+        let _ = [time(&mut fields, "van"), time(&mut fields, "tot")];
         let status = resultaat(&mut fields);
         fields.number("perSeconde", 1, JOB_PER_SECOND_MAX);
         (status, fields.faults().into_iter().map(|fault| (fault.name, fault.code)).collect())

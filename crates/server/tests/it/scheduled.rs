@@ -7,6 +7,7 @@ use posthorn_testkit::program::{Home, id_of};
 use posthorn_testkit::receiver::Receiver;
 use posthorn_testkit::wait::until;
 
+#[expect(clippy::disallowed_methods, reason = "the program under test has the system's clock too")]
 fn ahead(span: Duration) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let now = Timestamp::from_millis(i64::try_from(now.as_millis()).expect("in range"));

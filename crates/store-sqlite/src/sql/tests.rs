@@ -154,6 +154,10 @@ fn maintenance_reads_ranges() {
     let conn = database();
     check(&conn, PRUNE_CANDIDATES, &["e USING INTEGER PRIMARY KEY (rowid>?)"]);
     check(&conn, PRUNE_CANDIDATES, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, EXPIRED, &["INDEX expiry_by_time (at<?)"]);
+    check(&conn, EXPIRED_CHECK, &["d USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, SCHEDULED, &["w USING INDEX scheduled_by_time (at<?)"]);
+    check(&conn, SCHEDULED, &["d USING INTEGER PRIMARY KEY (rowid=?)"]);
     check(&conn, PRUNE_REDRIVES, &["INDEX redrive_ended (finished_at<?)"]);
     check(&conn, PRUNE_RECALLS, &["INDEX recall_by_age (at<?)"]);
     check(&conn, RECALLS_SINCE, &["INDEX recall_by_version (version>?)"]);

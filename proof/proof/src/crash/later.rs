@@ -17,6 +17,7 @@ pub struct Later {
 
 impl Later {
     /// So many milliseconds from now. The clock of the run is read first, so that its time is never the later.
+    #[expect(clippy::disallowed_methods, reason = "a publisher has its own clock, as in real life")]
     pub fn after(millis: u64, now: impl FnOnce() -> Micros) -> Self {
         let at = now() + millis * 1_000;
         let wall =

@@ -29,6 +29,8 @@ pub(super) const WORDS: &[&str] = &[
     "\"attributes\":",
     "\"key\":",
     "\"content_type\":",
+    "\"deliver_at\":\"2027-01-31T08:00:00Z\"",
+    "\"retention\":\"1h\"",
     "\"idempotency_key\":",
     "\"events\":[",
     "\"orders\"",
