@@ -11,10 +11,12 @@ use posthorn_store::{AttemptFilter, DeliveryFilter, Expunges, Listing, StateKind
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::jobs::{BITE, COUNT_MAX, ReplayCount};
+use crate::jobs::{BITE, ReplayCount};
 
 /// How often deliveries are cancelled before one that somebody brings back each time counts as unfinished.
 const TRIES: usize = 4;
+/// Events that a count looks at before it gives up; it asks for the deliveries of each.
+const COUNT_EVENTS_MAX: usize = 10_000;
 /// What is read at once.
 const PAGE: usize = 200;
 
@@ -128,7 +130,7 @@ impl Engine {
         let job = self.expunging(tenant, new)?;
         let mut counted = ReplayCount { count: 0, seen: 0, complete: false };
         let mut place = None;
-        while (counted.seen as usize) < COUNT_MAX {
+        while (counted.seen as usize) < COUNT_EVENTS_MAX {
             let prepared = self.inner.jobs.prepare(&job, place, BITE).await?;
             let prepared = prepared.map_err(|_| Error::NotFound("job"))?;
             counted.seen += prepared.seen as u64;

@@ -39,7 +39,7 @@ pub(crate) const BITE: usize = 200;
 /// The fastest a job may be.
 pub const JOB_PER_SECOND_MAX: u32 = 10_000;
 /// Events that a count looks at before it gives up.
-pub(crate) const COUNT_MAX: usize = 100_000;
+const COUNT_MAX: usize = 100_000;
 /// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.
 const CLOCKS_APART: posthorn_domain::Span = posthorn_domain::Span::from_secs(60);
 
@@ -329,6 +329,10 @@ impl Engine {
         } else if !matches!(new.status, ReplayStatus::Failed | ReplayStatus::Delivered) {
             let problem = "must be failed or delivered without a subscription".to_owned();
             return Err(Error::Event { field: "status", problem });
+        }
+        if new.events.from.is_some_and(|from| from >= now) {
+            let problem = "must be in the past".to_owned();
+            return Err(Error::Event { field: "from", problem });
         }
         self.check_kept(tenant, new.events.from).await?;
         let mut events = new.events;

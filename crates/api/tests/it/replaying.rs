@@ -131,6 +131,9 @@ async fn replays_deliver_what_was_missed_failed_or_delivered() {
     }
     let old = server.as_acme("POST", &path).json(json!({"from": "2001-01-01T00:00:00Z"})).await;
     old.expect_problem(422, "history_not_kept");
+    let future = json!({"from": "2999-01-01T00:00:00Z"});
+    let refused = server.as_acme("POST", &path).json(&future).await;
+    assert_eq!(refused.expect_problem(422, "invalid_request")["field"], "from");
     server.as_acme("DELETE", "/v1/subscriptions/late").await.expect(204);
     server.as_acme("POST", &path).json(json!({})).await.expect_problem(404, "not_found");
 }
