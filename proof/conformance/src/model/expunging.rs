@@ -36,8 +36,9 @@ impl State {
         }
         if responses {
             for delivery in own {
-                let attempts = self.attempts.get_mut(&delivery).into_iter().flatten();
-                did |= attempts.fold(false, |did, attempt| clear(attempt, at) || did);
+                for attempt in self.attempts.get_mut(&delivery).into_iter().flatten() {
+                    did |= clear(attempt, at);
+                }
             }
         }
         Ok(did)

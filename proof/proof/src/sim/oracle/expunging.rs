@@ -1,7 +1,7 @@
 //! Payloads that were removed: never while they are needed, and nothing is sent of them afterwards.
 
 use bytes::Bytes;
-use posthorn_domain::{Event, EventId, TenantId, Timestamp};
+use posthorn_domain::{DeliveryId, Event, EventId, TenantId, Timestamp};
 use posthorn_store::{Error, Expunges, Refusal};
 
 use super::{Invariant, Oracle};
@@ -104,6 +104,14 @@ impl Oracle {
         self.expect(excused, Invariant::I12, now, || {
             format!("{id} is sent although its payload was removed at {}", expunged.at)
         });
+    }
+
+    /// Some delivery that must not come back.
+    pub(crate) fn some_expunged(&self, at: u64) -> Option<(TenantId, DeliveryId)> {
+        let gone = self.deliveries.values().map(|entry| &entry.delivery);
+        let gone: Vec<_> = gone.filter(|delivery| self.is_expunged(delivery.event)).collect();
+        let found = gone.get((at % gone.len().max(1) as u64) as usize)?;
+        Some((found.tenant, found.id))
     }
 
     pub(super) fn is_expunged(&self, id: EventId) -> bool {
