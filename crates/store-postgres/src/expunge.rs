@@ -20,7 +20,7 @@ use posthorn_store::{Refusal, Result};
 
 use crate::codec::{self, Uid};
 use crate::failure::Outcome;
-use crate::session::{Operation, Param, Session, begin, commit, query};
+use crate::session::{Operation, Param, Session, begin, commit, execute, query};
 use crate::sql;
 
 const EVENT: Operation = Operation::write("expunge_event", "remove a payload");
@@ -153,9 +153,7 @@ async fn expunge(
     }
     let mut own: Vec<Uid> = deliveries.keys().copied().collect();
     own.sort_unstable();
-    for row in &query(client, sql::EXPUNGE_SENT, &[&own]).await? {
-        did.extend(deliveries.get(&row.try_get::<_, Uid>(0)?));
-    }
+    execute(client, sql::EXPUNGE_SENT, &[&own]).await?;
     if responses {
         for row in &query(client, sql::EXPUNGE_RESPONSES, &[&own, &at.as_millis()]).await? {
             did.extend(deliveries.get(&row.try_get::<_, Uid>(0)?));

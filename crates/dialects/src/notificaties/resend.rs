@@ -44,6 +44,9 @@ pub(super) fn read(
     let mut fields = Fields::of(document).map_err(|problem| problem.faults.unwrap_or_default())?;
     fields.only(&KNOWN);
     let (from, until) = (time(&mut fields, "van"), time(&mut fields, "tot"));
+    if from.is_some_and(|from| from >= engine.now()) {
+        fields.fault("van", "invalid", "Must be in the past.");
+    }
     if from.zip(until).is_some_and(|(from, until)| from >= until) {
         fields.fault("tot", "invalid", "Must be later than van.");
     }

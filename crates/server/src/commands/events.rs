@@ -8,6 +8,7 @@ use super::jobs::{Chosen, Pace};
 use super::noun::{Id, Noun};
 use super::{Context, Limit, names, rows};
 use crate::client::{Call, with_query};
+use crate::exit::{Code, Failure};
 use crate::terminal::{self, Paint};
 
 const EVENTS: Noun = Noun {
@@ -71,15 +72,14 @@ pub enum Command {
     /// ended are passed over. Backups, receivers and old pages of the store may still have what is removed here.
     Expunge {
         /// Its id, evt_…
-        #[arg(required_unless_present_any = ["topic", "event_type", "attribute", "from", "until"])]
         #[arg(conflicts_with_all = ["topic", "event_type", "attribute", "from", "until"])]
-        #[arg(conflicts_with_all = ["oldest", "per_second", "dry_run", "no_wait"])]
+        #[arg(conflicts_with_all = ["per_second", "dry_run", "no_wait"])]
         id: Option<String>,
         /// Also remove the responses to all attempts
         #[arg(long)]
         responses: bool,
         /// Cancel deliveries of the event that have not ended
-        #[arg(long, requires = "id")]
+        #[arg(long, conflicts_with_all = ["topic", "event_type", "attribute", "from", "until"])]
         cancel: bool,
         /// Which events.
         #[command(flatten)]
@@ -117,15 +117,19 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
         }
         Command::Deliver { id, to } => super::jobs::deliver(context, id, to).await,
+        Command::Expunge { id: None, chosen, .. } if chosen.is_empty() => {
+            let problem =
+                "which events? Without an id or a condition, every payload would be removed";
+            let hint = "give the id of an event, or one of --topic, --type, --attribute, --from and --until";
+            Err(Failure::new(Code::Usage, problem).hint(hint).into())
+        }
         Command::Expunge { id: None, responses, chosen, pace, .. } => {
             super::jobs::expunge(context, chosen, *responses, *pace).await
         }
         Command::Expunge { id: Some(id), responses, cancel, .. } => {
             let given = [("responses", responses), ("cancel", cancel)];
-            let query: Vec<_> = given
-                .into_iter()
-                .filter_map(|(name, given)| given.then(|| (name, "true".to_owned())))
-                .collect();
+            let given = given.into_iter().filter(|(_, given)| **given);
+            let query: Vec<_> = given.map(|(name, _)| (name, "true".to_owned())).collect();
             let path = with_query(&format!("{}/payload", EVENTS.at(id)), &query);
             let event = context.client.call(Call::new(Method::DELETE, path)).await?.json()?;
             context.show_one(&event, EVENTS.fields)

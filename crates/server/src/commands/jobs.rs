@@ -79,6 +79,11 @@ pub struct Past {
 }
 
 impl Chosen {
+    /// Whether nothing was given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.body().is_null()
+    }
+
     /// As fields of a body; null when there are none.
     fn body(&self) -> Value {
         let mut body = Value::Null;

@@ -443,8 +443,8 @@ fn look_at_attempt(
 fn line(row: &Row<'_>) -> Result<AttemptLine, Corrupt> {
     let columns = Columns::of(row, "attempt", 0);
     Ok(AttemptLine {
-        attempt: rows::attempt(row, DeliveryId::from_bytes(columns.array(12)?))?,
-        event: EventId::from_bytes(columns.array(13)?),
-        subscription: SubscriptionId::from_bytes(columns.array(14)?),
+        attempt: rows::attempt(row, DeliveryId::from_bytes(columns.array(13)?))?,
+        event: EventId::from_bytes(columns.array(14)?),
+        subscription: SubscriptionId::from_bytes(columns.array(15)?),
     })
 }

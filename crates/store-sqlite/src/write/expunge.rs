@@ -71,7 +71,7 @@ fn expunge(
     let later = later.query_map([event.no], |row| row.get::<_, i64>(0))?;
     let later = later.collect::<rusqlite::Result<Vec<i64>>>()?;
     for (first, end) in later.iter().map(|seq| (*seq, seq + 1)).chain([(event.first, event.end)]) {
-        changed += conn.prepare_cached(sql::EXPUNGE_SENT)?.execute([first, end])?;
+        conn.prepare_cached(sql::EXPUNGE_SENT)?.execute([first, end])?;
         if responses {
             let mut clear = conn.prepare_cached(sql::EXPUNGE_RESPONSES)?;
             changed += clear.execute(params![first, end, at.as_millis()])?;

@@ -36,7 +36,7 @@ impl State {
         }
         for delivery in own {
             for attempt in self.attempts.get_mut(&delivery).into_iter().flatten() {
-                did |= attempt.request.take().is_some();
+                attempt.request = None;
                 did |= responses && clear(attempt, at);
             }
         }

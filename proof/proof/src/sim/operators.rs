@@ -296,7 +296,9 @@ impl Operator {
         let at = self.dice.below(u64::MAX);
         let ended = !self.dice.chance(0.3);
         let found = self.cluster.world.oracle.lock().some_delivery(ended, at);
-        let Some((tenant, id)) = found else { return };
+        let gone = self.cluster.world.oracle.lock().some_expunged(at);
+        let gone = gone.filter(|_| self.dice.chance(0.1));
+        let Some((tenant, id)) = gone.or(found) else { return };
         let node = &self.stranger(node, id);
         let _ = self.cluster.ask(node, node.engine.retry_delivery(tenant, id)).await;
     }

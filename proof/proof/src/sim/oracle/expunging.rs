@@ -1,7 +1,7 @@
 //! Payloads that were removed: never while they are needed, and nothing is sent of them afterwards.
 
 use bytes::Bytes;
-use posthorn_domain::{Event, EventId, TenantId, Timestamp};
+use posthorn_domain::{DeliveryId, Event, EventId, TenantId, Timestamp};
 use posthorn_store::{Error, Expunges, Refusal};
 
 use super::{Invariant, Oracle};
@@ -72,8 +72,12 @@ impl Oracle {
         done
     }
 
-    /// The first time counts.
+    /// The first time counts. What attempts had sent goes with it.
     fn remove_payload(&mut self, now: Timestamp, id: EventId, stamp: Timestamp) {
+        for delivery in self.by_event.get(&id).into_iter().flatten() {
+            let written = self.deliveries.get_mut(delivery).map(|entry| &mut entry.written);
+            written.into_iter().flatten().for_each(|attempt| attempt.request = None);
+        }
         self.expunged.entry(id).or_insert(Expunged { stamp, at: now, promised: false });
     }
 
@@ -104,6 +108,14 @@ impl Oracle {
         self.expect(excused, Invariant::I12, now, || {
             format!("{id} is sent although its payload was removed at {}", expunged.at)
         });
+    }
+
+    /// Some delivery that must not come back.
+    pub(crate) fn some_expunged(&self, at: u64) -> Option<(TenantId, DeliveryId)> {
+        let gone = self.deliveries.values().map(|entry| &entry.delivery);
+        let gone: Vec<_> = gone.filter(|delivery| self.is_expunged(delivery.event)).collect();
+        let found = gone.get((at % gone.len().max(1) as u64) as usize)?;
+        Some((found.tenant, found.id))
     }
 
     pub(super) fn is_expunged(&self, id: EventId) -> bool {
