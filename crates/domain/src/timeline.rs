@@ -1,6 +1,6 @@
 //! What happened to one delivery, step by step, as far as what is stored tells.
 //!
-//! An attempt says what had held it back ([`Held`](crate::Held)), unless it is of an older version. The rest is read from
+//! An attempt says what had held it back ([`Held`]), unless it is of an older version. The rest is read from
 //! the gaps between what is written down: the attempts, the times in which the subscription stood still
 //! ([`Stops`]), the last retry, the due time, and what its owner says of it at this moment. Where several reasons
 //! look the same afterwards, the step says so.
