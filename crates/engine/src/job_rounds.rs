@@ -24,7 +24,7 @@ use tracing::warn;
 
 use crate::admission::Admission;
 use crate::error::chain;
-use crate::jobs::{BITE, Jobs};
+use crate::jobs::{BITE, JOB_PER_SECOND_MAX, Jobs};
 use crate::metrics;
 use crate::wakes::Wakes;
 
@@ -32,9 +32,9 @@ use crate::wakes::Wakes;
 const ROUND: Duration = Duration::from_secs(1);
 /// Events that all jobs together look at in a second: as much as one job alone may. It is about a quarter of what a small
 /// machine can publish in a second.
-const TOTAL_PER_SECOND: u32 = 5_000;
+const TOTAL_PER_SECOND: u32 = JOB_PER_SECOND_MAX;
 /// Events that one job looks at in a second, at most, when hardly any of them is wanted.
-const SEEN_PER_SECOND: usize = 5_000;
+const SEEN_PER_SECOND: usize = JOB_PER_SECOND_MAX as usize;
 /// How much longer the pauses are while publishes wait too long.
 const PRESSED: u32 = 10;
 /// Jobs that take part in one round, of each tenant the oldest first; the others wait until some have ended.
@@ -94,16 +94,16 @@ impl JobRounds {
                     warn!(error = %chain(&e), job = %turn.job.id, "a job could not continue; it will be retried");
                 }
             }
-            sleep_until(began + self.pause(limit)).await;
+            sleep_until(began + pause(limit, self.admission.is_overloaded())).await;
         }
     }
+}
 
-    /// How long a bite of so many events is worth.
-    fn pause(&self, events: usize) -> Duration {
-        let slower = if self.admission.is_overloaded() { PRESSED } else { 1 };
-        let events = u32::try_from(events).unwrap_or(u32::MAX);
-        Duration::from_secs(1) * events.saturating_mul(slower) / TOTAL_PER_SECOND
-    }
+/// How long a bite of so many events is worth; longer while publishes wait too long.
+fn pause(events: usize, pressed: bool) -> Duration {
+    let slower = if pressed { PRESSED } else { 1 };
+    let events = u32::try_from(events).unwrap_or(u32::MAX);
+    Duration::from_secs(1) * events.saturating_mul(slower) / TOTAL_PER_SECOND
 }
 
 /// What a job may do in a second.
@@ -275,5 +275,12 @@ mod tests {
         assert_eq!(take(&mut turns, 100).len(), 3, "the next second has as much");
         turns.begin(vec![job(1, 1, 10_000)]);
         assert_eq!(take(&mut turns, 100).len(), 25, "as much as a job may look at");
+    }
+
+    #[test]
+    fn all_jobs_together_have_a_pace_and_a_tenth_of_it_while_publishes_wait() {
+        let bites = TOTAL_PER_SECOND as usize / BITE;
+        let second = |pressed| (0..bites).map(|_| pause(BITE, pressed)).sum::<Duration>();
+        assert_eq!((second(false), second(true)), (ROUND, ROUND * PRESSED));
     }
 }

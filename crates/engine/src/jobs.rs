@@ -37,7 +37,7 @@ use crate::redriver::Redriver;
 /// Events that one bite looks at.
 pub(crate) const BITE: usize = 200;
 /// The fastest a job may be.
-pub const JOB_PER_SECOND_MAX: u32 = 10_000;
+pub const JOB_PER_SECOND_MAX: u32 = 5_000;
 /// Events that a count looks at before it gives up.
 const COUNT_MAX: usize = 100_000;
 /// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.

@@ -1,10 +1,10 @@
 //! Building a request from a policy: templates, headers, authentication. Done afresh for each
 //! attempt, since timestamps, codes and signatures must be of that moment.
 
+mod as_sent;
 mod authenticate;
 mod certify;
 mod envelope;
-mod kept;
 mod lookup;
 mod redaction;
 
@@ -25,7 +25,7 @@ use crate::catalog::certificates::NoCertificate;
 use crate::endpoint::Endpoint;
 use crate::transport::{Deadlines, Outbound};
 
-pub(crate) use kept::Kept;
+pub(crate) use as_sent::as_sent;
 pub(crate) use lookup::{AttemptLookup, EventLookup, SubscriptionLookup, member};
 pub(crate) use redaction::Redaction;
 

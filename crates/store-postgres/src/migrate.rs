@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Object, PoolError};
 use posthorn_store::{Error, Result};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::failure::Outcome;
 use crate::lock;
@@ -120,9 +120,16 @@ async fn migrate(client: &Object, schema: Option<&str>) -> Outcome<()> {
         let (version, checksum): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
         check_applied(version, checksum)?;
     }
+    match rows.len() {
+        0 => info!(version = MIGRATIONS.len(), "creating the tables"),
+        found if found < MIGRATIONS.len() => {
+            info!(from = found, to = MIGRATIONS.len(), "migrating the database");
+        }
+        _ => {}
+    }
     for (index, text) in MIGRATIONS.iter().enumerate().skip(rows.len()) {
         let version = i32::try_from(index + 1).unwrap_or(i32::MAX);
-        info!(version, "Applying a schema migration");
+        debug!(version, "migrating the database");
         batch(client, text).await?;
         client
             .execute(

@@ -88,6 +88,13 @@ fn apply(conn: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {
     if found > known {
         return Err(OpenError::NewerSchema { found, known });
     }
+    match found {
+        0 => tracing::info!(version = known, "creating the database"),
+        found if found < known => {
+            tracing::info!(from = found, to = known, "migrating the database");
+        }
+        _ => {}
+    }
     for (index, sql) in migrations.iter().enumerate() {
         apply_one(conn, number(index + 1), sql)?;
     }
@@ -108,7 +115,7 @@ fn apply_one(conn: &mut Connection, version: u32, sql: &str) -> Result<(), OpenE
         Some(_) => return Err(OpenError::ChangedMigration { version }),
         None => {}
     }
-    tracing::info!(version, "migrating the database");
+    tracing::debug!(version, "migrating the database");
     transaction.execute_batch(sql).map_err(OpenError::sqlite("applying a migration"))?;
     transaction
         .execute(

@@ -584,7 +584,7 @@ fn subscriptions() -> Value {
                 "type": "string", "maxLength": 1000,
                 "description": "Only to this abonnement, by its UUID or its url; to all of them when absent",
             },
-            "perSeconde": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+            "perSeconde": {"type": "integer", "minimum": 1, "maximum": 5000, "default": 100},
         })),
         "NotificatiesApplied": object(&["changed", "unchanged", "ignored"], json!({
             "changed": {

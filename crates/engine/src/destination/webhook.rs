@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::preview::{NO_TOKEN, RequestPreview};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup, Kept, Redaction, render_path};
+use crate::request::{self, AttemptLookup, BuildError, EventLookup, Redaction, as_sent, render_path};
 use crate::tokens::{Lent, TokenError, Way, token_endpoint};
 use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
 
@@ -188,7 +188,6 @@ async fn send(
         return Err(Ended::Overtaken);
     }
     around.log.before(job, &values);
-    let kept = Kept::of(&outbound);
     let mut sent = around.transport.send(outbound).await;
     redaction.apply(&mut sent.outcome);
     let unauthorised =
@@ -197,7 +196,8 @@ async fn send(
         around.tokens.refused(token);
     }
     around.log.failure(job, &values, &sent.outcome);
-    let written = kept.written(&sent.outcome, &job.policy, &redaction, None);
+    let again = || assemble(around, endpoint, &values, text).ok();
+    let written = as_sent(&sent.outcome, &job.policy, None, again);
     Ok((sent, written))
 }
 

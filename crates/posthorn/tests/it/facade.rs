@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use posthorn::domain::{DeadReason, DeliveryState};
+use posthorn::domain::{Clock as _, DeadReason, DeliveryState, Span};
 use posthorn::engine::Error as EngineError;
-use posthorn::{Builder, Error, Event, Outcome, Outcomes, Posthorn, Subscription};
+use posthorn::{Builder, Error, Event, Outcome, Outcomes, Posthorn, Subscription, SystemClock};
 use serde_json::json;
 
 use crate::receiver::Receiver;
@@ -102,6 +102,26 @@ async fn what_is_given_up_is_told_as_dead() {
     posthorn.publish(order(1)).await.expect("committed");
     let ended = next(&mut posthorn.outcomes()).await;
     assert_eq!(ended.state, DeliveryState::Dead(DeadReason::Exhausted), "told from the start on");
+    posthorn.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_may_be_for_later_and_kept_for_less_long() {
+    let receiver = Receiver::start("200 OK").await;
+    let posthorn = open().in_memory().build().await.expect("starts");
+    posthorn.subscribe(Subscription::to(receiver.url.as_str())).await.expect("made");
+    let mut outcomes = posthorn.outcomes();
+    let at = SystemClock.now().plus(Span::from_millis(500));
+    posthorn.publish(order(1).deliver_at(at)).await.expect("committed");
+    next(&mut outcomes).await;
+    assert!(SystemClock.now() >= at, "not before its time");
+    posthorn.publish(order(2).retention(Span::from_secs(3_600))).await.expect("committed");
+    next(&mut outcomes).await;
+    let refused = posthorn.publish(order(3).retention(Span::ZERO)).await.expect_err("too short");
+    assert!(
+        matches!(refused, Error::Engine(EngineError::Event { field: "retention", .. })),
+        "{refused}"
+    );
     posthorn.shutdown().await;
 }
 

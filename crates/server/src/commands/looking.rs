@@ -101,10 +101,10 @@ pub(super) async fn health(context: &Context, subscription: &str) -> anyhow::Res
     let health = context.client.get(format!("{subscription}/health")).await?;
     let fields = "owner breaker concurrency rate waiting failing_since pending oldest_due_at \
                   blocked_lanes_count last_hour";
-    context.show_one(&health, fields)?;
     if context.json {
-        return Ok(());
+        return Ok(terminal::json(&health)?);
     }
+    context.show_one(&in_words(&health), fields)?;
     let lanes = health.get("blocked_lanes").and_then(Value::as_array);
     if let Some(lanes) = lanes.filter(|lanes| !lanes.is_empty()) {
         let table = rows(lanes, "LANE lane, WAITS since:since, FOR delivery");
@@ -114,6 +114,22 @@ pub(super) async fn health(context: &Context, subscription: &str) -> anyhow::Res
         terminal::note("another node works on it; only that one knows its breaker and its rate");
     }
     Ok(())
+}
+
+/// The same with one line of words for each thing within it.
+fn in_words(health: &Value) -> Value {
+    let words = |value: &Value| match value.as_object() {
+        Some(inner) => {
+            let pair = |(name, value): (&String, &Value)| match name.as_str() {
+                "state" => terminal::plain(value),
+                _ => format!("{} {}", name.replace('_', " "), terminal::plain(value)),
+            };
+            json!(inner.iter().map(pair).collect::<Vec<_>>().join(", "))
+        }
+        None => value.clone(),
+    };
+    let fields = health.as_object().into_iter().flatten();
+    Value::Object(fields.map(|(name, value)| (name.clone(), words(value))).collect())
 }
 
 #[cfg(test)]

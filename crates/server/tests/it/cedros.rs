@@ -184,7 +184,15 @@ fn admins_look_retry_and_delete(on: On) {
     world.answers(500);
     pay(&server, "evt_2");
     let second = becomes(&server, "failed");
-    let path = format!("/dlq/{}", text(&second, "id"));
+    let id = text(&second, "id");
+    let native = server.ask(&["deliveries", "show", id, "--tenant", TENANT]);
+    let event = text(&native, "event");
+    server.ask(&["events", "expunge", event, "--tenant", TENANT]);
+    for place in ["", "/dlq"] {
+        let reply = admin(&server, &server.key, "POST", &format!("{place}/{id}/retry"));
+        refused(&reply, 409, "webhook_expunged", false);
+    }
+    let path = format!("/dlq/{id}");
     admin(&server, &server.key, "DELETE", &path).expect(204);
     assert!(listed(&server, "").is_empty());
     server.stop();

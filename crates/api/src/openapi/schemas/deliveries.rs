@@ -82,14 +82,14 @@ pub(super) fn all() -> Value {
                 "description": "Which of them: all; those the subscription never got (the default of a \
                                 replay); dead letters (the default of a resend); those it has got",
             },
-            "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 5000, "default": 100},
         }))),
         "NewExpunge": object(&[], with(&selection, json!({
             "responses": {
                 "type": "boolean", "default": false,
                 "description": "Also remove the responses to all attempts of these events",
             },
-            "per_second": {"type": "integer", "minimum": 1, "maximum": 10000, "default": 100},
+            "per_second": {"type": "integer", "minimum": 1, "maximum": 5000, "default": 100},
         }))),
         "ExpungeCount": object(&["count", "seen", "complete"], json!({
             "count": {"type": "integer", "description": "Events that something would be removed of"},

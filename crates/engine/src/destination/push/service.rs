@@ -36,7 +36,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::preview::RequestPreview;
-use crate::request::{AttemptLookup, EventLookup, Kept, Redaction};
+use crate::request::{AttemptLookup, EventLookup, Redaction, as_sent};
 use crate::subscriptions::SecretInput;
 use crate::transport::{Deadlines, Outbound, Sent};
 
@@ -107,13 +107,12 @@ impl PushService {
             return Err(Ended::Overtaken);
         }
         around.log.before(job, &values);
-        let kept = Kept::of(&outbound);
         let mut sent = around.transport.send(outbound).await;
         redaction.apply(&mut sent.outcome);
         around.log.failure(job, &values, &sent.outcome);
         // The endpoint is a capability: only its origin is written down.
-        let origin = self.target.origin.to_string();
-        let written = kept.written(&sent.outcome, &job.policy, &redaction, Some(&origin));
+        let again = || self.request(around, job, &values).ok();
+        let written = as_sent(&sent.outcome, &job.policy, Some(&self.target.origin), again);
         Ok((sent, written))
     }
 
