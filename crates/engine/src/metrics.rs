@@ -151,7 +151,10 @@ fn at_zero() {
         (
             STORE_ERRORS,
             "operation",
-            &["accept", "record", "claim", "pending", "scan", "heartbeat", "prune", "count"],
+            &[
+                "accept", "record", "claim", "pending", "pending_by_tenant", "scan", "failing", "heartbeat", "prune",
+                "count", "job",
+            ],
         ),
     ];
     for (name, label, values) in labelled {

@@ -16,6 +16,7 @@ use tokio_postgres::Row;
 use crate::codec::{PARKED, Reader, Uid, due, json, text};
 use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
+use crate::log::kinds;
 use crate::{lock, metrics, sql};
 
 const ACCEPT: Operation = Operation::write("accept", "store events");
@@ -113,7 +114,8 @@ struct Columns<'b> {
     id: Vec<Uid>,
     tenant: Vec<Uid>,
     topic: Vec<&'b str>,
-    kind: Vec<&'b str>,
+    event_type: Vec<&'b str>,
+    kind: Vec<i64>,
     attributes: Vec<Cow<'b, str>>,
     key: Vec<Option<&'b str>>,
     content_type: Vec<Cow<'b, str>>,
@@ -207,7 +209,8 @@ impl<'b> Columns<'b> {
         self.id.push(event.id.into());
         self.tenant.push(event.tenant.into());
         self.topic.push(event.topic.as_str());
-        self.kind.push(event.event_type.as_str());
+        self.event_type.push(event.event_type.as_str());
+        self.kind.push(kinds::of(event));
         self.attributes.push(match event.attributes.is_empty() {
             true => Cow::Borrowed("{}"),
             false => Cow::Owned(json(&event.attributes)),
@@ -251,13 +254,13 @@ impl<'b> Columns<'b> {
         self.last.push(count(self.delivery.id.len()));
     }
 
-    fn params(&self) -> [Param<'_>; 28] {
+    fn params(&self) -> [Param<'_>; 29] {
         let rows = &self.delivery;
         [
             &self.id,
             &self.tenant,
             &self.topic,
-            &self.kind,
+            &self.event_type,
             &self.attributes,
             &self.key,
             &self.content_type,
@@ -282,6 +285,7 @@ impl<'b> Columns<'b> {
             &self.deliver_at,
             &self.retention,
             &rows.budget_began,
+            &self.kind,
         ]
     }
 }

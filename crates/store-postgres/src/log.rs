@@ -5,7 +5,7 @@
 //! meant (states, types, subscriptions), each has a stream of its own; a statement reads the next few rows of
 //! every stream, and [`pages`] merges them. So nothing is ever sorted that is not shown. Values that a
 //! question does not name, such as the types of a topic, are found by skipping through the index, one probe
-//! for each.
+//! for each. Topic and type are one number there ([`kinds`]).
 //!
 //! What the index does not know is checked row by row: every row is looked at again before it is shown. When
 //! too many are looked at in vain, a page ends early and says how far it came.
@@ -29,6 +29,7 @@
 pub(crate) mod attempts;
 pub(crate) mod deliveries;
 pub(crate) mod events;
+pub(crate) mod kinds;
 pub(crate) mod pages;
 
 use deadpool_postgres::Object;

@@ -242,3 +242,35 @@ fn every_metric_is_in_the_reference() {
     let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).expect("a page");
     assert_eq!(metrics(&page), known, "docs/reference/metrics.md and the code differ");
 }
+
+/// What operators load into their monitoring names metrics that exist, and leads to paragraphs that exist.
+#[test]
+fn alerts_and_the_dashboard_know_the_metrics_and_the_runbook() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("readable");
+    let known = metrics(&read("docs/reference/metrics.md"));
+    let (rules, board) =
+        (read("deploy/prometheus/posthorn.rules.yml"), read("deploy/grafana/posthorn.json"));
+    for (file, text) in [("the rules", &rules), ("the dashboard", &board)] {
+        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let named: BTreeSet<&str> =
+            words.filter(|word| ["posthorn_", "process_"].iter().any(|p| word.starts_with(p))).collect();
+        assert!(named.len() > 10, "{file} name only {named:?}");
+        for name in named {
+            assert!(known.contains(name.trim_end_matches("_bucket")), "{file} name {name}");
+        }
+    }
+    let after = |text: &str, mark: &str| -> Vec<String> {
+        text.lines().filter_map(|line| line.trim().strip_prefix(mark)).map(str::to_owned).collect()
+    };
+    let alerts = after(&rules, "- alert: ");
+    assert!(alerts.len() > 10, "only {alerts:?}");
+    let paragraphs = after(&read("docs/guide/operating.md"), "### Posthorn");
+    let named: Vec<&str> = alerts.iter().map(|name| &name["Posthorn".len()..]).collect();
+    assert_eq!(paragraphs, named, "alerts and their paragraphs, in the same order");
+    let books = alerts.iter().map(|name| format!("docs/guide/operating.md#{}", name.to_lowercase()));
+    assert_eq!(after(&rules, "runbook: "), books.collect::<Vec<_>>());
+    let tests = read("deploy/prometheus/posthorn.tests.yml");
+    for alert in alerts {
+        assert!(tests.contains(&alert), "{alert} has no test");
+    }
+}

@@ -9,7 +9,7 @@ use posthorn_store::{EventFilter, Listing, Order, Page, Result};
 use tokio_postgres::Row;
 
 use super::pages::{Range, Seen, Source, walk};
-use super::{Made, direction, ids_of, place_of, stream, uid};
+use super::{Made, direction, ids_of, kinds, place_of, stream, uid};
 use crate::codec::{self, Reader, Uid, limit};
 use crate::failure::{Corrupt, Outcome};
 use crate::session::{Operation, Param, Session, begin_list, commit, query};
@@ -17,7 +17,7 @@ use crate::sql;
 
 const EVENTS: Operation = Operation::read("events", "list events");
 
-/// Streams of topics and types that are merged. A tenant with more is searched row by row.
+/// Streams of kinds that are merged. A tenant with more is searched row by row.
 const KINDS_MAX: usize = 256;
 
 pub(crate) async fn events(
@@ -47,13 +47,13 @@ async fn list(
     listing: &Listing,
 ) -> Outcome<Page<Event>> {
     let range = Range::new(listing, ids_of(client, &filter.accepted, Made::AtOnce).await?);
-    let (topics, types) = match by(filter) {
-        By::Kind => kinds(client, tenant, filter).await?,
-        _ => Default::default(),
+    let kinds = match by(filter) {
+        By::Kind => kinds_of(client, tenant, filter).await?,
+        _ => Vec::new(),
     };
-    let found = Found { tenant: tenant.into(), by: by(filter), filter, topics, types };
+    let found = Found { tenant: tenant.into(), by: by(filter), filter, kinds };
     let found = match found.by {
-        By::Kind if found.topics.len() > KINDS_MAX => Found { by: By::All, ..found },
+        By::Kind if found.kinds.len() > KINDS_MAX => Found { by: By::All, ..found },
         _ => found,
     };
     let page = walk(client, &found, listing, range).await?;
@@ -98,59 +98,46 @@ fn by(filter: &EventFilter) -> By {
     }
 }
 
-/// Topics and types, side by side, of which there may be events.
-type Kinds = (Vec<String>, Vec<String>);
-
-async fn kinds(client: &Object, tenant: TenantId, filter: &EventFilter) -> Outcome<Kinds> {
-    let mut topics: Vec<&str> = filter.topics.iter().map(|topic| topic.as_str()).collect();
-    let mut types: Vec<&str> = filter.types.iter().map(|kind| kind.as_str()).collect();
-    for names in [&mut topics, &mut types] {
-        names.sort_unstable();
-        names.dedup();
-    }
+/// The kinds of which there may be events that are wanted; one more than [`KINDS_MAX`] when there are too many.
+async fn kinds_of(client: &Object, tenant: TenantId, filter: &EventFilter) -> Outcome<Vec<i64>> {
     let owner = Uid::from(tenant);
     let max = limit(KINDS_MAX + 1);
-    let rows = match (topics.is_empty(), types.is_empty()) {
-        (true, _) => query(client, sql::EVENT_TOPICS, &[&owner, &max]).await?,
-        (false, true) => query(client, sql::EVENT_TYPES, &[&owner, &topics, &max]).await?,
-        (false, false) => Vec::new(),
-    };
-    let text = |row: &Row, column| Ok::<String, Corrupt>(text_of(row, column)?.to_owned());
-    let mut kinds: Kinds = Default::default();
-    let mut add = |topic: &str, kind: &str| {
-        kinds.0.push(topic.to_owned());
-        kinds.1.push(kind.to_owned());
-    };
-    if !topics.is_empty() && types.is_empty() {
-        for row in &rows {
-            add(&text(row, "topic")?, &text(row, "type")?);
-        }
-        return Ok(kinds);
+    let mut topics: Vec<u32> = filter.topics.iter().map(|t| kinds::half(t.as_str())).collect();
+    if topics.is_empty() {
+        let rows = query(client, sql::EVENT_TOPICS, &[&owner, &max]).await?;
+        topics = read(&rows)?.into_iter().map(kinds::topic_of).collect();
     }
-    let found = rows.iter().map(|row| text(row, "topic")).collect::<Result<Vec<_>, _>>()?;
-    for topic in topics.into_iter().chain(found.iter().map(String::as_str)) {
-        types.iter().for_each(|kind| add(topic, kind));
-    }
-    Ok(kinds)
+    let types: Vec<u32> = filter.types.iter().map(|t| kinds::half(t.as_str())).collect();
+    let mut found: Vec<i64> = if types.is_empty() {
+        let first: Vec<i64> = topics.iter().map(|topic| kinds::kind(*topic, 0)).collect();
+        let last: Vec<i64> = topics.iter().map(|topic| kinds::kind(*topic, u32::MAX)).collect();
+        read(&query(client, sql::EVENT_TYPES, &[&owner, &first, &last, &max]).await?)?
+    } else {
+        let of = |topic: &u32| types.iter().map(|kind| kinds::kind(*topic, *kind)).collect();
+        topics.iter().flat_map(|topic| -> Vec<i64> { of(topic) }).collect()
+    };
+    // Names may be given twice, or share a number.
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
 }
 
-fn text_of<'r>(row: &'r Row, column: &str) -> Result<&'r str, Corrupt> {
-    Reader::new(row, "event", "id").get(column)
+fn read(rows: &[Row]) -> Result<Vec<i64>, Corrupt> {
+    rows.iter().map(|row| Reader::new(row, "event", "id").get("kind")).collect()
 }
 
 struct Found<'f> {
     tenant: Uid,
     by: By,
     filter: &'f EventFilter,
-    topics: Vec<String>,
-    types: Vec<String>,
+    kinds: Vec<i64>,
 }
 
 impl Source for Found<'_> {
     type Item = EventId;
 
     fn streams(&self) -> usize {
-        if self.by == By::Kind { self.topics.len() } else { 1 }
+        if self.by == By::Kind { self.kinds.len() } else { 1 }
     }
 
     async fn look(&self, client: &Object, range: Range, each: i64) -> Outcome<Vec<Seen<EventId>>> {
@@ -161,7 +148,7 @@ impl Source for Found<'_> {
         match self.by {
             By::Key => params.push(&key),
             By::PublisherId => params.push(&publisher_id),
-            By::Kind => params.extend([&self.topics as Param<'_>, &self.types]),
+            By::Kind => params.push(&self.kinds),
             By::DeadLetters | By::Unwanted | By::All => {}
         }
         let rows = query(client, &list_sql(self.by, range.order), &params).await?;
@@ -223,13 +210,12 @@ fn list_sql(by: By, order: Order) -> String {
         By::Key => plain(&stream(&[tenant, ("key", "$5::text")], bounds, order)),
         By::PublisherId => plain(&stream(&[tenant, ("publisher_id", "$5::text")], bounds, order)),
         By::Kind => {
-            let kind = [tenant, ("topic", "w.topic"), ("type", "w.type")];
-            let stream = stream(&kind, bounds, order);
+            let stream = stream(&[tenant, ("kind", "w.kind")], bounds, order);
             format!(
                 "select w.stream::int4 as stream, e.*
-                 from unnest($5::text[], $6::text[]) with ordinality as w(topic, type, stream)
+                 from unnest($5::int8[]) with ordinality as w(kind, stream)
                  cross join lateral (
-                     select {COLUMNS} from event where topic > '' and {stream} $4::int8
+                     select {COLUMNS} from event where {stream} $4::int8
                  ) as e"
             )
         }

@@ -1,19 +1,19 @@
--- The topics of a tenant. A skip scan: one probe of event_kind for each.
+-- The first kind of each topic of a tenant. A skip scan: one probe of event_kind for each.
 with recursive found as (
     (
-        select e.topic from event e
-        where e.tenant = $1 and e.topic > ''
-        order by e.topic
+        select e.kind from event e
+        where e.tenant = $1 and e.kind is not null
+        order by e.kind
         limit 1
     )
     union all
-    select next.topic
+    select next.kind
     from found
     cross join lateral (
-        select e.topic from event e
-        where e.tenant = $1 and e.topic > found.topic and e.topic > ''
-        order by e.topic
+        select e.kind from event e
+        where e.tenant = $1 and e.kind > (found.kind | 4294967295) and e.kind is not null
+        order by e.kind
         limit 1
     ) as next
 )
-select topic from found limit $2::int8
+select kind from found limit $2::int8

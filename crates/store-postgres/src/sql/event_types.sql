@@ -1,22 +1,22 @@
--- The types of topics of a tenant. A skip scan: one probe of event_kind for each.
+-- The kinds of topics of a tenant; each topic is given by the kinds that it may have. A skip scan: one probe of
+-- event_kind for each.
 with recursive found as (
-    select first.topic, first.type
-    from unnest($2::text[]) as wanted(topic)
+    select first.kind, wanted.last
+    from unnest($2::int8[], $3::int8[]) as wanted(first, last)
     cross join lateral (
-        select e.topic, e.type from event e
-        where e.tenant = $1 and e.topic = wanted.topic and e.topic > ''
-        order by e.type
+        select e.kind from event e
+        where e.tenant = $1 and e.kind >= wanted.first and e.kind <= wanted.last
+        order by e.kind
         limit 1
     ) as first
     union all
-    select next.topic, next.type
+    select next.kind, found.last
     from found
     cross join lateral (
-        select e.topic, e.type from event e
-        where e.tenant = $1 and e.topic = found.topic and e.type > found.type
-          and e.topic > ''
-        order by e.type
+        select e.kind from event e
+        where e.tenant = $1 and e.kind > found.kind and e.kind <= found.last
+        order by e.kind
         limit 1
     ) as next
 )
-select topic, type from found limit $3::int8
+select kind from found limit $4::int8
