@@ -15,8 +15,8 @@ use tokio_postgres::Row;
 
 use crate::codec::{PARKED, Reader, Uid, due, json, text};
 use crate::failure::{Corrupt, Outcome};
-use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
 use crate::log::kinds;
+use crate::session::{Operation, Param, Session, execute, pipeline, query, step};
 use crate::{lock, metrics, sql};
 
 const ACCEPT: Operation = Operation::write("accept", "store events");

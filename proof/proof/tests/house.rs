@@ -252,8 +252,9 @@ fn alerts_and_the_dashboard_know_the_metrics_and_the_runbook() {
         (read("deploy/prometheus/posthorn.rules.yml"), read("deploy/grafana/posthorn.json"));
     for (file, text) in [("the rules", &rules), ("the dashboard", &board)] {
         let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
-        let named: BTreeSet<&str> =
-            words.filter(|word| ["posthorn_", "process_"].iter().any(|p| word.starts_with(p))).collect();
+        let named: BTreeSet<&str> = words
+            .filter(|word| ["posthorn_", "process_"].iter().any(|p| word.starts_with(p)))
+            .collect();
         assert!(named.len() > 10, "{file} name only {named:?}");
         for name in named {
             assert!(known.contains(name.trim_end_matches("_bucket")), "{file} name {name}");
@@ -267,7 +268,8 @@ fn alerts_and_the_dashboard_know_the_metrics_and_the_runbook() {
     let paragraphs = after(&read("docs/guide/operating.md"), "### Posthorn");
     let named: Vec<&str> = alerts.iter().map(|name| &name["Posthorn".len()..]).collect();
     assert_eq!(paragraphs, named, "alerts and their paragraphs, in the same order");
-    let books = alerts.iter().map(|name| format!("docs/guide/operating.md#{}", name.to_lowercase()));
+    let books =
+        alerts.iter().map(|name| format!("docs/guide/operating.md#{}", name.to_lowercase()));
     assert_eq!(after(&rules, "runbook: "), books.collect::<Vec<_>>());
     let tests = read("deploy/prometheus/posthorn.tests.yml");
     for alert in alerts {

@@ -129,9 +129,10 @@ pub(super) fn set_identity(
     insert(headers, header, value)
 }
 
-/// Sets a header that only we may set.
-fn set_own(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), BuildError> {
-    insert(headers, HeaderName::from_static(name), value)
+/// Sets a header that belongs to a signature and tells nothing: whoever looks at the request may see it.
+fn tell(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), BuildError> {
+    headers.insert(name, header_value(name, value).map_err(BuildError::auth)?);
+    Ok(())
 }
 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), BuildError> {
@@ -166,9 +167,9 @@ fn sign(
         SignatureHeaders::Both => &[HeaderNames::WEBHOOK, HeaderNames::SVIX],
     };
     for names in names {
-        set_own(headers, names.id, &id)?;
-        set_own(headers, names.timestamp, &seconds.to_string())?;
-        set_own(headers, names.signature, &signature)?;
+        tell(headers, names.id, &id)?;
+        tell(headers, names.timestamp, &seconds.to_string())?;
+        insert(headers, HeaderName::from_static(names.signature), &signature)?;
     }
     Ok(())
 }
