@@ -183,6 +183,16 @@ codes! {
         "The event names a topic that does not exist in this tenant."
         "Create it with `PUT /v1/topics/{name}`, or correct the name."
 
+    TOPIC_RESERVED 422 "topic_reserved" "Topic reserved"
+        "The topic `posthorn.operational` is for operational events. Only Posthorn itself publishes on it, and \
+         nobody creates, changes or deletes it."
+        "Use another topic. To get operational events, name the topic in the filter of a subscription."
+
+    TENANT_RESERVED 422 "tenant_reserved" "Tenant reserved"
+        "The tenant `system` is for operational events. Posthorn creates it and publishes in it; nobody else does."
+        "Use another tenant. To get operational events of all tenants, create a subscription in the tenant \
+         `system`."
+
     UNKNOWN_PROFILE 422 "unknown_profile" "Unknown profile"
         "The subscription names a profile that does not exist."
         "Use one of `GET /v1/profiles`, or ask an operator to add it to the configuration."

@@ -153,6 +153,8 @@ impl From<EngineError> for Problem {
             EngineError::LastOperatorKey => Self::new(codes::LAST_OPERATOR_KEY, text),
             EngineError::Changed { .. } => Self::new(codes::VERSION_MISMATCH, text).at("If-Match"),
             EngineError::UnknownTopic(_) => Self::new(codes::UNKNOWN_TOPIC, text).at("topic"),
+            EngineError::TopicReserved(_) => Self::new(codes::TOPIC_RESERVED, text).at("topic"),
+            EngineError::TenantReserved => Self::new(codes::TENANT_RESERVED, text).at("tenant"),
             EngineError::UnknownProfile(_) => Self::new(codes::UNKNOWN_PROFILE, text).at("profile"),
             EngineError::Policy(e) => {
                 let field = match e.path.as_str() {

@@ -56,7 +56,8 @@ impl Eq for Filter {}
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "FilterGroup")]
 pub struct Group {
-    /// The event's topic is one of these; empty means any.
+    /// The event's topic is one of these; empty means any but `posthorn.operational`, which must be
+    /// named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<TopicName>,
     /// The event's type matches one of these; empty means any.
@@ -286,6 +287,13 @@ impl<'c, 'a> Matching<'c, 'a> {
     }
 }
 
+impl Filter {
+    /// Whether it names the reserved topic, without which it matches nothing on it.
+    pub fn names_reserved(&self) -> bool {
+        self.any_of.iter().any(|group| group.topics.iter().any(TopicName::is_reserved))
+    }
+}
+
 impl Group {
     /// How many conditions it has besides that on the payload. Each value of a list counts.
     fn plain_conditions(&self) -> usize {
@@ -411,6 +419,9 @@ impl Filter {
             if !group.topics.contains(&event.topic) {
                 return Some(Mismatch::Topic);
             }
+        } else if event.topic.is_reserved() {
+            // Who wants everything wants what publishers say. The reserved topic must be named.
+            return Some(Mismatch::Topic);
         }
         if !group.types.is_empty() {
             meter.spend(CONDITION * group.types.len() as u64);

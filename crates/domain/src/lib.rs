@@ -31,6 +31,7 @@ mod job;
 mod labels;
 pub mod limits;
 mod names;
+mod operational;
 pub mod plain;
 pub mod policy;
 mod problem;
@@ -69,6 +70,7 @@ pub use names::{
     ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
     SubscriptionName, TopicName,
 };
+pub use operational::{FAILING_AFTER, OPERATIONAL_TOPIC, OperationalType, SYSTEM_TENANT};
 pub use policy::Policy;
 pub use problem::Problem;
 pub use push::{

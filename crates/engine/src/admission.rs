@@ -27,7 +27,7 @@ pub(crate) mod counts;
 mod gauge;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -102,6 +102,8 @@ pub struct Admission {
     /// Events that wait for their commit.
     waiting: AtomicUsize,
     disk_full: AtomicBool,
+    /// How full the disk is, in percent, from where that is worth telling; 0 while it is not.
+    disk_near: AtomicU8,
     gauges: RwLock<Map<TenantId, Arc<Gauge>>>,
     /// The shards whose deliveries begin and end on this node.
     shards: Box<[AtomicBool]>,
@@ -116,6 +118,7 @@ impl Admission {
             origin: Instant::now(),
             waiting: AtomicUsize::new(0),
             disk_full: AtomicBool::new(false),
+            disk_near: AtomicU8::new(0),
             gauges: RwLock::default(),
             shards: (0..SHARD_COUNT).map(|_| AtomicBool::new(false)).collect(),
             count_failures: AtomicU32::new(0),
@@ -165,6 +168,33 @@ impl Admission {
     /// Says whether the disk is too full to take anything in.
     pub fn set_disk_full(&self, full: bool) {
         self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    /// Says how full the disk is, in percent, when that is worth telling.
+    pub fn set_disk_near_full(&self, used_percent: Option<u8>) {
+        self.disk_near.store(used_percent.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How full the disk is, in percent, when that is worth telling.
+    pub(crate) fn disk_near_full(&self) -> Option<u8> {
+        Some(self.disk_near.load(Ordering::Relaxed)).filter(|percent| *percent > 0)
+    }
+
+    /// Tenants that have at least this part, in percent, of the unfinished deliveries they may have.
+    pub(crate) fn most_pending(&self, quota: u64, percent: u64) -> Vec<(TenantId, u64)> {
+        if quota == 0 || !self.is_counted() {
+            return Vec::new();
+        }
+        let gauges = self.gauges.read();
+        let count = |gauge: &Gauge| {
+            u64::try_from(gauge.pending.load(Ordering::Relaxed)).unwrap_or_default()
+        };
+        let near =
+            |pending: u64| u128::from(pending) * 100 >= u128::from(quota) * u128::from(percent);
+        let all = gauges.iter().map(|(tenant, gauge)| (*tenant, count(gauge)));
+        let mut found: Vec<_> = all.filter(|(_, pending)| near(*pending)).collect();
+        found.sort_unstable();
+        found
     }
 
     /// Whether the disk is too full to take anything in.

@@ -93,6 +93,8 @@ struct TenantState {
     by_topic: Map<TopicName, Listeners>,
     /// Subscriptions with a group that does not.
     any_topic: Listeners,
+    /// How many subscriptions name the reserved topic.
+    operational: usize,
     holdings: Holdings,
 }
 
@@ -144,6 +146,7 @@ impl Catalog {
                         clients: Map::default(),
                         by_topic: Map::default(),
                         any_topic: Listeners::default(),
+                        operational: 0,
                         holdings: Holdings::default(),
                     });
                 }
@@ -207,7 +210,8 @@ impl Catalog {
     pub(crate) fn plan(&self, event: &Event, quotas: &Quotas) -> Result<Planned> {
         let state = self.state.read();
         let tenant = state.tenants.get(&event.tenant).ok_or(Error::NotFound("tenant"))?;
-        if !tenant.topics.contains_key(&event.topic) {
+        // The reserved topic is everybody's, and nobody's to make.
+        if !tenant.topics.contains_key(&event.topic) && !event.topic.is_reserved() {
             return Err(Error::UnknownTopic(event.topic.clone()));
         }
         let version = tenant.version;
@@ -222,6 +226,11 @@ impl Catalog {
         }
         let (_, matches) = matching::decide(event, views, quotas);
         Ok(Planned::Done(Plan { version, matches: matches? }))
+    }
+
+    /// Whether anybody of a tenant may want operational events.
+    pub(crate) fn wants_operational(&self, tenant: TenantId) -> bool {
+        self.state.read().tenants.get(&tenant).is_some_and(|tenant| tenant.operational > 0)
     }
 
     /// One subscription, whoever's: for what is not a secret of its tenant.
@@ -343,6 +352,7 @@ impl State {
     fn insert(&mut self, view: Arc<SubscriptionView>) {
         if let Some(tenant) = self.tenants.get_mut(&view.subscription.tenant) {
             tenant.holdings = tenant.holdings.plus(Holdings::subscription(view.bytes));
+            tenant.operational += usize::from(view.subscription.filter.names_reserved());
             match view.topics() {
                 Some(topics) => {
                     for topic in topics {
@@ -370,6 +380,7 @@ impl State {
         }
         let Some(tenant) = self.tenants.get_mut(&old.subscription.tenant) else { return };
         tenant.holdings = tenant.holdings.less(Holdings::subscription(old.bytes));
+        tenant.operational -= usize::from(old.subscription.filter.names_reserved());
         match old.topics() {
             Some(topics) => {
                 for topic in topics {

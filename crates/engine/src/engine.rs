@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use posthorn_domain::{CatalogVersion, Clock, Event, NodeId, TenantId, Timestamp};
 use posthorn_sealing::vault::Vault;
-use posthorn_store::{CatalogChange, Store};
+use posthorn_store::{CatalogChange, NewEvent, Refusal, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::job_rounds::JobRounds;
 use crate::jobs::Jobs;
 use crate::maintenance::Maintenance;
 use crate::matching::Matcher;
-use crate::membership::{self, Membership};
+use crate::membership::{self, LostNodes, Membership};
 use crate::options::Options;
 use crate::outcomes::{OutcomeStream, Outcomes};
 use crate::policy_log::PolicyLog;
@@ -34,9 +34,11 @@ use crate::redriver::Redriver;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::seldom::Seldom;
 use crate::tokens::Tokens;
+use crate::told::{Fact, REPLANS_MAX, Teller};
 use crate::transport::Transport;
 use crate::trials::{Trial, Trials};
 use crate::wakes::Wakes;
+use crate::watch::{Watch, ensure_system};
 
 /// Inputs that may wait for the scheduler; when it is full, those who send wait.
 const SCHEDULER_QUEUE: usize = 1_024;
@@ -97,6 +99,7 @@ pub(crate) struct Inner {
     pub(crate) jobs: Jobs,
     admission: Arc<Admission>,
     pub(crate) matcher: Arc<Matcher>,
+    pub(crate) teller: Arc<Teller>,
     pub(crate) keeper: Keeper,
     trials: Trials,
     /// Held from the look at who is told a secret to the commit: of a subscription that takes a profile
@@ -130,6 +133,7 @@ impl Engine {
         let catalog =
             Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
+        ensure_system(&*store, &catalog, clock.now()).await;
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
@@ -167,7 +171,18 @@ impl Engine {
             Arc::clone(&admission),
             Arc::clone(&matcher),
         );
+        let teller = Arc::new(Teller {
+            store: Arc::clone(&store),
+            catalog: Arc::clone(&catalog),
+            matcher: Arc::clone(&matcher),
+            chance: Arc::clone(&chance),
+            clock: Arc::clone(&clock),
+            admission: Arc::clone(&admission),
+            scheduler: scheduler.clone(),
+            wakes: wakes.clone(),
+        });
         let redriver = Redriver {
+            teller: Arc::clone(&teller),
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             catalog: Arc::clone(&catalog),
@@ -181,6 +196,7 @@ impl Engine {
             chance: Arc::clone(&chance),
             quotas: Arc::clone(&quotas),
             redriver: redriver.clone(),
+            teller: Arc::clone(&teller),
         };
         let inner = Arc::new(Inner {
             node,
@@ -197,6 +213,7 @@ impl Engine {
             jobs: jobs.clone(),
             admission: Arc::clone(&admission),
             matcher: Arc::clone(&matcher),
+            teller: Arc::clone(&teller),
             keeper,
             trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
@@ -222,14 +239,20 @@ impl Engine {
             effects,
             admission: Arc::clone(&admission),
             outcomes,
+            teller: Arc::clone(&teller),
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
         let recording = Arc::clone(&store);
+        let planning = Arc::clone(&teller);
         services.spawn(recorder::run(
             move |batch| {
                 let store = Arc::clone(&recording);
                 async move { store.record(batch).await }
+            },
+            move |stale| {
+                let teller = Arc::clone(&planning);
+                async move { teller.replan_records(stale).await }
             },
             pipeline,
             record_queue,
@@ -250,6 +273,7 @@ impl Engine {
         };
         services.spawn(run_intake.run(queue));
         services.spawn(counts::run(admission, Arc::clone(&store)));
+        let lost = LostNodes::default();
         let run_membership = Membership {
             node,
             store: Arc::clone(&store),
@@ -258,8 +282,20 @@ impl Engine {
             scheduler: scheduler.clone(),
             term,
             wakes: wakes.clone(),
+            lost: lost.clone(),
         };
         services.spawn(run_membership.run());
+        let run_watch = Watch {
+            node,
+            store: Arc::clone(&store),
+            catalog: Arc::clone(&catalog),
+            clock: Arc::clone(&clock),
+            admission: Arc::clone(&engine.inner.admission),
+            wakes: wakes.clone(),
+            lost,
+            teller,
+        };
+        services.spawn(run_watch.run());
         let run_jobs = JobRounds {
             store: Arc::clone(&store),
             jobs,
@@ -448,6 +484,42 @@ impl Engine {
     pub(crate) async fn change(&self, change: CatalogChange) -> Result<()> {
         let changed = async { self.store().change_catalog(change).await.map(Some) };
         self.change_with(changed).await
+    }
+
+    /// The same, told in the same transaction.
+    pub(crate) async fn change_telling(&self, change: CatalogChange, fact: &Fact) -> Result<()> {
+        let write = |told| {
+            let change = change.clone();
+            async move { self.store().change_catalog_telling(change, told).await.map(Some) }
+        };
+        self.change_with(self.telling(fact, write)).await
+    }
+
+    /// Has something written together with what is told of it; again as long as the catalog moves on meanwhile.
+    pub(crate) async fn telling<T, F>(
+        &self,
+        fact: &Fact,
+        write: impl Fn(Vec<NewEvent>) -> F,
+    ) -> posthorn_store::Result<T>
+    where
+        F: Future<Output = posthorn_store::Result<T>>,
+    {
+        let teller = &self.inner.teller;
+        let mut told = teller.plan(fact);
+        let mut tries = 0;
+        loop {
+            match write(told.clone()).await {
+                Err(posthorn_store::Error::Refused(Refusal::Stale)) if tries < REPLANS_MAX => {
+                    tries += 1;
+                    told = teller.replan(&told, fact.except).await?;
+                }
+                Ok(done) => {
+                    teller.announce(&told).await;
+                    return Ok(done);
+                }
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// The same, for a change that comes with something else.

@@ -41,6 +41,16 @@ pub enum Error {
     /// The topic does not exist.
     #[error("the topic `{0}` does not exist; create it first")]
     UnknownTopic(TopicName),
+    /// Only Posthorn itself publishes on this topic, and nobody changes it.
+    #[error(
+        "the topic `{0}` is reserved for operational events; subscribe to it, but use another topic to publish"
+    )]
+    TopicReserved(TopicName),
+    /// The tenant of operators is Posthorn's own.
+    #[error(
+        "the tenant `system` is reserved for operational events; subscribe in it, but use another tenant to publish"
+    )]
+    TenantReserved,
     /// The profile does not exist.
     #[error("the profile `{0}` does not exist")]
     UnknownProfile(ProfileName),
@@ -224,6 +234,9 @@ impl From<store::Error> for Error {
             store::Error::Refused(store::Refusal::Expunged) => Self::Expunged,
             store::Error::Refused(store::Refusal::Unfinished) => Self::Unfinished,
             store::Error::Refused(store::Refusal::LastOperatorKey) => Self::LastOperatorKey,
+            store::Error::Refused(store::Refusal::Stale) => {
+                Self::Busy("the catalog is being changed too often; try again")
+            }
             other => Self::Store(other),
         }
     }

@@ -217,6 +217,9 @@ impl Handle {
         tenant: TenantId,
         batch: Vec<Publish>,
     ) -> Result<Vec<Result<Published>>> {
+        if tenant == TenantId::SYSTEM {
+            return Err(Error::TenantReserved);
+        }
         let gauge = self.admission.gauge(tenant);
         let room = gauge.room(batch.len()).await;
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -225,6 +228,12 @@ impl Handle {
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for publish in batch {
+            if publish.topic.is_reserved() {
+                let e = Error::TopicReserved(publish.topic);
+                refused(&e);
+                answers.push(Err(e));
+                continue;
+            }
             let checked = publish.check(self.payload_bytes);
             if let Err(e) = checked.and_then(|()| publish.check_times(now, self.kept)) {
                 answers.push(Err(e));
@@ -617,6 +626,7 @@ fn refused(e: &Error) {
         Error::NotFound(_) => "unknown_tenant",
         Error::MatchingTooCostly { .. } => "matching_too_costly",
         Error::FanOut { .. } => "fan_out",
+        Error::TopicReserved(_) => "topic_reserved",
         _ => "other",
     };
     ::metrics::counter!(metrics::PUBLISH_REFUSED, "reason" => reason).increment(1);

@@ -21,8 +21,8 @@ use posthorn_domain::{
     Replayed, Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Bite, DeliveryFilter, EventFilter, Expunges, Listing, Order, Page, Period, Place, Redelivery,
-    Result as StoreResult, StateKind, Store,
+    Bite, DeliveryFilter, Ending, Error as StoreError, EventFilter, Expunges, Listing, Order, Page,
+    Period, Place, Redelivery, Refusal, Result as StoreResult, StateKind, Store,
 };
 
 use crate::catalog::{Catalog, SubscriptionView};
@@ -33,6 +33,7 @@ use crate::job_rounds::Allowance;
 use crate::matching;
 use crate::quotas::Quotas;
 use crate::redriver::Redriver;
+use crate::told::{Fact, REPLANS_MAX, Teller};
 
 /// Events that one bite looks at.
 pub(crate) const BITE: usize = 200;
@@ -53,6 +54,7 @@ pub(crate) struct Jobs {
     pub(crate) quotas: Arc<Quotas>,
     /// Tells nodes what is due because of it.
     pub(crate) redriver: Redriver,
+    pub(crate) teller: Arc<Teller>,
 }
 
 /// What a bite came to, when the job goes on.
@@ -98,6 +100,11 @@ impl Jobs {
             Err(problem) => return self.give_up(job, place, problem).await.map(|()| None),
         };
         let (cursor, wanted) = (prepared.last.or(place), prepared.wanted());
+        // What is told of an end is the whole of it: then the end is a bite of its own.
+        let tells = !prepared.more && self.teller.is_wanted(job.tenant);
+        if tells && prepared.seen == 0 {
+            return self.end(job, place, JobState::Done, None).await.map(|()| None);
+        }
         let bite = Bite {
             job: job.id,
             expected: place,
@@ -105,12 +112,16 @@ impl Jobs {
             seen: prepared.seen as u64,
             deeds: prepared.deeds,
             expunges: prepared.expunges,
-            ends: (!prepared.more).then_some(JobState::Done),
+            ends: (!prepared.more && !tells).then_some(JobState::Done),
+            ending: None,
             problem: None,
             at: self.clock.now(),
         };
         let bitten = self.store.advance_job(bite).await?;
         self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
+        if tells && bitten.state == JobState::Running {
+            return self.end(job, cursor, JobState::Done, None).await.map(|()| None);
+        }
         let stands_still = wanted > 0 && bitten.done == 0 && cursor == place;
         let goes_on = bitten.state == JobState::Running && !stands_still;
         Ok(goes_on.then_some(Step { place: cursor, wanted }))
@@ -123,18 +134,55 @@ impl Jobs {
         problem: &'static str,
     ) -> StoreResult<()> {
         tracing::warn!(job = %job.id, problem, "a job cannot go on");
-        let bite = Bite {
-            job: job.id,
-            expected: place,
-            cursor: place,
-            seen: 0,
-            deeds: Vec::new(),
-            expunges: None,
-            ends: Some(JobState::Failed),
-            problem: Some(problem.to_owned()),
-            at: self.clock.now(),
-        };
-        self.store.advance_job(bite).await.map(drop)
+        self.end(job, place, JobState::Failed, Some(problem)).await
+    }
+
+    /// Ends a job, and tells so.
+    async fn end(
+        &self,
+        job: &Job,
+        place: Option<Place>,
+        state: JobState,
+        problem: Option<&'static str>,
+    ) -> StoreResult<()> {
+        for _ in 0..REPLANS_MAX {
+            let at = self.clock.now();
+            let Some(now) = self.store.job(job.tenant, job.id).await? else { return Ok(()) };
+            let problem = problem.map(str::to_owned);
+            let ended = Job { state, problem: problem.clone(), finished_at: Some(at), ..now };
+            let ending = self.ending(&ended, at);
+            let bite = Bite {
+                job: job.id,
+                expected: place,
+                cursor: place,
+                seen: 0,
+                deeds: Vec::new(),
+                expunges: None,
+                ends: Some(state),
+                ending: ending.clone(),
+                problem,
+                at,
+            };
+            match self.store.advance_job(bite).await {
+                Err(StoreError::Refused(Refusal::Stale)) => self.teller.refresh().await?,
+                Ok(_) => {
+                    self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        // Whoever is on duty tries again.
+        Ok(())
+    }
+
+    /// What is told of the end of a job, when anybody wants to know.
+    pub(crate) fn ending(&self, ended: &Job, at: Timestamp) -> Option<Ending> {
+        if !self.teller.is_wanted(ended.tenant) {
+            return None;
+        }
+        let told = self.teller.plan(&Fact::job(ended, at));
+        (!told.is_empty()).then_some(Ending { told, seen: ended.seen, done: ended.done })
     }
 
     /// What the next part of the history leads to; `Err` when the job can never go on.
@@ -155,8 +203,13 @@ impl Jobs {
                 if event.expunged_at.is_some() {
                     return Ok(Err("the payload of the event was removed"));
                 }
-                let deeds = vec![self.redelivery(&event, &view, ReplayStatus::All)];
-                Ok(Ok(Prepared { deeds, expunges: None, seen: 1, last: None, more: false }))
+                // Done once: whoever comes after it only ends the job.
+                let (deeds, seen) = match after {
+                    None => (vec![self.redelivery(&event, &view, ReplayStatus::All)], 1),
+                    Some(_) => (Vec::new(), 0),
+                };
+                let last = Some(Place(0));
+                Ok(Ok(Prepared { deeds, expunges: None, seen, last, more: false }))
             }
             JobWork::Expunge { events, responses } => {
                 let page = self.store.events(job.tenant, filter_of(events), listing).await?;
@@ -314,7 +367,7 @@ impl Engine {
     /// Writes a job down and makes its first go.
     pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
         let tenant = job.tenant;
-        self.store().create_job(job.clone(), None).await?;
+        self.store().create_job(job.clone(), None, Vec::new()).await?;
         // The first go is made at once. Should it fail, whoever is on duty goes on all the same.
         if let Err(e) = self.inner.jobs.begin(&job).await {
             tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next round of jobs");
@@ -441,14 +494,28 @@ impl Engine {
         self.catalog().subscription(tenant, subscription)?;
         let work = JobWork::Deliver { event, subscription };
         let job = self.job(tenant, work, 1, created_by);
-        self.store().create_job(job.clone(), None).await?;
+        self.store().create_job(job.clone(), None, Vec::new()).await?;
         self.inner.jobs.begin(&job).await?;
         Ok(self.store().job(tenant, job.id).await?.unwrap_or(job))
     }
 
     /// Stops a job; what was done stays done.
     pub async fn cancel_job(&self, tenant: TenantId, id: JobId) -> Result<Job> {
-        let cancelled = self.store().cancel_job(tenant, id, self.now()).await;
-        cancelled.map_err(|e| Error::from(e).about("job"))
+        for _ in 0..REPLANS_MAX {
+            let at = self.now();
+            let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
+            let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
+            let ending = self.inner.jobs.ending(&ended, at);
+            match self.store().cancel_job(tenant, id, at, ending.clone()).await {
+                Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
+                cancelled => {
+                    let job = cancelled.map_err(|e| Error::from(e).about("job"))?;
+                    let told = ending.map_or(Vec::new(), |ending| ending.told);
+                    self.inner.teller.announce(&told).await;
+                    return Ok(job);
+                }
+            }
+        }
+        Err(Error::Busy("the job is moving on; try again"))
     }
 }

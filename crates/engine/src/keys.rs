@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthorn_domain::{
-    ApiKey, KeyId, Labels, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
+    ApiKey, KeyId, Labels, SYSTEM_TENANT, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::api_key;
 use posthorn_sealing::vault::Secret;
@@ -15,6 +15,16 @@ use crate::catalog::{Holdings, KnownKey};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::quotas::{Coming, check_description};
+
+/// The tenant of operators is made by the engine itself.
+fn check_tenant(name: &str) -> Result<()> {
+    if name == SYSTEM_TENANT { Err(Error::TenantReserved) } else { Ok(()) }
+}
+
+/// The reserved topic is nobody's to change.
+fn check_topic(name: &TopicName) -> Result<()> {
+    if name.is_reserved() { Err(Error::TopicReserved(name.clone())) } else { Ok(()) }
+}
 
 /// A key that was just made. The text is shown once and kept nowhere.
 #[derive(Clone)]
@@ -162,6 +172,7 @@ impl Engine {
 
     /// Makes a tenant.
     pub async fn create_tenant(&self, name: String) -> Result<Tenant> {
+        check_tenant(&name)?;
         let now = self.now();
         let id = self.inner.chance.tenant_id(now);
         let tenant = Tenant { id, name, created_at: now };
@@ -171,6 +182,7 @@ impl Engine {
 
     /// The tenant with this name; made when there is none.
     pub async fn ensure_tenant(&self, name: &str) -> Result<Tenant> {
+        check_tenant(name)?;
         if let Some(tenant) = self.catalog().tenant_named(name) {
             return Ok(tenant);
         }
@@ -223,6 +235,7 @@ impl Engine {
 
     /// Lets a topic in, if its tenant may have what it adds.
     fn admit_topic(&self, topic: &Topic) -> Result<Coming> {
+        check_topic(&topic.name)?;
         check_description(&topic.description)?;
         let bytes = of_topic(topic);
         let more = match self.catalog().topic(topic.tenant, &topic.name) {
@@ -237,6 +250,7 @@ impl Engine {
 
     /// Deletes a topic; events published on it stay.
     pub async fn delete_topic(&self, tenant: TenantId, name: TopicName) -> Result<()> {
+        check_topic(&name)?;
         self.change(CatalogChange::DeleteTopic { tenant, name }).await.map_err(|e| e.about("topic"))
     }
 }

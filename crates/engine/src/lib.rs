@@ -22,6 +22,8 @@
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
 //! * `maintenance` sweeps, prunes and advances redrives; `job_rounds` has jobs take turns beside it.
+//! * `told` plans operational events, which are stored with what causes them; `watch` notices what no
+//!   transaction causes.
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
@@ -77,10 +79,12 @@ mod standing;
 mod subscriptions;
 mod timeline;
 mod tokens;
+mod told;
 pub mod transport;
 mod trials;
 mod waiting;
 mod wakes;
+mod watch;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{

@@ -142,9 +142,16 @@ impl Matcher {
 
     /// Which subscriptions want an event whose payload is next to nothing, without waiting for a turn.
     pub(crate) fn here(&self, event: &Event) -> Result<Vec<Match>> {
+        self.on_the_spot(event).map(|plan| plan.matches)
+    }
+
+    /// The same with the version it was decided on.
+    pub(crate) fn on_the_spot(&self, event: &Event) -> Result<Plan> {
         match self.catalog.plan(event, &self.quotas)? {
-            Planned::Done(plan) => Ok(plan.matches),
-            Planned::Costly(audience, _) => decide(event, &audience.views, &self.quotas).1,
+            Planned::Done(plan) => Ok(plan),
+            Planned::Costly(Audience { version, views }, _) => {
+                Ok(Plan { version, matches: decide(event, &views, &self.quotas).1? })
+            }
         }
     }
 

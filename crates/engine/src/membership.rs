@@ -12,6 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use posthorn_domain::{Epoch, NodeId, Shard};
 use posthorn_store::{Grant, Heartbeat, Membership as Members, Result, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -36,6 +37,24 @@ pub(crate) struct Membership {
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) term: LeaseTerm,
     pub(crate) wakes: Wakes,
+    pub(crate) lost: LostNodes,
+}
+
+/// Nodes that fell silent without a word, as the store said last.
+#[derive(Clone, Default)]
+pub(crate) struct LostNodes(Arc<Mutex<Vec<NodeId>>>);
+
+impl LostNodes {
+    pub(crate) fn get(&self) -> Vec<NodeId> {
+        self.0.lock().clone()
+    }
+
+    fn set(&self, lost: &[NodeId]) {
+        let mut known = self.0.lock();
+        if *known != lost {
+            *known = lost.to_vec();
+        }
+    }
 }
 
 /// What a run of the membership service keeps in mind.
@@ -89,7 +108,10 @@ impl Membership {
         let ttl = self.options.lease;
         let heartbeat = Heartbeat { node: self.node, ttl, catalog: self.catalog.version() };
         let result = match self.store.heartbeat(heartbeat).await {
-            Ok(members) => self.follow(mind, &members, sent).await,
+            Ok(members) => {
+                self.lost.set(&members.lost);
+                self.follow(mind, &members, sent).await
+            }
             Err(e) => Err(e),
         };
         if let Err(e) = result {

@@ -39,6 +39,8 @@ pub const SHARDS: &str = "posthorn_shards_held";
 pub const LEASE_CHANGES: &str = "posthorn_lease_changes_total";
 /// Writes refused because the shard had moved on.
 pub const FENCED: &str = "posthorn_writes_fenced_total";
+/// Operational events that were stored, by type.
+pub const TOLD: &str = "posthorn_operational_events_total";
 /// Breakers that opened.
 pub const BREAKER_OPENED: &str = "posthorn_breakers_opened_total";
 /// Subscriptions that were disabled because of what their receivers answered, by `reason`.
@@ -91,6 +93,7 @@ pub fn describe() {
     describe_histogram!(RECORD_BATCH, "Outcomes in one record transaction");
     describe_gauge!(SHARDS, "Shards this node holds");
     describe_counter!(LEASE_CHANGES, "Shards gained or lost, by change");
+    describe_counter!(TOLD, "Operational events stored, by type");
     describe_counter!(FENCED, "Writes refused because another node holds the shard now");
     describe_counter!(BREAKER_OPENED, "Breakers that opened");
     describe_counter!(

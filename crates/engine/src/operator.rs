@@ -3,7 +3,7 @@
 use posthorn_domain::{
     Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
 };
-use posthorn_store::{DueSubscription, Moved};
+use posthorn_store::{DueSubscription, Error as StoreError, Moved, Refusal};
 use tracing::warn;
 
 use crate::engine::Engine;
@@ -11,6 +11,7 @@ use crate::error::{Error, Result, chain};
 use crate::intake::{Publish, Published};
 use crate::redriver::BITE;
 use crate::scheduler::Input;
+use crate::told::REPLANS_MAX;
 
 /// The fastest a redrive may be, so that a mistyped pace does not crowd out live traffic.
 const REDRIVE_PER_SECOND_MAX: u32 = 10_000;
@@ -115,7 +116,22 @@ impl Engine {
 
     /// Stops a redrive; what was put back stays so.
     pub async fn cancel_redrive(&self, tenant: TenantId, id: RedriveId) -> Result<Redrive> {
-        let cancelled = self.store().cancel_redrive(tenant, id, self.now()).await;
-        cancelled.map_err(|e| Error::from(e).about("redrive"))
+        for _ in 0..REPLANS_MAX {
+            let at = self.now();
+            let found = self.store().redrive(tenant, id).await?;
+            let found = found.ok_or(Error::NotFound("redrive"))?;
+            let ended = Redrive { state: RedriveState::Cancelled, finished_at: Some(at), ..found };
+            let ending = self.inner.redriver.ending(&ended, at);
+            match self.store().cancel_redrive(tenant, id, at, ending.clone()).await {
+                Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
+                cancelled => {
+                    let redrive = cancelled.map_err(|e| Error::from(e).about("redrive"))?;
+                    let told = ending.map_or(Vec::new(), |ending| ending.told);
+                    self.inner.teller.announce(&told).await;
+                    return Ok(redrive);
+                }
+            }
+        }
+        Err(Error::Busy("the redrive is moving on; try again"))
     }
 }

@@ -34,19 +34,23 @@ pub(crate) struct Written {
     pub(crate) answer: Recorded,
 }
 
-/// Runs until the queue is closed and everything in it is written by `store`.
+/// Runs until the queue is closed and everything in it is written by `store`. What tells something that was planned on
+/// a catalog that has moved on is planned again by `replan`, and written after the others of its batch.
 ///
 /// Returns early, with what could not be written left pending in the store, when the store fails
 /// for good.
-pub(crate) async fn run<S, F>(
+pub(crate) async fn run<S, F, R, G>(
     store: S,
+    replan: R,
     pipeline: usize,
     mut queue: mpsc::UnboundedReceiver<Vec<Record>>,
     answers: mpsc::UnboundedSender<Vec<Written>>,
     failed: mpsc::UnboundedSender<String>,
 ) where
-    S: Fn(Vec<Record>) -> F + Clone + Send + 'static,
+    S: Fn(Vec<Record>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>> + Send + 'static,
+    R: Fn(Vec<Record>) -> G + Clone + Send + Sync + 'static,
+    G: Future<Output = posthorn_store::Result<Vec<Record>>> + Send + 'static,
 {
     let mut under_way: JoinSet<posthorn_store::Result<Vec<Written>>> = JoinSet::new();
     let mut waiting: Vec<Record> = Vec::new();
@@ -59,7 +63,7 @@ pub(crate) async fn run<S, F>(
         if !batch.is_empty() {
             told.extend(standings(&batch));
             ::metrics::histogram!(metrics::RECORD_BATCH).record(batch.len() as f64);
-            under_way.spawn(write(store.clone(), batch));
+            under_way.spawn(write(store.clone(), replan.clone(), batch));
             continue;
         }
         tokio::select! {
@@ -117,28 +121,49 @@ fn standings<'r>(
     records.into_iter().filter_map(|record| Some(record.standing?.subscription))
 }
 
-async fn write<S, F>(store: S, batch: Vec<Record>) -> posthorn_store::Result<Vec<Written>>
+async fn write<S, F, R, G>(
+    store: S,
+    replan: R,
+    mut batch: Vec<Record>,
+) -> posthorn_store::Result<Vec<Written>>
 where
     S: Fn(Vec<Record>) -> F,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>>,
+    R: Fn(Vec<Record>) -> G,
+    G: Future<Output = posthorn_store::Result<Vec<Record>>>,
+{
+    let mut written = Vec::with_capacity(batch.len());
+    loop {
+        let answers = patiently(|| store(batch.clone()), batch.len()).await?;
+        let fenced = answers.iter().filter(|a| matches!(a, Recorded::Fenced)).count();
+        if fenced > 0 {
+            ::metrics::counter!(metrics::FENCED).increment(fenced as u64);
+        }
+        let mut stale = Vec::new();
+        for (record, answer) in batch.into_iter().zip(answers) {
+            match answer {
+                Recorded::Stale => stale.push(record),
+                answer => written.push(Written { delivery: record.delivery, record, answer }),
+            }
+        }
+        if stale.is_empty() {
+            return Ok(written);
+        }
+        batch = patiently(|| replan(stale.clone()), stale.len()).await?;
+    }
+}
+
+/// Tries until it works, or never can.
+async fn patiently<T, F>(act: impl Fn() -> F, outcomes: usize) -> posthorn_store::Result<T>
+where
+    F: Future<Output = posthorn_store::Result<T>>,
 {
     let mut wait = RETRY_WAITS[0];
     loop {
-        match store(batch.clone()).await {
-            Ok(answers) => {
-                let fenced = answers.iter().filter(|a| matches!(a, Recorded::Fenced)).count();
-                if fenced > 0 {
-                    ::metrics::counter!(metrics::FENCED).increment(fenced as u64);
-                }
-                let pairs = batch.into_iter().zip(answers);
-                return Ok(pairs
-                    .map(|(record, answer)| Written { delivery: record.delivery, record, answer })
-                    .collect());
-            }
+        match act().await {
             Err(e) if e.is_transient() => {
                 ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "record").increment(1);
-                warn!(error = %chain(&e), outcomes = batch.len(), "outcomes could not be written; \
-                                                                   retrying");
+                warn!(error = %chain(&e), outcomes, "outcomes could not be written; retrying");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(RETRY_WAITS[1]);
             }
@@ -146,6 +171,7 @@ where
                 error!(error = %chain(&e), "outcomes can no longer be written");
                 return Err(e);
             }
+            done => return done,
         }
     }
 }
@@ -185,6 +211,7 @@ mod tests {
             },
             attempt: None,
             standing: standing.map(|(_, failing)| Standing { subscription, failing }),
+            told: Vec::new(),
             at: NOW,
         }
     }
@@ -193,7 +220,7 @@ mod tests {
     /// everything else it is.
     #[tokio::test(start_paused = true)]
     async fn the_last_word_about_a_receiver_stays_the_last() {
-        let failing = Some(Streak { since: NOW, exhausted: true });
+        let failing = Some(Streak { since: NOW, exhausted: true, told: false });
         let written: Arc<Mutex<Vec<DeliveryId>>> = Arc::default();
         let tries: Arc<Mutex<u32>> = Arc::default();
         let store = {
@@ -218,7 +245,8 @@ mod tests {
         let (records, queue) = mpsc::unbounded_channel();
         let (answers, mut answered) = mpsc::unbounded_channel();
         let (failed, mut failures) = mpsc::unbounded_channel();
-        let running = tokio::spawn(run(store, 3, queue, answers, failed));
+        let same = |batch| async move { Ok(batch) };
+        let running = tokio::spawn(run(store, same, 3, queue, answers, failed));
         let give = async |record| {
             records.send(vec![record]).expect("it runs");
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -238,5 +266,48 @@ mod tests {
             count += batch.len();
         }
         assert_eq!((count, failures.recv().await), (5, None));
+    }
+
+    /// What is stale is planned again and written; the others of its batch are not repeated.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_stale_is_planned_again_and_the_rest_is_not_repeated() {
+        let calls: Arc<Mutex<Vec<Vec<DeliveryId>>>> = Arc::default();
+        let store = {
+            let calls = Arc::clone(&calls);
+            move |batch: Vec<Record>| {
+                let calls = Arc::clone(&calls);
+                async move {
+                    let first = calls.lock().len() < 2;
+                    calls.lock().push(batch.iter().map(|record| record.delivery).collect());
+                    let odd = |record: &Record| record.delivery == DeliveryId::new(NOW, 1);
+                    let answer = |record: &Record| match odd(record) && first {
+                        true => Recorded::Stale,
+                        false => Recorded::Written { promoted: None },
+                    };
+                    Ok(batch.iter().map(answer).collect())
+                }
+            }
+        };
+        let replans: Arc<Mutex<u32>> = Arc::default();
+        let replan = {
+            let replans = Arc::clone(&replans);
+            move |stale: Vec<Record>| {
+                let replans = Arc::clone(&replans);
+                async move {
+                    *replans.lock() += 1;
+                    match *replans.lock() {
+                        1 => Err(Error::Unavailable { context: "read", source: None }),
+                        _ => Ok(stale),
+                    }
+                }
+            }
+        };
+        let batch = vec![record(1, None), record(2, None)];
+        let written = write(store, replan, batch).await.expect("written");
+        let order: Vec<DeliveryId> = written.iter().map(|written| written.delivery).collect();
+        let [one, two] = [1, 2].map(|n| DeliveryId::new(NOW, n));
+        assert_eq!(order, [two, one]);
+        assert_eq!(*calls.lock(), [vec![one, two], vec![one], vec![one]]);
+        assert_eq!(*replans.lock(), 3, "one of them failed");
     }
 }

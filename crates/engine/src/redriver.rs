@@ -5,14 +5,17 @@
 
 use std::sync::Arc;
 
-use posthorn_domain::{CatalogVersion, Clock, Redrive, RedriveState, Shard, SubscriptionId};
-use posthorn_store::{DueSubscription, Result, Store};
+use posthorn_domain::{
+    CatalogVersion, Clock, Redrive, RedriveState, Shard, SubscriptionId, Timestamp,
+};
+use posthorn_store::{Advanced, DueSubscription, Ending, Error, Refusal, Result, Store};
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::catalog::Catalog;
 use crate::error::chain;
 use crate::scheduler::{self, Input};
+use crate::told::{Fact, REPLANS_MAX, Teller};
 use crate::wakes::Wakes;
 
 /// Dead letters put back in one bite.
@@ -26,22 +29,66 @@ pub(crate) struct Redriver {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
+    pub(crate) teller: Arc<Teller>,
 }
 
 impl Redriver {
     /// Puts back as many as the redrive may in a second, and at most so many.
     pub(crate) async fn advance(&self, redrive: &Redrive, most: usize) -> Result<()> {
         let mut left = (redrive.per_second as usize).min(most);
+        let tells = self.teller.is_wanted(redrive.tenant);
         while left > 0 {
             let bite = left.min(BITE);
-            let moved = self.store.advance_redrive(redrive.id, bite, self.clock.now()).await?;
+            let moved = match tells {
+                true => self.advance_telling(redrive, bite).await?,
+                false => {
+                    self.store.advance_redrive(redrive.id, bite, self.clock.now(), None).await?
+                }
+            };
             self.tell(moved.recall, &moved.subscriptions).await;
             left -= bite;
             if moved.state != RedriveState::Running {
                 break;
             }
+            // Nothing is left but its end, which costs no pace.
+            if tells && moved.moved < bite {
+                left = left.max(1);
+            }
         }
         Ok(())
+    }
+
+    /// One bite; should there be nothing left, the redrive ends, and that is told.
+    async fn advance_telling(&self, redrive: &Redrive, bite: usize) -> Result<Advanced> {
+        for _ in 0..REPLANS_MAX {
+            let at = self.clock.now();
+            let found = self.store.redrive(redrive.tenant, redrive.id).await?;
+            let found = found.ok_or(Refusal::NotFound)?;
+            let ended = Redrive { state: RedriveState::Done, finished_at: Some(at), ..found };
+            let ending = self.ending(&ended, at);
+            let advanced = self.store.advance_redrive(redrive.id, bite, at, ending.clone()).await;
+            match advanced {
+                Err(Error::Refused(Refusal::Stale)) => self.teller.refresh().await?,
+                Ok(advanced) => {
+                    if advanced.state == RedriveState::Done {
+                        let told = ending.map_or(Vec::new(), |ending| ending.told);
+                        self.teller.announce(&told).await;
+                    }
+                    return Ok(advanced);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Refusal::Stale.into())
+    }
+
+    /// What is told of the end of a redrive, when anybody wants to know.
+    pub(crate) fn ending(&self, ended: &Redrive, at: Timestamp) -> Option<Ending> {
+        if !self.teller.is_wanted(ended.tenant) {
+            return None;
+        }
+        let told = self.teller.plan(&Fact::redrive(ended, at));
+        (!told.is_empty()).then_some(Ending { told, seen: ended.total, done: ended.moved })
     }
 
     /// Tells nodes what is out of date, and what is due.

@@ -33,6 +33,7 @@ mod ring;
 mod shards;
 mod slots;
 mod tasks;
+mod telling;
 mod term;
 mod waits;
 
@@ -153,6 +154,8 @@ pub(crate) struct Parts {
     pub(crate) admission: Arc<crate::admission::Admission>,
     /// Tells of what ends.
     pub(crate) outcomes: crate::outcomes::Outcomes,
+    /// Plans operational events.
+    pub(crate) teller: Arc<crate::told::Teller>,
 }
 
 pub(crate) use outcome::{Effect, history};

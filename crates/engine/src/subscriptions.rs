@@ -9,9 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use posthorn_domain::delivery::SubscriptionEffect;
 use posthorn_domain::{
-    AttemptOutcome, CatalogVersion, Filter, Labels, ProfileName, SecretName, Stops, Subscription,
-    SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, Timestamp, limits::SECRETS_MAX,
-    policy::profiles,
+    AttemptOutcome, CatalogVersion, Filter, Labels, OperationalType, ProfileName, SecretName,
+    Stops, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId, Timestamp,
+    limits::SECRETS_MAX, policy::profiles,
 };
 use posthorn_sealing::standard_webhooks::SecretKind;
 use posthorn_store::CatalogChange;
@@ -28,6 +28,7 @@ use crate::metrics;
 use crate::quotas::{Coming, check_description};
 use crate::request::SubscriptionLookup;
 use crate::scheduler::Effect;
+use crate::told::Fact;
 
 pub use secrets::{Rotation, SecretInput};
 
@@ -35,6 +36,17 @@ pub(crate) use secrets::{check_secrets, names_secret, seal};
 
 use exposure::Exposure;
 use secrets::{check_no_secrets, check_signing};
+
+/// What a change of a subscription is called.
+fn change_kind(before: &SubscriptionStatus, after: &SubscriptionStatus) -> OperationalType {
+    let disabled =
+        |status: &SubscriptionStatus| matches!(status, SubscriptionStatus::Disabled { .. });
+    match (disabled(before), disabled(after)) {
+        (false, true) => OperationalType::SubscriptionDisabled,
+        (true, false) if after.is_active() => OperationalType::SubscriptionRecovered,
+        _ => OperationalType::SubscriptionUpdated,
+    }
+}
 
 /// How often a change that depends on the present version is tried when others interfere.
 const TRIES: usize = 5;
@@ -164,12 +176,18 @@ impl Engine {
         };
         let bytes = of_subscription(&subscription, Some(&policy));
         let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
+        let fact = Fact::subscription(OperationalType::SubscriptionCreated, &subscription, now);
         let subscription = Box::new(subscription);
         let created = match new.start {
-            None => self.change(CatalogChange::CreateSubscription(subscription)).await,
+            None => {
+                let change = CatalogChange::CreateSubscription(subscription);
+                self.change_telling(change, &fact).await
+            }
             Some(start) => {
                 let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
-                self.change_with(self.store().create_job(job, Some(subscription))).await
+                let write =
+                    |told| self.store().create_job(job.clone(), Some(subscription.clone()), told);
+                self.change_with(self.telling(&fact, write)).await
             }
         };
         created.map_err(|e| match e {
@@ -206,7 +224,7 @@ impl Engine {
         let given = change.secrets.iter().map(|secret| &secret.name);
         let given: Vec<&SecretName> = given.chain(&change.repeated).collect();
         let _still = self.inner.exposure_lock.read().await;
-        self.modify(tenant, id, change.expected, |mut subscription| {
+        self.modify(tenant, id, change.expected, true, |mut subscription| {
             let before = self.exposure_now(&subscription);
             if let Some(name) = &change.name {
                 subscription.name.clone_from(name);
@@ -339,12 +357,13 @@ impl Engine {
     }
 
     /// Reads, changes and writes back; again when somebody else was faster and the caller does not
-    /// insist on a version.
+    /// insist on a version. What was changed is told, unless an operational event is the reason for it.
     async fn modify(
         &self,
         tenant: TenantId,
         id: SubscriptionId,
         expected: Option<CatalogVersion>,
+        tells: bool,
         edit: impl Fn(Subscription) -> Result<Subscription>,
     ) -> Result<Arc<SubscriptionView>> {
         for _ in 0..TRIES {
@@ -367,11 +386,17 @@ impl Engine {
                 true => self.admit_growth(&view, &subscription)?,
                 false => None,
             };
+            let kind = change_kind(&view.subscription.status, &subscription.status);
+            let fact = Fact::subscription(kind, &subscription, subscription.updated_at);
             let change = CatalogChange::UpdateSubscription {
                 subscription: Box::new(subscription),
                 expected: Some(view.subscription.version),
             };
-            match self.change(change).await {
+            let changed = match tells {
+                true => self.change_telling(change, &fact).await,
+                false => self.change(change).await,
+            };
+            match changed {
                 Ok(()) => return self.catalog().subscription(tenant, id),
                 Err(Error::Changed { .. }) if expected.is_none() => {
                     self.refresh_catalog().await?;
@@ -387,8 +412,9 @@ impl Engine {
         tenant: TenantId,
         id: SubscriptionId,
         status: SubscriptionStatus,
+        tells: bool,
     ) -> Result<Arc<SubscriptionView>> {
-        self.modify(tenant, id, None, |mut subscription| {
+        self.modify(tenant, id, None, tells, |mut subscription| {
             subscription.turn(status.clone(), self.now());
             Ok(subscription)
         })
@@ -401,7 +427,7 @@ impl Engine {
         tenant: TenantId,
         id: SubscriptionId,
     ) -> Result<Arc<SubscriptionView>> {
-        self.set_status(tenant, id, SubscriptionStatus::Paused).await
+        self.set_status(tenant, id, SubscriptionStatus::Paused, true).await
     }
 
     /// Lets attempts go on where they stopped.
@@ -410,16 +436,30 @@ impl Engine {
         tenant: TenantId,
         id: SubscriptionId,
     ) -> Result<Arc<SubscriptionView>> {
-        self.set_status(tenant, id, SubscriptionStatus::Active).await
+        self.set_status(tenant, id, SubscriptionStatus::Active, true).await
     }
 
     /// Deletes a subscription. When this has returned, no attempt starts on any node; what was
     /// pending is cancelled.
     pub async fn delete_subscription(&self, tenant: TenantId, id: SubscriptionId) -> Result<()> {
+        self.delete(tenant, id, true).await
+    }
+
+    async fn delete(&self, tenant: TenantId, id: SubscriptionId, tells: bool) -> Result<()> {
         let at = self.now();
-        self.change(CatalogChange::DeleteSubscription { tenant, id, at })
-            .await
-            .map_err(|e| e.about("subscription"))
+        let change = CatalogChange::DeleteSubscription { tenant, id, at };
+        if tells && self.catalog().subscription(tenant, id).is_err() {
+            // This node may be behind; what is told says whom it is about.
+            self.refresh_catalog().await?;
+        }
+        let deleted = match self.catalog().subscription(tenant, id) {
+            Ok(view) if tells => {
+                let kind = OperationalType::SubscriptionDeleted;
+                self.change_telling(change, &Fact::subscription(kind, &view.subscription, at)).await
+            }
+            _ => self.change(change).await,
+        };
+        deleted.map_err(|e| e.about("subscription"))
     }
 
     /// Sends one made-up event to a subscription, now, once, outside of any schedule and history.
@@ -442,22 +482,24 @@ impl Engine {
     }
 
     pub(crate) async fn apply_effect(&self, effect: Effect) -> Result<()> {
-        let Effect { tenant, subscription, what } = effect;
+        let Effect { tenant, subscription, what, tells } = effect;
         match what {
             SubscriptionEffect::None => Ok(()),
             SubscriptionEffect::DisableGone => {
                 let view = self.catalog().subscription(tenant, subscription);
                 let reason = view.as_ref().map_or("gone", |view| view.destination.gone());
-                self.disable(tenant, subscription, "gone", reason).await
+                self.disable(tenant, subscription, ("gone", reason), tells).await
             }
             SubscriptionEffect::DisableExhausted => {
-                self.disable(tenant, subscription, "exhausted", "a delivery was exhausted").await
+                let why = ("exhausted", "a delivery was exhausted");
+                self.disable(tenant, subscription, why, tells).await
             }
             SubscriptionEffect::DisableFailing => {
-                self.disable(tenant, subscription, "failing", "failing").await
+                self.disable(tenant, subscription, ("failing", "failing"), tells).await
             }
             SubscriptionEffect::DisableRefused => {
-                self.disable(tenant, subscription, "url_refused", "its URL was refused").await
+                let why = ("url_refused", "its URL was refused");
+                self.disable(tenant, subscription, why, tells).await
             }
             SubscriptionEffect::Delete | SubscriptionEffect::DeleteRefused => {
                 let reason = match what {
@@ -465,7 +507,7 @@ impl Engine {
                     _ => "its URL was refused",
                 };
                 info!(%subscription, reason, "deleted, as its policy says");
-                match self.delete_subscription(tenant, subscription).await {
+                match self.delete(tenant, subscription, tells).await {
                     Err(Error::NotFound(_)) => Ok(()),
                     other => other,
                 }
@@ -479,13 +521,13 @@ impl Engine {
         &self,
         tenant: TenantId,
         id: SubscriptionId,
-        label: &'static str,
-        reason: &str,
+        (label, reason): (&'static str, &str),
+        tells: bool,
     ) -> Result<()> {
         match self.catalog().subscription(tenant, id) {
             Ok(view) if view.subscription.status.is_active() => {
                 let status = SubscriptionStatus::Disabled { reason: reason.to_owned() };
-                self.set_status(tenant, id, status).await?;
+                self.set_status(tenant, id, status, tells).await?;
                 ::metrics::counter!(metrics::DISABLED, "reason" => label).increment(1);
                 warn!(subscription = %id, reason, "a subscription was disabled; its pending work is kept until it is resumed");
                 Ok(())

@@ -93,6 +93,8 @@ pub async fn watch(
                     state = next;
                 }
                 admission.set_disk_full(state == State::Full);
+                let near = (state >= State::Warned).then_some((used * 100.0) as u8);
+                admission.set_disk_near_full(near);
                 brake.judge(used, limits);
             }
             Ok(Err(e)) => {

@@ -207,6 +207,7 @@ impl Bench {
             step,
             attempt: Some(attempt),
             standing: None,
+            told: Vec::new(),
             at: now(),
         }
     }

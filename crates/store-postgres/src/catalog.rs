@@ -13,7 +13,7 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::{CatalogVersion, KeyId, Shard, TenantId, Timestamp};
 use posthorn_store::entry::{Decision, Entry, Kind, Lookup, decide};
-use posthorn_store::{CatalogChange, CatalogDelta, Recall, Result};
+use posthorn_store::{CatalogChange, CatalogDelta, NewEvent, Recall, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{Reader, Uid, text};
@@ -21,7 +21,7 @@ use crate::failure::{Corrupt, Failure, Outcome};
 use crate::session::{
     Operation, Param, Session, batch, begin, begin_snapshot, commit, execute, query,
 };
-use crate::{lock, sql};
+use crate::{sql, told};
 
 const CHANGE: Operation = Operation::write("change_catalog", "change the catalog");
 const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
@@ -29,28 +29,38 @@ const SINCE: Operation = Operation::read("catalog_since", "read the catalog");
 const TOUCH: Operation = Operation::write("touch_keys", "store the last use of keys");
 const USED: Operation = Operation::read("keys_used", "read the use of keys");
 
-pub(crate) async fn change(session: &Session, change: CatalogChange) -> Result<CatalogVersion> {
-    let change = Arc::new(change);
+pub(crate) async fn change(
+    session: &Session,
+    change: CatalogChange,
+    told: Vec<NewEvent>,
+) -> Result<CatalogVersion> {
+    told::prepare(session, &told).await?;
+    let change = Arc::new((change, told));
     session
         .run(CHANGE, move |client| {
             let change = Arc::clone(&change);
-            Box::pin(async move { apply(client, &change).await })
+            Box::pin(async move { apply(client, &change.0, &change.1).await })
         })
         .await
 }
 
-async fn apply(client: &Object, change: &CatalogChange) -> Outcome<CatalogVersion> {
+async fn apply(
+    client: &Object,
+    change: &CatalogChange,
+    told: &[NewEvent],
+) -> Outcome<CatalogVersion> {
     begin(client).await?;
-    if let Some(tenant) = tenant_of(client, change).await? {
-        lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-    }
+    let tenant = tenant_of(client, change).await?;
+    told::hold(client, tenant, told).await?;
+    // Planned on the version before the change.
+    told::tell(client, told).await?;
     match write(client, change).await? {
         Written::Changed(version) => {
             commit(client).await?;
             Ok(version)
         }
         Written::Nothing { present } => {
-            // Without a change there is no version.
+            // Without a change there is no version, and nothing to tell.
             batch(client, "rollback").await?;
             Ok(present)
         }

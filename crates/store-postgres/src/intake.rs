@@ -27,11 +27,7 @@ pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Ve
         return Ok(Vec::new());
     }
     metrics::rows(ACCEPT.name, batch.len());
-    let skew = skew_of(&batch);
-    if skew > session.skew.load(Ordering::Relaxed) {
-        grow_skew(session, skew).await?;
-        session.skew.fetch_max(skew, Ordering::Relaxed);
-    }
+    note_skew(session, &batch).await?;
     let batch = Arc::new(batch);
     session
         .run(ACCEPT, move |client| {
@@ -41,15 +37,28 @@ pub(crate) async fn accept(session: &Session, batch: Vec<NewEvent>) -> Result<Ve
         .await
 }
 
+/// Before events are stored: how far their times and ids are apart is written down.
+pub(crate) async fn note_skew<'b>(
+    session: &Session,
+    batch: impl IntoIterator<Item = &'b NewEvent>,
+) -> Result<()> {
+    let skew = skew_of(batch);
+    if skew > session.skew.load(Ordering::Relaxed) {
+        grow_skew(session, skew).await?;
+        session.skew.fetch_max(skew, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 /// How far the times in ids are from those of their rows at most, or a little more.
-fn skew_of(batch: &[NewEvent]) -> i64 {
+fn skew_of<'b>(batch: impl IntoIterator<Item = &'b NewEvent>) -> i64 {
     let apart = |new: &NewEvent| {
         let at = new.event.accepted_at.as_millis();
         let made = new.deliveries.iter().map(|delivery| delivery.id.made_at());
         let made = made.chain([new.event.id.made_at()]);
         made.map(|made| at.saturating_sub(made.as_millis()).saturating_abs()).max().unwrap_or(0)
     };
-    round_up(batch.iter().map(apart).max().unwrap_or(0))
+    round_up(batch.into_iter().map(apart).max().unwrap_or(0))
 }
 
 /// So that what is written down of it seldom grows; nothing below zero.
@@ -329,6 +338,21 @@ async fn accept_batch(client: &Object, batch: &[&NewEvent]) -> Outcome<Vec<Accep
     let found = rows.get(main + 1).filter(|_| !keys.is_empty());
     let keys = stored_keys(found.map_or(&[][..], Vec::as_slice))?;
     Ok(replies(batch, stored, &keys))
+}
+
+/// Stores events inside a transaction of the caller, who holds the locks of their tenants and lanes; how many were
+/// stored.
+pub(crate) async fn store_within(client: &Object, batch: &[&NewEvent]) -> Outcome<usize> {
+    let columns = Columns::of(batch);
+    let rows = query(client, sql::ACCEPT, &columns.params()).await?;
+    if !columns.scheduled.is_empty() {
+        query(client, sql::SCHEDULE, &columns.scheduled.params()).await?;
+    }
+    let Expiring { tenant, id, at } = &columns.expiring;
+    if !id.is_empty() {
+        query(client, sql::EXPIRY_NEW, &[tenant, id, at]).await?;
+    }
+    Ok(stored_items(&rows, batch.len())?.into_iter().flatten().count())
 }
 
 /// For each item that was stored, its deliveries.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use deadpool_postgres::Object;
 use posthorn_domain::{CatalogVersion, Job, JobId, JobState, Subscription, TenantId, Timestamp};
 use posthorn_store::{
-    Bite, Bitten, CatalogChange, Expunges, Listing, Order, Page, Place, Refusal, Result,
+    Bite, Bitten, CatalogChange, Ending, Expunges, Listing, NewEvent, Order, Page, Place, Refusal,
+    Result,
 };
 use tokio_postgres::Row;
 
@@ -19,7 +20,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{expunge, lock, sql};
+use crate::{expunge, sql, told};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -78,18 +79,22 @@ pub(crate) async fn create(
     session: &Session,
     job: Job,
     subscription: Option<Box<Subscription>>,
+    told: Vec<NewEvent>,
 ) -> Result<Option<CatalogVersion>> {
-    let new = Arc::new((job, subscription.map(CatalogChange::CreateSubscription)));
+    told::prepare(session, &told).await?;
+    let new = Arc::new((job, subscription.map(CatalogChange::CreateSubscription), told));
     session
         .run(CREATE, move |client| {
             let new = Arc::clone(&new);
             Box::pin(async move {
-                let (job, change) = &*new;
+                let (job, change, told) = &*new;
                 begin(client).await?;
-                if let Some(tenant) = change.as_ref().and_then(CatalogChange::tenant) {
-                    lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
-                }
+                // Without a subscription there is nothing to tell.
+                let told = if change.is_some() { &told[..] } else { &[] };
+                let tenant = change.as_ref().and_then(CatalogChange::tenant);
+                told::hold(client, tenant, told).await?;
                 insert(client, job).await?;
+                told::tell(client, told).await?;
                 // A subscription that is refused takes the job with it.
                 let version = match change {
                     None => None,
@@ -186,11 +191,22 @@ pub(crate) async fn cancel(
     tenant: TenantId,
     id: JobId,
     at: Timestamp,
+    ending: Option<Ending>,
 ) -> Result<Job> {
+    told::prepare(session, ending.iter().flat_map(|ending| &ending.told)).await?;
+    let ending = Arc::new(ending);
     session
         .run(CANCEL, move |client| {
+            let ending = Arc::clone(&ending);
             Box::pin(async move {
                 begin(client).await?;
+                if let Some(ending) = &*ending {
+                    let rows = query(client, sql::JOB_HOLD, &[&Uid::from(id)]).await?;
+                    let (job, _) = job_of(rows.first().ok_or(Refusal::NotFound)?)?;
+                    if job.tenant == tenant && job.state == JobState::Running {
+                        tell_end(client, &job, ending).await?;
+                    }
+                }
                 let state = state_number(JobState::Cancelled);
                 let (owner, uid) = (Uid::from(tenant), Uid::from(id));
                 let params: [Param<'_>; 4] = [&owner, &uid, &state, &at.as_millis()];
@@ -204,6 +220,7 @@ pub(crate) async fn cancel(
 }
 
 pub(crate) async fn advance(session: &Session, bite: Bite) -> Result<Bitten> {
+    told::prepare(session, bite.ending.iter().flat_map(|ending| &ending.told)).await?;
     let bite = Arc::new(bite);
     session
         .run(ADVANCE, move |client| {
@@ -224,6 +241,13 @@ pub(crate) async fn advance(session: &Session, bite: Bite) -> Result<Bitten> {
         .await
 }
 
+/// The caller holds the job, which ends.
+async fn tell_end(client: &Object, job: &Job, ending: &Ending) -> Outcome<()> {
+    told::check_end(ending, job.seen, job.done)?;
+    told::hold(client, None, &ending.told).await?;
+    told::tell(client, &ending.told).await
+}
+
 /// The caller holds the job.
 async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
     let Replayed { done, subscriptions, recalls } =
@@ -234,6 +258,9 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
             expunge::many(client, job.tenant, events, *responses, bite.at).await?
         }
     };
+    if let Some(ending) = bite.ending.as_ref().filter(|_| bite.ends.is_some()) {
+        tell_end(client, job, ending).await?;
+    }
     let done = done + expunged;
     let state = bite.ends.unwrap_or(JobState::Running);
     let finished = bite.ends.map(|_| bite.at.as_millis());

@@ -47,6 +47,9 @@ fn membership(rows: &[Vec<Row>]) -> Outcome<Membership> {
     let [_, nodes, holders, catalog] = rows else {
         return Ok(Membership::default());
     };
+    let alive = |row: &&Row| row.try_get::<_, bool>("alive").unwrap_or(false);
+    let lost = nodes.iter().filter(|row| !alive(row));
+    let lost = lost.map(|row| Reader::new(row, "node", "id").id("id")).collect::<Result<_, _>>()?;
     let node = |row: &Row| -> Result<LiveNode, Corrupt> {
         let reader = Reader::new(row, "node", "id");
         Ok(LiveNode { node: reader.id("id")?, catalog: CatalogVersion(reader.number("catalog")?) })
@@ -60,7 +63,8 @@ fn membership(rows: &[Vec<Row>]) -> Outcome<Membership> {
         })
     };
     Ok(Membership {
-        nodes: nodes.iter().map(node).collect::<Result<_, _>>()?,
+        nodes: nodes.iter().filter(alive).map(node).collect::<Result<_, _>>()?,
+        lost,
         holders: holders.iter().map(holder).collect::<Result<_, _>>()?,
         catalog: match catalog.first() {
             Some(row) => CatalogVersion(Reader::new(row, "catalog", "one").number("version")?),

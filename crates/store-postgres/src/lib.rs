@@ -55,6 +55,7 @@ mod session;
 pub mod sql;
 mod standing;
 mod tally;
+mod told;
 mod wake;
 mod work;
 
@@ -69,9 +70,9 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Entered, EventFilter, FailingSubscription,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned,
-    Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
+    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
+    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -156,8 +157,12 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
-        catalog::change(&self.session, change).await
+    async fn change_catalog_telling(
+        &self,
+        change: CatalogChange,
+        told: Vec<NewEvent>,
+    ) -> Result<CatalogVersion> {
+        catalog::change(&self.session, change, told).await
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -264,8 +269,9 @@ impl Store for PostgresStore {
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Redrive> {
-        redrive::cancel(&self.session, tenant, id, at).await
+        redrive::cancel(&self.session, tenant, id, at, ending).await
     }
 
     async fn advance_redrive(
@@ -273,16 +279,18 @@ impl Store for PostgresStore {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Advanced> {
-        redrive::advance(&self.session, id, limit, at).await
+        redrive::advance(&self.session, id, limit, at, ending).await
     }
 
     async fn create_job(
         &self,
         job: Job,
         subscription: Option<Box<Subscription>>,
+        told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
-        job::create(&self.session, job, subscription).await
+        job::create(&self.session, job, subscription, told).await
     }
 
     async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {
@@ -297,8 +305,14 @@ impl Store for PostgresStore {
         job::running(&self.session, limit).await
     }
 
-    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
-        job::cancel(&self.session, tenant, id, at).await
+    async fn cancel_job(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Job> {
+        job::cancel(&self.session, tenant, id, at, ending).await
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {

@@ -9,10 +9,10 @@ use tokio_postgres::Row;
 
 use crate::codec::{self, Reader, Uid, due, state_code, text};
 use crate::failure::Outcome;
-use crate::session::{Operation, Param, Session, pipeline, step};
+use crate::session::{Operation, Param, Session, begin, commit, pipeline, query, step};
 use crate::standing::Changes;
 use crate::work::{Fences, runs};
-use crate::{lock, metrics, sql};
+use crate::{lock, metrics, sql, told};
 
 const RECORD: Operation = Operation::write("record", "store outcomes");
 
@@ -21,6 +21,9 @@ pub(crate) async fn record(session: &Session, batch: Vec<Record>) -> Result<Vec<
         return Ok(Vec::new());
     }
     metrics::rows(RECORD.name, batch.len());
+    if batch.iter().any(|record| !record.told.is_empty()) {
+        told::prepare(session, batch.iter().flat_map(|record| &record.told)).await?;
+    }
     let batch = Arc::new(batch);
     session
         .run(RECORD, move |client| {
@@ -121,6 +124,9 @@ impl<'b> Columns<'b> {
 }
 
 async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+    if batch.iter().any(|record| !record.told.is_empty()) {
+        return record_telling(client, batch).await;
+    }
     // Only ends change who heads a lane.
     let ending: Vec<Uid> = batch
         .iter()
@@ -161,6 +167,58 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
         }
         start += run.len();
     }
+    Ok(replies)
+}
+
+/// The same for a batch with something to tell: statement by statement, since what is told depends on what was
+/// written. There are few of those.
+async fn record_telling(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+    let told = || batch.iter().flat_map(|record| &record.told);
+    begin(client).await?;
+    lock::share(client, lock::TENANTS, &told::tenant_slots(told())).await?;
+    let stale = told::stale(client, batch).await?;
+    let places: Vec<usize> = (0..batch.len()).filter(|place| !stale.contains(place)).collect();
+    let fresh: Vec<Record> = places.iter().map(|place| batch[*place].clone()).collect();
+    let mut replies = vec![Recorded::Stale; batch.len()];
+    for (place, reply) in places.into_iter().zip(record_fresh(client, &fresh).await?) {
+        replies[place] = reply;
+    }
+    commit(client).await?;
+    Ok(replies)
+}
+
+/// The caller holds the locks of the tenants in which something is told.
+async fn record_fresh(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ends = |record: &&Record| record.step.state.is_terminal();
+    let ending: Vec<Uid> = batch.iter().filter(ends).map(|record| record.delivery.into()).collect();
+    let lanes = told::lane_slots(batch.iter().flat_map(|record| &record.told));
+    query(client, sql::LOCK_LANES_TOLD, &[&lock::LANES, &ending, &lanes]).await?;
+    let runs = runs(batch, |record| record.delivery);
+    let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
+    let shards = lock::sorted(columns.iter().flat_map(|c| c.fence.slots()));
+    lock::share(client, lock::SHARDS, &shards).await?;
+    let mut replies = vec![Recorded::Superseded; batch.len()];
+    let mut start = 0;
+    for (run, columns) in runs.iter().zip(&columns) {
+        let replies = &mut replies[start..start + run.len()];
+        for row in &query(client, sql::RECORD, &columns.params()).await? {
+            reply(row, replies)?;
+        }
+        start += run.len();
+    }
+    let standings = Changes::of(batch);
+    if let Some(ends) = standings.ends() {
+        query(client, sql::FAILING_END, &ends).await?;
+    }
+    if let Some(begins) = standings.begins() {
+        query(client, sql::FAILING_BEGIN, &begins).await?;
+    }
+    let written = |(_, reply): &(&Record, &Recorded)| matches!(reply, Recorded::Written { .. });
+    let caused = batch.iter().zip(&replies).filter(written);
+    told::tell(client, caused.flat_map(|(record, _)| &record.told)).await?;
     Ok(replies)
 }
 

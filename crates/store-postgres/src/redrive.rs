@@ -11,7 +11,7 @@ use posthorn_domain::delivery::Stored;
 use posthorn_domain::{
     Redrive, RedriveFilter, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Page, RedrivePage, Refusal, Result};
+use posthorn_store::{Advanced, Ending, Page, RedrivePage, Refusal, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{FIRST_UID, LAST_UID, Reader, Uid, dead_code, json, lane_of, limit};
@@ -19,7 +19,7 @@ use crate::expunge::marked;
 use crate::failure::{Corrupt, Outcome};
 use crate::moves::{Revived, recall, revive, stored};
 use crate::session::{Operation, Param, Session, allow_slow, begin, commit, execute, query};
-use crate::{lock, sql};
+use crate::{lock, sql, told};
 
 const CREATE: Operation = Operation::write("create_redrive", "start a redrive").slow();
 const FIND: Operation = Operation::read("redrive", "read a redrive");
@@ -172,11 +172,24 @@ pub(crate) async fn cancel(
     tenant: TenantId,
     id: RedriveId,
     at: Timestamp,
+    ending: Option<Ending>,
 ) -> Result<Redrive> {
+    told::prepare(session, ending.iter().flat_map(|ending| &ending.told)).await?;
+    let ending = Arc::new(ending);
     session
         .run(CANCEL, move |client| {
+            let ending = Arc::clone(&ending);
             Box::pin(async move {
                 begin(client).await?;
+                if let Some(ending) = &*ending {
+                    let rows = query(client, sql::REDRIVE_HOLD, &[&Uid::from(id)]).await?;
+                    let redrive = redrive_of(rows.first().ok_or(Refusal::NotFound)?)?;
+                    if redrive.tenant == tenant && redrive.state == RedriveState::Running {
+                        told::check_end(ending, redrive.total, redrive.moved)?;
+                        told::hold(client, None, &ending.told).await?;
+                        told::tell(client, &ending.told).await?;
+                    }
+                }
                 let state = state_number(RedriveState::Cancelled);
                 let (owner, uid) = (Uid::from(tenant), Uid::from(id));
                 let params: [Param<'_>; 4] = [&owner, &uid, &state, &at.as_millis()];
@@ -194,9 +207,13 @@ pub(crate) async fn advance(
     id: RedriveId,
     bite: usize,
     at: Timestamp,
+    ending: Option<Ending>,
 ) -> Result<Advanced> {
+    told::prepare(session, ending.iter().flat_map(|ending| &ending.told)).await?;
+    let ending = Arc::new(ending);
     session
         .run(ADVANCE, move |client| {
+            let ending = Arc::clone(&ending);
             Box::pin(async move {
                 begin(client).await?;
                 let rows = query(client, sql::REDRIVE_HOLD, &[&Uid::from(id)]).await?;
@@ -204,7 +221,10 @@ pub(crate) async fn advance(
                 let redrive = redrive_of(row)?;
                 let cursor: Option<Uid> = row.try_get("cursor")?;
                 let advanced = match redrive.state {
-                    RedriveState::Running => bite_off(client, &redrive, cursor, bite, at).await?,
+                    RedriveState::Running => {
+                        let ending = Option::as_ref(&ending);
+                        bite_off(client, &redrive, cursor, bite, at, ending).await?
+                    }
                     state => Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None },
                 };
                 commit(client).await?;
@@ -220,10 +240,12 @@ async fn bite_off(
     cursor: Option<Uid>,
     bite: usize,
     at: Timestamp,
+    ending: Option<&Ending>,
 ) -> Outcome<Advanced> {
-    // So that no subscription is deleted between here and the commit.
-    let tenant_slot = lock::tenant_slot(redrive.tenant);
-    lock::share(client, lock::TENANTS, &[tenant_slot]).await?;
+    // So that no subscription is deleted between here and the commit; and those of what may be told.
+    let told = ending.map_or(&[][..], |ending| &ending.told);
+    let tenants = told::tenant_slots(told).into_iter().chain([lock::tenant_slot(redrive.tenant)]);
+    lock::share(client, lock::TENANTS, &lock::sorted(tenants)).await?;
     let c = Conditions::of(redrive.tenant, &redrive.filter);
     let (from, max) = (cursor.unwrap_or(FIRST_UID), limit(bite));
     let params: [Param<'_>; 7] =
@@ -239,11 +261,20 @@ async fn bite_off(
             slots.push(i32::from(lock::lane_slot(subscription, &lane)));
         }
     }
+    // What is told is the whole of it: then the end does nothing else.
+    let ends = if ending.is_some() { ids.is_empty() } else { ids.len() < bite };
+    if ends && let Some(ending) = ending {
+        told::check_end(ending, redrive.total, redrive.moved)?;
+        slots = told::lane_slots(told);
+    }
     lock::hold(client, lock::LANES, &lock::sorted(slots)).await?;
+    if ends {
+        told::tell(client, told).await?;
+    }
     let dead = still_dead(client, redrive, &ids).await?;
     let Revived { back, recalls, .. } = revive(client, dead, at).await?;
 
-    let state = if ids.len() < bite { RedriveState::Done } else { RedriveState::Running };
+    let state = if ends { RedriveState::Done } else { RedriveState::Running };
     let finished = (state == RedriveState::Done).then(|| at.as_millis());
     let moved = limit(back.len());
     let id = Uid::from(redrive.id);

@@ -77,6 +77,7 @@ statements! {
     LIVE_HASTEN = "live_hasten",
     LOCK_EXCLUSIVE = "lock_exclusive",
     LOCK_LANES_OF = "lock_lanes_of",
+    LOCK_LANES_TOLD = "lock_lanes_told",
     LOCK_SHARED = "lock_shared",
     NODES = "nodes",
     OPERATOR_KEYS = "operator_keys",
@@ -142,4 +143,5 @@ statements! {
     TALLY_DROP = "tally_drop",
     TENANT_CREATE = "tenant_create",
     TENANT_VERSION = "tenant_version",
+    TENANT_VERSIONS = "tenant_versions",
 }

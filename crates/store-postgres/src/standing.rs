@@ -28,6 +28,7 @@ pub(crate) async fn failing(
                     let streak = Streak {
                         since: reader.time("since")?,
                         exhausted: reader.get("exhausted")?,
+                        told: reader.get("told")?,
                     };
                     found.push(FailingSubscription {
                         subscription: reader.id("subscription")?,
@@ -50,6 +51,7 @@ pub(crate) struct Changes {
     begun_fences: Fences,
     since: Vec<i64>,
     exhausted: Vec<bool>,
+    told: Vec<bool>,
 }
 
 impl Changes {
@@ -81,6 +83,7 @@ impl Changes {
                 changes.begun_fences.push(&fence);
                 changes.since.push(due(streak.since));
                 changes.exhausted.push(streak.exhausted);
+                changes.told.push(streak.told);
             }
         }
         changes
@@ -91,7 +94,7 @@ impl Changes {
         (!self.ended.is_empty()).then_some([&self.ended, &fence.shard, &fence.epoch, &fence.node])
     }
 
-    pub(crate) fn begins(&self) -> Option<[Param<'_>; 6]> {
+    pub(crate) fn begins(&self) -> Option<[Param<'_>; 7]> {
         let fence = &self.begun_fences;
         (!self.begun.is_empty()).then_some([
             &self.begun,
@@ -100,6 +103,7 @@ impl Changes {
             &fence.node,
             &self.since,
             &self.exhausted,
+            &self.told,
         ])
     }
 }

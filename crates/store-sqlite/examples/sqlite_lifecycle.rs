@@ -123,6 +123,7 @@ impl Bench {
                     step: delivered(),
                     attempt: Some(attempt(new.deliveries[0].id, 1, 200)),
                     standing: None,
+                    told: Vec::new(),
                     at: at(1),
                 })
                 .collect();

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, SHARD_COUNT, Shard};
 use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 
+/// How long nodes are remembered that gave no sign of life.
+const LOST_KEPT: Duration = Duration::from_secs(86_400);
+
 #[derive(Clone, Copy)]
 struct Lease {
     node: NodeId,
@@ -54,7 +57,7 @@ impl Leases {
     ) -> Membership {
         let until = later(now, beat.ttl);
         self.nodes.insert(beat.node, (until, beat.catalog));
-        self.nodes.retain(|_, (until, _)| *until > now);
+        self.nodes.retain(|_, (until, _)| later(*until, LOST_KEPT) > now);
         self.held.retain(|_, lease| lease.until > now);
         for lease in self.held.values_mut().filter(|lease| lease.node == beat.node) {
             lease.until = until;
@@ -63,12 +66,14 @@ impl Leases {
             node: *node,
             catalog: *catalog,
         };
+        let lost = self.nodes.iter().filter(|(_, (until, _))| *until <= now);
         let holder = |shard| {
             let node = self.holder(shard, now)?;
             Some(ShardHolder { shard, node, epoch: self.epoch(shard) })
         };
         Membership {
-            nodes: self.nodes.iter().map(node).collect(),
+            nodes: self.nodes.iter().filter(|(_, (until, _))| *until > now).map(node).collect(),
+            lost: lost.map(|(node, _)| *node).collect(),
             holders: Shard::all().filter_map(holder).collect(),
             catalog,
         }

@@ -102,13 +102,13 @@ pub(crate) const INSERT_ATTEMPT: &str = "insert into attempt (delivery, number, 
     on conflict (delivery, number, started_at) do update set late = min(late, excluded.late)";
 
 /// All of them: there are few.
-pub(crate) const FAILING: &str = "select s.id, f.since, f.exhausted from failing f \
+pub(crate) const FAILING: &str = "select s.id, f.since, f.exhausted, f.told from failing f \
     cross join subscription s on s.no = f.subscription";
 
 /// Of two reports of the same trouble the earlier counts.
-pub(crate) const FAILING_BEGIN: &str = "insert into failing (subscription, since, exhausted) \
-    values (?1, ?2, ?3) on conflict do update set since = min(since, excluded.since), \
-    exhausted = max(exhausted, excluded.exhausted)";
+pub(crate) const FAILING_BEGIN: &str = "insert into failing (subscription, since, exhausted, told) \
+    values (?1, ?2, ?3, ?4) on conflict do update set since = min(since, excluded.since), \
+    exhausted = max(exhausted, excluded.exhausted), told = max(told, excluded.told)";
 
 pub(crate) const FAILING_END: &str = "delete from failing where subscription = ?1";
 

@@ -15,7 +15,7 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Entered, Error, EventFilter,
+    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter,
     FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
     Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
@@ -278,8 +278,13 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
-        self.write(LIGHT, move |writer| write::catalog::change(writer, &change)).await
+    async fn change_catalog_telling(
+        &self,
+        change: CatalogChange,
+        told: Vec<NewEvent>,
+    ) -> Result<CatalogVersion> {
+        let weight = write::told::weight(&told);
+        self.write(weight, move |writer| write::catalog::change(writer, &change, &told)).await
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -398,8 +403,12 @@ impl Store for SqliteStore {
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Redrive> {
-        self.write(LIGHT, move |writer| write::redrive::cancel(writer, tenant, id, at)).await
+        let cancel = move |writer: &mut Writer| {
+            write::redrive::cancel(writer, tenant, id, at, ending.as_ref())
+        };
+        self.write(LIGHT, cancel).await
     }
 
     async fn advance_redrive(
@@ -407,18 +416,24 @@ impl Store for SqliteStore {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Advanced> {
         let weight = Weight { rows: limit, bytes: 0 };
-        self.write(weight, move |writer| write::redrive::advance(writer, id, limit, at)).await
+        let advance = move |writer: &mut Writer| {
+            write::redrive::advance(writer, id, limit, at, ending.as_ref())
+        };
+        self.write(weight, advance).await
     }
 
     async fn create_job(
         &self,
         job: Job,
         subscription: Option<Box<Subscription>>,
+        told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
-        let create =
-            move |writer: &mut Writer| write::job::create(writer, &job, subscription.as_deref());
+        let create = move |writer: &mut Writer| {
+            write::job::create(writer, &job, subscription.as_deref(), &told)
+        };
         self.write(LIGHT, create).await
     }
 
@@ -435,8 +450,16 @@ impl Store for SqliteStore {
         self.read(move |conn| read::jobs::running(conn, limit)).await
     }
 
-    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
-        self.write(LIGHT, move |writer| write::job::cancel(writer, tenant, id, at)).await
+    async fn cancel_job(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Job> {
+        let cancel =
+            move |writer: &mut Writer| write::job::cancel(writer, tenant, id, at, ending.as_ref());
+        self.write(LIGHT, cancel).await
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {

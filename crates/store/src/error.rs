@@ -120,6 +120,9 @@ pub enum Refusal {
     /// The event has deliveries that have not ended.
     #[error("deliveries of the event have not ended")]
     Unfinished,
+    /// What was to be told was planned on another version of a tenant's catalog, or of what it tells about.
+    #[error("what was to be told of it is out of date")]
+    Stale,
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,

@@ -5,7 +5,7 @@ use posthorn_domain::{
     Timestamp,
 };
 
-use crate::Place;
+use crate::{NewEvent, Place};
 
 /// What one bite of a job does.
 #[derive(Clone, Debug)]
@@ -25,10 +25,24 @@ pub struct Bite {
     pub expunges: Option<Expunges>,
     /// How it ends, when it does with this bite.
     pub ends: Option<JobState>,
+    /// What is told of that. Only where the bite does nothing else: what is told is the whole of it.
+    pub ending: Option<Ending>,
     /// Why it cannot go on, when it ends so.
     pub problem: Option<String>,
     /// When.
     pub at: Timestamp,
+}
+
+/// What is told of the end of a job or a redrive.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// The events, with their plans.
+    pub told: Vec<NewEvent>,
+    /// What the job had looked at when they were made; of a redrive, how many it is about.
+    pub seen: u64,
+    /// What it had done. When it has done more, or looked at more, meanwhile, what would be told is not true any more:
+    /// nothing is changed, and the answer is [`Refusal::Stale`](crate::Refusal::Stale).
+    pub done: u64,
 }
 
 /// An event for a subscription, once more or for the first time. What becomes of it is decided by

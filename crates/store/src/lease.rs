@@ -20,6 +20,9 @@ pub struct Heartbeat {
 pub struct Membership {
     /// All nodes whose sign of life still counts, the asking one included, by id.
     pub nodes: Vec<LiveNode>,
+    /// Nodes whose sign of life has run out, and that did not depart, by id. They are listed for a while: long
+    /// enough for somebody to notice, not for ever.
+    pub lost: Vec<NodeId>,
     /// Every shard that is held under a lease that has not run out.
     pub holders: Vec<ShardHolder>,
     /// The version of the whole catalog.

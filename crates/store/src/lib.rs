@@ -17,6 +17,10 @@
 //! * **Fencing.** Writes about deliveries under way carry a
 //!   [`Fence`](posthorn_domain::Fence). When the shard's epoch has moved on, the write changes
 //!   nothing and says so. Expiry of leases is judged by the store's clock alone.
+//! * **What is told is told by its cause.** Some writes carry operational events (`told`) with their plans. They
+//!   are stored by the transaction that causes them, all of them or none, and only when it changes what it was
+//!   meant to. When a plan is not of its tenant's present version, nothing is changed, and the answer says so
+//!   ([`Refusal::Stale`], [`Recorded::Stale`]): plan again, repeat.
 //! * **Fan-out belongs to the commit.** [`Store::accept`] refuses an event whose plan was made on
 //!   another version of its tenant's catalog.
 //!
@@ -44,7 +48,7 @@ use posthorn_domain::{
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
-pub use job::{Bite, Bitten, Expunges, Redelivery};
+pub use job::{Bite, Bitten, Ending, Expunges, Redelivery};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
 pub use push::PushStore;
 pub use query::{
@@ -67,7 +71,18 @@ pub trait Store: Send + Sync + 'static {
     /// Refusals ([`Error::Refused`]) change nothing. Deleting a subscription takes effect for
     /// fan-out and lookups at once; its pending deliveries are cancelled by
     /// [`Store::sweep_cancelled`], and until then no read reports them as pending.
-    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion>;
+    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
+        self.change_catalog_telling(change, Vec::new()).await
+    }
+
+    /// The same, and stores what is told of it in the same transaction. Since the change moves the version of
+    /// its own tenant, `told` is planned on the version before it. Whether a plan is stale is judged first. A change that finds everything as it
+    /// should be changes nothing, and tells nothing.
+    async fn change_catalog_telling(
+        &self,
+        change: CatalogChange,
+        told: Vec<NewEvent>,
+    ) -> Result<CatalogVersion>;
 
     /// Everything that changed after `since`, removals included; `CatalogVersion(0)` asks for all.
     /// The answer is one consistent snapshot.
@@ -117,6 +132,10 @@ pub trait Store: Send + Sync + 'static {
     /// where the step says so. Each item is judged by itself. A fenced or superseded item changes
     /// nothing, except that its attempt is kept, marked late. Repeating an item after an unknown
     /// outcome is harmless: it is then superseded.
+    ///
+    /// What an item tells ([`Record::told`]) is stored when, and only when, the item is written. Whether its plan
+    /// is stale is judged before everything else: then the item leaves no trace at all, not even of its attempt or its
+    /// standing.
     ///
     /// An item is superseded when the delivery has ended, or has other attempts than expected; also when
     /// it is parked or has another revival, unless the step says that it was delivered: what the receiver
@@ -218,29 +237,40 @@ pub trait Store: Send + Sync + 'static {
     /// the number of those that have ended.
     async fn running_redrives(&self, limit: usize) -> Result<Vec<Redrive>>;
 
-    /// Stops a running redrive; one that has ended stays as it is. Returns it.
+    /// Stops a running redrive, and tells so; one that has ended stays as it is. Returns it.
     async fn cancel_redrive(
         &self,
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Redrive>;
 
     /// Moves up to `limit` more dead letters of a running redrive back to pending, each at most
     /// once per redrive, with the progress written in the same transaction. Each comes back as with
     /// [`Store::retry_delivery`]. Dead letters of deleted subscriptions, and of events that were expunged, are
-    /// passed over.
-    async fn advance_redrive(&self, id: RedriveId, limit: usize, at: Timestamp)
-    -> Result<Advanced>;
+    /// passed over. It ends when there are fewer than `limit` left.
+    ///
+    /// When its end is to be told (`ending`), it ends with a call that finds none left, so that what is told is
+    /// the whole of it.
+    async fn advance_redrive(
+        &self,
+        id: RedriveId,
+        limit: usize,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Advanced>;
 
     // ---- jobs ----------------------------------------------------------------------------------
 
     /// Writes down a job, and creates a subscription in the same transaction where one comes along: its
-    /// catalog version is returned. A refusal changes nothing.
+    /// catalog version is returned. `told` is what is told of that, as with
+    /// [`Store::change_catalog_telling`]; without a subscription nothing is. A refusal changes nothing.
     async fn create_job(
         &self,
         job: Job,
         subscription: Option<Box<Subscription>>,
+        told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>>;
 
     /// One job of a tenant.
@@ -254,8 +284,14 @@ pub trait Store: Send + Sync + 'static {
     /// number of all that are running, not with the number of those that have ended.
     async fn running_jobs(&self, limit: usize) -> Result<Vec<(Job, Option<Place>)>>;
 
-    /// Stops a running job; one that has ended stays as it is. Returns it.
-    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job>;
+    /// Stops a running job, and tells so; one that has ended stays as it is. Returns it.
+    async fn cancel_job(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Job>;
 
     /// Does what one bite of a running job says, with the progress written in the same transaction. A
     /// delivery that is made comes last in its lane, and its age counts from `at`; when its event is to be

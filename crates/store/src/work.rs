@@ -8,6 +8,8 @@ use posthorn_domain::{
     TenantId, Timestamp,
 };
 
+use crate::NewEvent;
+
 /// A delivery together with what is to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -75,6 +77,8 @@ pub struct Record {
     /// whenever the fence holds: it is true whatever became of the delivery. A second word about a
     /// receiver is not sent before the first is answered, so that a repeat of the first cannot undo it.
     pub standing: Option<Standing>,
+    /// What is told of it, nearly always nothing. Without keys: the item is written once.
+    pub told: Vec<NewEvent>,
     /// When it happened.
     pub at: Timestamp,
 }
@@ -96,13 +100,19 @@ pub struct Streak {
     pub since: Timestamp,
     /// Whether a delivery was exhausted in it.
     pub exhausted: bool,
+    /// Whether it has lasted long enough to be told.
+    pub told: bool,
 }
 
 impl Streak {
     /// What two reports of the same trouble say together.
     #[must_use]
     pub fn joined(&self, other: &Self) -> Self {
-        Self { since: self.since.min(other.since), exhausted: self.exhausted || other.exhausted }
+        Self {
+            since: self.since.min(other.since),
+            exhausted: self.exhausted || other.exhausted,
+            told: self.told || other.told,
+        }
     }
 }
 
@@ -127,6 +137,8 @@ pub enum Recorded {
     Fenced,
     /// The delivery has ended or moved on meanwhile. Nothing changed.
     Superseded,
+    /// What it tells was planned on another version of a catalog. Nothing changed, and nothing is kept.
+    Stale,
 }
 
 /// What a cancel or a retry by hand led to.

@@ -404,6 +404,7 @@ impl Setting {
             step,
             attempt: step.charge.then(|| attempt(id, number, 200)),
             standing: None,
+            told: Vec::new(),
             at: when,
         }
     }

@@ -129,7 +129,7 @@ pub async fn what_was_expunged_is_never_due_again(fixture: &dyn Fixture) {
     let everything = redrive(setting.tenant, at(1_000));
     let made = setting.store.create_redrive(everything.clone()).await.expect("a redrive");
     assert_eq!(made.total, 1, "the one that can be sent");
-    let moved = setting.store.advance_redrive(made.id, 10, at(8)).await.expect("advances");
+    let moved = setting.store.advance_redrive(made.id, 10, at(8), None).await.expect("advances");
     assert_eq!((moved.moved, &moved.subscriptions[..]), (1, &[new][..]));
     let job = begun(&setting).await;
     let deeds =

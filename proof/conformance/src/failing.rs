@@ -9,7 +9,7 @@ use super::builders::{Setting, all_shards, at, delivered, failed};
 use posthorn_store::{CatalogChange, FailingSubscription, Record, Recorded, Standing, Streak};
 
 fn streak(since: i64, exhausted: bool) -> Streak {
-    Streak { since: at(since), exhausted }
+    Streak { since: at(since), exhausted, told: false }
 }
 
 async fn known(setting: &Setting) -> Vec<(SubscriptionId, Streak)> {
@@ -121,4 +121,26 @@ pub async fn stops_read_back_as_they_were(fixture: &dyn Fixture) {
     let found = stored(&setting, subscription).await.stops;
     assert_eq!(found.shifted(at(0), at(250)), at(80));
     assert_eq!(found.shifted(at(150), at(180)), at(150));
+}
+
+/// That a streak was told is kept with it, and forgotten with it.
+pub async fn streaks_remember_that_they_were_told(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let subscription = setting.subscribe().await;
+    let id = setting.publish_one(subscription).await;
+    let told = Streak { told: true, ..streak(5, false) };
+    for (said, kept) in
+        [(streak(5, false), streak(5, false)), (told, told), (streak(5, false), told)]
+    {
+        let record = report(&setting, id, Some(said)).await;
+        setting.record_one(record).await;
+        assert_eq!(known(&setting).await, [(subscription, kept)]);
+    }
+    let setting = setting.reopen(fixture).await;
+    assert_eq!(known(&setting).await, [(subscription, told)]);
+    for (said, kept) in [(None, None), (Some(streak(9, false)), Some(streak(9, false)))] {
+        let record = report(&setting, id, said).await;
+        setting.record_one(record).await;
+        assert_eq!(known(&setting).await.first().map(|(_, streak)| *streak), kept);
+    }
 }

@@ -84,6 +84,7 @@ pub async fn late_result_for_a_forgotten_delivery_is_superseded(fixture: &dyn Fi
         step: failed(at(50)),
         attempt: Some(attempt(id, 1, 500)),
         standing: None,
+        told: Vec::new(),
         at: at(10),
     };
     let answers = setting.store.record(vec![record]).await.expect("recorded");
@@ -164,7 +165,8 @@ pub async fn forgotten_dead_letter_is_not_redriven(fixture: &dyn Fixture) {
     let redrive = redrive(setting.tenant, at(100));
     let made = setting.store.create_redrive(redrive).await.expect("made");
     forget(&setting, ids[1], 9).await.expect("forgotten");
-    let advanced = setting.store.advance_redrive(made.id, 10, at(20)).await.expect("advanced");
+    let advanced =
+        setting.store.advance_redrive(made.id, 10, at(20), None).await.expect("advanced");
     assert_eq!(advanced.moved, 2);
     assert_eq!(setting.ready(subscription).await, [ids[0], ids[2]]);
 }

@@ -14,7 +14,7 @@ use super::builders::{
 };
 
 /// A job of the setting's tenant.
-fn job(tenant: TenantId) -> Job {
+pub(super) fn job(tenant: TenantId) -> Job {
     Job {
         id: JobId::new(at(0), unique().into()),
         tenant,
@@ -40,7 +40,7 @@ pub(super) async fn begun(setting: &Setting) -> Job {
 
 pub(super) async fn begun_for(setting: &Setting, tenant: TenantId) -> Job {
     let job = job(tenant);
-    setting.store.create_job(job.clone(), None).await.expect("a new job");
+    setting.store.create_job(job.clone(), None, Vec::new()).await.expect("a new job");
     job
 }
 
@@ -67,6 +67,7 @@ pub(super) fn bite(
         deeds,
         expunges: None,
         ends: None,
+        ending: None,
         problem: None,
         at: at(1_000),
     }
@@ -91,7 +92,7 @@ pub async fn jobs_read_back_as_written(fixture: &dyn Fixture) {
     let store = &setting.store;
     assert_eq!(store.job(setting.tenant, one.id).await.expect("answers"), Some(one.clone()));
     assert_eq!(store.job(other, one.id).await.expect("answers"), None);
-    let again = store.create_job(one.clone(), None).await;
+    let again = store.create_job(one.clone(), None, Vec::new()).await;
     assert!(matches!(again, Err(Error::Refused(Refusal::AlreadyExists))), "{again:?}");
     let page = store.jobs(setting.tenant, Listing::newest(1)).await.expect("a page");
     assert_eq!((&page.items[..], page.more), (&[two.clone()][..], true));
@@ -101,11 +102,11 @@ pub async fn jobs_read_back_as_written(fixture: &dyn Fixture) {
     assert!(store.jobs(other, Listing::newest(5)).await.expect("a page").items.is_empty());
     let running = store.running_jobs(10).await.expect("answers");
     assert_eq!(running, [(one.clone(), None), (two.clone(), None)]);
-    let foreign = store.cancel_job(other, one.id, at(5)).await;
+    let foreign = store.cancel_job(other, one.id, at(5), None).await;
     assert!(matches!(foreign, Err(Error::Refused(Refusal::NotFound))), "{foreign:?}");
-    let cancelled = store.cancel_job(setting.tenant, one.id, at(5)).await.expect("cancelled");
+    let cancelled = store.cancel_job(setting.tenant, one.id, at(5), None).await.expect("cancelled");
     assert_eq!((cancelled.state, cancelled.finished_at), (JobState::Cancelled, Some(at(5))));
-    let again = store.cancel_job(setting.tenant, one.id, at(9)).await.expect("answers");
+    let again = store.cancel_job(setting.tenant, one.id, at(9), None).await.expect("answers");
     assert_eq!(again, cancelled, "what has ended stays as it is");
     let setting = setting.reopen(fixture).await;
     let running = setting.store.running_jobs(10).await.expect("answers");
@@ -118,14 +119,15 @@ pub async fn a_subscription_comes_with_its_job(fixture: &dyn Fixture) {
     let before = setting.version_of(setting.tenant).await;
     let new = subscription(setting.tenant);
     let job = job(setting.tenant);
-    let version = setting.store.create_job(job.clone(), Some(Box::new(new.clone()))).await;
+    let version =
+        setting.store.create_job(job.clone(), Some(Box::new(new.clone())), Vec::new()).await;
     let version = version.expect("created").expect("a version");
     assert!(version > before);
     assert_eq!(setting.version_of(setting.tenant).await, version);
     setting.publish_one(new.id).await;
     // The same subscription once more is refused, and so is its job.
     let second = Job { id: JobId::new(at(0), unique().into()), ..job.clone() };
-    let refused = setting.store.create_job(second.clone(), Some(Box::new(new))).await;
+    let refused = setting.store.create_job(second.clone(), Some(Box::new(new)), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
     assert_eq!(setting.store.job(setting.tenant, second.id).await.expect("answers"), None);
 }
@@ -399,7 +401,7 @@ pub async fn running_jobs_leave_nobody_out(fixture: &dyn Fixture) {
     let mut few = Vec::new();
     for _ in 0..2 {
         let job = job(other);
-        setting.store.create_job(job.clone(), None).await.expect("a new job");
+        setting.store.create_job(job.clone(), None, Vec::new()).await.expect("a new job");
         few.push(job.id);
     }
     let running = async |limit: usize| {

@@ -274,6 +274,7 @@ async fn finish(setting: &Setting, fence: Fence, work: &Work) -> Option<Work> {
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         standing: None,
+        told: Vec::new(),
         at: at(5),
     };
     match setting.record_one(record).await {

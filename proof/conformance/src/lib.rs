@@ -46,6 +46,7 @@ pub mod record;
 pub mod redrive;
 pub mod revival;
 pub mod scheduling;
+pub mod telling;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
@@ -103,6 +104,7 @@ macro_rules! conformance_suite {
                 streaks_are_kept_until_a_success
                 streaks_are_written_by_owners_only
                 streaks_end_when_a_subscription_goes_on_or_leaves
+                streaks_remember_that_they_were_told
                 stops_read_back_as_they_were
             }
             keys {
@@ -286,6 +288,7 @@ macro_rules! conformance_suite {
                 release_under_another_epoch_changes_nothing
                 departed_node_is_gone
                 dead_nodes_are_forgotten
+                lost_nodes_are_told_from_those_that_left
                 heartbeat_tells_the_catalog_version
                 two_nodes_never_hold_one_shard
                 epochs_survive_reopening
@@ -314,6 +317,20 @@ macro_rules! conformance_suite {
                 a_job_passes_over_what_has_not_ended
                 expunged_events_are_pruned_as_before
                 expunging_and_bringing_back_at_once
+            }
+            telling {
+                a_record_tells_in_its_transaction
+                late_writers_tell_nothing
+                a_stale_record_leaves_no_trace
+                what_is_told_waits_in_its_lane
+                a_change_tells_on_the_version_before_it
+                a_refused_change_tells_nothing
+                a_stale_change_changes_nothing
+                a_job_tells_with_its_subscription
+                the_end_of_a_job_is_told_once
+                the_end_of_a_redrive_is_told_once
+                an_end_that_moved_on_is_not_told
+                what_was_told_survives_reopening
             }
             lists {
                 lists_go_both_ways

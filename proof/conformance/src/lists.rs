@@ -481,6 +481,7 @@ impl Twins {
                     step,
                     attempt: Some(of.clone()),
                     standing: None,
+                    told: Vec::new(),
                     at: at(when),
                 };
                 records.push((record(&self.setting), record(&self.model)));

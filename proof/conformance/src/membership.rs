@@ -221,3 +221,17 @@ pub async fn notify_is_only_a_hint(fixture: &dyn Fixture) {
     let heard = tokio::time::timeout(Duration::from_millis(50), store.notified()).await;
     assert!(heard.is_err(), "a node does not hear itself");
 }
+
+/// A node that falls silent is lost; one that departs is not. One that is heard of again is not lost any more.
+pub async fn lost_nodes_are_told_from_those_that_left(fixture: &dyn Fixture) {
+    let store = fixture.store().await;
+    let (a, b, c) = (node(), node(), node());
+    beat(&store, a, SHORT).await;
+    beat(&store, b, SHORT).await;
+    assert_eq!(beat(&store, c, LONG).await.lost, []);
+    store.depart(b).await.expect("departs");
+    expire().await;
+    let members = beat(&store, c, LONG).await;
+    assert_eq!((alive(&members), &members.lost[..]), (vec![c], &[a][..]));
+    assert_eq!(beat(&store, a, LONG).await.lost, []);
+}

@@ -11,6 +11,7 @@ mod jobs;
 mod leases;
 pub mod plant;
 mod push;
+mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -33,9 +34,10 @@ use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Entered, EventFilter, FailingSubscription,
-    Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune,
-    Pruned, Record, Recorded, RedrivePage, Refusal, Result, StateKind, Store, Swept, Work,
+    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
+    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page,
+    PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result, StateKind,
+    Store, Swept, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -274,8 +276,12 @@ impl State {
 
 #[async_trait]
 impl Store for ModelStore {
-    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
-        self.shared.state.lock().catalog.change(&change)
+    async fn change_catalog_telling(
+        &self,
+        change: CatalogChange,
+        told: Vec<NewEvent>,
+    ) -> Result<CatalogVersion> {
+        self.shared.state.lock().change(&change, told)
     }
 
     async fn catalog_since(&self, since: CatalogVersion) -> Result<CatalogDelta> {
@@ -452,15 +458,20 @@ impl Store for ModelStore {
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Redrive> {
         let mut state = self.shared.state.lock();
-        let stored = state.redrives.get_mut(&id).filter(|s| s.redrive.tenant == tenant);
-        let redrive = &mut stored.ok_or(Refusal::NotFound)?.redrive;
+        let stored = state.redrives.get(&id).filter(|s| s.redrive.tenant == tenant);
+        let mut redrive = stored.ok_or(Refusal::NotFound)?.redrive.clone();
         if redrive.state == RedriveState::Running {
+            state.tell_end(ending, redrive.total, redrive.moved)?;
             redrive.state = RedriveState::Cancelled;
             redrive.finished_at = Some(at);
+            if let Some(stored) = state.redrives.get_mut(&id) {
+                stored.redrive = redrive.clone();
+            }
         }
-        Ok(redrive.clone())
+        Ok(redrive)
     }
 
     async fn advance_redrive(
@@ -468,21 +479,23 @@ impl Store for ModelStore {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Advanced> {
-        Ok(self.shared.state.lock().advance(id, limit, at)?)
+        Ok(self.shared.state.lock().advance(id, limit, at, ending)?)
     }
 
     async fn create_job(
         &self,
         job: Job,
         subscription: Option<Box<Subscription>>,
+        told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
         let mut state = self.shared.state.lock();
         if state.jobs.contains_key(&job.id) {
             return Err(Refusal::AlreadyExists.into());
         }
         let created = subscription.map(CatalogChange::CreateSubscription);
-        let version = created.map(|change| state.catalog.change(&change)).transpose()?;
+        let version = created.map(|change| state.change(&change, told)).transpose()?;
         state.jobs.insert(job.id, (job, None));
         Ok(version)
     }
@@ -512,15 +525,25 @@ impl Store for ModelStore {
         Ok(turns.into_values().take(limit).collect())
     }
 
-    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+    async fn cancel_job(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Job> {
         let mut state = self.shared.state.lock();
-        let stored = state.jobs.get_mut(&id).filter(|(job, _)| job.tenant == tenant);
-        let (job, _) = stored.ok_or(Refusal::NotFound)?;
+        let stored = state.jobs.get(&id).filter(|(job, _)| job.tenant == tenant);
+        let mut job = stored.ok_or(Refusal::NotFound)?.0.clone();
         if job.state == JobState::Running {
+            state.tell_end(ending, job.seen, job.done)?;
             job.state = JobState::Cancelled;
             job.finished_at = Some(at);
+            if let Some((stored, _)) = state.jobs.get_mut(&id) {
+                *stored = job.clone();
+            }
         }
-        Ok(job.clone())
+        Ok(job)
     }
 
     async fn advance_job(&self, bite: Bite) -> Result<Bitten> {

@@ -70,7 +70,7 @@ pub async fn counts_are_conserved(fixture: &dyn Fixture) {
     store.retry_delivery(setting.tenant, ids[0], at(11)).await.expect("retry");
     conserved(&setting, [6, 0, 1, 3], "retry").await;
     let stored = store.create_redrive(redrive(setting.tenant, at(50))).await.expect("create");
-    store.advance_redrive(stored.id, 10, at(60)).await.expect("advance");
+    store.advance_redrive(stored.id, 10, at(60), None).await.expect("advance");
     conserved(&setting, [7, 0, 0, 3], "redrive").await;
     setting.unsubscribe(b, at(70)).await;
     conserved(&setting, [3, 0, 0, 7], "unsubscribe").await;

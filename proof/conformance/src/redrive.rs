@@ -38,7 +38,8 @@ async fn run(setting: &Setting, id: RedriveId, bite: usize, when: i64) -> usize 
     let before = find(setting, id).await.moved;
     let mut moved = 0;
     for _ in 0..100 {
-        let advanced = setting.store.advance_redrive(id, bite, at(when)).await.expect("advance");
+        let advanced =
+            setting.store.advance_redrive(id, bite, at(when), None).await.expect("advance");
         assert!(advanced.moved <= bite, "at most the limit");
         moved += advanced.moved;
         let written = find(setting, id).await.moved - before;
@@ -64,13 +65,14 @@ pub async fn redrive_moves_every_match_once(fixture: &dyn Fixture) {
     assert_eq!(stored, Redrive { total: 5, ..asked });
     assert_eq!(find(&setting, stored.id).await, stored);
 
-    let first = setting.store.advance_redrive(stored.id, 2, at(110)).await.expect("advance");
+    let first = setting.store.advance_redrive(stored.id, 2, at(110), None).await.expect("advance");
     assert_eq!((first.moved, first.state), (2, RedriveState::Running));
     assert_eq!(first.subscriptions, [a], "without repetition");
     let mut state = first.state;
     let mut moved = first.moved;
     while state == RedriveState::Running {
-        let next = setting.store.advance_redrive(stored.id, 2, at(110)).await.expect("advance");
+        let next =
+            setting.store.advance_redrive(stored.id, 2, at(110), None).await.expect("advance");
         assert!(next.moved <= 2, "at most the limit");
         (state, moved) = (next.state, moved + next.moved);
         assert_eq!(find(&setting, stored.id).await.moved, moved as u64, "progress is written");
@@ -134,7 +136,8 @@ pub async fn redrive_keeps_to_its_tenant(fixture: &dyn Fixture) {
     let other = setting.other_tenant().await;
     let stored = create(&setting, redrive(other, at(100))).await;
     assert_eq!(stored.total, 0);
-    let advanced = setting.store.advance_redrive(stored.id, 10, at(110)).await.expect("advance");
+    let advanced =
+        setting.store.advance_redrive(stored.id, 10, at(110), None).await.expect("advance");
     assert_eq!((advanced.moved, advanced.state), (0, RedriveState::Done));
     assert!(setting.ready(subscription).await.is_empty());
 }
@@ -145,12 +148,12 @@ pub async fn redrive_does_not_move_what_dies_again(fixture: &dyn Fixture) {
     let subscription = setting.subscribe().await;
     let ids = dead_letters(&setting, subscription, 4).await;
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
-    setting.store.advance_redrive(stored.id, 2, at(110)).await.expect("advance");
+    setting.store.advance_redrive(stored.id, 2, at(110), None).await.expect("advance");
     for id in setting.ready(subscription).await {
         setting.record(id, dead_skip(), at(120)).await;
     }
     for _ in 0..5 {
-        setting.store.advance_redrive(stored.id, 2, at(130)).await.expect("advance");
+        setting.store.advance_redrive(stored.id, 2, at(130), None).await.expect("advance");
     }
     assert_eq!(find(&setting, stored.id).await.moved, 4);
     let mut attempts = Vec::new();
@@ -204,13 +207,17 @@ pub async fn redrive_can_be_cancelled(fixture: &dyn Fixture) {
     let subscription = setting.subscribe().await;
     dead_letters(&setting, subscription, 3).await;
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
-    setting.store.advance_redrive(stored.id, 1, at(110)).await.expect("advance");
-    let cancelled =
-        setting.store.cancel_redrive(setting.tenant, stored.id, at(115)).await.expect("cancel");
+    setting.store.advance_redrive(stored.id, 1, at(110), None).await.expect("advance");
+    let cancelled = setting
+        .store
+        .cancel_redrive(setting.tenant, stored.id, at(115), None)
+        .await
+        .expect("cancel");
     assert_eq!((cancelled.state, cancelled.moved), (RedriveState::Cancelled, 1));
     assert_eq!(cancelled.finished_at, Some(at(115)));
     assert_eq!(find(&setting, stored.id).await, cancelled);
-    let advanced = setting.store.advance_redrive(stored.id, 1, at(120)).await.expect("advance");
+    let advanced =
+        setting.store.advance_redrive(stored.id, 1, at(120), None).await.expect("advance");
     assert_eq!((advanced.moved, advanced.state), (0, RedriveState::Cancelled));
     assert!(advanced.subscriptions.is_empty());
     assert_eq!(setting.ready(subscription).await.len(), 1);
@@ -222,11 +229,15 @@ pub async fn ended_redrive_stays_as_it_is(fixture: &dyn Fixture) {
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
     run(&setting, stored.id, 5, 110).await;
     let done = find(&setting, stored.id).await;
-    let again =
-        setting.store.cancel_redrive(setting.tenant, stored.id, at(200)).await.expect("cancel");
+    let again = setting
+        .store
+        .cancel_redrive(setting.tenant, stored.id, at(200), None)
+        .await
+        .expect("cancel");
     assert_eq!(again, done);
     assert_eq!((done.state, done.finished_at), (RedriveState::Done, Some(at(110))));
-    let advanced = setting.store.advance_redrive(stored.id, 5, at(300)).await.expect("advance");
+    let advanced =
+        setting.store.advance_redrive(stored.id, 5, at(300), None).await.expect("advance");
     assert_eq!((advanced.moved, advanced.state), (0, RedriveState::Done));
 }
 
@@ -270,7 +281,7 @@ pub async fn running_redrives_are_found_among_many(fixture: &dyn Fixture) {
         let asked = create(&setting, Redrive { id, ..redrive(setting.tenant, at(1)) }).await;
         match index % 2 {
             0 => assert_eq!(run(&setting, asked.id, 5, 110).await, 0),
-            _ => drop(setting.store.cancel_redrive(setting.tenant, asked.id, at(110)).await),
+            _ => drop(setting.store.cancel_redrive(setting.tenant, asked.id, at(110), None).await),
         }
     }
     let found = async |limit| {
@@ -279,7 +290,7 @@ pub async fn running_redrives_are_found_among_many(fixture: &dyn Fixture) {
     };
     assert_eq!(found(10).await, running);
     assert_eq!(found(1).await, running[..1]);
-    setting.store.advance_redrive(running[0], 2, at(120)).await.expect("advance");
+    setting.store.advance_redrive(running[0], 2, at(120), None).await.expect("advance");
     assert_eq!(found(10).await, running, "one that has begun still runs");
     assert_eq!(run(&setting, running[0], 2, 120).await, 1, "the last of three");
     assert_eq!(found(10).await, running[1..]);
@@ -294,7 +305,7 @@ pub async fn ended_redrives_are_pruned(fixture: &dyn Fixture) {
         ids.push(create(&setting, Redrive { id, ..redrive(setting.tenant, at(1)) }).await.id);
     }
     run(&setting, ids[0], 5, 50).await;
-    setting.store.cancel_redrive(setting.tenant, ids[1], at(60)).await.expect("cancel");
+    setting.store.cancel_redrive(setting.tenant, ids[1], at(60), None).await.expect("cancel");
     run(&setting, ids[2], 5, 100).await;
     let prune = Prune {
         now: at(0),
@@ -328,11 +339,11 @@ pub async fn foreign_redrives_are_not_found(fixture: &dyn Fixture) {
     let other = setting.other_tenant().await;
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
     assert_eq!(setting.store.redrive(other, stored.id).await.expect("a lookup"), None);
-    let cancelled = setting.store.cancel_redrive(other, stored.id, at(1)).await;
+    let cancelled = setting.store.cancel_redrive(other, stored.id, at(1), None).await;
     assert!(matches!(cancelled, Err(Error::Refused(Refusal::NotFound))), "{cancelled:?}");
     assert_eq!(find(&setting, stored.id).await.state, RedriveState::Running);
     let unknown = RedriveId::new(at(0), u128::MAX);
-    let advanced = setting.store.advance_redrive(unknown, 1, at(1)).await;
+    let advanced = setting.store.advance_redrive(unknown, 1, at(1), None).await;
     assert!(matches!(advanced, Err(Error::Refused(Refusal::NotFound))), "{advanced:?}");
 }
 
@@ -342,12 +353,12 @@ pub async fn redrive_progress_survives_reopening(fixture: &dyn Fixture) {
     let subscription = setting.subscribe().await;
     dead_letters(&setting, subscription, 5).await;
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
-    setting.store.advance_redrive(stored.id, 2, at(110)).await.expect("advance");
+    setting.store.advance_redrive(stored.id, 2, at(110), None).await.expect("advance");
     let before = find(&setting, stored.id).await;
     let setting = setting.reopen(fixture).await;
     assert_eq!(find(&setting, stored.id).await, before);
     for _ in 0..3 {
-        setting.store.advance_redrive(stored.id, 2, at(120)).await.expect("advance");
+        setting.store.advance_redrive(stored.id, 2, at(120), None).await.expect("advance");
     }
     let done = find(&setting, stored.id).await;
     assert_eq!((done.moved, done.state), (5, RedriveState::Done));

@@ -139,7 +139,7 @@ pub async fn revived_blocker_goes_behind_those_before_it(fixture: &dyn Fixture) 
         let stored = create(&setting, redrive(setting.tenant, at(100))).await;
         let mut state = RedriveState::Running;
         while state == RedriveState::Running {
-            let bite = setting.store.advance_redrive(stored.id, bite, at(110)).await;
+            let bite = setting.store.advance_redrive(stored.id, bite, at(110), None).await;
             state = bite.expect("advance").state;
         }
         assert!(setting.look(ids[1]).await.is_parked());
@@ -174,7 +174,8 @@ pub async fn revived_deliveries_keep_their_order(fixture: &dyn Fixture) {
     let stored = create(&setting, redrive(setting.tenant, at(100))).await;
     let mut state = RedriveState::Running;
     while state == RedriveState::Running {
-        let bite = setting.store.advance_redrive(stored.id, 2, at(110)).await.expect("advance");
+        let bite =
+            setting.store.advance_redrive(stored.id, 2, at(110), None).await.expect("advance");
         assert_eq!(ready(&setting, ids[0]).await, [ids[0]]);
         state = bite.state;
     }

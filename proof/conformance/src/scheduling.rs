@@ -267,7 +267,7 @@ async fn replay(
     when: Timestamp,
 ) -> (Vec<DeliveryId>, Bitten) {
     let job = running(setting);
-    setting.store.create_job(job.clone(), None).await.expect("a new job");
+    setting.store.create_job(job.clone(), None, Vec::new()).await.expect("a new job");
     let deed = |(subscription, lane): &(SubscriptionId, Option<Lane>)| Redelivery {
         event: published.event.id,
         subscription: *subscription,
@@ -285,6 +285,7 @@ async fn replay(
         deeds,
         expunges: None,
         ends: Some(JobState::Done),
+        ending: None,
         problem: None,
         at: when,
     };

@@ -397,7 +397,7 @@ async fn fill_deliveries(store: &Arc<dyn Store>) {
     // Its head came later, and waits now.
     store.retry_delivery(tenant, delivery_id(108), at(223)).await.expect(by_hand);
     let mut record = acme.report(delivery_id(103), failed(at(900_001)), at(230)).await;
-    let streak = Streak { since: at(202), exhausted: true };
+    let streak = Streak { since: at(202), exhausted: true, told: false };
     let subscription = subscription_id(HOOK);
     record.standing = Some(Standing { subscription, failing: Some(streak) });
     acme.record_one(record).await;
@@ -416,12 +416,12 @@ async fn fill_redrives(store: &Arc<dyn Store>, tenant: TenantId) {
     let expected = "a redrive";
     let running = new(1, Some(subscription_id(HOOK)));
     store.create_redrive(running.clone()).await.expect(expected);
-    store.advance_redrive(running.id, 1, at(250)).await.expect(expected);
+    store.advance_redrive(running.id, 1, at(250), None).await.expect(expected);
     store.create_redrive(new(2, None)).await.expect(expected);
-    store.cancel_redrive(tenant, RedriveId::new(at(0), 2), at(251)).await.expect(expected);
+    store.cancel_redrive(tenant, RedriveId::new(at(0), 2), at(251), None).await.expect(expected);
     let done = new(3, Some(subscription_id(PUSH)));
     store.create_redrive(done.clone()).await.expect(expected);
-    store.advance_redrive(done.id, 5, at(252)).await.expect(expected);
+    store.advance_redrive(done.id, 5, at(252), None).await.expect(expected);
 }
 
 /// Fills an empty store. A dump of what it leaves is what [`check`] is for.
@@ -466,7 +466,7 @@ async fn go_on(store: &Arc<dyn Store>) {
     store.cancel_delivery(acme.tenant, delivery_id(106), at(413)).await.expect(again);
     store.retry_delivery(acme.tenant, delivery_id(101), at(414)).await.expect(again);
     store.sweep_cancelled(100, at(415)).await.expect(again);
-    store.advance_redrive(RedriveId::new(at(0), 1), 5, at(416)).await.expect(again);
+    store.advance_redrive(RedriveId::new(at(0), 1), 5, at(416), None).await.expect(again);
     store.touch_keys(vec![(keys()[4].id, at(417))]).await.expect(again);
     publish_for(&acme, 132, Some(LANES), lane("later"), Some(at(500))).await;
     store.enter_lanes(10, at(500)).await.expect(again);

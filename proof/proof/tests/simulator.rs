@@ -47,6 +47,9 @@ fn planted_bugs_are_found() {
         "push-without-payload",
         "replay-skips",
         "job-forgets-place",
+        "told-without-cause",
+        "cause-without-told",
+        "told-of-told",
     ] {
         set(Some(find(name).expect("a bug that can be planted")));
         let found = (1..=20).any(|seed| !sim::run(seed, false).violations.is_empty());

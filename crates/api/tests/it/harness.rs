@@ -71,7 +71,9 @@ impl Transport for Recorder {
                 body: Bytes::from_static(body.as_bytes()),
             })
         };
-        let outcome = if url.contains("dead.example") {
+        // One of all receivers takes the fifth request, and all after it.
+        let flaky = url.contains("flaky.example") && self.sent_to("flaky.example").len() < 5;
+        let outcome = if url.contains("dead.example") || flaky {
             answered(500, "no")
         } else if url.contains("unreachable.example") {
             let detail = "connect to 192.0.2.7:443 refused".to_owned();

@@ -26,3 +26,4 @@ mod rate;
 mod replaying;
 mod schema;
 mod signing;
+mod telling;

@@ -279,6 +279,10 @@ pub(super) async fn publish(mut call: Call) -> Answer {
         Ok(message) => message,
         Err(faults) => return refuse(&faults),
     };
+    if message.kanaal == posthorn_domain::OPERATIONAL_TOPIC {
+        let reserved = posthorn_domain::TopicName::operational();
+        return Err(Error::TopicReserved(reserved).into());
+    }
     let kanaal = named_kanaal(service, &message.kanaal).await?;
     if let Err(fault) = message.check(kanaal.as_ref()) {
         return refuse(&[fault]);

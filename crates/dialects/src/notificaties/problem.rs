@@ -308,6 +308,9 @@ impl From<Error> for Problem {
             Error::Certificate { problem, .. } => {
                 Self::field("clientCertificate", "invalid", problem)
             }
+            Error::TopicReserved(_) | Error::TenantReserved => {
+                Self::field("kanaal", "topic_reserved", error.to_string())
+            }
             Error::MatchingTooCostly { .. }
             | Error::FanOut { .. }
             | Error::CatalogFull { .. }

@@ -412,3 +412,17 @@ fn places_are_found_as_json_pointers_have_it() {
         assert_eq!(pointer.find(&document), document.pointer(path), "{path}");
     }
 }
+
+#[test]
+fn the_reserved_topic_must_be_named() {
+    let told = Event { topic: TopicName::operational(), ..event("delivery.dead", &[], "{}") };
+    check(r#"{"any_of": [{}]}"#, &told, false);
+    check(r#"{"any_of": [{"types": ["delivery.*"]}]}"#, &told, false);
+    check(r#"{"any_of": [{"topics": ["orders"]}]}"#, &told, false);
+    check(r#"{"any_of": [{"topics": ["orders", "posthorn.operational"]}]}"#, &told, true);
+    check(r#"{"any_of": [{}, {"topics": ["posthorn.operational"]}]}"#, &told, true);
+    let named = r#"{"any_of": [{"topics": ["posthorn.operational"], "types": ["job.*"]}]}"#;
+    check(named, &told, false);
+    let filter: Filter = serde_json::from_str(named).expect("a filter");
+    assert!(filter.names_reserved() && !Filter::everything().names_reserved());
+}

@@ -160,6 +160,16 @@ impl Catalog {
         all
     }
 
+    /// Certificates that still count and end before this, by id.
+    pub(crate) fn certificates_ending(&self, before: Timestamp) -> Vec<Arc<CertificateView>> {
+        let state = self.state.read();
+        let live = state.certificates.values().filter(|view| view.certificate.revoked_at.is_none());
+        let mut ending: Vec<_> =
+            live.filter(|view| view.certificate.not_after <= before).cloned().collect();
+        ending.sort_by_key(|view| view.certificate.id);
+        ending
+    }
+
     /// The soonest end of a certificate that still counts, by kind.
     pub(crate) fn next_expiry(&self, kind: CertificateKind) -> Option<Timestamp> {
         let state = self.state.read();

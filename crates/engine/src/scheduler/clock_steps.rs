@@ -353,6 +353,7 @@ impl Scheduler {
                         step: postponed(due),
                         attempt: None,
                         standing: None,
+                        told: Vec::new(),
                         at: now,
                     });
                     self.held.busy(fence.shard, 1);

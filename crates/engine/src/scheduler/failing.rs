@@ -3,6 +3,10 @@
 //! A streak begins with the first failure after a success. It is written down once it lasts, with the
 //! outcome that is being recorded anyway, and struck out with the first success; so it survives a
 //! restart and a change of owner, and costs nothing per delivery.
+//!
+//! One that has lasted half of the time after which its subscription is disabled is told, once, and so is the success that
+//! ends it. What deliveries of operational events say of a receiver counts, but is not told: when such a one is the first
+//! success, the next ordinary one tells of it.
 
 use std::collections::BTreeSet;
 
@@ -32,6 +36,19 @@ pub(super) struct Streaks {
     read: BTreeSet<Shard>,
     /// Subscriptions that had a success before theirs were read.
     recovered: BTreeSet<SubscriptionId>,
+    /// Streaks that were told and have ended, and whose end was not told yet.
+    owed: Map<SubscriptionId, Streak>,
+}
+
+/// What a failure comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// What is to be written down.
+    pub(super) standing: Option<Standing>,
+    /// Whether the receiver is given up.
+    pub(super) ends: bool,
+    /// The streak, when it is to be told now.
+    pub(super) told: Option<Streak>,
 }
 
 impl Streaks {
@@ -39,6 +56,7 @@ impl Streaks {
     pub(super) fn forget_shards(&mut self, shards: &[Shard]) {
         self.known.retain(|id, _| !shards.contains(&Shard::of(*id)));
         self.recovered.retain(|id| !shards.contains(&Shard::of(*id)));
+        self.owed.retain(|id, _| !shards.contains(&Shard::of(*id)));
         self.read.retain(|shard| !shards.contains(shard));
     }
 
@@ -51,7 +69,13 @@ impl Streaks {
     ) {
         self.read.extend(shards);
         for FailingSubscription { subscription, streak } in rows {
-            if self.recovered.contains(&subscription) || !active(subscription) {
+            if self.recovered.contains(&subscription) {
+                if streak.told {
+                    self.owed.insert(subscription, streak);
+                }
+                continue;
+            }
+            if !active(subscription) {
                 continue;
             }
             let known = self.known.entry(subscription);
@@ -65,6 +89,16 @@ impl Streaks {
     /// It does not take part any more, or is gone.
     pub(super) fn forget(&mut self, id: SubscriptionId) {
         self.known.remove(&id);
+        self.owed.remove(&id);
+    }
+
+    /// What was to be told was not: the record that said so changed nothing.
+    pub(super) fn not_told(&mut self, id: SubscriptionId, ended: Option<Streak>) {
+        if let Some(ended) = ended {
+            self.owed.insert(id, ended);
+        } else if let Some(known) = self.known.get_mut(&id) {
+            known.streak.told = false;
+        }
     }
 
     /// Since when it has failed.
@@ -72,37 +106,52 @@ impl Streaks {
         self.known.get(&id).map(|known| known.streak.since)
     }
 
-    /// A success; what is to be written down.
-    pub(super) fn succeeded(&mut self, id: SubscriptionId) -> Option<Standing> {
+    /// A success; what is to be written down, and the streak whose end is to be told. Nothing is told when the
+    /// success is not worth telling (`tells`).
+    pub(super) fn succeeded(
+        &mut self,
+        id: SubscriptionId,
+        tells: bool,
+    ) -> (Option<Standing>, Option<Streak>) {
         let known = self.known.remove(&id);
+        if let Some(told) = known.map(|known| known.streak).filter(|streak| streak.told) {
+            self.owed.insert(id, told);
+        }
+        let owed = if tells && !self.owed.is_empty() { self.owed.remove(&id) } else { None };
         let unread = !self.read.contains(&Shard::of(id));
         if unread {
             self.recovered.insert(id);
         }
         let written = known.is_some_and(|known| known.written.is_some());
-        (written || unread).then_some(Standing { subscription: id, failing: None })
+        ((written || unread).then_some(Standing { subscription: id, failing: None }), owed)
     }
 
-    /// A failure that is the receiver's; what is to be written down, and whether it is given up.
+    /// A failure that is the receiver's. Nothing is told when it is not worth telling (`tells`).
     pub(super) fn failed(
         &mut self,
         id: SubscriptionId,
         exhausted: bool,
+        tells: bool,
         policy: &Failing,
         now: Timestamp,
-    ) -> (Option<Standing>, bool) {
-        let first = Known { streak: Streak { since: now, exhausted: false }, written: None };
+    ) -> Failed {
+        let streak = Streak { since: now, exhausted: false, told: false };
+        let first = Known { streak, written: None };
         let known = self.known.entry(id).or_insert(first);
         known.streak.exhausted |= exhausted;
+        let lasted = now.since(known.streak.since);
+        let half = Span::from_millis(policy.disable_after.as_millis() / 2);
+        let due = tells && !known.streak.told && lasted >= half;
+        known.streak.told |= due;
         let streak = known.streak;
-        let lasted = now.since(streak.since);
         let ends = streak.exhausted && lasted >= policy.disable_after;
         let write_after = Span::from_millis(policy.disable_after.as_millis() / WRITE_SHARE);
         let worth = lasted >= write_after.min(WRITE_AFTER_MAX) && known.written != Some(streak);
         if worth {
             known.written = Some(streak);
         }
-        (worth.then_some(Standing { subscription: id, failing: Some(streak) }), ends)
+        let standing = worth.then_some(Standing { subscription: id, failing: Some(streak) });
+        Failed { standing, ends, told: due.then_some(streak) }
     }
 }
 
@@ -117,7 +166,22 @@ mod tests {
     }
 
     fn streak(since: i64, exhausted: bool) -> Streak {
-        Streak { since: at(since), exhausted }
+        Streak { since: at(since), exhausted, told: false }
+    }
+
+    fn told(since: i64, exhausted: bool) -> Streak {
+        Streak { told: true, ..streak(since, exhausted) }
+    }
+
+    /// An ordinary failure: what is written down, and whether it is given up.
+    fn failed(
+        streaks: &mut Streaks,
+        id: SubscriptionId,
+        exhausted: bool,
+        s: i64,
+    ) -> (Option<Standing>, bool) {
+        let failed = streaks.failed(id, exhausted, true, &POLICY, at(s));
+        (failed.standing, failed.ends)
     }
 
     #[test]
@@ -125,22 +189,18 @@ mod tests {
         let id = SubscriptionId::new(Timestamp::MIN, 1);
         let mut streaks = Streaks::default();
         streaks.load(&[Shard::of(id)], Vec::new(), |_| true);
-        assert_eq!(streaks.failed(id, false, &POLICY, at(100)), (None, false));
-        assert_eq!(streaks.succeeded(id), None, "nothing was written, so nothing is struck out");
-        streaks.failed(id, false, &POLICY, at(200));
+        assert_eq!(failed(&mut streaks, id, false, 100), (None, false));
+        let none = (None, None);
+        assert_eq!(streaks.succeeded(id, true), none, "nothing was written, nothing is struck out");
+        failed(&mut streaks, id, false, 200);
         let written = |streak| Some(Standing { subscription: id, failing: Some(streak) });
-        assert_eq!(
-            streaks.failed(id, false, &POLICY, at(210)),
-            (written(streak(200, false)), false)
-        );
-        assert_eq!(streaks.failed(id, false, &POLICY, at(220)), (None, false), "once");
-        assert_eq!(
-            streaks.failed(id, true, &POLICY, at(1_199)),
-            (written(streak(200, true)), false)
-        );
-        assert_eq!(streaks.failed(id, false, &POLICY, at(1_200)), (None, true));
-        assert_eq!(streaks.succeeded(id), Some(Standing { subscription: id, failing: None }));
-        assert!(!streaks.failed(id, true, &POLICY, at(1_300)).1);
+        assert_eq!(failed(&mut streaks, id, false, 210), (written(streak(200, false)), false));
+        assert_eq!(failed(&mut streaks, id, false, 220), (None, false), "once");
+        assert_eq!(failed(&mut streaks, id, true, 1_199), (written(told(200, true)), false));
+        assert_eq!(failed(&mut streaks, id, false, 1_200), (None, true));
+        let struck = Some(Standing { subscription: id, failing: None });
+        assert_eq!(streaks.succeeded(id, true), (struck, Some(told(200, true))));
+        assert!(!failed(&mut streaks, id, true, 1_300).1);
     }
 
     #[test]
@@ -148,18 +208,46 @@ mod tests {
         let id = SubscriptionId::new(Timestamp::MIN, 1);
         let row = FailingSubscription { subscription: id, streak: streak(50, true) };
         let mut streaks = Streaks::default();
-        streaks.failed(id, false, &POLICY, at(1_060));
+        failed(&mut streaks, id, false, 1_060);
         streaks.load(&[Shard::of(id)], vec![row], |_| true);
-        assert!(streaks.failed(id, false, &POLICY, at(1_061)).1);
+        assert!(failed(&mut streaks, id, false, 1_061).1);
 
         streaks.forget_shards(&[Shard::of(id)]);
         assert_eq!(streaks.since(id), None);
         let struck = Some(Standing { subscription: id, failing: None });
-        assert_eq!(streaks.succeeded(id), struck, "what the store has is not known yet");
+        let answer = streaks.succeeded(id, true);
+        assert_eq!(answer, (struck, None), "what the store has is not known yet");
         streaks.load(&[Shard::of(id)], vec![row], |_| true);
         assert_eq!(streaks.since(id), None, "it was read before the success was written");
 
         streaks.load(&[Shard::of(id)], vec![row], |_| false);
         assert_eq!(streaks.since(id), None, "it is paused");
+    }
+
+    #[test]
+    fn a_streak_is_told_once_at_half_the_time_and_so_is_its_end() {
+        let id = SubscriptionId::new(Timestamp::MIN, 1);
+        let mut streaks = Streaks::default();
+        streaks.load(&[Shard::of(id)], Vec::new(), |_| true);
+        let tell =
+            |streaks: &mut Streaks, tells, s| streaks.failed(id, false, tells, &POLICY, at(s)).told;
+        assert_eq!(tell(&mut streaks, true, 100), None);
+        assert_eq!(tell(&mut streaks, true, 599), None);
+        assert_eq!(tell(&mut streaks, false, 601), None, "an operational event tells nothing");
+        assert_eq!(tell(&mut streaks, true, 602), Some(told(100, false)));
+        assert_eq!(tell(&mut streaks, true, 603), None, "once");
+        streaks.not_told(id, None);
+        assert_eq!(tell(&mut streaks, true, 604), Some(told(100, false)), "nobody had heard it");
+        assert_eq!(streaks.succeeded(id, false).1, None);
+        assert_eq!(streaks.succeeded(id, true).1, Some(told(100, false)), "by the next one");
+        assert_eq!(streaks.succeeded(id, true).1, None, "once");
+
+        let row = FailingSubscription { subscription: id, streak: told(100, false) };
+        streaks.forget_shards(&[Shard::of(id)]);
+        assert_eq!(streaks.succeeded(id, true).1, None, "not known yet");
+        streaks.load(&[Shard::of(id)], vec![row], |_| true);
+        assert_eq!(streaks.succeeded(id, true).1, Some(told(100, false)));
+        streaks.load(&[Shard::of(id)], vec![row], |_| true);
+        assert_eq!(tell(&mut streaks, true, 700), None, "a former owner told it");
     }
 }

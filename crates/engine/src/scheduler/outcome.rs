@@ -12,7 +12,9 @@ use posthorn_store::{Record, Recorded, Standing, Work};
 use tracing::warn;
 
 use super::Scheduler;
+use super::failing::Failed;
 use super::health::{HeldBy, Sign};
+use super::telling::News;
 use crate::admission::Tally;
 use crate::attempt::{Done, Ended, Job};
 use crate::recorder::Written;
@@ -31,6 +33,8 @@ pub(crate) struct Effect {
     pub(crate) tenant: TenantId,
     pub(crate) subscription: SubscriptionId,
     pub(crate) what: SubscriptionEffect,
+    /// Whether that is told: not when an operational event was to be delivered.
+    pub(crate) tells: bool,
 }
 
 impl Scheduler {
@@ -88,7 +92,8 @@ impl Scheduler {
             Ended::Outcome(outcome) if next.charge => Some(history(&done, outcome)),
             _ => None,
         };
-        let standing = self.note_streak(&done, sign, &mut next, now);
+        let (standing, news) = self.note_streak(&done, sign, &mut next, now);
+        let told = self.told(&done.job.work, &next, attempt.as_ref(), news, now);
         self.outbox.push(Record {
             fence: done.job.fence,
             tenant: delivery.tenant,
@@ -98,11 +103,16 @@ impl Scheduler {
             step: next,
             attempt,
             standing,
+            told,
             at: now,
         });
         if next.subscription != SubscriptionEffect::None {
-            let effect =
-                Effect { tenant: delivery.tenant, subscription: id, what: next.subscription };
+            let effect = Effect {
+                tenant: delivery.tenant,
+                subscription: id,
+                what: next.subscription,
+                tells: !done.job.work.event.topic.is_reserved(),
+            };
             let _ = self.parts.effects.send(effect);
         }
         self.recording.insert((done.delivery(), done.job.fence.epoch), done.job.work);
@@ -125,6 +135,7 @@ impl Scheduler {
             step: next,
             attempt: None,
             standing: None,
+            told: self.told(&work, &next, None, None, now),
             at: now,
         });
         self.held.busy(fence.shard, 1);
@@ -158,35 +169,41 @@ impl Scheduler {
         sign: Sign,
         next: &mut Step,
         now: Timestamp,
-    ) -> Option<Standing> {
+    ) -> (Option<Standing>, Option<News>) {
         let id = done.subscription();
         if !self.is_present(&done.job.fence) {
-            return None;
+            return (None, None);
         }
         match sign {
-            Sign::Good => self.streaks.succeeded(id),
-            Sign::Refused | Sign::Silent => None,
+            Sign::Good => {
+                let tells = !done.job.work.event.topic.is_reserved();
+                let (standing, ended) = self.streaks.succeeded(id, tells);
+                (standing, ended.map(News::Recovered))
+            }
+            Sign::Refused | Sign::Silent => (None, None),
             Sign::Bad | Sign::Overloaded { .. } => {
-                let policy = done.job.policy.failing.as_ref()?;
+                let Some(policy) = done.job.policy.failing.as_ref() else { return (None, None) };
                 let active = |view: &std::sync::Arc<crate::catalog::SubscriptionView>| {
                     view.subscription.status.is_active()
                 };
                 if !self.parts.catalog.view(id).as_ref().is_some_and(active) {
-                    return None;
+                    return (None, None);
                 }
                 let exhausted = matches!(
                     next.state,
                     DeliveryState::Dead(DeadReason::Exhausted | DeadReason::Expired)
                         | DeliveryState::Cancelled(CancelReason::Dropped)
                 );
-                let (standing, ends) = self.streaks.failed(id, exhausted, policy, now);
+                let tells = !done.job.work.event.topic.is_reserved();
+                let Failed { standing, ends, told } =
+                    self.streaks.failed(id, exhausted, tells, policy, now);
                 if ends && next.subscription == SubscriptionEffect::None {
                     next.subscription = SubscriptionEffect::DisableFailing;
                     if let Some(queue) = self.queues.get_mut(&id) {
                         queue.health.hold(now.plus(GONE_HOLD), HeldBy::Ending);
                     }
                 }
-                standing
+                (standing, told.map(|streak| News::Failing(streak, policy.disable_after)))
             }
         }
     }
@@ -283,6 +300,7 @@ impl Scheduler {
                 tally.add(work.delivery.tenant, -1);
                 self.parts.outcomes.tell(&work, &record);
             }
+            self.was_told(id, &record, &answer);
             if !self.is_present(&record.fence) {
                 continue;
             }
@@ -320,7 +338,8 @@ impl Scheduler {
                         self.hand_over(next, now);
                     }
                 }
-                Recorded::Fenced => {}
+                // The recorder has planned and written it again.
+                Recorded::Fenced | Recorded::Stale => {}
                 Recorded::Superseded => {
                     if let Some(queue) = self.queues.get_mut(&id) {
                         queue.note_on_disk(now);

@@ -171,7 +171,7 @@ impl Engine {
         let fresh = self.seal(tenant, id, &input, now)?;
         let until = now.plus(overlap);
         let view = self
-            .modify(tenant, id, None, |mut subscription| {
+            .modify(tenant, id, None, true, |mut subscription| {
                 subscription.secrets.retain(|old| old.expires_at.is_none_or(|at| now < at));
                 for old in subscription.secrets.iter_mut().filter(|old| old.name == name) {
                     old.expires_at = Some(old.expires_at.map_or(until, |at| at.min(until)));

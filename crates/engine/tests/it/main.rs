@@ -28,6 +28,7 @@ mod push_services;
 mod scheduled;
 mod signing;
 mod standing;
+mod telling;
 mod tenants;
 mod timeline;
 mod token_server;

@@ -112,6 +112,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
             step,
             attempt: None,
             standing: None,
+            told: Vec::new(),
             at: now,
         };
         let answers = house.store.record(vec![record]).await.expect("answers");

@@ -35,6 +35,7 @@ mod notificaties_rights;
 mod notificaties_settings;
 mod notificaties_ways;
 mod notificaties_world;
+mod operational_events;
 mod outbound_proxy;
 mod pca_hub;
 mod pca_hub_nodes;

@@ -1,1 +1,1 @@
-select subscription, since, exhausted from failing where shard = any($1::int2[])
+select subscription, since, exhausted, told from failing where shard = any($1::int2[])

@@ -1,9 +1,9 @@
 -- The caller holds the shards' locks (shared). No subscription occurs twice; the caller sorts
 -- them.
-insert into failing (subscription, shard, since, exhausted)
-select i.subscription, i.shard, i.since, i.exhausted
-from unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int8[], $6::bool[])
-    as i(subscription, shard, epoch, node, since, exhausted)
+insert into failing (subscription, shard, since, exhausted, told)
+select i.subscription, i.shard, i.since, i.exhausted, i.told
+from unnest($1::uuid[], $2::int2[], $3::int8[], $4::uuid[], $5::int8[], $6::bool[], $7::bool[])
+    as i(subscription, shard, epoch, node, since, exhausted, told)
 where (
     select true from shard_lease s
     where s.shard = i.shard and s.epoch = i.epoch and s.node = i.node
@@ -14,4 +14,5 @@ where (
 )
 on conflict (subscription) do update
 set since = least(failing.since, excluded.since),
-    exhausted = failing.exhausted or excluded.exhausted
+    exhausted = failing.exhausted or excluded.exhausted,
+    told = failing.told or excluded.told

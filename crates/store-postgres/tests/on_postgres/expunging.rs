@@ -61,7 +61,7 @@ async fn who_waited_for_an_expunge_brings_nothing_back() {
     let store = connect(&url).await;
     let again = tokio::spawn(async move {
         let job = job(tenant);
-        store.create_job(job.clone(), None).await.expect("a job");
+        store.create_job(job.clone(), None, Vec::new()).await.expect("a job");
         let deeds = [to, new].map(|whose| redelivery(event, whose, ReplayStatus::All));
         store.advance_job(bite(job.id, deeds.into_iter().collect(), at(10))).await
     });
@@ -93,7 +93,7 @@ async fn everybody_at_once_leaves_nothing_half_done() {
         tasks.push(tokio::spawn(async move {
             let run = async |bite: Bite| store.advance_job(bite).await.expect("advances");
             let job = job(tenant);
-            store.create_job(job.clone(), None).await.expect("a job");
+            store.create_job(job.clone(), None, Vec::new()).await.expect("a job");
             match kind {
                 0 => {
                     let events = all.iter().rev().map(|(event, _)| *event).collect();

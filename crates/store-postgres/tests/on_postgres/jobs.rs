@@ -55,6 +55,7 @@ pub(crate) fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite 
         deeds,
         expunges: None,
         ends: Some(JobState::Done),
+        ending: None,
         problem: None,
         at: when,
     }
@@ -68,7 +69,7 @@ async fn replay_on(
     when: Timestamp,
 ) -> usize {
     let job = job(tenant);
-    store.create_job(job.clone(), None).await.expect("a new job");
+    store.create_job(job.clone(), None, Vec::new()).await.expect("a new job");
     store.advance_job(bite(job.id, deeds, when)).await.expect("advances").done
 }
 
@@ -145,7 +146,7 @@ async fn two_nodes_that_advance_one_job_deliver_each_event_once() {
     let url = databases.url_of(&setting.store);
     let (to, events) = (setting.subscribe().await, Arc::new(past(&setting, 103).await));
     let job = job(setting.tenant);
-    setting.store.create_job(job.clone(), None).await.expect("a new job");
+    setting.store.create_job(job.clone(), None, Vec::new()).await.expect("a new job");
     let mut nodes = Vec::new();
     for _ in 0..3 {
         let store: Arc<dyn Store> = Arc::new(connect(&url).await);
@@ -464,13 +465,14 @@ async fn a_job_that_is_refused_leaves_no_subscription() {
     let setting = Setting::new(&databases).await;
     let before = setting.version_of(setting.tenant).await;
     let known = job(setting.tenant);
-    setting.store.create_job(known.clone(), None).await.expect("a new job");
+    setting.store.create_job(known.clone(), None, Vec::new()).await.expect("a new job");
     let new = subscription(setting.tenant);
-    let refused = setting.store.create_job(known, Some(Box::new(new.clone()))).await;
+    let refused = setting.store.create_job(known, Some(Box::new(new.clone())), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
     assert_eq!(setting.version_of(setting.tenant).await, before);
-    let created = setting.store.create_job(job(setting.tenant), Some(Box::new(new))).await;
+    let created =
+        setting.store.create_job(job(setting.tenant), Some(Box::new(new)), Vec::new()).await;
     assert!(created.expect("created").is_some_and(|version| version > before));
-    let stranger = setting.store.create_job(job(tenant().id), None).await;
+    let stranger = setting.store.create_job(job(tenant().id), None, Vec::new()).await;
     assert!(matches!(stranger, Err(Error::Refused(Refusal::NotFound))), "{stranger:?}");
 }

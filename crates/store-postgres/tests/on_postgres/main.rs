@@ -11,6 +11,7 @@ mod plans;
 mod retention;
 mod revival;
 mod tally;
+mod telling;
 mod tls;
 mod upgrade;
 

@@ -72,6 +72,7 @@ pub(crate) fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> 
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         standing: None,
+        told: Vec::new(),
         at: at(10),
     }
 }

@@ -228,6 +228,7 @@ async fn work(
                 },
                 attempt: None,
                 standing: None,
+                told: Vec::new(),
                 at: at(20),
             })
             .collect();
@@ -273,7 +274,7 @@ async fn redrive_all(setting: Arc<Setting>, store: Arc<dyn Store>, stop: Arc<Ato
         let wanted = redrive(setting.tenant, at(1_000));
         let id = store.create_redrive(wanted).await.expect("a redrive").id;
         loop {
-            let bite = store.advance_redrive(id, 5, at(30)).await.expect("a bite");
+            let bite = store.advance_redrive(id, 5, at(30), None).await.expect("a bite");
             moved += bite.moved;
             if bite.state != RedriveState::Running {
                 break;

@@ -54,7 +54,8 @@ pub(crate) fn failing(
         let columns = Columns::of(row, "failing", 0);
         let subscription = SubscriptionId::from_bytes(columns.array(0)?);
         if shards.contains(&Shard::of(subscription)) {
-            let streak = Streak { since: columns.time(1)?, exhausted: columns.int(2)? != 0 };
+            let (exhausted, told) = (columns.int(2)? != 0, columns.int(3)? != 0);
+            let streak = Streak { since: columns.time(1)?, exhausted, told };
             found.push(FailingSubscription { subscription, streak });
         }
     }

@@ -23,6 +23,17 @@ pub(crate) fn weight(batch: &[NewEvent]) -> Weight {
 /// Stores events with all their deliveries and keys, each item judged by itself.
 pub(crate) fn accept(writer: &mut Writer, batch: &[NewEvent]) -> Result<Vec<Accepted>, Failure> {
     let Writer { conn, cache, numbers, log, .. } = writer;
+    accept_with(conn, cache, numbers, log, batch)
+}
+
+/// The same for those who are at work on the parts of the writer.
+pub(crate) fn accept_with(
+    conn: &Connection,
+    cache: &Cache,
+    numbers: &mut Numbers,
+    log: &mut Changes,
+    batch: &[NewEvent],
+) -> Result<Vec<Accepted>, Failure> {
     let mut statements = Statements {
         event: conn.prepare_cached(sql::INSERT_EVENT)?,
         delivery: conn.prepare_cached(sql::INSERT_DELIVERY)?,

@@ -3,10 +3,12 @@
 use posthorn_domain::{
     Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Bite, Bitten, CatalogChange, Expunges, Recall, Redelivery, Refusal};
+use posthorn_store::{
+    Bite, Bitten, CatalogChange, Ending, Expunges, NewEvent, Recall, Redelivery, Refusal,
+};
 use rusqlite::params;
 
-use super::{catalog, entry, lanes};
+use super::{catalog, entry, lanes, told};
 use crate::codec::{NEVER, due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
@@ -20,13 +22,15 @@ pub(crate) fn create(
     writer: &mut Writer,
     job: &Job,
     subscription: Option<&Subscription>,
+    told: &[NewEvent],
 ) -> Result<Option<posthorn_domain::CatalogVersion>, Failure> {
     let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
     if jobs::job(&writer.conn, job.id)?.is_some() {
         return Err(Refusal::AlreadyExists.into());
     }
     let create = |new: &Subscription| CatalogChange::CreateSubscription(Box::new(new.clone()));
-    let version = subscription.map(|new| catalog::change(writer, &create(new))).transpose()?;
+    let version =
+        subscription.map(|new| catalog::change(writer, &create(new), told)).transpose()?;
     writer
         .conn
         .prepare_cached(
@@ -55,10 +59,13 @@ pub(crate) fn cancel(
     tenant: TenantId,
     id: JobId,
     at: Timestamp,
+    ending: Option<&Ending>,
 ) -> Result<Job, Failure> {
     let found = jobs::job(&writer.conn, id)?.filter(|(job, _)| job.tenant == tenant);
     let (mut job, _) = found.ok_or(Refusal::NotFound)?;
     if job.state == JobState::Running {
+        told::check_end(&writer.cache, ending, job.seen, job.done)?;
+        told::tell_end(writer, ending)?;
         job.state = JobState::Cancelled;
         job.finished_at = Some(at);
         writer
@@ -77,6 +84,9 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
         return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
     }
     let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
+    let ending = bite.ending.as_ref().filter(|_| bite.ends.is_some());
+    told::check_end(&writer.cache, ending, job.seen, job.done)?;
+    told::tell_end(writer, ending)?;
     let mut subscriptions: Vec<SubscriptionId> = Vec::new();
     let (mut done, mut recalls) = (0, Vec::new());
     for deed in &bite.deeds {

@@ -6,7 +6,7 @@ use posthorn_domain::{Attempt, DeliveryId, DeliveryState, Outcome};
 use posthorn_store::{Claim, Record, Recorded, Standing, Streak};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::lanes;
+use super::{accept, lanes, told};
 use crate::cache::Cache;
 use crate::codec::{NEVER, due, int, state_code};
 use crate::error::Failure;
@@ -18,7 +18,12 @@ use crate::writer::{Weight, Writer};
 /// How much work a batch is.
 pub(crate) fn weight(batch: &[Record]) -> Weight {
     let attempts = batch.iter().filter_map(|record| record.attempt.as_ref());
-    Weight { rows: batch.len() * 2, bytes: attempts.map(|attempt| attempt.response.len()).sum() }
+    let bytes: usize = attempts.map(|attempt| attempt.response.len()).sum();
+    let told = batch.iter().filter(|record| !record.told.is_empty());
+    let (more_rows, more_bytes) = told
+        .map(|record| told::weight(&record.told))
+        .fold((0, 0), |(rows, bytes), own| (rows + own.rows, bytes + own.bytes));
+    Weight { rows: batch.len() * 2 + more_rows, bytes: bytes + more_bytes }
 }
 
 /// Writes down leases.
@@ -51,6 +56,10 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
     let mut insert = conn.prepare_cached(sql::INSERT_ATTEMPT)?;
     let mut replies = Vec::with_capacity(batch.len());
     for record in batch {
+        if told::is_stale(cache, &record.told) {
+            replies.push(Recorded::Stale);
+            continue;
+        }
         let fenced = !leases.allow(&record.fence, now);
         if let Some(standing) = record.standing.filter(|_| !fenced) {
             stand(conn, cache, &standing)?;
@@ -86,6 +95,9 @@ pub(crate) fn record(writer: &mut Writer, batch: &[Record]) -> Result<Vec<Record
             (Some(lane), true) => lanes::promote(conn, row.subscription, lane, record.at)?,
             _ => None,
         };
+        if !record.told.is_empty() {
+            accept::accept_with(conn, cache, numbers, log, &record.told)?;
+        }
         replies.push(Recorded::Written { promoted });
     }
     Ok(replies)
@@ -98,9 +110,9 @@ fn stand(conn: &Connection, cache: &Cache, standing: &Standing) -> Result<(), Fa
     };
     match standing.failing {
         None => conn.prepare_cached(sql::FAILING_END)?.execute([known.no])?,
-        Some(Streak { since, exhausted }) => conn
+        Some(Streak { since, exhausted, told }) => conn
             .prepare_cached(sql::FAILING_BEGIN)?
-            .execute(params![known.no, since.as_millis(), exhausted])?,
+            .execute(params![known.no, since.as_millis(), exhausted, told])?,
     };
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Bulk redrives. The cursor is a seq, so lanes come back in order and nothing is moved twice.
 
 use posthorn_domain::{Redrive, RedriveId, RedriveState, SubscriptionId, TenantId, Timestamp};
-use posthorn_store::{Advanced, Refusal};
+use posthorn_store::{Advanced, Ending, Refusal};
 use rusqlite::{Connection, ToSql, params};
 
-use super::lanes;
+use super::{lanes, told};
 use crate::codec::{Columns, dead_code, int, json, redrive_code};
 use crate::error::Failure;
 use crate::read::queries;
@@ -44,10 +44,13 @@ pub(crate) fn cancel(
     tenant: TenantId,
     id: RedriveId,
     at: Timestamp,
+    ending: Option<&Ending>,
 ) -> Result<Redrive, Failure> {
     let found = queries::redrive(&writer.conn, id)?.filter(|(redrive, _)| redrive.tenant == tenant);
     let (mut redrive, _) = found.ok_or(Refusal::NotFound)?;
     if redrive.state == RedriveState::Running {
+        told::check_end(&writer.cache, ending, redrive.total, redrive.moved)?;
+        told::tell_end(writer, ending)?;
         redrive.state = RedriveState::Cancelled;
         redrive.finished_at = Some(at);
         writer
@@ -68,20 +71,26 @@ pub(crate) fn advance(
     id: RedriveId,
     limit: usize,
     at: Timestamp,
+    ending: Option<&Ending>,
 ) -> Result<Advanced, Failure> {
-    let Writer { conn, log, cache, .. } = writer;
-    let (redrive, cursor) = queries::redrive(conn, id)?.ok_or(Refusal::NotFound)?;
+    let (redrive, cursor) = queries::redrive(&writer.conn, id)?.ok_or(Refusal::NotFound)?;
     if redrive.state != RedriveState::Running {
         let state = redrive.state;
         return Ok(Advanced { moved: 0, subscriptions: Vec::new(), state, recall: None });
     }
-    let tenant = cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
-    let letters = next_letters(conn, &redrive, tenant.no, cursor, limit)?;
+    let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?.no;
+    let letters = next_letters(&writer.conn, &redrive, tenant, cursor, limit)?;
+    // What is told is the whole of it: then the end does nothing else.
+    let done = if ending.is_some() { letters.is_empty() } else { letters.len() < limit };
+    if done {
+        told::check_end(&writer.cache, ending, redrive.total, redrive.moved)?;
+        told::tell_end(writer, ending)?;
+    }
+    let Writer { conn, log, .. } = writer;
     let mut recalls = Vec::new();
     for (seq, _) in &letters {
         recalls.extend(lanes::revive(conn, log, *seq, at)?);
     }
-    let done = letters.len() < limit;
     let state = if done { RedriveState::Done } else { RedriveState::Running };
     conn.prepare_cached(
         "update redrive set state = ?2, finished_at = ?3, moved = moved + ?4, cursor = ?5 \

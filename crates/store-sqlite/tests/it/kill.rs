@@ -69,6 +69,7 @@ async fn publish_and_deliver(
         step: delivered(),
         attempt: Some(attempt(deliver, 1, 200)),
         standing: None,
+        told: Vec::new(),
         at: at(1),
     };
     let replies = store.record(vec![record]).await.expect("record");

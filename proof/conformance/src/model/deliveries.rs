@@ -10,8 +10,8 @@ use posthorn_domain::{
 
 use super::State;
 use posthorn_store::{
-    Advanced, Claim, Entered, Moved, NewDelivery, Placed, Recall, Record, Recorded, Refusal, Swept,
-    Work,
+    Advanced, Claim, Ending, Entered, Moved, NewDelivery, Placed, Recall, Record, Recorded,
+    Refusal, Swept, Work,
 };
 
 pub(crate) struct Row {
@@ -149,6 +149,9 @@ impl State {
     }
 
     pub(super) fn record(&mut self, record: Record, now: Timestamp) -> Recorded {
+        if self.is_stale(&record.told) {
+            return Recorded::Stale;
+        }
         let fenced = !self.leases.allows(&record.fence, now);
         let fenced = fenced && !crate::model::plant::active("no-fencing");
         let arrived = record.step.state == DeliveryState::Delivered;
@@ -165,6 +168,9 @@ impl State {
                 && self.catalog.deleted_at(row.delivery.subscription).is_none()
         });
         if fenced || !current {
+            if crate::model::plant::active("told-without-cause") {
+                self.tell(record.told);
+            }
             if let Some(mut attempt) = record.attempt
                 && self.rows.contains_key(&record.delivery)
             {
@@ -192,6 +198,7 @@ impl State {
         } else {
             None
         };
+        self.tell(record.told);
         Recorded::Written { promoted }
     }
 
@@ -365,6 +372,7 @@ impl State {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Advanced, Refusal> {
         let stored = self.redrives.get(&id).ok_or(Refusal::NotFound)?;
         if stored.redrive.state != RedriveState::Running {
@@ -373,6 +381,14 @@ impl State {
         }
         let ids: Vec<DeliveryId> =
             self.redrivable(&stored.redrive, stored.cursor).take(limit).collect();
+        let ends = match &ending {
+            Some(_) => ids.is_empty(),
+            None => ids.len() < limit,
+        };
+        let (total, moved) = (stored.redrive.total, stored.redrive.moved);
+        if ends {
+            self.tell_end(ending, total, moved)?;
+        }
         let mut subscriptions = BTreeSet::new();
         let mut recalls = Vec::new();
         for id in &ids {
@@ -383,7 +399,7 @@ impl State {
         let stored = self.redrives.get_mut(&id).ok_or(Refusal::NotFound)?;
         stored.redrive.moved += ids.len() as u64;
         stored.cursor = ids.last().copied().or(stored.cursor);
-        if ids.len() < limit {
+        if ends {
             stored.redrive.state = RedriveState::Done;
             stored.redrive.finished_at = Some(at);
         }

@@ -17,7 +17,10 @@ impl State {
             let state = job.state;
             return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
         }
-        let tenant = job.tenant;
+        let (tenant, seen, before) = (job.tenant, job.seen, job.done);
+        if bite.ends.is_some() {
+            self.tell_end(bite.ending.clone(), seen, before)?;
+        }
         let (mut done, mut subscriptions, mut recalls) = (0, BTreeSet::new(), Vec::new());
         for deed in &bite.deeds {
             let event = self.events.get(&deed.event).filter(|event| event.tenant == tenant);

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, Shard, Timestamp};
+use posthorn_domain::{CatalogVersion, Epoch, Fence, NodeId, Shard, Span, Timestamp};
 
 use posthorn_store::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
+
+/// How long nodes are remembered that gave no sign of life.
+const LOST_KEPT: Span = Span::from_secs(86_400);
 
 #[derive(Default)]
 pub(super) struct Leases {
@@ -33,12 +36,17 @@ impl Leases {
                 lease.until = until;
             }
         }
+        let forgotten = now.minus(LOST_KEPT);
+        self.nodes.retain(|_, (until, _)| *until > forgotten);
         let alive = self.nodes.iter().filter(|(_, (until, _))| *until > now);
+        let lost = self.nodes.iter().filter(|(_, (until, _))| *until <= now);
+        let lost = lost.map(|(node, _)| *node).collect();
         let held = self.shards.iter().filter(|(_, lease)| lease.until > now);
         Membership {
             nodes: alive
                 .map(|(node, (_, catalog))| LiveNode { node: *node, catalog: *catalog })
                 .collect(),
+            lost,
             holders: held
                 .filter_map(|(shard, lease)| {
                     Some(ShardHolder { shard: *shard, node: lease.holder?, epoch: lease.epoch })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use posthorn_conformance::model::ModelStore;
-use posthorn_domain::{Labels, Timestamp, TopicName};
+use posthorn_domain::{Labels, TenantId, Timestamp, TopicName};
 use posthorn_engine::Options;
 use posthorn_sealing::vault::{Vault, VaultKey};
 use posthorn_store::Store;
@@ -125,6 +125,13 @@ impl Stage {
         }
         for _ in 0..world.plan.subscriptions {
             operator.create(&first).await;
+        }
+        // From chance of their own: without them the world is what it was.
+        let mut listening = Dice::new(seed, "listeners");
+        for tenant in tenants.iter().copied().chain([TenantId::SYSTEM]) {
+            if listening.chance(0.5) {
+                operator.listen(&first, tenant, &mut listening).await;
+            }
         }
         let publishers = (0..world.plan.publishers)
             .map(|number| Publisher {

@@ -19,7 +19,7 @@ use posthorn_domain::{
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Entered, Error, EventFilter,
+    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter,
     FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
     Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
 };
@@ -138,6 +138,10 @@ impl FaultStore {
     }
 }
 
+fn deliveries_of(told: &[NewEvent]) -> impl Iterator<Item = DeliveryId> {
+    told.iter().flat_map(|new| &new.deliveries).map(|delivery| delivery.id)
+}
+
 impl Reach {
     /// Compares rows of the model with the account, right after an effect.
     fn check_rows(&self, ids: impl Iterator<Item = (TenantId, DeliveryId)>) {
@@ -158,14 +162,36 @@ impl Reach {
                 Recorded::Written { promoted } => (0, promoted.as_ref().map(|w| w.delivery.id)),
                 Recorded::Fenced => (1, None),
                 Recorded::Superseded => (2, None),
+                Recorded::Stale => (3, None),
             };
             let step = (record.step.state, record.step.due_at, record.step.charge);
             world.note("record", &(self.link.life, record.delivery, step, said));
         }
-        let all: Vec<_> = batch.iter().map(|record| record.delivery).collect();
+        let mut all: Vec<_> = batch.iter().map(|record| record.delivery).collect();
+        all.extend(batch.iter().flat_map(|record| deliveries_of(&record.told)));
         let tenants = world.oracle.lock().tenants_of(&all);
         self.check_rows(tenants.into_iter());
         Ok(answers)
+    }
+
+    /// A change of the catalog, and what was told of it.
+    fn changed(&self, change: &CatalogChange, told: &[NewEvent], version: CatalogVersion) {
+        let now = self.world.now();
+        let mut oracle = self.world.oracle.lock();
+        oracle.told_by_change(now, change, told);
+        oracle.changed(now, change, version);
+        drop(oracle);
+        self.check_told(told);
+    }
+
+    fn check_told(&self, told: &[NewEvent]) {
+        let ids: Vec<DeliveryId> = deliveries_of(told).collect();
+        let tenants = self.world.oracle.lock().tenants_of(&ids);
+        self.check_rows(tenants.into_iter());
+    }
+
+    fn check_ending(&self, ending: Option<&Ending>) {
+        self.check_told(ending.map_or(&[], |ending| &ending.told));
     }
 
     fn moved(&self, kind: &'static str, tenant: TenantId, id: DeliveryId, moved: &Result<Moved>) {
@@ -176,12 +202,16 @@ impl Reach {
 
 #[async_trait]
 impl Store for FaultStore {
-    async fn change_catalog(&self, change: CatalogChange) -> Result<CatalogVersion> {
+    async fn change_catalog_telling(
+        &self,
+        change: CatalogChange,
+        told: Vec<NewEvent>,
+    ) -> Result<CatalogVersion> {
         self.call(true, move |reach| {
-            let version = at_once(reach.model.change_catalog(change.clone()))?;
-            let now = reach.world.now();
-            reach.world.oracle.lock().changed(now, &change, version);
-            reach.world.note("change", &(reach.link.life, version));
+            let made = reach.model.change_catalog_telling(change.clone(), told.clone());
+            let version = at_once(made)?;
+            reach.changed(&change, &told, version);
+            reach.world.note("change", &(reach.link.life, version, told.len()));
             Ok(version)
         })
         .await
@@ -370,10 +400,13 @@ impl Store for FaultStore {
         tenant: TenantId,
         id: RedriveId,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Redrive> {
         self.call(true, move |reach| {
-            let stopped = at_once(reach.model.cancel_redrive(tenant, id, at))?;
-            reach.world.oracle.lock().redrive_stopped(&stopped);
+            let stopped = at_once(reach.model.cancel_redrive(tenant, id, at, ending.clone()))?;
+            let now = reach.world.now();
+            reach.world.oracle.lock().redrive_stopped(now, &stopped, ending.as_ref());
+            reach.check_ending(ending.as_ref());
             Ok(stopped)
         })
         .await
@@ -384,11 +417,14 @@ impl Store for FaultStore {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
+        ending: Option<Ending>,
     ) -> Result<Advanced> {
         self.call(true, move |reach| {
-            let advanced = at_once(reach.model.advance_redrive(id, limit, at))?;
+            let advanced = at_once(reach.model.advance_redrive(id, limit, at, ending.clone()))?;
             let now = reach.world.now();
-            let ids = reach.world.oracle.lock().advanced(now, id, limit, at, &advanced);
+            let told = ending.as_ref();
+            let ids = reach.world.oracle.lock().advanced(now, id, limit, at, (&advanced, told));
+            reach.check_ending(told);
             reach.world.note("advance", &(reach.link.life, id, advanced.moved));
             let tenants = reach.world.oracle.lock().tenants_of(&ids);
             reach.check_rows(tenants.into_iter());
@@ -401,13 +437,13 @@ impl Store for FaultStore {
         &self,
         job: Job,
         subscription: Option<Box<Subscription>>,
+        told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
         self.call(true, move |reach| {
-            let created = at_once(reach.model.create_job(job.clone(), subscription.clone()))?;
+            let created = reach.model.create_job(job.clone(), subscription.clone(), told.clone());
+            let created = at_once(created)?;
             if let (Some(new), Some(version)) = (subscription, created) {
-                let change = CatalogChange::CreateSubscription(new);
-                let now = reach.world.now();
-                reach.world.oracle.lock().changed(now, &change, version);
+                reach.changed(&CatalogChange::CreateSubscription(new), &told, version);
             }
             reach.world.oracle.lock().job_made(&job);
             reach.world.note("job", &(reach.link.life, job.id));
@@ -428,10 +464,18 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.running_jobs(limit))).await
     }
 
-    async fn cancel_job(&self, tenant: TenantId, id: JobId, at: Timestamp) -> Result<Job> {
+    async fn cancel_job(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        at: Timestamp,
+        ending: Option<Ending>,
+    ) -> Result<Job> {
         self.call(true, move |reach| {
-            let job = at_once(reach.model.cancel_job(tenant, id, at))?;
-            reach.world.oracle.lock().job_stopped(&job);
+            let job = at_once(reach.model.cancel_job(tenant, id, at, ending.clone()))?;
+            let now = reach.world.now();
+            reach.world.oracle.lock().job_stopped(now, &job, ending.as_ref());
+            reach.check_ending(ending.as_ref());
             Ok(job)
         })
         .await
@@ -442,6 +486,7 @@ impl Store for FaultStore {
             let bitten = at_once(reach.model.advance_job(bite.clone()))?;
             let now = reach.world.now();
             let ids = reach.world.oracle.lock().bitten(now, &bite, &bitten);
+            reach.check_ending(bite.ending.as_ref());
             reach.world.note("bite", &(reach.link.life, bite.job, bitten.done));
             let tenants = reach.world.oracle.lock().tenants_of(&ids);
             reach.check_rows(tenants.into_iter());

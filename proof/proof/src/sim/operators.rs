@@ -117,6 +117,41 @@ impl Operator {
         self.cluster.world.note("create", &made.map(|(view, _)| view.subscription.id));
     }
 
+    /// Makes a subscription to operational events, alone or beside others. Only in the beginning.
+    pub(crate) async fn listen(&mut self, node: &Node, tenant: TenantId, dice: &mut Dice) {
+        let number = self.made;
+        self.made += 1;
+        let topic = |name: &str| TopicName::new(name).expect("a valid name");
+        let mut group = Group { topics: vec![TopicName::operational()], ..Group::default() };
+        match dice.below(4) {
+            0 => group.types = vec![Glob::new("delivery.*")],
+            1 => group.topics.push(topic(dice.word(&TOPICS))),
+            _ => {}
+        }
+        let mut any_of = vec![group];
+        if dice.chance(0.2) {
+            any_of.push(Group::default());
+        }
+        let profiles: Vec<ProfileName> =
+            self.cluster.world.plan.options.profiles.keys().cloned().collect();
+        let profile = dice.pick(&profiles).clone();
+        let policy = self.cluster.world.oracle.lock().profile_of(tenant, &profile);
+        let signed = policy.auth.iter().any(|auth| matches!(auth, Auth::StandardWebhooks { .. }));
+        let secret = |dice: &mut Dice| SecretInput {
+            name: signing(),
+            value: base64("whsec_", &dice.bytes::<32>()),
+        };
+        let new = NewSubscription {
+            destination: format!("https://r/{number}/v0").into(),
+            filter: Some(Filter { any_of, ..Filter::everything() }),
+            profile: Some(profile),
+            secrets: if signed { vec![secret(dice)] } else { Vec::new() },
+            ..NewSubscription::default()
+        };
+        let made = node.engine.create_subscription(tenant, new).await.ok();
+        self.cluster.world.note("listen", &made.map(|(view, _)| view.subscription.id));
+    }
+
     fn some(&mut self) -> Option<(TenantId, SubscriptionId, bool)> {
         let living = self.cluster.world.oracle.lock().living();
         if living.is_empty() { None } else { Some(*self.dice.pick(&living)) }

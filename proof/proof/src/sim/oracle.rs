@@ -10,6 +10,7 @@
 //! * [`leases`]: who owns which shard.
 //! * [`intake`]: events, idempotency keys, fan-out.
 //! * [`work`]: claims, records, lanes; [`steps`]: what a record may say.
+//! * [`telling`]: operational events, each with its cause.
 //! * [`requests`]: what receivers see; [`messages`]: what agents do.
 //! * [`profiles`]: what tenants make of profiles.
 //! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays; [`expunging`]: what was removed.
@@ -26,6 +27,7 @@ mod messages;
 mod profiles;
 mod requests;
 mod steps;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -6,7 +6,7 @@ use posthorn_domain::{
     CancelReason, Delivery, DeliveryId, DeliveryState, EventId, NodeId, Redrive, RedriveId,
     RedriveState, SubscriptionId, TenantId, Timestamp,
 };
-use posthorn_store::{Advanced, Entered, Error, Moved, Prune, Pruned, StateKind};
+use posthorn_store::{Advanced, Ending, Entered, Error, Moved, Prune, Pruned, StateKind};
 
 use super::{Entry, Invariant, Oracle};
 
@@ -216,10 +216,16 @@ impl Oracle {
     }
 
     /// A redrive was stopped.
-    pub(crate) fn redrive_stopped(&mut self, redrive: &Redrive) {
-        if let Some((known, _)) = self.redrives.get_mut(&redrive.id) {
-            known.state = redrive.state;
-        }
+    pub(crate) fn redrive_stopped(
+        &mut self,
+        now: Timestamp,
+        redrive: &Redrive,
+        told: Option<&Ending>,
+    ) {
+        let Some((known, _)) = self.redrives.get_mut(&redrive.id) else { return };
+        let ends = known.state == RedriveState::Running;
+        known.state = redrive.state;
+        self.told_by_end(now, redrive.tenant, told.filter(|_| ends), ends);
     }
 
     /// Those that have not ended.
@@ -258,7 +264,7 @@ impl Oracle {
         id: RedriveId,
         limit: usize,
         at: Timestamp,
-        answer: &Advanced,
+        (answer, told): (&Advanced, Option<&Ending>),
     ) -> Vec<DeliveryId> {
         let Some((redrive, cursor)) = self.redrives.get(&id).cloned() else { return Vec::new() };
         if redrive.state != RedriveState::Running {
@@ -281,6 +287,8 @@ impl Oracle {
             *cursor = ids.last().copied().or(*cursor);
             redrive.state = answer.state;
         }
+        let ends = answer.state != RedriveState::Running;
+        self.told_by_end(now, redrive.tenant, told.filter(|_| ends), ends);
         ids
     }
 

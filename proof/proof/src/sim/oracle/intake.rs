@@ -48,7 +48,7 @@ impl Oracle {
                 });
             }
             match answer {
-                Accepted::Stored(placed) => self.stored(now, new, placed),
+                Accepted::Stored(placed) => self.stored(now, new, placed, None),
                 Accepted::Stale => {}
                 Accepted::Duplicate { .. } | Accepted::Conflict { .. } => {
                     let invented = self.keys_of(tenant, key.map(|k| &k.key)).is_none();
@@ -64,13 +64,21 @@ impl Oracle {
         self.keys.get(&(tenant, key?.as_str().to_owned()))
     }
 
-    fn stored(&mut self, now: Timestamp, new: &NewEvent, placed: &[Placed]) {
+    /// An event is there, for all who want it; `except` is about to be gone.
+    pub(super) fn stored(
+        &mut self,
+        now: Timestamp,
+        new: &NewEvent,
+        placed: &[Placed],
+        except: Option<SubscriptionId>,
+    ) {
         let event = &new.event;
         let current: Option<CatalogVersion> = self.tenants.get(&event.tenant).copied();
         self.expect(current == Some(new.catalog), Invariant::I14, now, || {
             format!("{} was planned on {:?}, the catalog is at {current:?}", event.id, new.catalog)
         });
         let mut expected = self.fan_out(event);
+        expected.retain(|(wants, _)| Some(*wants) != except);
         let mut planned: Vec<(SubscriptionId, Option<Lane>)> =
             new.deliveries.iter().map(|d| (d.subscription, d.lane.clone())).collect();
         expected.sort();

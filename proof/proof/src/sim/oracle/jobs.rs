@@ -6,7 +6,7 @@ use posthorn_domain::{
     CatalogVersion, Delivery, DeliveryId, DeliveryState, Job, JobId, JobState, JobWork,
     ReplayStatus, TenantId, Timestamp,
 };
-use posthorn_store::{Bite, Bitten, Place, Redelivery};
+use posthorn_store::{Bite, Bitten, Ending, Place, Redelivery};
 
 use super::{Entry, Invariant, Oracle};
 
@@ -26,10 +26,11 @@ impl Oracle {
     }
 
     /// A job was stopped.
-    pub(crate) fn job_stopped(&mut self, job: &Job) {
-        if let Some(known) = self.jobs.get_mut(&job.id) {
-            known.job.state = job.state;
-        }
+    pub(crate) fn job_stopped(&mut self, now: Timestamp, job: &Job, told: Option<&Ending>) {
+        let Some(known) = self.jobs.get_mut(&job.id) else { return };
+        let ends = known.job.state == JobState::Running;
+        known.job.state = job.state;
+        self.told_by_end(now, job.tenant, told.filter(|_| ends), ends);
     }
 
     /// Those that have not ended.
@@ -79,6 +80,8 @@ impl Oracle {
             known.place = bite.cursor;
             known.job.state = answer.state;
         }
+        let ends = answer.state != JobState::Running;
+        self.told_by_end(now, tenant, bite.ending.as_ref().filter(|_| ends), ends);
         if answer.state == JobState::Done {
             self.all_is_there(now, id);
         }

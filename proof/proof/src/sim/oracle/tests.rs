@@ -180,6 +180,7 @@ impl Scene {
                 request: None,
             }),
             standing: None,
+            told: Vec::new(),
             at: at(ms),
         };
         let promoted = self.oracle.deliveries.get(&delivery(2)).filter(|_| ended && n == 1);

@@ -137,6 +137,11 @@ impl Oracle {
                 Recorded::Superseded => self.expect(!current, Invariant::I8, now, || {
                     format!("news of {} were not taken: {record:?}", record.delivery)
                 }),
+                Recorded::Stale => {
+                    self.expect(self.is_stale(&record.told), Invariant::I14, now, || {
+                        format!("what {} tells was planned on the present catalog", record.delivery)
+                    })
+                }
                 Recorded::Written { promoted } => {
                     self.expect(rightful, Invariant::I8, now, || {
                         format!("a late writer changed {}: {record:?}", record.delivery)
@@ -145,8 +150,10 @@ impl Oracle {
                         format!("{} had ended or moved on: {record:?}", record.delivery)
                     });
                     self.check_step(now, record);
+                    self.check_told(now, record);
                     let promoted = promoted.as_ref().map(|work| work.delivery.id);
                     self.apply(now, record, promoted);
+                    self.tell(now, &record.told, None);
                 }
             }
         }

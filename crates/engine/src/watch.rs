@@ -1,0 +1,159 @@
+//! Notices what no transaction causes, and tells it: certificates that end, quotas and disks that fill up, nodes that
+//! are lost.
+//!
+//! The node that holds the first shard looks every few seconds. What it finds is told once for each occurrence, under a
+//! key that names it; what was told already is remembered here, so that the store is not asked each time. A quota or a
+//! disk is told again only after it was all right in between. Whoever takes the duty over may tell of such a one again, once an
+//! hour at most: the hour is part of its key.
+//!
+//! It also makes sure of the tenant that operators are told in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthorn_domain::{
+    Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
+};
+use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
+use tokio::time::MissedTickBehavior;
+use tracing::{info, warn};
+
+use crate::admission::Admission;
+use crate::catalog::Catalog;
+use crate::error::chain;
+use crate::membership::LostNodes;
+use crate::metrics;
+use crate::told::{Fact, Teller};
+use crate::wakes::Wakes;
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long before its end a certificate is told of.
+const CERTIFICATE_LEFT: Span = Span::from_secs(30 * 86_400);
+/// From which part of its quota on a tenant is near it, in percent.
+const QUOTA_NEAR: u64 = 80;
+/// What the tenant is called where somebody has its name.
+const SYSTEM_OTHERWISE: &str = "posthorn-system";
+const HOUR: i64 = 3_600_000;
+
+pub(crate) struct Watch {
+    pub(crate) node: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) wakes: Wakes,
+    pub(crate) lost: LostNodes,
+    pub(crate) teller: Arc<Teller>,
+}
+
+/// What is the case and was told, by what it is about, with the key it was told under.
+type Told = BTreeMap<String, IdempotencyKey>;
+
+impl Watch {
+    /// Runs until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Told::new();
+        loop {
+            ticks.tick().await;
+            if !Shard::new(0).is_some_and(|first| self.wakes.holds(first)) {
+                told.clear();
+                continue;
+            }
+            ensure_system(&*self.store, &self.catalog, self.clock.now()).await;
+            self.look(&mut told).await;
+        }
+    }
+
+    async fn look(&self, told: &mut Told) {
+        let found = self.found();
+        // What is not the case any more may happen again.
+        told.retain(|about, _| found.iter().any(|(known, ..)| known == about));
+        for (about, key, fact) in found {
+            let before = told.get(&about);
+            let wanted = fact.tenant.map_or_else(
+                || self.catalog.wants_operational(TenantId::SYSTEM),
+                |tenant| self.teller.is_wanted(tenant),
+            );
+            if before.is_some() || !wanted {
+                continue;
+            }
+            let Ok(key) = IdempotencyKey::new(&key) else { continue };
+            match self.teller.publish(&fact, &key).await {
+                Ok(_) => drop(told.insert(about, key)),
+                Err(e) => {
+                    ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "tell").increment(1);
+                    warn!(error = %chain(&e), kind = %fact.kind, "an operational event could not \
+                                                                  be stored; it will be retried");
+                }
+            }
+        }
+    }
+
+    /// All that is the case now: what it is about, the key of this occurrence, and what is told.
+    fn found(&self) -> Vec<(String, String, Fact)> {
+        let now = self.clock.now();
+        let mut found = Vec::new();
+        for view in self.catalog.certificates_ending(now.plus(CERTIFICATE_LEFT)) {
+            let certificate = &view.certificate;
+            let end = certificate.not_after.as_millis();
+            let about = format!("certificate.expiring/{}/{end}", certificate.id);
+            found.push((about.clone(), about, Fact::certificate(certificate, now)));
+        }
+        let quota = self.admission.options().pending_per_tenant;
+        for (tenant, pending) in self.admission.most_pending(quota, QUOTA_NEAR) {
+            // Its deliveries are what is told.
+            if tenant != TenantId::SYSTEM {
+                let fact = Fact::quota(tenant, pending, quota, now);
+                found.push(lasting(format!("quota.near/{tenant}"), now, fact));
+            }
+        }
+        if let Some(used) = self.admission.disk_near_full() {
+            let fact = Fact::disk(self.node, used, now);
+            found.push(lasting("disk.near_full".to_owned(), now, fact));
+        }
+        for node in self.lost.get() {
+            let about = format!("node.lost/{node}");
+            found.push((about.clone(), about, Fact::node(node, now)));
+        }
+        found
+    }
+}
+
+/// Something that lasts, and is told under the hour in which it was noticed.
+fn lasting(about: String, now: Timestamp, fact: Fact) -> (String, String, Fact) {
+    let key = format!("{about}/{}", now.as_millis() / HOUR);
+    (about, key, fact)
+}
+
+/// Makes sure of the tenant that operators are told in. Without it operators are told nothing, but everything else
+/// works: so trouble with the store is no reason not to start.
+pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) {
+    if catalog.tenant(TenantId::SYSTEM).is_ok() {
+        return;
+    }
+    if let Err(e) = make_system(store, catalog, now).await {
+        warn!(error = %chain(&e), "the tenant for operational events could not be created; it will \
+                                   be retried");
+    }
+}
+
+async fn make_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) -> Result<()> {
+    for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
+        let tenant = Tenant { id: TenantId::SYSTEM, name: name.to_owned(), created_at: now };
+        match store.change_catalog(CatalogChange::CreateTenant(tenant)).await {
+            // Another node was faster, or somebody has the name.
+            Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}
+            Err(e) => return Err(e),
+        }
+        drop(catalog.apply(store.catalog_since(catalog.version()).await?));
+        if catalog.tenant(TenantId::SYSTEM).is_ok() {
+            return Ok(());
+        }
+        info!(name, "another tenant has the name of the tenant for operational events");
+    }
+    Ok(())
+}
