@@ -153,6 +153,10 @@ pub(crate) struct Parts {
     pub(crate) admission: Arc<crate::admission::Admission>,
     /// Tells of what ends.
     pub(crate) outcomes: crate::outcomes::Outcomes,
+    /// Counts what happened.
+    pub(crate) counting: Arc<crate::rollups::Counting>,
+    /// Tells whoever listens that something was committed.
+    pub(crate) hints: Arc<crate::tail::Hints>,
 }
 
 pub(crate) use outcome::{Effect, history};

@@ -25,4 +25,6 @@ mod push_services;
 mod rate;
 mod replaying;
 mod schema;
+mod series;
 mod signing;
+mod streaming;
