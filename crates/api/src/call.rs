@@ -11,10 +11,11 @@ use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use posthorn_access::{Caller, Callers, Denied, bearer};
 use posthorn_domain::{Scope, SubscriptionId, SubscriptionName, TenantId};
-use posthorn_engine::Engine;
+use posthorn_engine::{Engine, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
 
+use crate::handlers::stream::Streams;
 use crate::limits::{Limits, rate_limited};
 use crate::problem::{Problem, Result};
 use crate::query::Query;
@@ -29,6 +30,7 @@ pub(crate) struct Api {
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) overloaded: Overloaded,
+    pub(crate) streams: Streams,
 }
 
 /// One request that may be served.
@@ -103,6 +105,14 @@ impl Call {
 
     pub(crate) fn is_operator(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.principal.is_operator())
+    }
+
+    /// Whether the caller may still see what it has asked for, long after it was let in.
+    pub(crate) fn is_still_allowed(&self) -> bool {
+        let peer = self.parts.extensions.get::<Peer>();
+        let Some(found) = who(&self.api, peer, &self.parts.headers) else { return false };
+        let own = found.is_operator() || found.key.tenant == Some(self.tenant());
+        own && found.key.allows(Scope::Read)
     }
 
     /// The id or name at the end of the path. A malformed one is answered like an unknown one.
@@ -204,6 +214,15 @@ impl Call {
     }
 }
 
+/// Who sends this.
+fn who(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
+    // A key that does not work is not mended by a certificate.
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer(headers).and_then(|text| api.callers.key(text));
+    }
+    api.callers.certificate(api.options.identity.as_ref(), peer, headers)
+}
+
 /// Who sends this, and may they?
 fn authorize(
     api: &Api,
@@ -211,14 +230,8 @@ fn authorize(
     peer: Option<&Peer>,
     headers: &HeaderMap,
 ) -> Result<Caller> {
-    let callers = &api.callers;
-    // A key that does not work is not mended by a certificate.
-    let found = if headers.contains_key(header::AUTHORIZATION) {
-        bearer(headers).and_then(|text| callers.key(text))
-    } else {
-        callers.certificate(api.options.identity.as_ref(), peer, headers)
-    };
-    let caller = callers.admit(found, scope, peer, headers, TenantId::DEFAULT)?;
+    let found = who(api, peer, headers);
+    let caller = api.callers.admit(found, scope, peer, headers, TenantId::DEFAULT)?;
     if scope == Some(Scope::Publish) {
         api.engine.admission().publish(caller.tenant)?;
     }

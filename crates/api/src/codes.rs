@@ -304,6 +304,12 @@ codes! {
          with a valid key are still served."
         "Correct the key, and retry after the seconds in `Retry-After`."
 
+    TOO_MANY_STREAMS 429 "too_many_streams" "Too many streams"
+        "The tenant, or the server as a whole, has as many open streams (`GET /v1/stream`) as are \
+         allowed at once; `detail` says which limit was reached."
+        "Close streams that nobody reads, and share one among several readers. Filters select what each of \
+         them shows. Retry after the seconds in `Retry-After`."
+
     TOO_MANY_BODIES 429 "too_many_bodies" "Too many bodies"
         "The tenant's large request bodies in progress have reached their limit in bytes \
          (server.body_memory_per_tenant), and none finished within two seconds. Nothing was done."

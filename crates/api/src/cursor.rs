@@ -31,6 +31,7 @@ pub(crate) enum List {
     Certificates = 8,
     Attempts = 9,
     Jobs = 10,
+    Stream = 11,
 }
 
 /// The cursor behind an item.

@@ -17,6 +17,8 @@ pub(crate) mod profiles;
 pub(crate) mod publish;
 pub(crate) mod redrives;
 mod scopes;
+pub(crate) mod series;
+pub(crate) mod stream;
 pub(crate) mod subscriptions;
 pub(crate) mod topics;
 

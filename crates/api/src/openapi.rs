@@ -58,7 +58,7 @@ pub fn document() -> String {
     text
 }
 
-const TAGS: [(&str, &str); 16] = [
+const TAGS: [(&str, &str); 18] = [
     ("events", "Publish events and see their deliveries"),
     ("topics", "Named streams of events"),
     ("subscriptions", "Which events are delivered where and how"),
@@ -72,6 +72,8 @@ const TAGS: [(&str, &str); 16] = [
     ("dead-letters", "Deliveries that ended without success"),
     ("redrives", "Retry many dead letters at a bounded rate"),
     ("jobs", "Bulk work on the history: progress and cancel"),
+    ("stream", "What happens, as it happens"),
+    ("metrics", "What happened in the past, in figures"),
     ("tenants", "The isolation boundary (operators)"),
     ("keys", "API keys (operators)"),
     ("server", "The server itself"),
@@ -127,6 +129,7 @@ fn operation(route: &Route) -> Value {
         "validateSender" | "validateBatchSender" => {
             parameters.push(parameter_reference("WebHook-Request-Origin"));
         }
+        "stream" => parameters.push(parameter_reference("Last-Event-ID")),
         "updateSubscription" => parameters.push(parameter_reference("If-Match")),
         _ => {}
     }
@@ -173,6 +176,12 @@ fn responses(route: &Route) -> Value {
         good["content"] = json!({media_type: {"schema": reference(schema)}});
     } else if route.operation == "metrics" {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+    } else if route.operation == "stream" {
+        good["content"] = json!({"text/event-stream": {"schema": {
+            "type": "string",
+            "description": "Each has an `id`, for `Last-Event-ID`, and JSON as `data`. `event`: an Event. \
+                            `attempt`: a ToldAttempt. `skipped`: a SkippedItems",
+        }}});
     }
     let location = json!({"schema": {"type": "string"}, "description": "URL of the new resource"});
     if route.status == 201 && route.operation != "createKey" {
@@ -257,6 +266,22 @@ fn parameters() -> Value {
         "trigger": query("trigger", "Only attempts that somebody asked for, or that the schedule made", json!({
             "type": "string", "enum": ["manual", "scheduled"],
         })),
+        "kind": query("kind", "Only events, or only attempts", json!({
+            "type": "string", "enum": ["events", "attempts"],
+        })),
+        "scope": query("scope", "Whose figures; those of the server are for operators", json!({
+            "type": "string", "enum": ["server", "tenant", "subscription"], "default": "tenant",
+        })),
+        "id": query(
+            "id",
+            "The tenant or the subscription, by id or name; without it, the caller's tenant",
+            text.clone(),
+        ),
+        "step": query(
+            "step",
+            "How long the steps are. Minutes are kept for 48 hours, hours for 90 days",
+            json!({"type": "string", "enum": ["minute", "hour"], "default": "minute"}),
+        ),
         "responses": query(
             "responses",
             "Also remove the responses to all attempts of the event",
@@ -276,6 +301,11 @@ fn parameters() -> Value {
             "Idempotency-Key",
             "Requests with the same key publish only once",
             json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        ),
+        "Last-Event-ID": header(
+            "Last-Event-ID",
+            "The last `id` of an earlier stream: this one begins after it; without it, with what happens from now on",
+            text.clone(),
         ),
         "If-Match": header("If-Match", "Change only if this is still the current `ETag`", text.clone()),
         "cloudevent-topic": query("topic", "The topic of CloudEvents; of other events, it is in the body", text.clone()),

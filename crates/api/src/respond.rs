@@ -15,6 +15,8 @@ pub(crate) const PROBLEM: HeaderValue = HeaderValue::from_static("application/pr
 pub(crate) const JWK_SET: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 pub(crate) const METRICS: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+pub(crate) const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+pub(crate) const NO: HeaderValue = HeaderValue::from_static("no");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 

@@ -55,7 +55,8 @@ pub fn surfaces(engine: Engine, options: Options) -> Surfaces {
     let callers = Callers::new(engine.clone(), Arc::clone(&options.failures));
     let limits = Limits::new(&options.limits);
     let overloaded = Overloaded::new();
-    let api = Arc::new(Api { engine, callers, options, limits, overloaded });
+    let streams = Streams::default();
+    let api = Arc::new(Api { engine, callers, options, limits, overloaded, streams });
     let mut surfaces = Surfaces::default();
     for route in &ROUTES {
         let api = Arc::clone(&api);

@@ -10,7 +10,7 @@ use posthorn_domain::Scope;
 use crate::call::{Answer, Call};
 use crate::handlers::{
     certificates, clients, deliveries, destinations, events, expunge, filters, handshake, jobs,
-    keys, notificaties, open, profiles, publish, redrives, subscriptions, topics,
+    keys, notificaties, open, profiles, publish, redrives, series, stream, subscriptions, topics,
 };
 
 /// Who may use a route.
@@ -320,6 +320,13 @@ routes! {
 
     GET "/v1/stats" READ "getStats" "Get the number of events and deliveries" events::stats,
         gives(200, "Stats");
+    GET "/v1/stream" READ "stream"
+        "Follow events and attempts as they happen (server-sent events)" stream::open,
+        query(&["kind", "event", "topic", "type", "attribute", "key", "publisher_id", "subscription", "state",
+                "status", "failure", "trigger"]);
+    GET "/v1/metrics/series" READ "getSeries"
+        "Get what happened in the past, by the minute or by the hour" series::get,
+        query(&["scope", "id", "from", "until", "step"]), gives(200, "Series");
 
     GET "/jwks/{id}" OPEN "jwks" "Get the public keys that verify a subscription's signatures"
         open::jwks, gives(200, "JwkSet");

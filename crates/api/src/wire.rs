@@ -1,6 +1,7 @@
 //! What things look like on the wire. Borrowed views of domain values, written straight to bytes.
 
 mod health;
+mod series;
 mod timeline;
 
 use std::borrow::Cow;
@@ -20,12 +21,13 @@ use posthorn_domain::{
 use posthorn_engine::{
     CertificateState, EventExplanation, KnownKey, Published, SubscriptionState, VerificationKey,
 };
-use posthorn_store::AttemptLine;
+use posthorn_store::{AttemptLine, AttemptMade};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) use health::HealthView;
+pub(crate) use series::SeriesView;
 use timeline::SentView;
 pub(crate) use timeline::{PreviewView, TimelineView};
 
@@ -90,6 +92,13 @@ pub(crate) struct EventView<'a> {
     retention: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expunged_at: Option<Timestamp>,
+}
+
+impl<'a> EventView<'a> {
+    /// Of an event that was read without its payload.
+    pub(crate) fn without_payload(event: &'a Event, payload_bytes: usize) -> Self {
+        Self { payload_bytes, ..Self::from(event) }
+    }
 }
 
 impl<'a> From<&'a Event> for EventView<'a> {
@@ -276,6 +285,21 @@ impl<'a> AttemptLineView<'a> {
             subscription: line.subscription,
             attempt: AttemptView::new(&line.attempt, operator),
         }
+    }
+}
+
+/// An attempt as it is told when it was made.
+#[derive(Serialize)]
+pub(crate) struct AttemptToldView<'a> {
+    #[serde(flatten)]
+    line: AttemptLineView<'a>,
+    #[serde(flatten)]
+    state: DeliveryState,
+}
+
+impl<'a> AttemptToldView<'a> {
+    pub(crate) fn new(made: &'a AttemptMade, operator: bool) -> Self {
+        Self { line: AttemptLineView::new(&made.line, operator), state: made.state }
     }
 }
 

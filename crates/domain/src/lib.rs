@@ -39,6 +39,7 @@ pub mod push;
 mod push_target;
 mod rate;
 mod redrive;
+mod rollup;
 mod schema;
 mod sent_request;
 pub mod setting;
@@ -84,6 +85,10 @@ pub use push_target::{
 };
 pub use rate::{Bucket, Rate};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
+pub use rollup::{
+    FailureClass, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, RollupCounts, RollupScope, RollupStep,
+    UnknownScope,
+};
 pub use sent_request::{SENT_REQUEST_BYTES_MAX, SentRequest};
 pub use shard::{Epoch, Fence, SHARD_COUNT, Shard};
 pub use span::{Span, SpanParseError};

@@ -1,6 +1,7 @@
 //! The handle on a running engine, and how its services are wired together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
@@ -31,8 +32,10 @@ use crate::policy_log::PolicyLog;
 use crate::quotas::Keeper;
 use crate::recorder;
 use crate::redriver::Redriver;
+use crate::rollups::Counting;
 use crate::scheduler::{self, Input, LeaseTerm, Scheduler, Snapshot};
 use crate::seldom::Seldom;
+use crate::tail::{self, Follower, Hints};
 use crate::tokens::Tokens;
 use crate::told::{Fact, REPLANS_MAX, Teller};
 use crate::transport::Transport;
@@ -43,7 +46,7 @@ use crate::watch::{Watch, ensure_system};
 /// Inputs that may wait for the scheduler; when it is full, those who send wait.
 const SCHEDULER_QUEUE: usize = 1_024;
 /// The pause after the store could not say who has seen a recall.
-const RECALL_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const RECALL_PAUSE: Duration = Duration::from_millis(200);
 
 /// What an engine is made of.
 pub struct Parts {
@@ -106,6 +109,10 @@ pub(crate) struct Inner {
     /// and a profile that changes, one sees the other.
     pub(crate) exposure_lock: tokio::sync::RwLock<()>,
     outcomes: Outcomes,
+    /// Where listeners join.
+    pub(crate) tails: mpsc::Sender<tail::Join>,
+    /// What happened here, for pictures.
+    counting: Arc<Counting>,
     /// By tenant; hardly any tenant has one.
     checks: RwLock<Vec<(TenantId, PublishCheck)>>,
     intake: Mutex<Option<intake::Handle>>,
@@ -148,6 +155,9 @@ impl Engine {
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
+        let counting = Arc::new(Counting::new(node));
+        let hints = Arc::new(Hints::default());
+        let (tails, joins) = mpsc::channel(tail::JOINS);
         let followed = outcomes.follow();
         let term = LeaseTerm::default();
         let wakes = Wakes::default();
@@ -218,6 +228,8 @@ impl Engine {
             trials: Trials::new(options.admission.tests_per_minute),
             exposure_lock: tokio::sync::RwLock::new(()),
             outcomes: outcomes.clone(),
+            tails,
+            counting: Arc::clone(&counting),
             checks: RwLock::default(),
             intake: Mutex::new(Some(intake_handle)),
             health,
@@ -240,21 +252,24 @@ impl Engine {
             admission: Arc::clone(&admission),
             outcomes,
             teller: Arc::clone(&teller),
+            counting: Arc::clone(&counting),
+            hints: Arc::clone(&hints),
         });
         services.spawn(run_scheduler.run(inputs, answer_queue));
         let pipeline = options.record_pipeline;
         let recording = Arc::clone(&store);
         let planning = Arc::clone(&teller);
         services.spawn(recorder::run(
-            move |batch| {
+            move |batch, counted| {
                 let store = Arc::clone(&recording);
-                async move { store.record(batch).await }
+                async move { store.record_with(batch, counted).await }
             },
             move |stale| {
                 let teller = Arc::clone(&planning);
                 async move { teller.replan_records(stale).await }
             },
             pipeline,
+            (Arc::clone(&counting), Arc::clone(&clock)),
             record_queue,
             answers,
             failed.clone(),
@@ -270,10 +285,14 @@ impl Engine {
             failed,
             admission: Arc::clone(&admission),
             unstored: Seldom::default(),
+            clock: Arc::clone(&clock),
+            counting: Arc::clone(&counting),
+            hints: Arc::clone(&hints),
         };
         services.spawn(run_intake.run(queue));
         services.spawn(counts::run(admission, Arc::clone(&store)));
         let lost = LostNodes::default();
+        services.spawn(Follower { store: Arc::clone(&store), hints, joins }.run());
         let run_membership = Membership {
             node,
             store: Arc::clone(&store),
@@ -303,7 +322,8 @@ impl Engine {
             wakes: wakes.clone(),
         };
         services.spawn(run_jobs.run());
-        let run_maintenance = Maintenance { store, catalog, clock, options, redriver, wakes, log };
+        let run_maintenance =
+            Maintenance { store, catalog, clock, options, redriver, wakes, log, counting };
         services.spawn(run_maintenance.run());
         services.spawn(engine.downgrade().follow_effects(effect_queue));
         services.spawn(engine.downgrade().follow_failures(failures));
@@ -457,12 +477,24 @@ impl Engine {
             Ok(_) => info!("all attempts have ended"),
             Err(_) => warn!("some attempts did not end in time; they will be repeated"),
         }
+        self.write_counted().await;
         // Its shards are others' from here on: what has not been sent yet stays unsent.
         self.inner.around.term.lost();
         if let Err(e) = self.inner.store.depart(self.inner.node).await {
             warn!(error = %chain(&e), "the node could not release its leases; they will expire");
         }
         self.kill();
+    }
+
+    /// Writes what was counted and not written yet.
+    async fn write_counted(&self) {
+        let inner = &self.inner;
+        while let Some(counted) = inner.counting.take(inner.clock.now(), Duration::ZERO) {
+            if let Err(e) = inner.store.record_with(Vec::new(), Some(counted)).await {
+                warn!(error = %chain(&e), "the last figures could not be written");
+                return;
+            }
+        }
     }
 
     /// Stops at once, as a crash would: nothing is finished, nothing is given back.

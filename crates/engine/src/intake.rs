@@ -34,8 +34,10 @@ use crate::error::{Error, Result, chain};
 use crate::matching::{Matcher, Plan, Slice};
 use crate::metrics;
 use crate::options::Options;
+use crate::rollups::Counting;
 use crate::scheduler::{self, Input};
 use crate::seldom::Seldom;
+use crate::tail::Hints;
 use crate::wakes::Wakes;
 
 use lines::{Group, Lines, Room};
@@ -318,6 +320,9 @@ pub(crate) struct Intake {
     pub(crate) admission: Arc<Admission>,
     /// For the word that nothing can be stored.
     pub(crate) unstored: Seldom,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counting: Arc<Counting>,
+    pub(crate) hints: Arc<Hints>,
 }
 
 /// A group after its commit: what must be planned again, and whose lines may go on.
@@ -493,6 +498,31 @@ impl Intake {
         answers: Vec<Accepted>,
         waited: Duration,
     ) -> Vec<Pending> {
+        let (mut again, works) = self.answer(planned, batch, answers);
+        if !works.is_empty() {
+            for work in &works {
+                self.wakes.add(work.delivery.shard());
+            }
+            drop(self.scheduler.send(Input::Work { works, waited }).await);
+        }
+        // Without a fresh catalog nobody can say whether a topic is really unknown.
+        if !again.is_empty() && !self.refresh().await {
+            for pending in again.drain(..) {
+                let context = "reading the catalog";
+                let e = posthorn_store::Error::Unavailable { context, source: None };
+                drop(pending.reply.send(Err(Error::Store(e))));
+            }
+        }
+        again
+    }
+
+    /// Tells publishers what became of their events; returns what must be planned again, and what is due now.
+    fn answer(
+        &self,
+        planned: Vec<Pending>,
+        batch: Vec<NewEvent>,
+        answers: Vec<Accepted>,
+    ) -> (Vec<Pending>, Vec<Work>) {
         let mut again = Vec::new();
         let mut works = Vec::new();
         for part in planned.chunk_by(|a, b| a.event.tenant == b.event.tenant) {
@@ -501,7 +531,9 @@ impl Intake {
                 self.admission.committed(&first.ticket.gauge, part.len(), youngest);
             }
         }
+        self.hints.committed();
         let mut tally = Tally::new(&self.admission);
+        let mut figures = self.counting.intake(self.clock.now());
         for ((pending, new), answer) in planned.into_iter().zip(batch).zip(answers) {
             let published = |id, deliveries, duplicate| Published {
                 id,
@@ -514,11 +546,14 @@ impl Intake {
                     ::metrics::counter!(metrics::ACCEPTED).increment(1);
                     ::metrics::counter!(metrics::FANNED_OUT).increment(placed.len() as u64);
                     let count = placed.len();
+                    let tenant = new.event.tenant;
+                    figures.published(tenant);
                     let ends_here =
                         |new: &&NewDelivery| self.admission.counts(Shard::of(new.subscription));
                     let counted = new.deliveries.iter().filter(ends_here).count();
                     tally.add(new.event.tenant, i64::try_from(counted).unwrap_or(i64::MAX));
                     for (delivery, placed) in new.deliveries.into_iter().zip(placed) {
+                        figures.wanted(tenant, delivery.subscription);
                         if !placed.parked {
                             works.push(work(&new.event, delivery, placed.seq));
                         }
@@ -541,22 +576,7 @@ impl Intake {
             }
             drop(pending.reply.send(answer));
         }
-        drop(tally);
-        if !works.is_empty() {
-            for work in &works {
-                self.wakes.add(work.delivery.shard());
-            }
-            drop(self.scheduler.send(Input::Work { works, waited }).await);
-        }
-        // Without a fresh catalog nobody can say whether a topic is really unknown.
-        if !again.is_empty() && !self.refresh().await {
-            for pending in again.drain(..) {
-                let context = "reading the catalog";
-                let e = posthorn_store::Error::Unavailable { context, source: None };
-                drop(pending.reply.send(Err(Error::Store(e))));
-            }
-        }
-        again
+        (again, works)
     }
 
     /// Loads what changed in the catalog; false when the store could not answer.

@@ -17,7 +17,8 @@
 //! * `rehearsal` makes one such request outside of any delivery, for tests and before a receiver is
 //!   written down.
 //! * `filter_test` says whether a filter would match an event, without either being kept.
-//! * `recorder` writes outcomes in batches and gives the answers back to the scheduler.
+//! * `recorder` writes outcomes in batches and gives the answers back to the scheduler; `rollups` counts what
+//!   happened, for pictures, and is written with them.
 //! * `membership` keeps the leases on shards, and the catalog fresh; what it cannot renew in time,
 //!   the scheduler stops using by itself.
 //! * [`admission`] says who may publish right now, from what intake and recorder tell it.
@@ -26,6 +27,7 @@
 //!   transaction causes.
 //! * `waiting` says why a delivery has not been attempted yet, `timeline` what happened to it before,
 //!   `preview` what would be sent, `standing` how a subscription does.
+//! * `tail` tells whoever listens what happens, as it happens.
 //! * [`Courier`] makes the same attempts for events that no store keeps.
 //!
 //! # What it must not know
@@ -72,11 +74,13 @@ mod recorder;
 mod redriver;
 mod rehearsal;
 mod request;
+mod rollups;
 mod scheduler;
 mod seal;
 mod seldom;
 mod standing;
 mod subscriptions;
+mod tail;
 mod timeline;
 mod tokens;
 mod told;
@@ -122,5 +126,6 @@ pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
 pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
+pub use tail::{Heard, Tail, TailCursor, TailItem};
 pub use timeline::Timeline;
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{CertificateKind, Clock, Shard, Span};
-use posthorn_store::{Prune, Store};
+use posthorn_domain::{CertificateKind, Clock, RollupScope, RollupStep, Shard, Span};
+use posthorn_store::{Prune, Store, TendRollups};
 use tracing::{debug, warn};
 
 use crate::catalog::Catalog;
@@ -16,6 +16,7 @@ use crate::metrics;
 use crate::options::Options;
 use crate::policy_log::PolicyLog;
 use crate::redriver::Redriver;
+use crate::rollups::{Counting, FOLD_AFTER};
 use crate::wakes::Wakes;
 
 /// Rows touched in one bite.
@@ -37,6 +38,42 @@ const LINES_EVERY: Duration = Duration::from_secs(1);
 /// How often the gauges that need a count are refreshed. A count costs the same with any history.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether another minute has begun.
+const SAMPLE_LOOK: Duration = Duration::from_secs(5);
+/// Rows of figures that are added up or removed in one bite.
+const ROLLUPS_BITE: usize = 2_000;
+/// To count the backlog of each subscription means to look at all of it. So one of more than this is looked at
+/// in every second minute only, one of more than twice this in every third, and so on.
+const SAMPLE_MAX: u64 = 1_000_000;
+
+/// Looks how many deliveries wait.
+#[derive(Default)]
+struct Sampler {
+    /// What was found of subscriptions last, and in how many minutes it is looked at again.
+    subscriptions: Vec<(RollupScope, u64)>,
+    pause: u64,
+}
+
+impl Sampler {
+    async fn sample(&mut self, of: &Maintenance) -> posthorn_store::Result<()> {
+        let tenants = of.store.pending_by_tenant().await?;
+        let all: u64 = tenants.iter().map(|(_, pending)| pending).sum();
+        if self.pause > 0 {
+            self.pause -= 1;
+        } else {
+            let found = of.store.pending_by_subscription().await?.into_iter();
+            let scoped = |(_, id, pending)| (RollupScope::Subscription(id), pending);
+            self.subscriptions = found.map(scoped).collect();
+            self.pause = all / SAMPLE_MAX;
+        }
+        let tenants = tenants.into_iter().map(|(id, pending)| (RollupScope::Tenant(id), pending));
+        let subscriptions = self.subscriptions.iter().copied();
+        let server = std::iter::once((RollupScope::Server, all));
+        of.counting.sample(of.clock.now(), server.chain(tenants).chain(subscriptions));
+        Ok(())
+    }
+}
+
 pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -45,12 +82,13 @@ pub(crate) struct Maintenance {
     pub(crate) redriver: Redriver,
     pub(crate) wakes: Wakes,
     pub(crate) log: Arc<PolicyLog>,
+    pub(crate) counting: Arc<Counting>,
 }
 
 impl Maintenance {
     /// Runs until it is dropped.
     pub(crate) async fn run(self) {
-        tokio::join!(self.do_chores(), self.keep_gauges(), self.keep_time());
+        tokio::join!(self.do_chores(), self.keep_gauges(), self.keep_time(), self.keep_figures());
     }
 
     /// Beside the chores: whoever is to be delivered at a time does not wait for what takes long.
@@ -89,6 +127,39 @@ impl Maintenance {
                 self.report(self.count().await, "count");
             }
         }
+    }
+
+    /// Once in each minute: how many deliveries wait, and what was counted before.
+    async fn keep_figures(&self) {
+        let mut ticks = tokio::time::interval(SAMPLE_LOOK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut last, mut sampler) = (None, Sampler::default());
+        loop {
+            ticks.tick().await;
+            let minute = RollupStep::Minute.floor(self.clock.now());
+            if last == Some(minute) || !self.is_on_duty() {
+                continue;
+            }
+            last = Some(minute);
+            self.report(sampler.sample(self).await, "sample");
+            self.report(self.tend_rollups().await, "rollups");
+        }
+    }
+
+    async fn tend_rollups(&self) -> posthorn_store::Result<()> {
+        let now = self.clock.now();
+        let tend = TendRollups {
+            fold_before: RollupStep::Minute.floor(now.minus(FOLD_AFTER)),
+            minutes_before: now.minus(RollupStep::Minute.kept()),
+            hours_before: now.minus(RollupStep::Hour.kept()),
+            limit: ROLLUPS_BITE,
+        };
+        for _ in 0..BITES_MAX {
+            if !self.store.tend_rollups(tend).await? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     async fn do_chores(&self) {

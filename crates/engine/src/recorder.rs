@@ -8,19 +8,24 @@
 //! matter, since none of them has two outcomes here at a time. How a receiver stands is another matter:
 //! the last word must stay the last. So an outcome that changes it is written only after the one before it
 //! that did; there are few of those.
+//!
+//! What was counted ([`crate::rollups`]) rides with the next batch, one load at a time; when nothing is to be
+//! written for a while, it goes alone.
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{DeliveryId, SubscriptionId};
-use posthorn_store::{Record, Recorded};
+use posthorn_domain::{Clock, DeliveryId, SubscriptionId};
+use posthorn_store::{Record, Recorded, Rollups};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use crate::error::chain;
 use crate::metrics;
+use crate::rollups::{Counting, GATHER};
 
 /// Outcomes in one transaction at most.
 const BATCH_MAX: usize = 2_000;
@@ -43,16 +48,21 @@ pub(crate) async fn run<S, F, R, G>(
     store: S,
     replan: R,
     pipeline: usize,
+    (counting, clock): (Arc<Counting>, Arc<dyn Clock>),
     mut queue: mpsc::UnboundedReceiver<Vec<Record>>,
     answers: mpsc::UnboundedSender<Vec<Written>>,
     failed: mpsc::UnboundedSender<String>,
 ) where
-    S: Fn(Vec<Record>) -> F + Clone + Send + Sync + 'static,
+    S: Fn(Vec<Record>, Option<Rollups>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>> + Send + 'static,
     R: Fn(Vec<Record>) -> G + Clone + Send + Sync + 'static,
     G: Future<Output = posthorn_store::Result<Vec<Record>>> + Send + 'static,
 {
-    let mut under_way: JoinSet<posthorn_store::Result<Vec<Written>>> = JoinSet::new();
+    let mut under_way: JoinSet<posthorn_store::Result<Batch>> = JoinSet::new();
+    // Whether one of them carries what was counted.
+    let mut carried = false;
+    let mut idle = tokio::time::interval(GATHER);
+    idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut waiting: Vec<Record> = Vec::new();
     // Whose standing is being written.
     let mut told: BTreeSet<SubscriptionId> = BTreeSet::new();
@@ -63,13 +73,19 @@ pub(crate) async fn run<S, F, R, G>(
         if !batch.is_empty() {
             told.extend(standings(&batch));
             ::metrics::histogram!(metrics::RECORD_BATCH).record(batch.len() as f64);
-            under_way.spawn(write(store.clone(), replan.clone(), batch));
+            let counted = if carried { None } else { counting.take(clock.now(), GATHER) };
+            carried |= counted.is_some();
+            under_way.spawn(write(store.clone(), replan.clone(), batch, counted));
             continue;
         }
         tokio::select! {
             biased;
             Some(result) = under_way.join_next() => match result {
-                Ok(Ok(written)) => {
+                Ok(Ok(Batch { written, counted })) => {
+                    carried &= !counted;
+                    if written.is_empty() {
+                        continue;
+                    }
                     for id in standings(written.iter().map(|written| &written.record)) {
                         told.remove(&id);
                     }
@@ -95,8 +111,20 @@ pub(crate) async fn run<S, F, R, G>(
                 }
                 None => open = false,
             },
+            _ = idle.tick(), if open && room && !carried => {
+                if let Some(counted) = counting.take(clock.now(), GATHER * 2) {
+                    carried = true;
+                    under_way.spawn(write(store.clone(), replan.clone(), Vec::new(), Some(counted)));
+                }
+            }
         }
     }
+}
+
+/// A batch that is written, and whether it carried what was counted.
+struct Batch {
+    written: Vec<Written>,
+    counted: bool,
 }
 
 /// Takes a batch off what waits, without those that say of one in `told` how it stands.
@@ -125,16 +153,20 @@ async fn write<S, F, R, G>(
     store: S,
     replan: R,
     mut batch: Vec<Record>,
-) -> posthorn_store::Result<Vec<Written>>
+    mut counted: Option<Rollups>,
+) -> posthorn_store::Result<Batch>
 where
-    S: Fn(Vec<Record>) -> F,
+    S: Fn(Vec<Record>, Option<Rollups>) -> F,
     F: Future<Output = posthorn_store::Result<Vec<Recorded>>>,
     R: Fn(Vec<Record>) -> G,
     G: Future<Output = posthorn_store::Result<Vec<Record>>>,
 {
     let mut written = Vec::with_capacity(batch.len());
+    let carries = counted.is_some();
     loop {
-        let answers = patiently(|| store(batch.clone()), batch.len()).await?;
+        let answers = patiently(|| store(batch.clone(), counted.clone()), batch.len()).await?;
+        // Once is enough, also when some of it has to be planned again.
+        counted = None;
         let fenced = answers.iter().filter(|a| matches!(a, Recorded::Fenced)).count();
         if fenced > 0 {
             ::metrics::counter!(metrics::FENCED).increment(fenced as u64);
@@ -147,7 +179,7 @@ where
             }
         }
         if stale.is_empty() {
-            return Ok(written);
+            return Ok(Batch { written, counted: carries });
         }
         batch = patiently(|| replan(stale.clone()), stale.len()).await?;
     }
@@ -178,8 +210,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use parking_lot::Mutex;
     use posthorn_domain::delivery::Step;
     use posthorn_domain::{DeliveryState, Epoch, Fence, NodeId, Shard, Span, TenantId, Timestamp};
@@ -188,6 +218,15 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(0);
+
+    /// A clock that stands.
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            NOW
+        }
+    }
 
     /// The outcome of delivery `n`, and what it says of a receiver, if anything.
     fn record(n: u128, standing: Option<(u128, Option<Streak>)>) -> Record {
@@ -225,7 +264,7 @@ mod tests {
         let tries: Arc<Mutex<u32>> = Arc::default();
         let store = {
             let (written, tries) = (Arc::clone(&written), Arc::clone(&tries));
-            move |batch: Vec<Record>| {
+            move |batch: Vec<Record>, _| {
                 let (written, tries) = (Arc::clone(&written), Arc::clone(&tries));
                 async move {
                     tokio::time::sleep(Span::from_millis(10).to_duration()).await;
@@ -246,7 +285,9 @@ mod tests {
         let (answers, mut answered) = mpsc::unbounded_channel();
         let (failed, mut failures) = mpsc::unbounded_channel();
         let same = |batch| async move { Ok(batch) };
-        let running = tokio::spawn(run(store, same, 3, queue, answers, failed));
+        let counting = Arc::new(Counting::new(NodeId::new(NOW, 1)));
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        let running = tokio::spawn(run(store, same, 3, (counting, clock), queue, answers, failed));
         let give = async |record| {
             records.send(vec![record]).expect("it runs");
             tokio::time::sleep(Duration::from_millis(1)).await;

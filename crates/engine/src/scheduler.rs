@@ -156,6 +156,10 @@ pub(crate) struct Parts {
     pub(crate) outcomes: crate::outcomes::Outcomes,
     /// Plans operational events.
     pub(crate) teller: Arc<crate::told::Teller>,
+    /// Counts what happened.
+    pub(crate) counting: Arc<crate::rollups::Counting>,
+    /// Tells whoever listens that something was committed.
+    pub(crate) hints: Arc<crate::tail::Hints>,
 }
 
 pub(crate) use outcome::{Effect, history};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use posthorn_domain::Thumbprint;
+use tokio::sync::watch;
 
 use crate::bodies::Bodies;
 use crate::open::{Held, Open};
@@ -27,6 +28,8 @@ struct Connection {
     /// Its place among the open ones. Weak, so that whoever keeps a peer does not keep the place.
     open: Weak<Open>,
     bodies: Option<Bodies>,
+    /// Closed when its listener stops.
+    stopping: Option<watch::Receiver<()>>,
 }
 
 /// The client certificate that was shown in the handshake. That the other end has its key is proven;
@@ -42,7 +45,7 @@ pub struct PeerCertificate {
 impl Peer {
     /// One new connection, which no listener counts.
     pub fn new(address: IpAddr, certificate: Option<PeerCertificate>) -> Self {
-        Self::with(address, certificate, Weak::new(), None)
+        Self::with(address, certificate, Weak::new(), None, None)
     }
 
     /// One new connection of a listener.
@@ -51,8 +54,9 @@ impl Peer {
         certificate: Option<PeerCertificate>,
         open: &Arc<Open>,
         bodies: Option<Bodies>,
+        stopping: watch::Receiver<()>,
     ) -> Self {
-        Self::with(address, certificate, Arc::downgrade(open), bodies)
+        Self::with(address, certificate, Arc::downgrade(open), bodies, Some(stopping))
     }
 
     fn with(
@@ -60,9 +64,19 @@ impl Peer {
         certificate: Option<PeerCertificate>,
         open: Weak<Open>,
         bodies: Option<Bodies>,
+        stopping: Option<watch::Receiver<()>>,
     ) -> Self {
         let refused_at = AtomicU64::new(0);
-        Self(Arc::new(Connection { address, certificate, refused_at, open, bodies }))
+        Self(Arc::new(Connection { address, certificate, refused_at, open, bodies, stopping }))
+    }
+
+    /// Waits until its listener stops: answers that would go on for ever end then.
+    pub async fn closing(&self) {
+        match self.0.stopping.clone() {
+            // Nothing is ever sent; it closes.
+            Some(mut stopping) => drop(stopping.changed().await),
+            None => std::future::pending().await,
+        }
     }
 
     /// The memory of large bodies, where it is bounded.

@@ -38,7 +38,7 @@ use crate::framing::Verdict;
 use crate::metrics;
 use crate::open::{Addresses, Open, Place, Sockets};
 use crate::paced::{Cut, Pace, Paced};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerCertificate};
 use crate::refusal;
 use crate::reserve::{self, Reserve};
 use crate::tls::Tls;
@@ -327,7 +327,7 @@ impl Connection {
             tracing::debug!(error = %e, "TCP_NODELAY could not be set");
         }
         let Some(tls) = tls else {
-            let peer = Peer::of(self.address, None, &self.open, self.bodies.take());
+            let peer = self.peer(None);
             return self.requests(stream, peer).await;
         };
         let shaken = tokio::select! {
@@ -336,9 +336,14 @@ impl Connection {
             _ = self.stopping.changed() => return,
         };
         if let Some((stream, certificate)) = shaken {
-            let peer = Peer::of(self.address, certificate, &self.open, self.bodies.take());
+            let peer = self.peer(certificate);
             self.requests(stream, peer).await;
         }
+    }
+
+    fn peer(&mut self, certificate: Option<PeerCertificate>) -> Peer {
+        let (bodies, stopping) = (self.bodies.take(), self.stopping.clone());
+        Peer::of(self.address, certificate, &self.open, bodies, stopping)
     }
 
     async fn requests<S>(mut self, stream: S, peer: Peer)

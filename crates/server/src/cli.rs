@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, backup, callbacks, certificates, check, deliveries, events, explain, filters, jobs,
-    keys, listen, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
+    keys, listen, metrics, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
     topics, verify,
 };
 use crate::exit::{self, Code};
@@ -80,6 +80,9 @@ enum Command {
     Redrives(redrives::Command),
     /// Show how many events and deliveries there are
     Stats,
+    /// Show what happened in the past, by the minute or by the hour
+    #[command(subcommand)]
+    Metrics(metrics::Command),
     /// List, show and create tenants
     #[command(subcommand)]
     Tenants(tenants::Command),
@@ -148,6 +151,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let stats = context.client.get("/v1/stats").await?;
             context.show_one(&stats, "events pending delivered dead cancelled")?;
         }
+        Command::Metrics(command) => metrics::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,

@@ -5,6 +5,7 @@
 //! and to nobody else.
 
 mod connect;
+mod stream;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::exit::{Code, Failure};
 use connect::Origin;
 pub(crate) use connect::roots;
+pub use stream::Stream;
 
 /// For one call, connecting included. Generous: the server has deadlines of its own.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -205,12 +207,14 @@ impl Client {
     /// Makes a call; a problem document becomes an error.
     pub async fn call(&self, call: Call) -> anyhow::Result<Reply> {
         let reply = self.exchange(call).await?;
-        if reply.status.is_success() {
-            return Ok(reply);
-        }
+        if reply.status.is_success() { Ok(reply) } else { Err(self.refusal(&reply).into()) }
+    }
+
+    /// What an answer says that is not a success.
+    fn refusal(&self, reply: &Reply) -> Failure {
         match serde_json::from_slice::<Problem>(&reply.body) {
-            Ok(problem) => Err(problem.into_failure().into()),
-            Err(_) => Err(Failure::new(
+            Ok(problem) => problem.into_failure(),
+            Err(_) => Failure::new(
                 Code::Failure,
                 format!(
                     "{} answered {}; it may not be a Posthorn server",
@@ -218,9 +222,32 @@ impl Client {
                     reply.status
                 ),
             )
-            .hint("check the address given with --server or POSTHORN_SERVER")
-            .into()),
+            .hint("check the address given with --server or POSTHORN_SERVER"),
         }
+    }
+
+    /// Opens a stream, after what was told last. It has a connection of its own, and no end.
+    pub async fn stream(&self, path: &str, last: Option<&str>) -> anyhow::Result<Stream> {
+        let mut call = Call::new(Method::GET, path);
+        if let Some(last) = last {
+            call = call.header(HeaderName::from_static("last-event-id"), last);
+        }
+        let request = self.request(call)?;
+        let opening = async {
+            let mut sender = self.origin.connect().await?;
+            let response = sender.send_request(request).await.map_err(|e| self.broken(&e))?;
+            if !response.status().is_success() {
+                let reply = self.read(sender, response).await?;
+                return Err(self.refusal(&reply).into());
+            }
+            Ok(Stream::new(sender, response.into_body()))
+        };
+        let late = |_| {
+            let text =
+                format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs());
+            Failure::new(Code::Unavailable, text)
+        };
+        tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(late)?
     }
 
     /// Makes a call; every status is an answer.

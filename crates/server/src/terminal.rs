@@ -41,6 +41,12 @@ impl Paint {
         Self(io::stderr().is_terminal() && wanted())
     }
 
+    /// For none.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(false)
+    }
+
     fn with(self, code: &str, text: impl Display) -> String {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
     }

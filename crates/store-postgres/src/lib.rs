@@ -50,6 +50,7 @@ mod query;
 mod record;
 mod redrive;
 mod replay;
+mod rollup;
 mod session;
 #[doc(hidden)]
 pub mod sql;
@@ -69,10 +70,7 @@ use posthorn_domain::{
     KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
-    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::time::Instant;
 use tracing::warn;
@@ -197,8 +195,12 @@ impl Store for PostgresStore {
         work::claim(&self.session, batch).await
     }
 
-    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
-        record::record(&self.session, batch).await
+    async fn record_with(
+        &self,
+        batch: Vec<Record>,
+        rollups: Option<Rollups>,
+    ) -> Result<Vec<Recorded>> {
+        record::record(&self.session, batch, rollups).await
     }
 
     async fn cancel_delivery(
@@ -332,6 +334,10 @@ impl Store for PostgresStore {
         self.pruner.prune(&self.session, prune).await
     }
 
+    async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
+        rollup::tend(&self.session, tend).await
+    }
+
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
         self.look_after_partitions();
         lease::heartbeat(&self.session, beat).await
@@ -410,6 +416,14 @@ impl Store for PostgresStore {
         log::attempts::attempts(&self.session, tenant, filter, listing).await
     }
 
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+        log::follow::events(&self.session, ask).await
+    }
+
+    async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>> {
+        log::follow::attempts(&self.session, ask).await
+    }
+
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
         query::attempts(&self.session, tenant, delivery).await
     }
@@ -420,6 +434,14 @@ impl Store for PostgresStore {
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
         tally::pending_by_tenant(&self.session).await
+    }
+
+    async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>> {
+        rollup::pending_by_subscription(&self.session).await
+    }
+
+    async fn series(&self, ask: SeriesAsk) -> Result<Series> {
+        rollup::series(&self.session, ask).await
     }
 
     async fn ping(&self) -> Result<()> {

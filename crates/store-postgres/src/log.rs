@@ -29,6 +29,7 @@
 pub(crate) mod attempts;
 pub(crate) mod deliveries;
 pub(crate) mod events;
+pub(crate) mod follow;
 pub(crate) mod kinds;
 pub(crate) mod pages;
 

@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0016_sent_request.sql"),
     include_str!("../migrations/0017_kinds.sql"),
     include_str!("../migrations/0018_told.sql"),
+    include_str!("../migrations/0019_series.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

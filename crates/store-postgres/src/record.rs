@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
-use posthorn_store::{Record, Recorded, Result, Work};
+use posthorn_store::{Record, Recorded, Result, Rollups, Work};
 use tokio_postgres::Row;
 
 use crate::codec::{self, Reader, Uid, due, state_code, text};
@@ -12,23 +12,27 @@ use crate::failure::Outcome;
 use crate::session::{Operation, Param, Session, begin, commit, pipeline, query, step};
 use crate::standing::Changes;
 use crate::work::{Fences, runs};
-use crate::{lock, metrics, sql, told};
+use crate::{lock, metrics, rollup, sql, told};
 
 const RECORD: Operation = Operation::write("record", "store outcomes");
 
-pub(crate) async fn record(session: &Session, batch: Vec<Record>) -> Result<Vec<Recorded>> {
-    if batch.is_empty() {
+pub(crate) async fn record(
+    session: &Session,
+    batch: Vec<Record>,
+    rollups: Option<Rollups>,
+) -> Result<Vec<Recorded>> {
+    if batch.is_empty() && rollups.is_none() {
         return Ok(Vec::new());
     }
     metrics::rows(RECORD.name, batch.len());
     if batch.iter().any(|record| !record.told.is_empty()) {
         told::prepare(session, batch.iter().flat_map(|record| &record.told)).await?;
     }
-    let batch = Arc::new(batch);
+    let all = Arc::new((batch, rollups));
     session
         .run(RECORD, move |client| {
-            let batch = Arc::clone(&batch);
-            Box::pin(async move { record_batch(client, &batch).await })
+            let all = Arc::clone(&all);
+            Box::pin(async move { record_batch(client, &all.0, all.1.as_ref()).await })
         })
         .await
 }
@@ -123,9 +127,13 @@ impl<'b> Columns<'b> {
     }
 }
 
-async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+async fn record_batch(
+    client: &Object,
+    batch: &[Record],
+    rollups: Option<&Rollups>,
+) -> Outcome<Vec<Recorded>> {
     if batch.iter().any(|record| !record.told.is_empty()) {
-        return record_telling(client, batch).await;
+        return record_telling(client, batch, rollups).await;
     }
     // Only ends change who heads a lane.
     let ending: Vec<Uid> = batch
@@ -142,7 +150,9 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
 
     let standings = Changes::of(batch);
     let (ends, begins) = (standings.ends(), standings.begins());
-    let mut steps = Vec::with_capacity(runs.len() + 4);
+    let counted = rollups.map(rollup::Columns::of);
+    let counted = counted.as_ref().map(rollup::Columns::params);
+    let mut steps = Vec::with_capacity(runs.len() + 5);
     if !ending.is_empty() {
         steps.push(step(client, sql::LOCK_LANES_OF, &lane_params).await?);
     }
@@ -156,6 +166,10 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     }
     if let Some(begins) = &begins {
         steps.push(step(client, sql::FAILING_BEGIN, begins).await?);
+    }
+    // Last: whoever holds these rows waits for nobody.
+    if let Some(counted) = &counted {
+        steps.push(step(client, sql::ROLLUP_PUT, counted).await?);
     }
     let rows = pipeline(client, &steps).await?;
     let mut replies = vec![Recorded::Superseded; batch.len()];
@@ -172,7 +186,11 @@ async fn record_batch(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
 
 /// The same for a batch with something to tell: statement by statement, since what is told depends on what was
 /// written. There are few of those.
-async fn record_telling(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded>> {
+async fn record_telling(
+    client: &Object,
+    batch: &[Record],
+    rollups: Option<&Rollups>,
+) -> Outcome<Vec<Recorded>> {
     let told = || batch.iter().flat_map(|record| &record.told);
     begin(client).await?;
     lock::share(client, lock::TENANTS, &told::tenant_slots(told())).await?;
@@ -182,6 +200,10 @@ async fn record_telling(client: &Object, batch: &[Record]) -> Outcome<Vec<Record
     let mut replies = vec![Recorded::Stale; batch.len()];
     for (place, reply) in places.into_iter().zip(record_fresh(client, &fresh).await?) {
         replies[place] = reply;
+    }
+    // Last: whoever holds these rows waits for nobody.
+    if let Some(counted) = rollups.map(rollup::Columns::of) {
+        query(client, sql::ROLLUP_PUT, &counted.params()).await?;
     }
     commit(client).await?;
     Ok(replies)

@@ -243,6 +243,37 @@ pub(crate) const UNSWEPT: &str = "select count(*) from subscription s indexed by
 
 pub(crate) const PENDING_BY_TENANT: &str = "select t.id, w.pending from tally w cross join tenant t on t.no = w.tenant where w.pending > 0";
 
+/// All unfinished work, in the order of `delivery_due`.
+pub(crate) const PENDING_BY_SUBSCRIPTION: &str = "select t.id, s.id, w.number \
+    from (select subscription, count(*) as number from delivery indexed by delivery_due \
+        where state < 2 group by subscription) w \
+    cross join subscription s on s.no = w.subscription cross join tenant t on t.no = s.tenant \
+    where s.deleted_at is null";
+
+/// What is late replaces nothing.
+pub(crate) const ROLLUP_PUT: &str = "insert into rollup (at, scope, node, number, counts) \
+    values (?1, ?2, ?3, ?4, ?5) on conflict do update set number = excluded.number, \
+    counts = excluded.counts where number < excluded.number";
+
+pub(crate) const ROLLUP_MINUTE: &str =
+    "select node, counts from rollup where at = ?1 and scope = ?2";
+
+pub(crate) const ROLLUP_HOUR: &str =
+    "select at, counts from rollup_hour where at = ?1 and scope = ?2";
+
+pub(crate) const ROLLUP_HOUR_PUT: &str = "insert into rollup_hour (at, scope, counts) \
+    values (?1, ?2, ?3) on conflict do update set counts = excluded.counts";
+
+/// The next rows that are to be added to their hours.
+pub(crate) const ROLLUP_DUE: &str = "select at, scope, node, counts from rollup \
+    where (at, scope, node) > (?1, ?2, ?3) and at < ?4 order by at, scope, node limit ?5";
+
+pub(crate) const ROLLUP_PRUNE: &str = "delete from rollup where (at, scope, node) in ( \
+    select at, scope, node from rollup where at < ?1 order by at, scope, node limit ?2)";
+
+pub(crate) const ROLLUP_HOUR_PRUNE: &str = "delete from rollup_hour where (at, scope) in ( \
+    select at, scope from rollup_hour where at < ?1 order by at, scope limit ?2)";
+
 /// What [`crate::read::rows::attempt`] decodes; `delivery d` comes along.
 macro_rules! attempt_columns {
     () => {
@@ -263,6 +294,23 @@ pub(crate) const ATTEMPT_LINE: &str = concat!(
     ", d.id, e.id, s.id from attempt a cross join delivery d on d.seq = a.delivery \
      cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
 );
+
+/// The same, with the state of its delivery.
+pub(crate) const ATTEMPT_MADE: &str = concat!(
+    attempt_columns!(),
+    ", d.id, e.id, s.id, d.state from attempt a cross join delivery d on d.seq = a.delivery \
+     cross join event e on e.no = d.event cross join subscription s on s.no = a.subscription where a.no = ?1"
+);
+
+/// Where the log ends.
+pub(crate) const EVENTS_END: &str = "select coalesce(max(no), 0) from event";
+pub(crate) const ATTEMPTS_END: &str = "select coalesce(max(no), 0) from attempt";
+
+/// What comes after a row, and whose it is: ranges of primary keys.
+pub(crate) const EVENTS_AFTER: &str =
+    "select no, tenant from event where no > ?1 order by no limit ?2";
+pub(crate) const ATTEMPTS_AFTER: &str = "select a.no, d.tenant from attempt a \
+    cross join delivery d on d.seq = a.delivery where a.no > ?1 order by a.no limit ?2";
 
 /// Which attempts belong to an event: `attempt_of` alone.
 pub(crate) const ATTEMPTS_OF_EVENT: &str = "select no from attempt indexed by attempt_of where delivery >= ?1 and delivery < ?2 \

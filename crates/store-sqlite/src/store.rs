@@ -14,10 +14,7 @@ use posthorn_domain::{
     KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter,
-    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
-    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -324,9 +321,20 @@ impl Store for SqliteStore {
         self.write(weight, move |writer| write::record::claim(writer, &batch)).await
     }
 
-    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
-        let weight = write::record::weight(&batch);
-        self.write(weight, move |writer| write::record::record(writer, &batch)).await
+    async fn record_with(
+        &self,
+        batch: Vec<Record>,
+        rollups: Option<Rollups>,
+    ) -> Result<Vec<Recorded>> {
+        let mut weight = write::record::weight(&batch);
+        weight.rows += rollups.as_ref().map_or(0, |rollups| rollups.minutes.len());
+        let record = move |writer: &mut Writer| {
+            if let Some(rollups) = &rollups {
+                write::rollups::write(&writer.conn, rollups)?;
+            }
+            write::record::record(writer, &batch)
+        };
+        self.write(weight, record).await
     }
 
     async fn cancel_delivery(
@@ -502,6 +510,11 @@ impl Store for SqliteStore {
         Ok(Pruned { more, events: pruned.events + expired.events, ..pruned })
     }
 
+    async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
+        let weight = Weight { rows: tend.limit, bytes: 0 };
+        self.write(weight, move |writer| write::rollups::tend(writer, &tend)).await
+    }
+
     async fn heartbeat(&self, beat: Heartbeat) -> Result<Membership> {
         self.write(LIGHT, move |writer| Ok(write::membership::heartbeat(writer, beat))).await
     }
@@ -591,6 +604,14 @@ impl Store for SqliteStore {
         self.read(move |conn| read::lists::attempts(conn, tenant, &filter, &listing)).await
     }
 
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+        self.read(move |conn| read::follow::events(conn, &ask)).await
+    }
+
+    async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>> {
+        self.read(move |conn| read::follow::attempts(conn, &ask)).await
+    }
+
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
         self.read(move |conn| read::queries::attempts(conn, tenant, delivery)).await
     }
@@ -601,6 +622,14 @@ impl Store for SqliteStore {
 
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>> {
         self.read(read::queries::pending_by_tenant).await
+    }
+
+    async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>> {
+        self.read(read::rollups::pending_by_subscription).await
+    }
+
+    async fn series(&self, ask: SeriesAsk) -> Result<Series> {
+        self.read(move |conn| read::rollups::series(conn, &ask)).await
     }
 
     async fn ping(&self) -> Result<()> {

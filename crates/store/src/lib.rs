@@ -30,11 +30,13 @@
 mod catalog;
 pub mod entry;
 mod error;
+mod follow;
 mod intake;
 mod job;
 mod lease;
 pub mod push;
 mod query;
+mod rollup;
 mod work;
 
 use std::time::Duration;
@@ -47,6 +49,7 @@ use posthorn_domain::{
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
 pub use error::{Error, Refusal, Result};
+pub use follow::{AttemptMade, FollowAsk, Followed, FollowedItem};
 pub use intake::{Accepted, NewDelivery, NewEvent, Placed};
 pub use job::{Bite, Bitten, Ending, Expunges, Redelivery};
 pub use lease::{Grant, Heartbeat, LiveNode, Membership, ShardHolder};
@@ -55,6 +58,7 @@ pub use query::{
     AttemptFilter, AttemptLine, Counts, DeliveryFilter, EventFilter, Listing, Order, OutcomeFilter,
     Page, Period, Place, Prune, Pruned, RedrivePage, StateKind,
 };
+pub use rollup::{MinuteRollup, Rollups, Series, SeriesAsk, TendRollups, add_up};
 pub use work::{
     Advanced, Claim, DueSubscription, Entered, FailingSubscription, Moved, PendingAsk, Record,
     Recorded, Standing, Streak, Swept, Work,
@@ -141,7 +145,19 @@ pub trait Store: Send + Sync + 'static {
     /// it is parked or has another revival, unless the step says that it was delivered: what the receiver
     /// has, it has, whatever was done by hand meanwhile. One that was brought back from its end in the very
     /// moment may be superseded all the same.
-    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>>;
+    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+        self.record_with(batch, None).await
+    }
+
+    /// The same, and what a node has counted of the last minutes with it, in the same transaction. Rows of a
+    /// node are its own, and need no fence; repeating is harmless for them as well, since they are replaced.
+    /// What is late does not count: nothing replaces what has the same number or a greater one. May come
+    /// without records.
+    async fn record_with(
+        &self,
+        batch: Vec<Record>,
+        rollups: Option<Rollups>,
+    ) -> Result<Vec<Recorded>>;
 
     /// Subscriptions of these shards whose receivers have only failed, as far as records have said so
     /// ([`Record::standing`]). Forgotten when a subscription goes on after it was paused or disabled,
@@ -320,6 +336,11 @@ pub trait Store: Send + Sync + 'static {
     /// that cannot go then is looked at again later ([`Prune::look_again`]).
     async fn prune(&self, prune: Prune) -> Result<Pruned>;
 
+    /// Adds minutes to their hours, each once, and then removes what is too old; whether there may be more.
+    /// A row that is written for a minute after it was added is not in its hour. Nothing is removed before it
+    /// was added.
+    async fn tend_rollups(&self, tend: TendRollups) -> Result<bool>;
+
     // ---- membership ----------------------------------------------------------------------------
 
     /// Says that a node is alive, renews all shards it holds, and returns who else is alive and who
@@ -399,6 +420,15 @@ pub trait Store: Send + Sync + 'static {
         listing: Listing,
     ) -> Result<Page<AttemptLine>>;
 
+    /// Events of some tenants as they were committed. Whoever goes on at [`Followed::last`] sees each event
+    /// once, whichever node has taken it in: what is committed later is never put before what was read. So an
+    /// event may be shown a moment after its commit. Costs as much as was committed since, by whomever, and
+    /// looks at a bounded part of it. What is removed meanwhile is left out.
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>>;
+
+    /// The same with attempts, as they were recorded. Places of the two have nothing to do with each other.
+    async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>>;
+
     /// All attempts of one delivery of a tenant, oldest first.
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>>;
 
@@ -410,6 +440,16 @@ pub trait Store: Send + Sync + 'static {
     /// deleted subscriptions count until they are swept. Asked every few seconds: it looks at
     /// unfinished work only, and touches no payload, however long the history is.
     async fn pending_by_tenant(&self) -> Result<Vec<(TenantId, u64)>>;
+
+    /// How many unfinished deliveries each subscription has, and whose it is; those without any are left out,
+    /// and so are those that are deleted. Asked once a minute: it looks at all unfinished work, and at nothing
+    /// else.
+    async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>>;
+
+    /// What was counted of a scope, by time; steps without anything are left out. Hours that were not yet
+    /// made of their minutes are added up on the way, so that nobody sees the difference. Costs a look for
+    /// each step, not for what else was counted.
+    async fn series(&self, ask: SeriesAsk) -> Result<Series>;
 
     /// Whether the store can be used right now. Cheap.
     async fn ping(&self) -> Result<()>;

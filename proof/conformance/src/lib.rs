@@ -22,6 +22,7 @@ mod changes;
 pub mod expiring;
 pub mod expunging;
 pub mod failing;
+pub mod following;
 pub mod forgetting;
 pub mod intake;
 pub mod jobs;
@@ -45,6 +46,7 @@ pub mod queries;
 pub mod record;
 pub mod redrive;
 pub mod revival;
+pub mod rollups;
 pub mod scheduling;
 pub mod telling;
 #[cfg(test)]
@@ -339,6 +341,27 @@ macro_rules! conformance_suite {
                 attempts_can_be_filtered
                 made_up_places_are_harmless
                 long_histories_are_listed_like_the_model
+            }
+            following {
+                the_log_is_followed_from_its_end
+                every_page_goes_on_where_the_last_one_ended
+                tenants_are_followed_apart_and_together
+                attempts_come_with_what_they_led_to
+                what_was_removed_is_left_out
+                made_up_places_of_the_log_are_harmless
+                following_survives_reopening
+                writers_at_once_are_all_seen_once
+            }
+            rollups {
+                what_a_node_wrote_last_counts
+                nodes_add_up
+                rollups_come_with_outcomes
+                ranges_have_a_beginning_and_an_end
+                hours_are_the_sum_of_their_minutes
+                old_rollups_go_when_they_are_in_their_hours
+                rollups_survive_reopening
+                writers_at_once_lose_nothing
+                unfinished_deliveries_are_counted_by_subscription
             }
             queries {
                 tenants_do_not_see_each_other

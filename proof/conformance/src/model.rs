@@ -11,6 +11,7 @@ mod jobs;
 mod leases;
 pub mod plant;
 mod push;
+mod rollups;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +34,7 @@ use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page,
-    PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result, StateKind,
-    Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter, FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -77,11 +74,14 @@ pub(crate) struct State {
     by_event: BTreeMap<EventId, Vec<DeliveryId>>,
     /// Events that somebody wanted, also when the deliveries are forgotten.
     wanted: BTreeSet<EventId>,
+    /// Events in the order in which they were stored.
+    taken_in: Vec<EventId>,
     attempts: BTreeMap<DeliveryId, Vec<Attempt>>,
     /// Attempts in the order in which they were recorded.
     made: BTreeMap<u64, (DeliveryId, u32, Timestamp)>,
     redrives: BTreeMap<RedriveId, StoredRedrive>,
     jobs: BTreeMap<JobId, (Job, Option<Place>)>,
+    rollups: rollups::Kept,
     seq: u64,
 }
 
@@ -157,6 +157,11 @@ impl State {
             .any(|row| StateKind::of(row.delivery.state) == StateKind::Dead)
     }
 
+    fn keep_event(&mut self, event: &Arc<Event>) {
+        self.events.insert(event.id, Arc::clone(event));
+        self.taken_in.push(event.id);
+    }
+
     /// Keeps an attempt at the end of the history.
     fn keep_attempt(&mut self, attempt: Attempt) {
         let next = self.made.last_key_value().map_or(1, |(no, _)| no + 1);
@@ -186,7 +191,7 @@ impl State {
         }
         if plant::active("key-outside-transaction") {
             // Nobody writes it in this transaction; the first reader would have.
-            self.events.insert(new.event.id, Arc::clone(&new.event));
+            self.keep_event(&new.event);
             let placed = new.deliveries.into_iter().map(|d| self.place(&new.event, d)).collect();
             return Accepted::Stored(placed);
         }
@@ -198,7 +203,7 @@ impl State {
             };
             self.keys.insert((tenant, idempotency.key.as_str().to_owned()), stored);
         }
-        self.events.insert(new.event.id, Arc::clone(&new.event));
+        self.keep_event(&new.event);
         let placed = new.deliveries.into_iter().map(|d| self.place(&new.event, d)).collect();
         Accepted::Stored(placed)
     }
@@ -365,9 +370,16 @@ impl Store for ModelStore {
         Ok(batch.into_iter().map(|claim| state.claim(&claim, now)).collect())
     }
 
-    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
+    async fn record_with(
+        &self,
+        batch: Vec<Record>,
+        rollups: Option<Rollups>,
+    ) -> Result<Vec<Recorded>> {
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
+        if let Some(rollups) = rollups {
+            state.rollups.write(&rollups);
+        }
         Ok(batch.into_iter().map(|record| state.record(record, now)).collect())
     }
 
@@ -694,6 +706,30 @@ impl Store for ModelStore {
         Ok(listed(found.collect(), &listing))
     }
 
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+        let state = self.shared.state.lock();
+        let event = |id: &EventId| state.events.get(id).map(|event| (**event).clone());
+        let all = state.taken_in.iter().zip(1..);
+        let all = all.filter_map(|(id, place)| Some((place, event(id)?)));
+        let all = all.map(|(place, event)| (place, event.tenant, event));
+        Ok(followed(&ask, state.taken_in.len() as u128, all))
+    }
+
+    async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>> {
+        let state = self.shared.state.lock();
+        let made = |(delivery, number, started_at): &(DeliveryId, u32, Timestamp)| {
+            let row = state.rows.get(delivery)?;
+            let mut own = state.attempts.get(delivery)?.iter();
+            let attempt = own.find(|a| a.number == *number && a.started_at == *started_at)?.clone();
+            let Delivery { event, subscription, tenant, .. } = row.delivery;
+            let line = AttemptLine { attempt, event, subscription };
+            Some((tenant, AttemptMade { line, state: row.delivery.state }))
+        };
+        let all = state.made.iter().filter_map(|(no, of)| Some((u128::from(*no), made(of)?)));
+        let end = state.made.last_key_value().map_or(0, |(no, _)| u128::from(*no));
+        Ok(followed(&ask, end, all.map(|(no, (tenant, made))| (no, tenant, made))))
+    }
+
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
         let state = self.shared.state.lock();
         let own = state.rows.get(&delivery).is_some_and(|row| row.delivery.tenant == tenant);
@@ -727,6 +763,24 @@ impl Store for ModelStore {
         Ok(counts.into_iter().collect())
     }
 
+    async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>> {
+        let state = self.shared.state.lock();
+        let mut counts = BTreeMap::new();
+        for row in state.rows.values().filter(|row| state.unfinished(row)) {
+            let whose = (row.delivery.tenant, row.delivery.subscription);
+            *counts.entry(whose).or_insert(0) += 1;
+        }
+        Ok(counts.into_iter().map(|((tenant, id), count)| (tenant, id, count)).collect())
+    }
+
+    async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
+        Ok(self.shared.state.lock().rollups.tend(&tend))
+    }
+
+    async fn series(&self, ask: SeriesAsk) -> Result<Series> {
+        Ok(self.shared.state.lock().rollups.series(&ask))
+    }
+
     async fn ping(&self) -> Result<()> {
         Ok(())
     }
@@ -735,6 +789,26 @@ impl Store for ModelStore {
 fn page<T>(mut found: impl Iterator<Item = T>, limit: usize) -> Page<T> {
     let items: Vec<T> = found.by_ref().take(limit).collect();
     Page { items, more: found.next().is_some(), ..Page::empty() }
+}
+
+/// The next part of a log of which all is given, by place.
+fn followed<T>(
+    ask: &FollowAsk,
+    end: u128,
+    all: impl Iterator<Item = (u128, TenantId, T)>,
+) -> Followed<T> {
+    let Some(after) = ask.after else {
+        return Followed { items: Vec::new(), last: Place(end), more: false };
+    };
+    let meant = |(place, tenant, _): &(u128, TenantId, T)| {
+        *place > after.0 && ask.tenants.contains(tenant)
+    };
+    let item = |(place, tenant, item)| FollowedItem { tenant, place: Place(place), item };
+    let mut all = all.filter(meant).map(item);
+    let items: Vec<_> = all.by_ref().take(ask.limit).collect();
+    let more = all.next().is_some();
+    let last = items.last().filter(|_| more).map(|item| item.place);
+    Followed { items, last: last.unwrap_or(after.max(Place(end))), more }
 }
 
 /// A part of a list: what is meant, each with its place.

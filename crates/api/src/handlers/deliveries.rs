@@ -15,18 +15,7 @@ use crate::wire::{AttemptLineView, DeliveryView, PreviewView, TimelineView};
 
 /// `GET /v1/deliveries`.
 pub(crate) async fn list(call: Call) -> Answer {
-    let state = match call.query.text("state") {
-        None => None,
-        Some("pending") => Some(StateKind::Pending),
-        Some("in_flight") => Some(StateKind::InFlight),
-        Some("delivered") => Some(StateKind::Delivered),
-        Some("dead") => Some(StateKind::Dead),
-        Some("cancelled") => Some(StateKind::Cancelled),
-        Some(_) => {
-            let detail = "must be pending, in_flight, delivered, dead or cancelled";
-            return Err(Problem::field("state", detail));
-        }
-    };
+    let state = state(&call)?;
     let filter =
         DeliveryFilter { event: call.query.value("event")?, state, ..common_filter(&call)? };
     if let (Some(state), Some(exactly)) = (state, filter.exactly)
@@ -35,6 +24,32 @@ pub(crate) async fn list(call: Call) -> Answer {
         return Err(Problem::field("reason", "no delivery in this state has this reason"));
     }
     answer_page(&call, filter).await
+}
+
+/// `state` of the query.
+pub(super) fn state(call: &Call) -> Result<Option<StateKind>> {
+    match call.query.text("state") {
+        None => Ok(None),
+        Some("pending") => Ok(Some(StateKind::Pending)),
+        Some("in_flight") => Ok(Some(StateKind::InFlight)),
+        Some("delivered") => Ok(Some(StateKind::Delivered)),
+        Some("dead") => Ok(Some(StateKind::Dead)),
+        Some("cancelled") => Ok(Some(StateKind::Cancelled)),
+        Some(_) => {
+            let detail = "must be pending, in_flight, delivered, dead or cancelled";
+            Err(Problem::field("state", detail))
+        }
+    }
+}
+
+/// `trigger` of the query.
+pub(super) fn manual(call: &Call) -> Result<Option<bool>> {
+    match call.query.text("trigger") {
+        None => Ok(None),
+        Some("manual") => Ok(Some(true)),
+        Some("scheduled") => Ok(Some(false)),
+        Some(_) => Err(Problem::field("trigger", "must be manual or scheduled")),
+    }
 }
 
 /// `GET /v1/dead-letters`.
@@ -78,12 +93,7 @@ fn reason(call: &Call) -> Result<Option<DeliveryState>> {
 /// `GET /v1/attempts`.
 pub(crate) async fn list_attempts(call: Call) -> Answer {
     let paging = Paging::read(List::Attempts, &call.query)?;
-    let manual = match call.query.text("trigger") {
-        None => None,
-        Some("manual") => Some(true),
-        Some("scheduled") => Some(false),
-        Some(_) => return Err(Problem::field("trigger", "must be manual or scheduled")),
-    };
+    let manual = manual(&call)?;
     let filter = AttemptFilter {
         event: call.query.value("event")?,
         subscription: subscription(&call)?,
@@ -100,7 +110,7 @@ pub(crate) async fn list_attempts(call: Call) -> Answer {
 }
 
 /// The subscription of the query, by id or name.
-fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
+pub(super) fn subscription(call: &Call) -> Result<Option<SubscriptionId>> {
     let Some(text) = call.query.text("subscription") else { return Ok(None) };
     let unknown = || Problem::field("subscription", "no subscription has this id or name");
     call.find_subscription(text).map(Some).ok_or_else(unknown)

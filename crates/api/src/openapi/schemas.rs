@@ -2,6 +2,7 @@
 
 mod deliveries;
 mod looking;
+mod series;
 
 use serde_json::{Map, Value, json};
 
@@ -19,6 +20,7 @@ pub(super) fn all() -> Value {
         policy::all(),
         deliveries::all(),
         looking::all(),
+        series::all(),
         certificates(),
         operators(),
     ];

@@ -26,6 +26,8 @@ fn unknown(path: &str) -> String {
 fn ask(server: &Server, route: &Route, id: &str) -> Call {
     let path = route.path.replace("{id}", id).replace("{name}", id);
     let ask = server.ask(route.method.as_str(), &path);
+    // A stream would have no end; from where nobody ever stood, it does not begin.
+    let ask = if route.operation == "stream" { ask.header("last-event-id", "x") } else { ask };
     // A body that no route takes: it shows whether the request got past the gate at all.
     if route.body.is_some() { ask.text("[") } else { ask }
 }

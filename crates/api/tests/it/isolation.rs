@@ -278,7 +278,8 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
     let belongings = Belongings::make(&server).await;
     let document: Value = serde_json::from_str(&openapi_document()).unwrap();
     let mut seen = BTreeSet::new();
-    for operation in operations(&document) {
+    // A stream has no end: `streaming` looks at it.
+    for operation in operations(&document).iter().filter(|o| o.name != "stream") {
         for name in &operation.query {
             let kind = match name.as_str() {
                 "event" => "evt",
@@ -290,6 +291,8 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
                 // Whatever they are, they are looked for among the caller's own events.
                 "attribute" | "key" | "publisher_id" | "dead_letters" | "unwanted" => continue,
                 "responses" | "cancel" | "rebuild" => continue,
+                "scope" | "step" => continue,
+                "id" => "sub",
                 // A topic of one's own, that an event is published on.
                 "cloudevent-topic" => continue,
                 other => panic!("{other} needs a place in this matrix"),
@@ -298,7 +301,8 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
             for (scope, key) in keys(&server).await {
                 for (what, stranger, nobody) in belongings.strangers(kind) {
                     let what = format!("{} {name} with scope {scope}: {what}", operation.name);
-                    let place = |id: &str| format!("{}?{name}={id}", operation.path);
+                    let of = if name == "id" { "scope=subscription&" } else { "" };
+                    let place = |id: &str| format!("{}?{of}{name}={id}", operation.path);
                     let theirs = server.ask("GET", &place(&stranger)).key(&key).await;
                     let unknown = server.ask("GET", &place(&nobody)).key(&key).await;
                     let well_formed = theirs.status == 200 && unknown.status == 200;
@@ -313,7 +317,7 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
             }
         }
     }
-    assert_eq!(seen, ["event", "name", "subscription", "topic"].map(str::to_owned).into());
+    assert_eq!(seen, ["event", "id", "name", "subscription", "topic"].map(str::to_owned).into());
 }
 
 #[tokio::test]

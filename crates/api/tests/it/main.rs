@@ -25,5 +25,7 @@ mod push_services;
 mod rate;
 mod replaying;
 mod schema;
+mod series;
 mod signing;
+mod streaming;
 mod telling;

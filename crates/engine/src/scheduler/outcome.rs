@@ -281,14 +281,18 @@ impl Scheduler {
     pub(super) fn written(&mut self, batch: Vec<Written>) {
         let now = self.parts.clock.now();
         self.unwritten_since = None;
+        self.parts.hints.committed();
         let admission = std::sync::Arc::clone(&self.parts.admission);
         let mut tally = Tally::new(&admission);
+        let counting = std::sync::Arc::clone(&self.parts.counting);
+        let mut counted = counting.scheduler(now);
         for Written { delivery, record, answer } in batch {
             let Some(mut work) = self.recording.remove(&(delivery, record.fence.epoch)) else {
                 continue;
             };
             self.held.busy(record.fence.shard, -1);
             let id = work.delivery.subscription;
+            counted.recorded(id, &record, matches!(answer, Recorded::Written { .. }));
             if matches!(answer, Recorded::Written { .. }) {
                 let catalog = &self.parts.catalog;
                 self.parts.outcomes.failures.note(&work, &record, |id| {

@@ -8,7 +8,7 @@ use super::events::show_attempts;
 use super::finding::{self, Outcome, Part};
 use super::jobs::{self, Past};
 use super::noun::{Id, Noun};
-use super::{Context, Limit, looking, names};
+use super::{Context, Limit, looking, names, tail};
 use crate::client::Call;
 use crate::terminal;
 
@@ -57,6 +57,24 @@ pub enum Command {
         /// How many.
         #[command(flatten)]
         limit: Limit,
+    },
+    /// Show what comes of deliveries, attempt by attempt as they are made, until Ctrl-C
+    Tail {
+        /// Only of this event
+        #[arg(long)]
+        event: Option<String>,
+        /// Only of this subscription, by id or name
+        #[arg(long)]
+        subscription: Option<String>,
+        /// Only attempts that led to this state: pending, delivered, dead or cancelled
+        #[arg(long)]
+        state: Option<String>,
+        /// Only those that somebody asked for (manual), or that a schedule made (scheduled)
+        #[arg(long)]
+        trigger: Option<String>,
+        /// What they came to.
+        #[command(flatten)]
+        outcome: Outcome,
     },
     /// Show a delivery with all its attempts
     Show {
@@ -159,6 +177,17 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             ];
             let query = [finding::given(&own), outcome.query(), part.query()].concat();
             list(context, &DELIVERIES, &query, *limit).await
+        }
+        Command::Tail { event, subscription, state, trigger, outcome } => {
+            let own = [
+                ("event", event),
+                ("subscription", subscription),
+                ("state", state),
+                ("trigger", trigger),
+            ];
+            let mut query = [finding::given(&own), outcome.query()].concat();
+            query.push(("kind", "attempts".to_owned()));
+            tail::follow(context, &query, tail::attempt_line).await
         }
         Command::Show { id } => show(context, &DELIVERIES, id).await,
         Command::Resend(past) => jobs::resend(context, past).await,

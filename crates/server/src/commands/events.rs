@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::finding::{self, Part};
 use super::jobs::{Chosen, Pace};
 use super::noun::{Id, Noun};
-use super::{Context, Limit, names, rows};
+use super::{Context, Limit, names, rows, tail};
 use crate::client::{Call, with_query};
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Paint};
@@ -50,6 +50,21 @@ pub enum Command {
         /// How many.
         #[command(flatten)]
         limit: Limit,
+    },
+    /// Show events as they are accepted, until Ctrl-C
+    Tail {
+        /// Only of this topic; may be given several times
+        #[arg(long)]
+        topic: Vec<String>,
+        /// Only of this type; may be given several times
+        #[arg(long = "type", value_name = "TYPE")]
+        event_type: Vec<String>,
+        /// Only with this attribute; may be given several times
+        #[arg(long, value_name = "NAME=VALUE")]
+        attribute: Vec<String>,
+        /// Only with this ordering key
+        #[arg(long, value_name = "KEY")]
+        ordering_key: Option<String>,
     },
     /// Show an event: its payload, who got it, who did not and why, and every attempt
     Show {
@@ -115,6 +130,15 @@ pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
             }
             query.extend(part.query());
             context.show_list(&EVENTS.find(context, &query, *limit).await?, EVENTS.columns)
+        }
+        Command::Tail { topic, event_type, attribute, ordering_key } => {
+            let mut query = vec![("kind", "events".to_owned())];
+            query.extend(finding::given(&[("key", ordering_key)]));
+            for (name, values) in [("topic", topic), ("type", event_type), ("attribute", attribute)]
+            {
+                query.extend(values.iter().map(|value| (name, value.clone())));
+            }
+            tail::follow(context, &query, tail::event_line).await
         }
         Command::Deliver { id, to } => super::jobs::deliver(context, id, to).await,
         Command::Expunge { id: None, chosen, .. } if chosen.is_empty() => {

@@ -19,6 +19,7 @@ mod efgs_stage;
 mod envelopes;
 mod expunging;
 mod first_key;
+mod following;
 #[expect(clippy::unwrap_used, reason = "it is a file of another crate's tests, which may")]
 #[path = "../../../sealing/tests/it/interpreter.rs"]
 mod interpreter;

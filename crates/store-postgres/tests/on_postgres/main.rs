@@ -4,6 +4,7 @@
 mod expunging;
 mod failures;
 mod fixture;
+mod follow;
 mod jobs;
 mod log;
 mod nodes;

@@ -440,7 +440,8 @@ fn look_at_attempt(
     Ok(if filter.wants(&line) { Visit::Item(line) } else { Visit::Other })
 }
 
-fn line(row: &Row<'_>) -> Result<AttemptLine, Corrupt> {
+/// Decodes [`sql::ATTEMPT_LINE`].
+pub(crate) fn line(row: &Row<'_>) -> Result<AttemptLine, Corrupt> {
     let columns = Columns::of(row, "attempt", 0);
     Ok(AttemptLine {
         attempt: rows::attempt(row, DeliveryId::from_bytes(columns.array(13)?))?,

@@ -85,6 +85,28 @@ fn counts_read_the_tally() {
 }
 
 #[test]
+fn figures_of_the_past_are_found_by_time_and_scope() {
+    let conn = database();
+    check(&conn, PENDING_BY_SUBSCRIPTION, &["SCAN delivery USING INDEX delivery_due"]);
+    check(&conn, ROLLUP_MINUTE, &["USING PRIMARY KEY (at=? AND scope=?)"]);
+    check(&conn, ROLLUP_HOUR, &["USING PRIMARY KEY (at=? AND scope=?)"]);
+    check(&conn, ROLLUP_DUE, &["USING PRIMARY KEY ((at,scope,node)>(?,?,?) AND at<?)"]);
+    check(&conn, ROLLUP_PRUNE, &["USING PRIMARY KEY (at=? AND scope=? AND node=?)", "(at<?)"]);
+    check(&conn, ROLLUP_HOUR_PRUNE, &["USING PRIMARY KEY (at=? AND scope=?)", "(at<?)"]);
+}
+
+#[test]
+fn the_log_is_followed_by_primary_keys() {
+    let conn = database();
+    check(&conn, EVENTS_AFTER, &["USING INTEGER PRIMARY KEY (rowid>?)"]);
+    let delivery = "SEARCH d USING INTEGER PRIMARY KEY";
+    check(&conn, ATTEMPTS_AFTER, &["SEARCH a USING INTEGER PRIMARY KEY (rowid>?)", delivery]);
+    check(&conn, ATTEMPT_MADE, &["SEARCH a USING INTEGER PRIMARY KEY (rowid=?)", delivery]);
+    check(&conn, EVENTS_END, &["SEARCH event"]);
+    check(&conn, ATTEMPTS_END, &["SEARCH attempt"]);
+}
+
+#[test]
 fn lanes_are_found_by_the_lane_index() {
     let conn = database();
     check(&conn, FIRST_OF_LANE, &["USING INDEX delivery_lane (subscription=? AND lane=?)"]);

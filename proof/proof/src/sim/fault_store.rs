@@ -18,10 +18,7 @@ use posthorn_domain::{
     KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
-    Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter,
-    FailingSubscription, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
-    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Store, Swept, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -152,9 +149,9 @@ impl Reach {
         }
     }
 
-    fn record(&self, batch: &[Record]) -> Result<Vec<Recorded>> {
+    fn record(&self, batch: &[Record], rollups: Option<Rollups>) -> Result<Vec<Recorded>> {
         let world = &self.world;
-        let answers = at_once(self.model.record(batch.to_vec()))?;
+        let answers = at_once(self.model.record_with(batch.to_vec(), rollups))?;
         let now = world.now();
         world.oracle.lock().recorded(now, batch, &answers);
         for (record, answer) in batch.iter().zip(&answers) {
@@ -284,8 +281,12 @@ impl Store for FaultStore {
         .await
     }
 
-    async fn record(&self, batch: Vec<Record>) -> Result<Vec<Recorded>> {
-        self.call(true, move |reach| reach.record(&batch)).await
+    async fn record_with(
+        &self,
+        batch: Vec<Record>,
+        rollups: Option<Rollups>,
+    ) -> Result<Vec<Recorded>> {
+        self.call(true, move |reach| reach.record(&batch, rollups)).await
     }
 
     async fn cancel_delivery(
@@ -661,6 +662,14 @@ impl Store for FaultStore {
             .await
     }
 
+    async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
+        self.call(false, move |reach| at_once(reach.model.events_after(ask))).await
+    }
+
+    async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>> {
+        self.call(false, move |reach| at_once(reach.model.attempts_after(ask))).await
+    }
+
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
         self.call(false, move |reach| at_once(reach.model.attempts(tenant, delivery))).await
     }
@@ -676,6 +685,18 @@ impl Store for FaultStore {
         }
         self.reach.link.passable().await;
         self.reach.model.pending_by_tenant().await
+    }
+
+    async fn pending_by_subscription(&self) -> Result<Vec<(TenantId, SubscriptionId, u64)>> {
+        self.call(false, move |reach| at_once(reach.model.pending_by_subscription())).await
+    }
+
+    async fn tend_rollups(&self, tend: TendRollups) -> Result<bool> {
+        self.call(true, move |reach| at_once(reach.model.tend_rollups(tend))).await
+    }
+
+    async fn series(&self, ask: SeriesAsk) -> Result<Series> {
+        self.call(false, move |reach| at_once(reach.model.series(ask))).await
     }
 
     async fn ping(&self) -> Result<()> {

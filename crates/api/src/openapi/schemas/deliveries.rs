@@ -76,6 +76,24 @@ pub(super) fn all() -> Value {
                 "delivery": id("dlv"), "event": id("evt"), "subscription": id("sub"),
             })),
         ),
+        "ToldAttempt": object(
+            &[&["delivery", "event", "subscription", "state"], &attempt_required[..]].concat(),
+            with(&attempt, json!({
+                "delivery": id("dlv"), "event": id("evt"), "subscription": id("sub"),
+                "state": {
+                    "enum": ["pending", "in_flight", "delivered", "dead", "cancelled"],
+                    "description": "What the attempt led to: the state of its delivery when it was told",
+                },
+                "reason": {"type": "string", "description": "Why the delivery ended, as in the delivery"},
+            })),
+        ),
+        "SkippedItems": object(&["count"], json!({
+            "count": {
+                "type": "integer", "minimum": 1,
+                "description": "Events and attempts of the tenant that went by because the client did not keep up, \
+                                before filters",
+            },
+        })),
         "NewReplay": object(&[], with(&selection, json!({
             "status": {
                 "enum": ["all", "missed", "failed", "delivered"],

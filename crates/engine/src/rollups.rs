@@ -1,0 +1,355 @@
+//! Figures of the past: what happened is counted here and written now and then, for pictures.
+//!
+//! Intake and the scheduler count what was committed, each on a sheet of its own: one lock for a batch, one
+//! addition for an event, a delivery made or an attempt. Once a second the recorder takes what has changed
+//! ([`Rollups`](posthorn_store::Rollups)) and writes it with the outcomes that it writes anyway; only when
+//! there are none for a second more does it go by itself. Tenants and the server are summed up then, from
+//! their subscriptions.
+//!
+//! What is written is what this node has counted of a minute so far, and replaces what it has written
+//! before. So a repeat counts nothing twice. What was counted and not written when the process is killed is
+//! missing from the pictures, and from nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::{Mutex, MutexGuard};
+use posthorn_domain::{
+    Attempt, DeliveryState, FailureClass, NodeId, RollupCounts, RollupScope, RollupStep, Span,
+    SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{MinuteRollup, Record, Rollups, Series, SeriesAsk};
+use tokio::time::{Duration, Instant};
+
+use crate::catalog::Map;
+use crate::engine::Engine;
+use crate::error::Result;
+
+/// How long something is counted before it is written.
+pub(crate) const GATHER: Duration = Duration::from_secs(1);
+/// Rows written at once, so that one commit stays short; the rest goes with the next.
+const ROWS_MAX: usize = 1_000;
+
+/// What is counted on this node.
+pub(crate) struct Counting {
+    intake: Mutex<Sheet>,
+    scheduler: Mutex<Sheet>,
+    book: Mutex<Book>,
+}
+
+/// What was counted since it was last taken, all of one minute.
+#[derive(Default)]
+struct Sheet {
+    minute: Timestamp,
+    subscriptions: Map<SubscriptionId, (TenantId, RollupCounts)>,
+    published: Map<TenantId, u64>,
+}
+
+/// A sheet while a batch is counted on it.
+pub(crate) struct Counted<'a>(MutexGuard<'a, Sheet>);
+
+/// What was counted in the present minute, and in those that are not written yet.
+struct Book {
+    /// The account in the store. A clock that is set back begins another, since minutes that were let go of
+    /// would be replaced by what is counted in them again.
+    node: NodeId,
+    number: u64,
+    minute: Timestamp,
+    taken: Option<Instant>,
+    pages: BTreeMap<(Timestamp, RollupScope), RollupCounts>,
+    /// Which of them are not written yet.
+    changed: BTreeSet<(Timestamp, RollupScope)>,
+}
+
+impl Counting {
+    pub(crate) fn new(node: NodeId) -> Self {
+        let book = Book {
+            node,
+            number: 0,
+            minute: Timestamp::MIN,
+            taken: None,
+            pages: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        };
+        Self { intake: Mutex::default(), scheduler: Mutex::default(), book: Mutex::new(book) }
+    }
+
+    /// For a batch of intake.
+    pub(crate) fn intake(&self, now: Timestamp) -> Counted<'_> {
+        self.open(&self.intake, now)
+    }
+
+    /// For a batch of the scheduler.
+    pub(crate) fn scheduler(&self, now: Timestamp) -> Counted<'_> {
+        self.open(&self.scheduler, now)
+    }
+
+    fn open<'a>(&'a self, sheet: &'a Mutex<Sheet>, now: Timestamp) -> Counted<'a> {
+        let mut sheet = sheet.lock();
+        let minute = RollupStep::Minute.floor(now);
+        if sheet.minute != minute {
+            self.book.lock().enter(&mut sheet);
+            sheet.minute = minute;
+        }
+        Counted(sheet)
+    }
+
+    /// Notes how many deliveries wait.
+    pub(crate) fn sample(&self, now: Timestamp, backlog: impl Iterator<Item = (RollupScope, u64)>) {
+        let minute = RollupStep::Minute.floor(now);
+        let mut book = self.book.lock();
+        for (scope, count) in backlog {
+            let counts = RollupCounts { backlog: Some(count), ..RollupCounts::default() };
+            book.add(minute, scope, &counts);
+        }
+    }
+
+    /// What is to be written now: nothing when the last was taken less than `after` ago, unless it could not
+    /// take all there was.
+    pub(crate) fn take(&self, now: Timestamp, after: Duration) -> Option<Rollups> {
+        let soon = |taken: Instant| taken.elapsed() < after;
+        {
+            let book = self.book.lock();
+            if book.changed.is_empty() && book.taken.is_some_and(soon) {
+                return None;
+            }
+        }
+        let minute = RollupStep::Minute.floor(now);
+        for sheet in [&self.intake, &self.scheduler] {
+            let mut sheet = sheet.lock();
+            self.book.lock().enter(&mut sheet);
+            sheet.minute = minute;
+        }
+        self.book.lock().take(minute)
+    }
+}
+
+impl Counted<'_> {
+    /// An event was accepted.
+    pub(crate) fn published(&mut self, tenant: TenantId) {
+        *self.0.published.entry(tenant).or_default() += 1;
+    }
+
+    /// A subscription gets an event that was accepted.
+    pub(crate) fn wanted(&mut self, tenant: TenantId, subscription: SubscriptionId) {
+        self.of(tenant, subscription).published += 1;
+    }
+
+    /// The store has answered to what became of a delivery. An attempt was made in any case; the end counts
+    /// when it was `written`.
+    pub(crate) fn recorded(&mut self, subscription: SubscriptionId, record: &Record, written: bool) {
+        let counts = self.of(record.tenant, subscription);
+        let state = record.step.state;
+        if let Some(attempt) = &record.attempt {
+            let failed = failure(attempt).filter(|_| state != DeliveryState::Delivered);
+            counts.attempted(attempt.took, failed);
+        }
+        match state {
+            DeliveryState::Delivered if written => counts.delivered += 1,
+            DeliveryState::Dead(_) if written => counts.dead += 1,
+            _ => {}
+        }
+    }
+
+    fn of(&mut self, tenant: TenantId, subscription: SubscriptionId) -> &mut RollupCounts {
+        let entry = self.0.subscriptions.entry(subscription);
+        &mut entry.or_insert_with(|| (tenant, RollupCounts::default())).1
+    }
+}
+
+fn failure(attempt: &Attempt) -> Option<FailureClass> {
+    attempt.came_of_it().map(FailureClass::of)
+}
+
+impl Book {
+    /// Takes over what is on a sheet, and leaves it empty.
+    fn enter(&mut self, sheet: &mut Sheet) {
+        let minute = sheet.minute;
+        for (subscription, (tenant, counts)) in sheet.subscriptions.drain() {
+            self.add(minute, RollupScope::Subscription(subscription), &counts);
+            // Of a tenant, events are counted and not who gets them.
+            let counts = RollupCounts { published: 0, ..counts };
+            self.add(minute, RollupScope::Tenant(tenant), &counts);
+            self.add(minute, RollupScope::Server, &counts);
+        }
+        for (tenant, published) in sheet.published.drain() {
+            let counts = RollupCounts { published, ..RollupCounts::default() };
+            self.add(minute, RollupScope::Tenant(tenant), &counts);
+            self.add(minute, RollupScope::Server, &counts);
+        }
+    }
+
+    fn add(&mut self, minute: Timestamp, scope: RollupScope, counts: &RollupCounts) {
+        if counts.is_empty() {
+            return;
+        }
+        self.pages.entry((minute, scope)).or_default().add(counts);
+        self.changed.insert((minute, scope));
+    }
+
+    fn take(&mut self, minute: Timestamp) -> Option<Rollups> {
+        self.taken = Some(Instant::now());
+        if minute < self.minute {
+            self.begin_anew();
+        }
+        self.minute = minute;
+        let mut minutes = Vec::with_capacity(self.changed.len().min(ROWS_MAX));
+        while minutes.len() < ROWS_MAX
+            && let Some(key @ (minute, scope)) = self.changed.pop_first()
+        {
+            if let Some(counts) = self.pages.get(&key) {
+                minutes.push(MinuteRollup { scope, minute, counts: *counts });
+            }
+        }
+        // What is over and written is let go of.
+        let changed = &self.changed;
+        self.pages.retain(|key, _| key.0 >= minute || changed.contains(key));
+        if minutes.is_empty() {
+            return None;
+        }
+        self.number += 1;
+        Some(Rollups { node: self.node, number: self.number, minutes })
+    }
+
+    /// Goes on in an account that has nothing in it: only what is not written yet is taken along.
+    fn begin_anew(&mut self) {
+        let next = u128::from_be_bytes(*self.node.as_bytes()).wrapping_add(1);
+        self.node = NodeId::from_bytes(next.to_be_bytes());
+        let changed = &self.changed;
+        self.pages.retain(|key, _| changed.contains(key));
+    }
+}
+
+impl Engine {
+    /// What was counted of a scope, by the steps from `from` up to, but without, `until`; steps in which
+    /// nothing happened are there with zeros. The last second or two may be missing.
+    ///
+    /// `backlog` is `None` in steps in which nobody has looked: no node was running, or the step has just
+    /// begun.
+    pub async fn series(
+        &self,
+        scope: RollupScope,
+        step: RollupStep,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<Series> {
+        let (from, until) = (step.floor(from), step.ceil(until));
+        let ask = SeriesAsk { scope, step, from, until };
+        let mut own: Map<_, _> = self.store().series(ask).await?.into_iter().collect();
+        // Who has no backlog has no row; whether somebody has looked, the server's row tells.
+        let looked: Map<_, _> = match scope {
+            RollupScope::Server => Map::default(),
+            _ => {
+                let server = SeriesAsk { scope: RollupScope::Server, ..ask };
+                self.store().series(server).await?.into_iter().collect()
+            }
+        };
+        let mut points = Vec::new();
+        let mut at = from;
+        while at < until {
+            let mut counts = own.remove(&at).unwrap_or_default();
+            if looked.get(&at).is_some_and(|server| server.backlog.is_some()) {
+                counts.backlog = counts.backlog.or(Some(0));
+            }
+            points.push((at, counts));
+            at = at.plus(step.span());
+        }
+        Ok(points)
+    }
+}
+
+/// How long minutes are left alone before they are added to their hours: as long as a node may take to write
+/// what it has counted.
+pub(crate) const FOLD_AFTER: Span = Span::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(number: i64) -> Timestamp {
+        Timestamp::from_millis(number * 60_000)
+    }
+
+    fn tenant(number: u128) -> TenantId {
+        TenantId::new(minute(0), number)
+    }
+
+    fn subscription(number: u128) -> SubscriptionId {
+        SubscriptionId::new(minute(0), number)
+    }
+
+    fn counting() -> Counting {
+        Counting::new(NodeId::new(minute(0), 1))
+    }
+
+    /// What was published of each scope and minute.
+    fn published(rollups: Option<Rollups>) -> Vec<(i64, RollupScope, u64)> {
+        let rows = rollups.map(|rollups| rollups.minutes).unwrap_or_default();
+        let row = |row: &MinuteRollup| {
+            (row.minute.as_millis() / 60_000, row.scope, row.counts.published)
+        };
+        rows.iter().map(row).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_counted_is_written_once_a_second_and_replaces_what_was() {
+        let counting = counting();
+        let scope = RollupScope::Tenant(tenant(1));
+        let count = |at| counting.intake(at).published(tenant(1));
+        count(minute(1));
+        let first = counting.take(minute(1), GATHER);
+        assert_eq!(first.as_ref().map(|first| first.number), Some(1));
+        assert_eq!(published(first), [(1, RollupScope::Server, 1), (1, scope, 1)]);
+        count(minute(1));
+        assert_eq!(counting.take(minute(1), GATHER), None, "too soon");
+        tokio::time::advance(GATHER).await;
+        let second = counting.take(minute(1), GATHER);
+        assert_eq!(published(second), [(1, RollupScope::Server, 2), (1, scope, 2)]);
+        tokio::time::advance(GATHER).await;
+        assert_eq!(counting.take(minute(1), GATHER), None, "nothing is new");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn minutes_are_kept_apart_and_let_go_of() {
+        let counting = counting();
+        for at in [1, 1, 2, 3] {
+            counting.intake(minute(at)).wanted(tenant(1), subscription(1));
+        }
+        let scope = RollupScope::Subscription(subscription(1));
+        let taken = counting.take(minute(3), GATHER);
+        assert_eq!(published(taken), [(1, scope, 2), (2, scope, 1), (3, scope, 1)]);
+        assert_eq!(counting.book.lock().pages.len(), 1, "the present minute goes on");
+        tokio::time::advance(GATHER).await;
+        assert_eq!(counting.take(minute(4), GATHER), None);
+        assert_eq!(counting.book.lock().pages.len(), 0);
+    }
+
+    /// Else a minute that was written and let go of would be replaced by the little that is counted in it
+    /// again.
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_begins_another_account() {
+        let counting = counting();
+        let mut nodes = BTreeSet::new();
+        for at in [5, 6, 4, 5] {
+            counting.intake(minute(at)).published(tenant(1));
+            let taken = counting.take(minute(at), GATHER).expect("something is new");
+            assert_eq!(taken.minutes.len(), 2);
+            assert_eq!(taken.minutes[0].counts.published, 1, "{at}");
+            nodes.insert(taken.node);
+            tokio::time::advance(GATHER).await;
+        }
+        assert_eq!(nodes.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_rows_go_at_once_but_not_all_together() {
+        let counting = counting();
+        for number in 0..2_500 {
+            counting.intake(minute(1)).wanted(tenant(1), subscription(number));
+        }
+        let mut rows = Vec::new();
+        while let Some(taken) = counting.take(minute(1), GATHER) {
+            rows.push(taken.minutes.len());
+        }
+        assert_eq!(rows, [1_000, 1_000, 500]);
+    }
+}

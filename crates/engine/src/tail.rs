@@ -1,0 +1,347 @@
+//! The live tail: events and attempts of a tenant as they happen, on whichever node.
+//!
+//! One task follows the log in the store for all who listen, so that a hundred listeners cost as much as one,
+//! and nobody costs nothing. It looks when something was committed here, and once a second for what others
+//! committed. Each tenant has a channel of a bounded number of items: a listener that does not keep up skips
+//! what it missed, and is told how much. One that comes back with a [`TailCursor`] first reads by itself what
+//! came since, and then joins the others exactly where that ends.
+//!
+//! What is told has no payloads, responses or requests in it: they may be large, and can be asked for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use posthorn_domain::{Event, TenantId};
+use posthorn_store::{AttemptMade, FollowAsk, FollowedItem, Place, Store};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tracing::warn;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result, chain};
+use crate::metrics;
+
+/// Items that are kept for a listener who is behind.
+const BACKLOG: usize = 256;
+/// Items that are read at once.
+const PAGE: usize = 100;
+/// How often it is looked for what other nodes committed.
+const POLL: Duration = Duration::from_secs(1);
+/// How long commits are gathered before it is looked.
+const GATHER: Duration = Duration::from_millis(50);
+/// Listeners that may wait for the follower at once.
+pub(crate) const JOINS: usize = 64;
+
+/// Where a listener stands in the log. Only the store that gave it out knows what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TailCursor {
+    /// The last event it has heard of.
+    pub events: Place,
+    /// The last attempt.
+    pub attempts: Place,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TailItem {
+    /// An event was accepted; without its payload.
+    Event {
+        /// The event.
+        event: Event,
+        /// How large its payload is.
+        payload_bytes: usize,
+    },
+    /// An attempt was recorded; without request and response.
+    Attempt(AttemptMade),
+}
+
+/// What a listener hears.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// Something happened.
+    Item(Arc<TailItem>),
+    /// It did not keep up, and so many items of its tenant went by.
+    Skipped(u64),
+}
+
+/// An item on its way, with its place in its log.
+#[derive(Clone, Debug)]
+struct Told {
+    place: Place,
+    item: Arc<TailItem>,
+}
+
+impl Told {
+    fn event(found: FollowedItem<Event>) -> Self {
+        let FollowedItem { place, mut item, .. } = found;
+        let payload_bytes = item.payload.len();
+        item.payload = Bytes::new();
+        Self { place, item: Arc::new(TailItem::Event { event: item, payload_bytes }) }
+    }
+
+    fn attempt(found: FollowedItem<AttemptMade>) -> Self {
+        let FollowedItem { place, mut item, .. } = found;
+        item.line.attempt.response = Bytes::new();
+        item.line.attempt.request = None;
+        Self { place, item: Arc::new(TailItem::Attempt(item)) }
+    }
+}
+
+impl TailCursor {
+    /// Moves on to an item; false when it is behind already.
+    fn pass(&mut self, told: &Told) -> bool {
+        let place = match *told.item {
+            TailItem::Event { .. } => &mut self.events,
+            TailItem::Attempt(_) => &mut self.attempts,
+        };
+        let is_new = told.place > *place;
+        *place = told.place.max(*place);
+        is_new
+    }
+}
+
+/// Says that something was committed here.
+#[derive(Default)]
+pub(crate) struct Hints {
+    /// Whether anybody listens.
+    active: AtomicBool,
+    some: Notify,
+}
+
+impl Hints {
+    /// Costs next to nothing while nobody listens.
+    pub(crate) fn committed(&self) {
+        if self.active.load(Ordering::Relaxed) {
+            self.some.notify_one();
+        }
+    }
+}
+
+/// Somebody who wants to listen.
+pub(crate) struct Join {
+    tenant: TenantId,
+    reply: oneshot::Sender<posthorn_store::Result<Joined>>,
+}
+
+struct Joined {
+    channel: broadcast::Receiver<Told>,
+    /// All that comes after is in the channel.
+    since: TailCursor,
+}
+
+/// Follows the log for all.
+pub(crate) struct Follower {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) joins: mpsc::Receiver<Join>,
+}
+
+impl Follower {
+    /// Runs until nobody can join any more.
+    pub(crate) async fn run(mut self) {
+        let mut channels: BTreeMap<TenantId, broadcast::Sender<Told>> = BTreeMap::new();
+        let mut cursor: Option<TailCursor> = None;
+        loop {
+            channels.retain(|_, channel| channel.receiver_count() > 0);
+            self.hints.active.store(!channels.is_empty(), Ordering::Relaxed);
+            if channels.is_empty() {
+                cursor = None;
+                let Some(join) = self.joins.recv().await else { return };
+                self.join(join, &mut channels, &mut cursor).await;
+                continue;
+            }
+            let Some(at) = &mut cursor else {
+                channels.clear();
+                continue;
+            };
+            match read(&*self.store, &channels, at).await {
+                Ok(true) => {
+                    // Others want to join in between.
+                    while let Ok(join) = self.joins.try_recv() {
+                        self.join(join, &mut channels, &mut cursor).await;
+                    }
+                    continue;
+                }
+                Ok(false) => {}
+                Err(e) => {
+                    ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "tail").increment(1);
+                    warn!(error = %chain(&e), "the log could not be followed; retrying soon");
+                }
+            }
+            tokio::select! {
+                biased;
+                join = self.joins.recv() => match join {
+                    Some(join) => self.join(join, &mut channels, &mut cursor).await,
+                    None => return,
+                },
+                () = self.hints.some.notified() => tokio::time::sleep(GATHER).await,
+                () = tokio::time::sleep(POLL) => {}
+            }
+        }
+    }
+
+    /// From here on, what is read is read for this tenant as well.
+    async fn join(
+        &self,
+        join: Join,
+        channels: &mut BTreeMap<TenantId, broadcast::Sender<Told>>,
+        cursor: &mut Option<TailCursor>,
+    ) {
+        let since = match *cursor {
+            Some(since) => since,
+            None => match end(&*self.store).await {
+                Ok(end) => *cursor.insert(end),
+                Err(e) => {
+                    drop(join.reply.send(Err(e)));
+                    return;
+                }
+            },
+        };
+        let channel = channels.entry(join.tenant);
+        let channel = channel.or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe();
+        drop(join.reply.send(Ok(Joined { channel, since })));
+    }
+}
+
+/// Where the log ends now.
+async fn end(store: &dyn Store) -> posthorn_store::Result<TailCursor> {
+    let ask = FollowAsk { tenants: Vec::new(), after: None, limit: 0 };
+    let events = store.events_after(ask.clone()).await?.last;
+    let attempts = store.attempts_after(ask).await?.last;
+    Ok(TailCursor { events, attempts })
+}
+
+/// Tells all who listen what came next; whether there is more.
+async fn read(
+    store: &dyn Store,
+    channels: &BTreeMap<TenantId, broadcast::Sender<Told>>,
+    at: &mut TailCursor,
+) -> posthorn_store::Result<bool> {
+    let tenants: Vec<TenantId> = channels.keys().copied().collect();
+    let tell = |tenant: TenantId, told: Told| {
+        if let Some(channel) = channels.get(&tenant) {
+            // Nobody left to hear it is fine.
+            let _ = channel.send(told);
+        }
+    };
+    let ask = |after| FollowAsk { tenants: tenants.clone(), after: Some(after), limit: PAGE };
+    // Attempts are asked for first and told last: so an event is told before what was tried of it.
+    let attempts = store.attempts_after(ask(at.attempts)).await?;
+    let events = store.events_after(ask(at.events)).await?;
+    at.events = events.last;
+    at.attempts = attempts.last;
+    for found in events.items {
+        tell(found.tenant, Told::event(found));
+    }
+    for found in attempts.items {
+        tell(found.tenant, Told::attempt(found));
+    }
+    Ok(events.more || attempts.more)
+}
+
+/// A listener.
+pub struct Tail {
+    store: Arc<dyn Store>,
+    tenant: TenantId,
+    channel: broadcast::Receiver<Told>,
+    cursor: TailCursor,
+    /// Whether it still reads by itself what it has missed.
+    behind: bool,
+    /// What it has read of that.
+    read: VecDeque<Told>,
+}
+
+impl Tail {
+    /// Where it stands: what it has heard is behind it.
+    pub fn cursor(&self) -> TailCursor {
+        self.cursor
+    }
+
+    /// The next that happened; `Ok(None)` once the engine is gone. Dropping it while it waits loses nothing.
+    pub async fn next(&mut self) -> Result<Option<Heard>> {
+        loop {
+            if let Some(told) = self.read.pop_front() {
+                if self.cursor.pass(&told) {
+                    return Ok(Some(Heard::Item(told.item)));
+                }
+                continue;
+            }
+            if self.behind {
+                self.catch_up().await?;
+                continue;
+            }
+            match self.channel.recv().await {
+                Ok(told) if self.cursor.pass(&told) => return Ok(Some(Heard::Item(told.item))),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    return Ok(Some(Heard::Skipped(missed)));
+                }
+                Err(broadcast::error::RecvError::Closed) => return Ok(None),
+            }
+        }
+    }
+
+    /// What happened already, if anything.
+    pub fn try_next(&mut self) -> Option<Heard> {
+        if let Some(told) = self.read.pop_front() {
+            return self.cursor.pass(&told).then(|| Heard::Item(told.item));
+        }
+        if self.behind {
+            return None;
+        }
+        match self.channel.try_recv() {
+            Ok(told) => self.cursor.pass(&told).then(|| Heard::Item(told.item)),
+            Err(broadcast::error::TryRecvError::Lagged(missed)) => Some(Heard::Skipped(missed)),
+            Err(_) => None,
+        }
+    }
+
+    /// Reads a part of what it has missed, until that ends where the channel begins.
+    async fn catch_up(&mut self) -> Result<()> {
+        let ask = |after| FollowAsk { tenants: vec![self.tenant], after: Some(after), limit: PAGE };
+        let attempts = self.store.attempts_after(ask(self.cursor.attempts)).await?;
+        let events = self.store.events_after(ask(self.cursor.events)).await?;
+        // Among what others have there may be nothing for long.
+        if events.items.is_empty() {
+            self.cursor.events = self.cursor.events.max(events.last);
+        }
+        if attempts.items.is_empty() {
+            self.cursor.attempts = self.cursor.attempts.max(attempts.last);
+        }
+        self.read.extend(events.items.into_iter().map(Told::event));
+        self.read.extend(attempts.items.into_iter().map(Told::attempt));
+        if !events.more && !attempts.more {
+            self.behind = !self.take_over();
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the channel, which goes on where the log was read to; false when the channel could not
+    /// keep all of it.
+    fn take_over(&mut self) -> bool {
+        loop {
+            match self.channel.try_recv() {
+                Ok(told) => self.read.push_back(told),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Events and attempts of a tenant as they happen, on whichever node: from now on, or from where an
+    /// earlier listener stood.
+    pub async fn tail(&self, tenant: TenantId, from: Option<TailCursor>) -> Result<Tail> {
+        let gone = || Error::Busy("it is stopping");
+        let (reply, joined) = oneshot::channel();
+        let join = Join { tenant, reply };
+        self.inner.tails.send(join).await.map_err(|_| gone())?;
+        let Joined { channel, since } = joined.await.map_err(|_| gone())??;
+        let (behind, cursor) = (from.is_some(), from.unwrap_or(since));
+        let store = Arc::clone(self.store());
+        Ok(Tail { store, tenant, channel, cursor, behind, read: VecDeque::new() })
+    }
+}
