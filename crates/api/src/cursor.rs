@@ -31,6 +31,8 @@ pub(crate) enum List {
     Certificates = 8,
     Attempts = 9,
     Jobs = 10,
+    Realms = 11,
+    EventTypes = 12,
 }
 
 /// The cursor behind an item.

@@ -45,6 +45,7 @@ mod destination;
 mod endpoint;
 mod engine;
 mod error;
+mod event_types;
 mod explain;
 mod expunge;
 mod failure_log;
@@ -75,6 +76,7 @@ mod seal;
 mod seldom;
 mod standing;
 mod subscriptions;
+mod tenants;
 mod timeline;
 mod tokens;
 pub mod transport;
@@ -84,7 +86,8 @@ mod wakes;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, VerificationKey,
+    CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, TenantFilter,
+    TypeFilter, VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
@@ -99,13 +102,14 @@ pub use destination::push::{
 pub use endpoint::Endpoint;
 pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
+pub use event_types::{Import, Imported, RealmContents};
 pub use explain::{EventExplanation, NotDelivered};
 pub use expunge::{Expunge, NewExpunge};
 pub use failure_log::FailureNames;
 pub use filter_test::{FilterOutcome, TestedEvent, TestedFilter};
 pub use intake::{Publish, Published};
 pub use jobs::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
-pub use keys::{NewKey, Principal};
+pub use keys::{Bound, NewKey, Principal};
 pub use options::{Options, WebhookOrigin};
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;
@@ -118,5 +122,6 @@ pub use scheduler::{BreakerState, LiveState, Snapshot, SubscriptionState};
 pub use seal::Resealed;
 pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
+pub use tenants::NewTenant;
 pub use timeline::Timeline;
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

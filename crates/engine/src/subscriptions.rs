@@ -120,7 +120,10 @@ impl Engine {
         self.check_filter(&filter)?;
         let profile = match new.profile {
             Some(profile) => profile,
-            None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
+            None => self
+                .catalog()
+                .default_profile(tenant)
+                .unwrap_or_else(|| ProfileName::new(profiles::DEFAULT).expect("a valid name")),
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         policy.check_size(&new.overrides)?;
@@ -164,12 +167,12 @@ impl Engine {
         };
         let bytes = of_subscription(&subscription, Some(&policy));
         let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
-        let subscription = Box::new(subscription);
+        let create = CatalogChange::CreateSubscription(Box::new(subscription));
         let created = match new.start {
-            None => self.change(CatalogChange::CreateSubscription(subscription)).await,
+            None => self.change(create).await,
             Some(start) => {
                 let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
-                self.change_with(self.store().create_job(job, Some(subscription))).await
+                self.change_with(self.store().create_job(job, Some(create))).await
             }
         };
         created.map_err(|e| match e {

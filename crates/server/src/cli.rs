@@ -6,9 +6,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, callbacks, certificates, check, deliveries, events, explain, filters, jobs,
-    keys, listen, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
-    topics, verify,
+    Context, backup, callbacks, certificates, check, deliveries, event_types, events, explain,
+    filters, jobs, keys, listen, notificaties, profiles, push, realms, redrives, seal, send,
+    subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -80,9 +80,15 @@ enum Command {
     Redrives(redrives::Command),
     /// Show how many events and deliveries there are
     Stats,
-    /// List, show and create tenants
+    /// List, show, put and delete realms
+    #[command(subcommand)]
+    Realms(realms::Command),
+    /// List, show, create, change, export and delete tenants
     #[command(subcommand)]
     Tenants(tenants::Command),
+    /// List, show, put, delete and import event types
+    #[command(subcommand)]
+    EventTypes(event_types::Command),
     /// List, show, create, revoke and recover API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -148,6 +154,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let stats = context.client.get("/v1/stats").await?;
             context.show_one(&stats, "events pending delivered dead cancelled")?;
         }
+        Command::Realms(command) => realms::run(&context()?, &command).await?,
+        Command::EventTypes(command) => event_types::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,

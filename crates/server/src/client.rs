@@ -205,12 +205,17 @@ impl Client {
     /// Makes a call; a problem document becomes an error.
     pub async fn call(&self, call: Call) -> anyhow::Result<Reply> {
         let reply = self.exchange(call).await?;
-        if reply.status.is_success() {
-            return Ok(reply);
+        match reply.status.is_success() {
+            true => Ok(reply),
+            false => Err(self.refused(&reply)),
         }
+    }
+
+    /// What an answer says that is no success.
+    fn refused(&self, reply: &Reply) -> anyhow::Error {
         match serde_json::from_slice::<Problem>(&reply.body) {
-            Ok(problem) => Err(problem.into_failure().into()),
-            Err(_) => Err(Failure::new(
+            Ok(problem) => problem.into_failure().into(),
+            Err(_) => Failure::new(
                 Code::Failure,
                 format!(
                     "{} answered {}; it may not be a Posthorn server",
@@ -219,19 +224,14 @@ impl Client {
                 ),
             )
             .hint("check the address given with --server or POSTHORN_SERVER")
-            .into()),
+            .into(),
         }
     }
 
     /// Makes a call; every status is an answer.
     pub async fn exchange(&self, call: Call) -> anyhow::Result<Reply> {
         let asked = tokio::time::timeout(CALL_TIMEOUT, self.exchange_untimed(call));
-        asked.await.map_err(|_| {
-            Failure::new(
-                Code::Unavailable,
-                format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs()),
-            )
-        })?
+        asked.await.map_err(|_| self.silent())?
     }
 
     async fn exchange_untimed(&self, call: Call) -> anyhow::Result<Reply> {
@@ -274,6 +274,41 @@ impl Client {
             idle.push(sender);
         }
         Ok(Reply { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+
+    /// Makes a call whose answer may be long, and hands it over part by part; a problem document becomes an error.
+    pub async fn stream(
+        &self,
+        call: Call,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut sender = self.origin.connect().await?;
+        let request = self.request(call)?;
+        let asked = tokio::time::timeout(CALL_TIMEOUT, sender.send_request(request));
+        let response = asked.await.map_err(|_| self.silent())?.map_err(|e| self.broken(&e))?;
+        if !response.status().is_success() {
+            return Err(self.refused(&self.read(sender, response).await?));
+        }
+        let mut body = response.into_body();
+        loop {
+            // Each part in time; the whole may take as long as it is.
+            let part = tokio::time::timeout(CALL_TIMEOUT, body.frame());
+            let Some(part) = part.await.map_err(|_| self.silent())? else { return Ok(()) };
+            let part = part.map_err(|e| {
+                let text = format!("the response of {} ended early: {e}", self.server());
+                Failure::new(Code::Failure, text)
+            })?;
+            if let Some(data) = part.data_ref() {
+                take(data)?;
+            }
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::new(
+            Code::Unavailable,
+            format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs()),
+        )
     }
 
     fn broken(&self, error: &hyper::Error) -> Failure {

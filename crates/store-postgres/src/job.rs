@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
-use posthorn_domain::{CatalogVersion, Job, JobId, JobState, Subscription, TenantId, Timestamp};
+use posthorn_domain::{CatalogVersion, Job, JobId, JobState, TenantId, Timestamp};
 use posthorn_store::{
     Bite, Bitten, CatalogChange, Expunges, Listing, Order, Page, Place, Refusal, Result,
 };
@@ -19,7 +19,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{expunge, lock, sql};
+use crate::{expunge, lock, sql, tenant};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -77,9 +77,9 @@ fn count(number: u64) -> i64 {
 pub(crate) async fn create(
     session: &Session,
     job: Job,
-    subscription: Option<Box<Subscription>>,
+    change: Option<CatalogChange>,
 ) -> Result<Option<CatalogVersion>> {
-    let new = Arc::new((job, subscription.map(CatalogChange::CreateSubscription)));
+    let new = Arc::new((job, change));
     session
         .run(CREATE, move |client| {
             let new = Arc::clone(&new);
@@ -90,7 +90,7 @@ pub(crate) async fn create(
                     lock::hold(client, lock::TENANTS, &[lock::tenant_slot(tenant)]).await?;
                 }
                 insert(client, job).await?;
-                // A subscription that is refused takes the job with it.
+                // A change that is refused takes the job with it.
                 let version = match change {
                     None => None,
                     Some(change) => match catalog::write(client, change).await? {
@@ -234,9 +234,15 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
             expunge::many(client, job.tenant, events, *responses, bite.at).await?
         }
     };
-    let done = done + expunged;
-    let state = bite.ends.unwrap_or(JobState::Running);
-    let finished = bite.ends.map(|_| bite.at.as_millis());
+    let (mut ends, mut buried, mut done) = (bite.ends, None, done + expunged);
+    if let Some(limit) = bite.removes {
+        let removed = tenant::remove(client, job, limit, bite.at).await?;
+        done += removed.rows;
+        buried = removed.buried;
+        ends = buried.map(|_| JobState::Done);
+    }
+    let state = ends.unwrap_or(JobState::Running);
+    let finished = ends.map(|_| bite.at.as_millis());
     let params: [Param<'_>; 7] = [
         &Uid::from(bite.job),
         &count(bite.seen),
@@ -247,6 +253,6 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
         &bite.problem.as_deref().map(text),
     ];
     execute(client, sql::JOB_PROGRESS, &params).await?;
-    let recall = recall(client, &recalls, bite.at).await?;
+    let recall = recall(client, &recalls, bite.at).await?.or(buried);
     Ok(Bitten { done, subscriptions, state, recall })
 }

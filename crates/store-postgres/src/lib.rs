@@ -55,6 +55,7 @@ mod session;
 pub mod sql;
 mod standing;
 mod tally;
+mod tenant;
 mod wake;
 mod work;
 
@@ -65,7 +66,7 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -280,9 +281,9 @@ impl Store for PostgresStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
     ) -> Result<Option<CatalogVersion>> {
-        job::create(&self.session, job, subscription).await
+        job::create(&self.session, job, change).await
     }
 
     async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {

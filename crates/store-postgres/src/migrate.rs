@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0014_times.sql"),
     include_str!("../migrations/0015_expunge.sql"),
     include_str!("../migrations/0016_sent_request.sql"),
+    include_str!("../migrations/0018_realms.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

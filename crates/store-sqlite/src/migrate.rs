@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_times.sql"),
     include_str!("migrations/0015_expunge.sql"),
     include_str!("migrations/0016_sent_request.sql"),
+    include_str!("migrations/0018_realms.sql"),
 ];
 
 /// Brings the database to the newest version.

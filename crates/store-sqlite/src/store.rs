@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -415,10 +415,9 @@ impl Store for SqliteStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
     ) -> Result<Option<CatalogVersion>> {
-        let create =
-            move |writer: &mut Writer| write::job::create(writer, &job, subscription.as_deref());
+        let create = move |writer: &mut Writer| write::job::create(writer, &job, change.as_ref());
         self.write(LIGHT, create).await
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod maintenance;
 pub(crate) mod membership;
 pub(crate) mod record;
 pub(crate) mod redrive;
+pub(crate) mod tenant;
 
 use rusqlite::Connection;
 

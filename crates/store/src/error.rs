@@ -120,6 +120,12 @@ pub enum Refusal {
     /// The event has deliveries that have not ended.
     #[error("deliveries of the event have not ended")]
     Unfinished,
+    /// Its tenant is being deleted, or was.
+    #[error("the tenant is being deleted, or was deleted")]
+    Deleted,
+    /// Others belong to it.
+    #[error("it is not empty")]
+    NotEmpty,
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,

@@ -38,7 +38,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
@@ -235,12 +235,14 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- jobs ----------------------------------------------------------------------------------
 
-    /// Writes down a job, and creates a subscription in the same transaction where one comes along: its
-    /// catalog version is returned. A refusal changes nothing.
+    /// Writes down a job, and makes a change of the catalog in the same transaction where one comes along: its
+    /// version is returned. The change belongs to the job's tenant: the subscription that the job is for, or that
+    /// the tenant is to be deleted. A refusal changes nothing. Refused with `NotFound` when the tenant is unknown or
+    /// is being deleted already.
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
     ) -> Result<Option<CatalogVersion>>;
 
     /// One job of a tenant.

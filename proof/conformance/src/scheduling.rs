@@ -284,6 +284,7 @@ async fn replay(
         seen: 1,
         deeds,
         expunges: None,
+        removes: None,
         ends: Some(JobState::Done),
         problem: None,
         at: when,

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, Bite, Bitten, CatalogChange, CatalogDelta,
@@ -26,6 +26,7 @@ use posthorn_store::{
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::oracle::Left;
 use super::world::{Link, World};
 
 /// One node's way to the store.
@@ -166,6 +167,15 @@ impl Reach {
         let tenants = world.oracle.lock().tenants_of(&all);
         self.check_rows(tenants.into_iter());
         Ok(answers)
+    }
+
+    /// What the store has left after a bite of a deletion.
+    fn left_of(&self, job: JobId) -> Left {
+        Left {
+            events: self.model.all_events().iter().map(|event| event.id).collect(),
+            deleted: self.model.deleted_subscriptions(),
+            keys: self.model.has_keys_of_job(job),
+        }
     }
 
     fn moved(&self, kind: &'static str, tenant: TenantId, id: DeliveryId, moved: &Result<Moved>) {
@@ -400,12 +410,11 @@ impl Store for FaultStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
     ) -> Result<Option<CatalogVersion>> {
         self.call(true, move |reach| {
-            let created = at_once(reach.model.create_job(job.clone(), subscription.clone()))?;
-            if let (Some(new), Some(version)) = (subscription, created) {
-                let change = CatalogChange::CreateSubscription(new);
+            let created = at_once(reach.model.create_job(job.clone(), change.clone()))?;
+            if let (Some(change), Some(version)) = (change, created) {
                 let now = reach.world.now();
                 reach.world.oracle.lock().changed(now, &change, version);
             }
@@ -441,6 +450,12 @@ impl Store for FaultStore {
         self.call(true, move |reach| {
             let bitten = at_once(reach.model.advance_job(bite.clone()))?;
             let now = reach.world.now();
+            if bite.removes.is_some() {
+                let left = reach.left_of(bite.job);
+                reach.world.oracle.lock().removed(now, &bite, &bitten, &left);
+                reach.world.note("remove", &(reach.link.life, bite.job, bitten.done));
+                return Ok(bitten);
+            }
             let ids = reach.world.oracle.lock().bitten(now, &bite, &bitten);
             reach.world.note("bite", &(reach.link.life, bite.job, bitten.done));
             let tenants = reach.world.oracle.lock().tenants_of(&ids);

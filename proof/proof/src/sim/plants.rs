@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 39] = [
+pub const PLANTS: [Plant; 40] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -77,6 +77,7 @@ pub const PLANTS: [Plant; 39] = [
     common("retention-eats-unfinished", "A retention that is over removes unfinished deliveries."),
     common("replay-overtakes", "What a replay makes goes before what is in its lane."),
     common("expunge-under-way", "Payloads are removed although deliveries have not ended."),
+    common("delivery-after-deletion", "Nodes do not let go of a tenant that is being deleted."),
     common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 
