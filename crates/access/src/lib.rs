@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, header};
-use posthorn_domain::{Scope, TenantId};
+use posthorn_domain::{Scope, Tenant, TenantId};
 use posthorn_engine::{Engine, Principal};
 use posthorn_listener::{Failures, Peer, ProxyIdentity, only, shown};
 
@@ -38,6 +38,10 @@ pub enum Denied {
     NoTenant,
     /// The tenant that is named is not there, or not the caller's.
     UnknownTenant,
+    /// The key is a realm's, and names none of its tenants.
+    TenantNeeded,
+    /// The tenant is being deleted, or was.
+    TenantDeleted,
 }
 
 /// Somebody who may do what they ask for.
@@ -97,6 +101,21 @@ impl Callers {
         Ok(Caller { principal, tenant })
     }
 
+    /// Lets in whoever was found to look at what a realm owns, or to change it: scope, then rate. Which realm is
+    /// the caller's affair.
+    pub fn admit_to_realm(
+        &self,
+        found: Option<Principal>,
+        scope: Scope,
+        peer: Option<&Peer>,
+    ) -> Result<Caller, Denied> {
+        let principal = found.ok_or_else(|| self.unknown(peer))?;
+        check_scope(&principal, Some(scope))?;
+        self.count(&principal)?;
+        let tenant = principal.key.tenant.unwrap_or(TenantId::DEFAULT);
+        Ok(Caller { principal, tenant })
+    }
+
     /// Lets a certificate act for the tenant it was registered for.
     pub fn permit(&self, principal: &Principal, scope: Scope) -> Result<(), Denied> {
         check_scope(principal, Some(scope))?;
@@ -120,13 +139,20 @@ impl Callers {
             return match own {
                 Some(own) => Ok(own),
                 None if principal.is_operator() => Ok(usual),
+                None if principal.realm().is_some() => Err(Denied::TenantNeeded),
                 None => Err(Denied::NoTenant),
             };
         }
         // Two names are none: who could say which one a proxy in front went by?
-        match only(headers, &TENANT_HEADER).and_then(|text| find_tenant(&self.engine, text)) {
-            Some(tenant) if principal.is_operator() || own == Some(tenant) => Ok(tenant),
-            _ => Err(Denied::UnknownTenant),
+        let named = only(headers, &TENANT_HEADER).and_then(|text| find_tenant(&self.engine, text));
+        let named = named.ok_or(Denied::UnknownTenant)?;
+        let allowed = principal.is_operator()
+            || own == Some(named.id)
+            || principal.realm() == Some(&named.realm);
+        match (allowed, named.deletion) {
+            (false, _) => Err(Denied::UnknownTenant),
+            (true, Some(_)) => Err(Denied::TenantDeleted),
+            (true, None) => Ok(named.id),
         }
     }
 
@@ -151,10 +177,10 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| text.trim())
 }
 
-/// A tenant by id or name.
-pub fn find_tenant(engine: &Engine, text: &str) -> Option<TenantId> {
+/// A tenant by id or name, also one that is being deleted; by its id even one that was.
+pub fn find_tenant(engine: &Engine, text: &str) -> Option<Tenant> {
     match text.parse::<TenantId>() {
-        Ok(id) => engine.catalog().tenant(id).ok().map(|tenant| tenant.id),
-        Err(_) => engine.catalog().tenant_named(text).map(|tenant| tenant.id),
+        Ok(id) => engine.catalog().tenant_or_tombstone(id).map(|(tenant, _)| tenant),
+        Err(_) => engine.catalog().tenant_named(text),
     }
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use posthorn_access::{Caller, Callers, Denied, bearer};
-use posthorn_domain::{Scope, SubscriptionId, SubscriptionName, TenantId};
-use posthorn_engine::{Engine, Principal};
+use posthorn_domain::{RealmName, Scope, SubscriptionId, SubscriptionName, TenantId};
+use posthorn_engine::{Engine, Error as EngineError, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
 
@@ -56,13 +56,16 @@ impl Call {
         let (parts, body) = request.into_parts();
         let scope = match route.access {
             Access::Open | Access::Key => None,
-            Access::Scope(scope) => Some(scope),
+            Access::Scope(scope) | Access::Realm(scope) => Some(scope),
         };
         let (caller, query) = match route.access {
             Access::Open => (None, Query::default()),
-            Access::Key | Access::Scope(_) => {
+            Access::Key | Access::Scope(_) | Access::Realm(_) => {
                 let peer = parts.extensions.get::<Peer>();
-                let caller = authorize(api, scope, peer, &parts.headers)?;
+                let caller = match route.access {
+                    Access::Realm(scope) => authorize_for_realm(api, scope, peer, &parts.headers)?,
+                    _ => authorize(api, scope, peer, &parts.headers)?,
+                };
                 let query = match parts.uri.query() {
                     None => Query::default(),
                     query => Query::parse(query, route.query)?,
@@ -88,6 +91,39 @@ impl Call {
         let caller = self.caller.as_ref().ok_or_else(Problem::unauthorized)?;
         let headers = &self.parts.headers;
         Ok(self.api.callers.tenant(&caller.principal, headers, TenantId::DEFAULT)?)
+    }
+
+    /// The realm that a request is about: that of the caller, or one that an operator names. Whoever names another
+    /// than its own names none there is.
+    pub(crate) fn realm(&self) -> Result<RealmName> {
+        let caller = self.caller.as_ref().ok_or_else(Problem::unauthorized)?;
+        let catalog = self.engine().catalog();
+        let own = match (caller.principal.realm(), caller.principal.key.tenant) {
+            (Some(realm), _) => Some(realm.clone()),
+            (None, Some(tenant)) => Some(catalog.realm_of(tenant)?),
+            (None, None) => None,
+        };
+        let named: Option<RealmName> = self.query.value("realm")?;
+        let realm = match (own, named) {
+            (Some(own), Some(named)) if own != named => return Err(Problem::not_found("realm")),
+            (Some(own), _) => own,
+            (None, named) => named.unwrap_or_default(),
+        };
+        Ok(catalog.realm(&realm)?.name.clone())
+    }
+
+    /// The same, for changes: what all tenants of a realm share is not for one of them to change.
+    pub(crate) fn realm_to_change(&self) -> Result<RealmName> {
+        let bound =
+            self.caller.as_ref().is_some_and(|caller| caller.principal.key.tenant.is_some());
+        match bound {
+            false => self.realm(),
+            true => {
+                let detail = "event types are shared by all tenants of a realm; changing them needs \
+                              a key of the realm, or of an operator";
+                Err(Problem::new(codes::FORBIDDEN, detail))
+            }
+        }
     }
 
     /// Counts more against the rate of the key than the one request that was let in.
@@ -214,13 +250,25 @@ impl Call {
     }
 }
 
-/// Who sends this.
-fn who(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
+/// Whoever says who they are.
+fn principal(api: &Api, peer: Option<&Peer>, headers: &HeaderMap) -> Option<Principal> {
+    let callers = &api.callers;
     // A key that does not work is not mended by a certificate.
     if headers.contains_key(header::AUTHORIZATION) {
-        return bearer(headers).and_then(|text| api.callers.key(text));
+        bearer(headers).and_then(|text| callers.key(text))
+    } else {
+        callers.certificate(api.options.identity.as_ref(), peer, headers)
     }
-    api.callers.certificate(api.options.identity.as_ref(), peer, headers)
+}
+
+/// Who sends this, and may they look at what a realm owns, or change it?
+fn authorize_for_realm(
+    api: &Api,
+    scope: Scope,
+    peer: Option<&Peer>,
+    headers: &HeaderMap,
+) -> Result<Caller> {
+    Ok(api.callers.admit_to_realm(principal(api, peer, headers), scope, peer)?)
 }
 
 /// Who sends this, and may they?
@@ -230,7 +278,7 @@ fn authorize(
     peer: Option<&Peer>,
     headers: &HeaderMap,
 ) -> Result<Caller> {
-    let found = who(api, peer, headers);
+    let found = principal(api, peer, headers);
     let caller = api.callers.admit(found, scope, peer, headers, TenantId::DEFAULT)?;
     if scope == Some(Scope::Publish) {
         api.engine.admission().publish(caller.tenant)?;
@@ -252,6 +300,12 @@ impl From<Denied> for Problem {
             }
             Denied::RateLimited(wait) => rate_limited("the key exceeded its rate limit", wait),
             Denied::NoTenant => Self::new(codes::FORBIDDEN, "the key belongs to no tenant"),
+            Denied::TenantNeeded => {
+                let detail = "the key belongs to a realm; name one of its tenants in the header \
+                              Posthorn-Tenant";
+                Self::field("Posthorn-Tenant", detail)
+            }
+            Denied::TenantDeleted => EngineError::TenantDeleted.into(),
             Denied::UnknownTenant => Self::not_found("tenant").at("Posthorn-Tenant"),
         }
     }

@@ -119,6 +119,17 @@ codes! {
         "Subscriptions use the profile, and no other profile has its name."
         "Change these subscriptions to another profile first."
 
+    REALM_NOT_EMPTY 409 "realm_not_empty" "Realm is not empty"
+        "The realm has tenants, event types, or keys that were not revoked; or it is the default realm, \
+         which always exists."
+        "Delete its tenants and event types and revoke its keys, then delete the realm. A tenant that \
+         is being deleted counts until its deletion is done."
+
+    DEFAULT_TENANT 409 "default_tenant" "Default tenant"
+        "The default tenant cannot be deleted: operator keys act for it when they name no other."
+        "Delete what it has: its subscriptions and topics. Events expire by themselves, or can be \
+         expunged."
+
     LAST_OPERATOR_KEY 409 "last_operator_key" "Last operator key"
         "No other operator key stays valid as long as this one. Without it, nobody could manage \
          the server. A key that expires does not replace one that does not."
@@ -156,6 +167,12 @@ codes! {
         "Wait until all deliveries have ended, or repeat the request with `cancel=true`, which \
          cancels them."
 
+    TENANT_DELETED 410 "tenant_deleted" "Tenant is deleted"
+        "The tenant is being deleted, or was deleted. Nothing can be published, read or changed for \
+         it any more, and its keys no longer work."
+        "Nothing: a deletion cannot be stopped. `GET /v1/tenants/{id}/deletion` shows how far it is. \
+         Create another tenant if you need one; the name is free when the deletion is done."
+
     VERSION_MISMATCH 412 "version_mismatch" "Version mismatch"
         "The subscription has changed since it was read: `If-Match` is not its current version."
         "Read it again, apply your change to the current version, and send it with the new `ETag`."
@@ -192,6 +209,23 @@ codes! {
         "The tenant `system` is for operational events. Posthorn creates it and publishes in it; nobody else does."
         "Use another tenant. To get operational events of all tenants, create a subscription in the tenant \
          `system`."
+    UNKNOWN_EVENT_TYPE 422 "unknown_event_type" "Unknown event type"
+        "The tenant's realm accepts only events whose type is in its catalogue (`validation` of the \
+         realm), and the type of this event is not there or is archived. Nothing was published."
+        "Correct the type, or add it with `PUT /v1/event-types/{name}`."
+
+    PAYLOAD_NOT_VALID 422 "payload_not_valid" "Payload does not fit its schema"
+        "The tenant's realm checks payloads (`validation` of the realm), and this one fits no version of \
+         the schema of its event type. `field` is the place in the payload, as a JSON pointer behind \
+         `payload`; `detail` says what is wrong with the newest version. Nothing was published."
+        "Correct the payload, or add a version of the schema that allows it."
+
+    INVALID_EVENT_TYPE 422 "invalid_event_type" "Invalid event type"
+        "An event type, or a document to import some from, cannot be used: a schema is malformed, too \
+         large, refers to something outside of itself or to itself, or the document is not an OpenAPI \
+         3.1 document with webhooks. `field` says where, `detail` what. Nothing was changed."
+        "Correct what `field` names. Schemas are JSON Schema 2020-12 with `$ref` only to their own \
+         `$defs`, without recursion."
 
     UNKNOWN_PROFILE 422 "unknown_profile" "Unknown profile"
         "The subscription names a profile that does not exist."

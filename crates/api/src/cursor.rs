@@ -32,6 +32,8 @@ pub(crate) enum List {
     Attempts = 9,
     Jobs = 10,
     Stream = 11,
+    Realms = 12,
+    EventTypes = 13,
 }
 
 /// The cursor behind an item.

@@ -107,6 +107,11 @@ fn operation(route: &Route) -> Value {
             operation["security"] = json!([{"key": []}]);
             parameters.push(parameter_reference("Posthorn-Tenant"));
         }
+        Access::Realm(scope) => {
+            operation["security"] = json!([{"key": []}]);
+            operation["x-realm"] = json!(true);
+            operation["x-scope"] = json!(scope_name(scope));
+        }
         Access::Scope(scope) => {
             operation["security"] = json!([{"key": []}]);
             operation["x-scope"] = json!(scope_name(scope));
@@ -171,8 +176,11 @@ fn path_parameters(path: &str) -> Vec<Value> {
 fn responses(route: &Route) -> Value {
     let mut good = json!({"description": route.summary});
     if let Some(schema) = route.answer {
-        let media_type =
-            if schema == "JwkSet" { "application/jwk-set+json" } else { "application/json" };
+        let media_type = match schema {
+            "JwkSet" => "application/jwk-set+json",
+            "ExportedLine" => "application/jsonl",
+            _ => "application/json",
+        };
         good["content"] = json!({media_type: {"schema": reference(schema)}});
     } else if route.operation == "metrics" {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
@@ -224,6 +232,17 @@ fn parameters() -> Value {
         "limit": query("limit", "Items per page", json!({
             "type": "integer", "minimum": 1, "maximum": 200, "default": 50,
         })),
+        "realm": query(
+            "realm",
+            "The realm that is meant. Of lists of tenants, only those in it. Of event types, that of the key when \
+             absent, and `default` for operator keys",
+            text.clone(),
+        ),
+        "external_id": query("external_id", "Only tenants with this external id", text.clone()),
+        "name_prefix": query("name_prefix", "Only tenants whose name begins so", text.clone()),
+        "group": query("group", "Only event types of this group", text.clone()),
+        "archived": query("archived", "Only archived event types, or only others", json!({"type": "boolean"})),
+        "prefix": query("prefix", "Only event types whose name begins so", text.clone()),
         "name": query("name", "Only the one with this name", text.clone()),
         "order": query("order", "Newest first or oldest first; a cursor keeps the order it was made for", json!({
             "type": "string", "enum": ["newest", "oldest"], "default": "newest",
@@ -294,7 +313,8 @@ fn parameters() -> Value {
         ),
         "Posthorn-Tenant": header(
             "Posthorn-Tenant",
-            "The tenant (id or name) that an operator key acts for; `default` when absent",
+            "The tenant (id or name) that an operator key or a key of a realm acts for. For operator keys, \
+             `default` when absent; keys of realms must name one of their tenants",
             text.clone(),
         ),
         "Idempotency-Key": header(

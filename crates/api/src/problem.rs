@@ -206,6 +206,18 @@ impl From<EngineError> for Problem {
             EngineError::Scheduled { .. } => Self::new(codes::DELIVERY_SCHEDULED, text),
             EngineError::Expunged => Self::new(codes::EVENT_EXPUNGED, text),
             EngineError::Unfinished => Self::new(codes::DELIVERIES_NOT_ENDED, text),
+            EngineError::TenantDeleted => Self::new(codes::TENANT_DELETED, text),
+            EngineError::DefaultTenant => Self::new(codes::DEFAULT_TENANT, text),
+            EngineError::NotEmpty(_) => Self::new(codes::REALM_NOT_EMPTY, text),
+            EngineError::UnknownType { .. } => {
+                Self::new(codes::UNKNOWN_EVENT_TYPE, text).at("type")
+            }
+            EngineError::Payload { path, .. } => {
+                Self::new(codes::PAYLOAD_NOT_VALID, text).at(format!("payload{path}"))
+            }
+            EngineError::Schema { field, problem } => {
+                Self::new(codes::INVALID_EVENT_TYPE, problem).at(field)
+            }
             EngineError::TooMany { what, wait } => {
                 Self::new(codes::RATE_LIMITED, what).retry_after(wait)
             }

@@ -183,6 +183,11 @@ const fn of_waiting(reason: WaitReason) -> (&'static str, &'static str) {
              at `until`.",
             "Nothing, or raise limits.rate if the receiver can take more.",
         ),
+        WaitReason::TenantRate => (
+            "The tenant reached its limit of attempts per second (deliveries_per_second of the tenant, \
+             or of its realm). Its subscriptions take turns; the next attempt may start at `until`.",
+            "Nothing, or raise the limit: `posthorn tenants update ID --deliveries-per-second N` (operators).",
+        ),
         WaitReason::Concurrency => (
             "The subscription has reached its limit of concurrent calls: \
              policy.limits.concurrency, or fewer while the receiver is overloaded.",

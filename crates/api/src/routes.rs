@@ -9,8 +9,7 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, events, expunge, filters, handshake, jobs,
-    keys, notificaties, open, profiles, publish, redrives, series, stream, subscriptions, topics,
+    certificates, clients, deliveries, destinations, event_types, events, expunge, filters, handshake, jobs, keys, notificaties, open, profiles, publish, realms, redrives, series, stream, subscriptions, tenants, topics,
 };
 
 /// Who may use a route.
@@ -22,6 +21,8 @@ pub enum Access {
     Key,
     /// Keys with this scope, and operators.
     Scope(Scope),
+    /// The same, for what belongs to a realm: keys of tenants look, keys of the realm change.
+    Realm(Scope),
 }
 
 /// A handler on the heap: one shape for all of them.
@@ -100,6 +101,8 @@ const KEY: Access = Access::Key;
 const PUBLISH: Access = Access::Scope(Scope::Publish);
 const READ: Access = Access::Scope(Scope::Read);
 const MANAGE: Access = Access::Scope(Scope::Manage);
+const REALM_READ: Access = Access::Realm(Scope::Read);
+const REALM_MANAGE: Access = Access::Realm(Scope::Manage);
 const OPERATOR: Access = Access::Scope(Scope::Operator);
 
 const PAGE: &[&str] = &["cursor", "limit"];
@@ -300,12 +303,44 @@ routes! {
     DELETE "/v1/certificates/{id}" MANAGE "deleteCertificate"
         "Delete a certificate and its key" certificates::delete, gives_nothing();
 
-    GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" keys::list_tenants,
-        query(PAGE), gives(200, "TenantPage");
-    POST "/v1/tenants" OPERATOR "createTenant" "Create a tenant" keys::create_tenant,
+    GET "/v1/realms" OPERATOR "listRealms" "List realms by name" realms::list,
+        query(PAGE), gives(200, "RealmPage");
+    GET "/v1/realms/{name}" OPERATOR "getRealm" "Get a realm" realms::one, gives(200, "Realm");
+    PUT "/v1/realms/{name}" OPERATOR "putRealm" "Create or change a realm" realms::put,
+        takes("RealmContents"), gives(200, "Realm");
+    DELETE "/v1/realms/{name}" OPERATOR "deleteRealm" "Delete an empty realm" realms::delete,
+        gives_nothing();
+
+    GET "/v1/event-types" REALM_READ "listEventTypes" "List event types by name" event_types::list,
+        query(&["realm", "group", "archived", "prefix", "cursor", "limit"]),
+        gives(200, "EventTypePage");
+    GET "/v1/event-types/{name}" REALM_READ "getEventType" "Get an event type" event_types::one,
+        query(&["realm"]), gives(200, "EventType");
+    PUT "/v1/event-types/{name}" REALM_MANAGE "putEventType" "Create or change an event type"
+        event_types::put, query(&["realm"]), takes("EventTypeContents"), gives(200, "EventType");
+    DELETE "/v1/event-types/{name}" REALM_MANAGE "deleteEventType"
+        "Delete an event type; events of it are kept" event_types::delete, query(&["realm"]),
+        gives_nothing();
+    POST "/v1/event-types/import" REALM_MANAGE "importEventTypes"
+        "Create and change event types from the webhooks of an OpenAPI document" event_types::import,
+        query(&["realm"]), takes("EventTypeImport"), gives(200, "EventTypesImported");
+
+    GET "/v1/tenants" OPERATOR "listTenants" "List tenants, oldest first" tenants::list,
+        query(&["realm", "external_id", "name_prefix", "cursor", "limit"]), gives(200, "TenantPage");
+    POST "/v1/tenants" OPERATOR "createTenant" "Create a tenant" tenants::create,
         takes("NewTenant"), gives(201, "Tenant");
-    GET "/v1/tenants/{id}" OPERATOR "getTenant" "Get a tenant" keys::one_tenant,
+    GET "/v1/tenants/{id}" OPERATOR "getTenant" "Get a tenant" tenants::one,
         gives(200, "Tenant");
+    PATCH "/v1/tenants/{id}" OPERATOR "updateTenant" "Change a tenant; absent fields stay unchanged"
+        tenants::update, takes("TenantChange"), gives(200, "Tenant");
+    DELETE "/v1/tenants/{id}" OPERATOR "deleteTenant"
+        "Delete a tenant with everything it has; no further attempts start" tenants::delete,
+        gives(202, "Job");
+    GET "/v1/tenants/{id}/deletion" OPERATOR "getTenantDeletion"
+        "Get the job that deletes a tenant, and its progress" tenants::deletion, gives(200, "Job");
+    GET "/v1/tenants/{id}/export" OPERATOR "exportTenant"
+        "Get everything a tenant has, as lines of JSON, without secrets" tenants::export,
+        gives(200, "ExportedLine");
     GET "/v1/keys" OPERATOR "listKeys" "List keys, oldest first" keys::list,
         query(PAGE), gives(200, "KeyPage");
     POST "/v1/keys" OPERATOR "createKey" "Create a key; it is shown only once" keys::create,

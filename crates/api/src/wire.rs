@@ -14,8 +14,8 @@ use posthorn_domain::{
     Attempt, AttemptOutcome, Certificate, CertificateId, CertificateKind, Delivery, DeliveryState,
     Destination, Event, EventId, EventType, FailureCode, Filter, IdempotencyKey, Job, JobId,
     JobState, JobWork, KeyId, Labels, LaneKey, Outcome, ProfileName, PushServiceTarget, PushTarget,
-    PushTopicRule, PushUrgency, Redrive, RedriveFilter, RedriveId, RedriveState, Scope, SecretName,
-    Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, Tenant, TenantId,
+    PushTopicRule, PushUrgency, RealmName, Redrive, RedriveFilter, RedriveId, RedriveState, Scope,
+    SecretName, Span, Subscription, SubscriptionId, SubscriptionName, SubscriptionStatus, TenantId,
     Thumbprint, Timestamp, Timings, Topic, TopicName, Waiting,
 };
 use posthorn_engine::{
@@ -637,23 +637,12 @@ impl<'a> From<&'a Job> for JobView<'a> {
 }
 
 #[derive(Serialize)]
-pub(crate) struct TenantView<'a> {
-    id: TenantId,
-    name: &'a str,
-    created_at: Timestamp,
-}
-
-impl<'a> From<&'a Tenant> for TenantView<'a> {
-    fn from(tenant: &'a Tenant) -> Self {
-        Self { id: tenant.id, name: &tenant.name, created_at: tenant.created_at }
-    }
-}
-
-#[derive(Serialize)]
 pub(crate) struct KeyView<'a> {
     pub(crate) id: KeyId,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<TenantId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    realm: Option<&'a RealmName>,
     description: &'a str,
     scopes: &'a [Scope],
     created_at: Timestamp,
@@ -674,6 +663,7 @@ impl<'a> From<&'a Arc<KnownKey>> for KeyView<'a> {
         Self {
             id: key.id,
             tenant: key.tenant,
+            realm: key.realm.as_ref(),
             description: &key.description,
             scopes: &key.scopes,
             created_at: key.created_at,

@@ -4,12 +4,15 @@
 //! Their JSON forms are what stores keep, and later versions read what earlier ones have written: a field
 //! that is added has a default, and none is renamed.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ClientName, Filter, KeyId, Labels, ProfileName, PushServiceTarget, PushTarget, SecretName,
-    Stops, SubscriptionId, SubscriptionName, TenantId, Timestamp, TopicName,
+    ClientName, ExternalId, Filter, JobId, KeyId, Labels, ProfileName, PushServiceTarget,
+    PushTarget, RealmName, SecretName, Stops, SubscriptionId, SubscriptionName, TenantId,
+    Timestamp, TopicName,
 };
 
 /// Grows with every change of the catalog. A tenant's version is that of its last change; an accept
@@ -28,6 +31,117 @@ pub struct Tenant {
     pub name: String,
     /// When it was made.
     pub created_at: Timestamp,
+    /// The realm it is in, for ever.
+    #[serde(default)]
+    pub realm: RealmName,
+    /// What the customer calls it; unique in the realm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<ExternalId>,
+    /// What the customer remembers of it.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+    /// Attempts that all its subscriptions together may begin in a second, on each node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliveries_per_second: Option<u32>,
+    /// That it is being deleted, or was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<Deletion>,
+}
+
+impl Tenant {
+    /// One of the default realm, with nothing else said about it.
+    pub fn new(id: TenantId, name: String, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            name,
+            created_at,
+            realm: RealmName::default(),
+            external_id: None,
+            metadata: Metadata::default(),
+            deliveries_per_second: None,
+            deletion: None,
+        }
+    }
+
+    /// What is left of it when everything of it is gone: that it was there.
+    pub fn tombstone(self) -> Self {
+        let Self { id, created_at, realm, deletion, .. } = self;
+        Self { realm, deletion, ..Self::new(id, String::new(), created_at) }
+    }
+}
+
+/// Since when a tenant is being deleted, and by which job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// The job that removes what the tenant has.
+    pub job: JobId,
+    /// When somebody asked for it.
+    pub at: Timestamp,
+}
+
+/// What is to change of a tenant; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantChange {
+    /// Another name.
+    pub name: Option<String>,
+    /// Another external id, or none any more.
+    pub external_id: Option<Option<ExternalId>>,
+    /// Other metadata, in place of all there were.
+    pub metadata: Option<Metadata>,
+    /// Another limit, or none of its own any more.
+    pub deliveries_per_second: Option<Option<u32>>,
+}
+
+impl TenantChange {
+    /// The tenant as it is with the change.
+    pub fn apply(&self, tenant: Tenant) -> Tenant {
+        let Self { name, external_id, metadata, deliveries_per_second } = self.clone();
+        Tenant {
+            name: name.unwrap_or(tenant.name),
+            external_id: external_id.unwrap_or(tenant.external_id),
+            metadata: metadata.unwrap_or(tenant.metadata),
+            deliveries_per_second: deliveries_per_second.unwrap_or(tenant.deliveries_per_second),
+            ..tenant
+        }
+    }
+}
+
+/// Names and texts that somebody keeps with a tenant; the engine does nothing with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
+pub struct Metadata(BTreeMap<String, String>);
+
+/// That metadata are larger than they may be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("metadata may have at most {max} bytes as JSON, these have {size}", max = Metadata::BYTES_MAX)]
+pub struct MetadataError {
+    /// How large they are.
+    pub size: usize,
+}
+
+impl Metadata {
+    /// The largest allowed, as JSON.
+    pub const BYTES_MAX: usize = 4 << 10;
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for Metadata {
+    type Error = MetadataError;
+
+    fn try_from(pairs: BTreeMap<String, String>) -> Result<Self, MetadataError> {
+        let size = serde_json::to_vec(&pairs).map_or(usize::MAX, |text| text.len());
+        if size > Self::BYTES_MAX { Err(MetadataError { size }) } else { Ok(Self(pairs)) }
+    }
+}
+
+impl From<Metadata> for BTreeMap<String, String> {
+    fn from(metadata: Metadata) -> Self {
+        metadata.0
+    }
 }
 
 /// A named stream of events.
@@ -217,8 +331,11 @@ pub enum Scope {
 pub struct ApiKey {
     /// Part of the key's text.
     pub id: KeyId,
-    /// The tenant it is bound to; `None` only for operator keys.
+    /// The tenant it is bound to; `None` for keys of realms and of operators.
     pub tenant: Option<TenantId>,
+    /// The realm it is bound to: it acts for any tenant of it that it names. Never beside a tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realm: Option<RealmName>,
     /// For people.
     pub description: String,
     /// What it may do.
@@ -251,6 +368,11 @@ impl ApiKey {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|at| now < at)
     }
 
+    /// Whether it is bound to nothing, as only those of operators are.
+    pub const fn is_unbound(&self) -> bool {
+        self.tenant.is_none() && self.realm.is_none()
+    }
+
     /// Whether it may do this.
     pub fn allows(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope) || self.scopes.contains(&Scope::Operator)
@@ -259,7 +381,45 @@ impl ApiKey {
 
 #[cfg(test)]
 mod tests {
-    use super::Scope;
+    use super::*;
+
+    #[test]
+    fn tenants_of_earlier_documents_are_in_the_default_realm() {
+        let text = r#"{"id":"ten_00000000000000000000000000","name":"default","created_at":"1970-01-01T00:00:00.000Z"}"#;
+        let tenant: Tenant = serde_json::from_str(text).expect("an earlier document");
+        let same = Tenant::new(TenantId::DEFAULT, "default".to_owned(), tenant.created_at);
+        assert_eq!(tenant, same);
+        assert!(tenant.realm.is_default());
+    }
+
+    #[test]
+    fn metadata_have_a_size() {
+        let pairs = |len| BTreeMap::from([("a".to_owned(), "x".repeat(len))]);
+        let room = Metadata::BYTES_MAX - r#"{"a":""}"#.len();
+        assert!(Metadata::try_from(pairs(room)).is_ok());
+        let problem = Metadata::try_from(pairs(room + 1)).expect_err("one byte more");
+        assert_eq!(problem.size, Metadata::BYTES_MAX + 1);
+    }
+
+    #[test]
+    fn a_tombstone_says_only_that_it_was_there() {
+        let deletion = Deletion {
+            job: JobId::new(Timestamp::from_millis(1), 1),
+            at: Timestamp::from_millis(5),
+        };
+        let tenant = Tenant {
+            metadata: Metadata::try_from(BTreeMap::from([("a".to_owned(), "b".to_owned())]))
+                .expect("small"),
+            deliveries_per_second: Some(5),
+            deletion: Some(deletion),
+            ..Tenant::new(TenantId::DEFAULT, "acme".to_owned(), Timestamp::from_millis(0))
+        };
+        let left = tenant.tombstone();
+        assert_eq!(
+            (left.name.as_str(), left.metadata.is_empty(), left.deletion),
+            ("", true, Some(deletion))
+        );
+    }
 
     #[test]
     fn what_was_stored_under_the_former_name_of_a_scope_is_read() {

@@ -107,6 +107,8 @@ pub enum JobWork {
         /// To whom.
         subscription: SubscriptionId,
     },
+    /// Removes everything of the tenant whose job it is, and at last the tenant.
+    DeleteTenant,
 }
 
 /// Where a job stands.

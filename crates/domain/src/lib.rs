@@ -38,6 +38,7 @@ mod problem;
 pub mod push;
 mod push_target;
 mod rate;
+mod realm;
 mod redrive;
 mod rollup;
 mod schema;
@@ -53,8 +54,8 @@ mod waiting;
 
 pub use attempt::{Answer, Attempt, AttemptOutcome, FailureCode, Outcome, Timings};
 pub use catalog::{
-    ApiKey, CatalogVersion, Client, Destination, Scope, SealedSecret, Subscription,
-    SubscriptionStatus, Tenant, TenantProfile, Topic,
+    ApiKey, CatalogVersion, Client, Deletion, Destination, Metadata, MetadataError, Scope,
+    SealedSecret, Subscription, SubscriptionStatus, Tenant, TenantChange, TenantProfile, Topic,
 };
 pub use certificate::{Certificate, CertificateKind, Thumbprint, ThumbprintError};
 pub use delivery::{CancelReason, DeadReason, Delivery, DeliveryState, Lane};
@@ -68,8 +69,8 @@ pub use id::{
 pub use job::{Job, JobState, JobWork, ReplayStatus, Replayed, Selection};
 pub use labels::{Labels, LabelsError};
 pub use names::{
-    ClientName, EventType, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName, SecretName,
-    SubscriptionName, TopicName,
+    ClientName, EventType, ExternalId, IdempotencyKey, LaneKey, NameError, ProfileName, ProxyName,
+    RealmName, SecretName, SubscriptionName, TopicName,
 };
 pub use operational::{FAILING_AFTER, OPERATIONAL_TOPIC, OperationalType, SYSTEM_TENANT};
 pub use policy::Policy;
@@ -84,6 +85,7 @@ pub use push_target::{
     PushUrgencyError,
 };
 pub use rate::{Bucket, Rate};
+pub use realm::{KnownType, Realm, RealmDefaults, SchemaVersion, SchemaVersionError, Validation};
 pub use redrive::{Redrive, RedriveFilter, RedriveState};
 pub use rollup::{
     FailureClass, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, RollupCounts, RollupScope, RollupStep,

@@ -98,6 +98,14 @@ name!(
     EventType, "an event type", 128, is_token, "A-Z a-z 0-9 . _ - : /"
 );
 name!(
+    /// The name of a realm.
+    RealmName, "a realm name", 128, is_token, "A-Z a-z 0-9 . _ - : /"
+);
+name!(
+    /// What a customer calls a tenant in a system of its own, unique in the realm.
+    ExternalId, "an external id", 255, is_printable, "printable characters"
+);
+name!(
     /// The name of a policy.
     ProfileName, "a profile name", 64, is_token, "A-Z a-z 0-9 . _ - : /"
 );
@@ -125,6 +133,22 @@ name!(
     /// The key of an ordered lane, e.g. a user's id.
     LaneKey, "an ordering key", 255, is_printable, "printable characters"
 );
+
+impl RealmName {
+    /// The realm that is always there. Tenants that name none are in it.
+    pub const DEFAULT: &'static str = "default";
+
+    /// Whether it is the one that is always there.
+    pub fn is_default(&self) -> bool {
+        self.as_str() == Self::DEFAULT
+    }
+}
+
+impl Default for RealmName {
+    fn default() -> Self {
+        Self(Arc::from(Self::DEFAULT))
+    }
+}
 
 #[cfg(test)]
 mod tests {

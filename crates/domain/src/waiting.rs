@@ -18,6 +18,8 @@ pub enum WaitReason {
     Lane,
     /// The rate of its subscription (`limits.rate`).
     Rate,
+    /// The rate of its tenant (`deliveries_per_second`).
+    TenantRate,
     /// As many calls of its subscription are under way as may be.
     Concurrency,
     /// The rest between two attempts with its key (`spacing`).
@@ -36,12 +38,13 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// All of them, for documents and tables.
-    pub const ALL: [WaitReason; 12] = [
+    pub const ALL: [WaitReason; 13] = [
         Self::Schedule,
         Self::Scheduled,
         Self::RetryAfter,
         Self::Lane,
         Self::Rate,
+        Self::TenantRate,
         Self::Concurrency,
         Self::Spacing,
         Self::Gate,
@@ -59,6 +62,7 @@ impl WaitReason {
             Self::RetryAfter => "retry_after",
             Self::Lane => "lane",
             Self::Rate => "rate",
+            Self::TenantRate => "tenant_rate",
             Self::Concurrency => "concurrency",
             Self::Spacing => "spacing",
             Self::Gate => "gate",

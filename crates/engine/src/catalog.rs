@@ -11,22 +11,26 @@ pub(crate) mod clients;
 pub(crate) mod holdings;
 mod known_key;
 mod profiles;
+mod realms;
 mod recalls;
+mod tenants;
 mod view;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use posthorn_domain::filter::Cost;
 use posthorn_domain::{
-    CatalogVersion, CertificateId, ClientName, Event, KeyId, Policy, ProfileName, ProxyName,
-    SubscriptionId, SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic, TopicName,
+    CatalogVersion, CertificateId, ClientName, Event, KeyId, Policy, ProfileName, ProxyName, Realm,
+    RealmName, SubscriptionId, SubscriptionName, Tenant, TenantId, Thumbprint, Timestamp, Topic,
+    TopicName,
 };
 use posthorn_sealing::vault::Vault;
-use posthorn_store::{CatalogDelta, Recall};
+use posthorn_store::{CatalogDelta, Recall, TenantEntry};
 
 use crate::error::{Error, Result};
 use crate::matching::{self, Audience, LOCKED_MAX, Plan, Planned};
@@ -37,6 +41,9 @@ pub use clients::ClientView;
 pub use holdings::Holdings;
 pub use known_key::KnownKey;
 pub use profiles::Profile;
+pub(crate) use realms::Check;
+pub use realms::TypeFilter;
+pub use tenants::TenantFilter;
 pub use view::{Secrets, SubscriptionView, VerificationKey};
 
 use audience::Listeners;
@@ -54,6 +61,10 @@ pub struct Catalog {
     proxies: BTreeMap<ProxyName, Option<BTreeSet<String>>>,
     vault: Arc<Vault>,
     recalls: recalls::Recalls,
+    /// Whether any realm checks events before they are accepted.
+    checks: AtomicBool,
+    /// Whether any tenant, or any realm, has ever said how many attempts may begin in a second.
+    paces: AtomicBool,
 }
 
 /// What a delta was about, for those who hold deliveries.
@@ -69,6 +80,8 @@ pub(crate) struct Applied {
 struct State {
     version: CatalogVersion,
     tenants: Map<TenantId, TenantState>,
+    tenant_index: tenants::TenantIndex,
+    realms: BTreeMap<RealmName, realms::RealmState>,
     subscriptions: Map<SubscriptionId, Arc<SubscriptionView>>,
     by_name: Map<(TenantId, SubscriptionName), SubscriptionId>,
     keys: Map<KeyId, Arc<KnownKey>>,
@@ -96,6 +109,25 @@ struct TenantState {
     /// How many subscriptions name the reserved topic.
     operational: usize,
     holdings: Holdings,
+    /// Whether nothing is left of it but that it was there.
+    removed: bool,
+}
+
+impl TenantState {
+    fn new(tenant: Tenant, version: CatalogVersion) -> Self {
+        Self {
+            tenant,
+            version,
+            topics: Map::default(),
+            profiles: Map::default(),
+            clients: Map::default(),
+            by_topic: Map::default(),
+            any_topic: Listeners::default(),
+            operational: 0,
+            holdings: Holdings::default(),
+            removed: false,
+        }
+    }
 }
 
 impl Catalog {
@@ -109,7 +141,8 @@ impl Catalog {
             .map(|(name, policy)| (name.clone(), Arc::new(policy.clone())))
             .collect();
         let recalls = recalls::Recalls::default();
-        Self { state: RwLock::new(State::default()), profiles, proxies, vault, recalls }
+        let (state, checks) = (RwLock::new(State::default()), AtomicBool::new(false));
+        Self { state, profiles, proxies, vault, recalls, checks, paces: AtomicBool::new(false) }
     }
 
     /// The version this copy has.
@@ -131,28 +164,29 @@ impl Catalog {
         // Before anybody can say that this version is in force here.
         self.recalls.note(&delta.recalls);
         state.version = delta.version;
-        for entry in delta.tenants {
-            match state.tenants.entry(entry.tenant.id) {
-                Entry::Occupied(mut old) => {
-                    old.get_mut().version = entry.version;
-                    old.get_mut().tenant = entry.tenant;
-                }
-                Entry::Vacant(free) => {
-                    free.insert(TenantState {
-                        tenant: entry.tenant,
-                        version: entry.version,
-                        topics: Map::default(),
-                        profiles: Map::default(),
-                        clients: Map::default(),
-                        by_topic: Map::default(),
-                        any_topic: Listeners::default(),
-                        operational: 0,
-                        holdings: Holdings::default(),
-                    });
-                }
-            }
+        let paced = |entry: &TenantEntry| entry.tenant.deliveries_per_second.is_some();
+        let has_pace = |realm: &Realm| realm.defaults.deliveries_per_second.is_some();
+        if delta.tenants.iter().any(paced) || delta.realms.iter().any(has_pace) {
+            self.paces.store(true, Ordering::Relaxed);
         }
+        for name in &delta.removed_realms {
+            state.drop_realm(name);
+        }
+        for realm in delta.realms {
+            state.put_realm(realm);
+        }
+        for (realm, name) in &delta.removed_event_types {
+            state.drop_type(realm, name);
+        }
+        for known in delta.event_types {
+            state.put_type(known);
+        }
+        self.checks.store(state.has_checks(), Ordering::Relaxed);
+        let dropped = state.put_tenants(delta.tenants);
         for topic in delta.topics {
+            if state.is_closed(topic.tenant) {
+                continue;
+            }
             if let Some(tenant) = state.tenants.get_mut(&topic.tenant) {
                 let more = Holdings::topic(holdings::of_topic(&topic));
                 tenant.holdings = tenant.holdings.plus(more);
@@ -171,6 +205,9 @@ impl Catalog {
             }
         }
         for key in delta.keys {
+            if key.tenant.is_some_and(|tenant| state.is_closed(tenant)) {
+                continue;
+            }
             let known = match state.keys.get(&key.id) {
                 Some(old) => old.with(key),
                 None => KnownKey::new(key),
@@ -178,20 +215,30 @@ impl Catalog {
             state.keys.insert(known.id, Arc::new(known));
         }
         for client in delta.clients {
-            state.put_client(client, &self.vault);
+            if !state.is_closed(client.tenant) {
+                state.put_client(client, &self.vault);
+            }
         }
         for (tenant, name) in &delta.removed_clients {
             state.drop_client(*tenant, name);
         }
         for certificate in delta.certificates {
-            state.put_certificate(certificate, &self.vault);
+            if !state.is_closed(certificate.tenant) {
+                state.put_certificate(certificate, &self.vault);
+            }
         }
         for (_, id) in delta.removed_certificates {
             state.drop_certificate(id);
         }
-        let mut changed = self.apply_profiles(&mut state, delta.profiles, &delta.removed_profiles);
+        let profiles = delta.profiles.into_iter();
+        let profiles = profiles.filter(|profile| !state.is_closed(profile.tenant)).collect();
+        let mut changed = self.apply_profiles(&mut state, profiles, &delta.removed_profiles);
+        changed.extend(dropped);
         for subscription in delta.subscriptions {
             changed.push(subscription.id);
+            if state.is_closed(subscription.tenant) {
+                continue;
+            }
             let policy = self.resolve(&mut state, &subscription);
             let view =
                 Arc::new(SubscriptionView::new(subscription, policy, Arc::clone(&self.vault)));
@@ -209,7 +256,7 @@ impl Catalog {
     /// that may take longer than anybody should hold the lock.
     pub(crate) fn plan(&self, event: &Event, quotas: &Quotas) -> Result<Planned> {
         let state = self.state.read();
-        let tenant = state.tenants.get(&event.tenant).ok_or(Error::NotFound("tenant"))?;
+        let tenant = state.tenants.get(&event.tenant).ok_or(Error::NotFound("tenant"))?.open()?;
         // The reserved topic is everybody's, and nobody's to make.
         if !tenant.topics.contains_key(&event.topic) && !event.topic.is_reserved() {
             return Err(Error::UnknownTopic(event.topic.clone()));
@@ -293,31 +340,6 @@ impl Catalog {
         let topics = state.tenants.get(&tenant).into_iter().flat_map(|t| t.topics.values());
         let mut all: Vec<_> = topics.cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-
-    /// One tenant.
-    pub fn tenant(&self, id: TenantId) -> Result<Tenant> {
-        let state = self.state.read();
-        state.tenants.get(&id).map(|t| t.tenant.clone()).ok_or(Error::NotFound("tenant"))
-    }
-
-    /// A tenant by its name.
-    pub fn tenant_named(&self, name: &str) -> Option<Tenant> {
-        let state = self.state.read();
-        state.tenants.values().find(|t| t.tenant.name == name).map(|t| t.tenant.clone())
-    }
-
-    /// Some tenants, at most so many.
-    pub(crate) fn some_tenants(&self, max: usize) -> Vec<TenantId> {
-        self.state.read().tenants.keys().copied().take(max).collect()
-    }
-
-    /// All tenants, oldest first.
-    pub fn tenants(&self) -> Vec<Tenant> {
-        let state = self.state.read();
-        let mut all: Vec<_> = state.tenants.values().map(|t| t.tenant.clone()).collect();
-        all.sort_by_key(|tenant| tenant.id);
         all
     }
 

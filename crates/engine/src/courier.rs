@@ -93,10 +93,10 @@ impl Courier {
             updated_at: now,
             version: CatalogVersion(1),
         };
-        let home = Tenant { id: tenant, name: "default".to_owned(), created_at: now };
+        let home = Tenant::new(tenant, "default".to_owned(), now);
         catalog.apply(CatalogDelta {
             version: CatalogVersion(1),
-            tenants: vec![TenantEntry { tenant: home, version: CatalogVersion(1) }],
+            tenants: vec![TenantEntry { tenant: home, version: CatalogVersion(1), removed: false }],
             subscriptions: vec![subscription],
             ..CatalogDelta::default()
         });

@@ -3,7 +3,8 @@
 use posthorn_domain::filter::FilterError;
 use posthorn_domain::policy::PolicyError;
 use posthorn_domain::{
-    CatalogVersion, EventId, ProfileName, SecretName, Span, SubscriptionId, Timestamp, TopicName,
+    CatalogVersion, EventId, EventType, ProfileName, RealmName, SecretName, Span, SubscriptionId,
+    Timestamp, TopicName,
 };
 use posthorn_store as store;
 
@@ -188,6 +189,43 @@ pub enum Error {
     /// The event has deliveries that have not ended.
     #[error("deliveries of the event have not ended; wait until they have, or cancel them")]
     Unfinished,
+    /// The tenant is being deleted, or was.
+    #[error("the tenant is being deleted, or was deleted; nothing can be done for it any more")]
+    TenantDeleted,
+    /// The default tenant stays.
+    #[error("the default tenant cannot be deleted")]
+    DefaultTenant,
+    /// Others belong to it.
+    #[error("{0}")]
+    NotEmpty(&'static str),
+    /// The realm checks the types of events, and does not know this one.
+    #[error(
+        "the event type `{name}` is not in the catalogue of the realm `{realm}`, or is archived"
+    )]
+    UnknownType {
+        /// Which.
+        name: EventType,
+        /// Whose catalogue.
+        realm: RealmName,
+    },
+    /// The payload does not fit the schema of its event type.
+    #[error("the payload does not fit the schema of `{name}`: at `{path}`: {problem}")]
+    Payload {
+        /// The event type.
+        name: EventType,
+        /// Where in the payload, as a JSON pointer.
+        path: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// An event type, or a document with some, cannot be used.
+    #[error("{field}: {problem}")]
+    Schema {
+        /// Which part.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// More than the tenant may have made; nothing was done.
     #[error("{what}; try again in {wait:?}")]
     TooMany {
@@ -237,6 +275,8 @@ impl From<store::Error> for Error {
             store::Error::Refused(store::Refusal::Stale) => {
                 Self::Busy("the catalog is being changed too often; try again")
             }
+            store::Error::Refused(store::Refusal::Deleted) => Self::TenantDeleted,
+            store::Error::Refused(store::Refusal::NotEmpty) => Self::NotEmpty("it is not empty"),
             other => Self::Store(other),
         }
     }

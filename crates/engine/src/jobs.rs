@@ -66,9 +66,12 @@ pub(crate) struct Step {
 }
 
 /// What one part of the history leads to.
+#[derive(Default)]
 pub(crate) struct Prepared {
     deeds: Vec<Redelivery>,
     pub(crate) expunges: Option<Expunges>,
+    /// About how many rows of a tenant that is being deleted go.
+    removes: Option<usize>,
     pub(crate) seen: usize,
     pub(crate) last: Option<Place>,
     pub(crate) more: bool,
@@ -77,7 +80,8 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// How much it changes at most.
     fn wanted(&self) -> usize {
-        self.deeds.len() + self.expunges.as_ref().map_or(0, |expunges| expunges.events.len())
+        let expunged = self.expunges.as_ref().map_or(0, |expunges| expunges.events.len());
+        self.deeds.len() + expunged + self.removes.unwrap_or_default()
     }
 }
 
@@ -112,6 +116,7 @@ impl Jobs {
             seen: prepared.seen as u64,
             deeds: prepared.deeds,
             expunges: prepared.expunges,
+            removes: prepared.removes,
             ends: (!prepared.more && !tells).then_some(JobState::Done),
             ending: None,
             problem: None,
@@ -158,6 +163,7 @@ impl Jobs {
                 seen: 0,
                 deeds: Vec::new(),
                 expunges: None,
+                removes: None,
                 ends: Some(state),
                 ending: ending.clone(),
                 problem,
@@ -208,8 +214,11 @@ impl Jobs {
                     None => (vec![self.redelivery(&event, &view, ReplayStatus::All)], 1),
                     Some(_) => (Vec::new(), 0),
                 };
-                let last = Some(Place(0));
-                Ok(Ok(Prepared { deeds, expunges: None, seen, last, more: false }))
+                Ok(Ok(Prepared { deeds, seen, last: Some(Place(0)), ..Prepared::default() }))
+            }
+            // Which rows is the store's affair, and when there are none left.
+            JobWork::DeleteTenant => {
+                Ok(Ok(Prepared { removes: Some(limit), more: true, ..Prepared::default() }))
             }
             JobWork::Expunge { events, responses } => {
                 let page = self.store.events(job.tenant, filter_of(events), listing).await?;
@@ -312,7 +321,7 @@ impl Jobs {
 
 fn prepared<T>(page: &Page<T>, deeds: Vec<Redelivery>) -> Prepared {
     let (seen, last, more) = (page.items.len(), page.last, page.more);
-    Prepared { deeds, expunges: None, seen, last, more }
+    Prepared { deeds, seen, last, more, ..Prepared::default() }
 }
 
 fn filter_of(selection: &Selection) -> EventFilter {
@@ -366,8 +375,13 @@ impl Engine {
 
     /// Writes a job down and makes its first go.
     pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
-        let tenant = job.tenant;
         self.store().create_job(job.clone(), None, Vec::new()).await?;
+        self.go_on(job).await
+    }
+
+    /// Makes the first go of a job that was written down.
+    pub(crate) async fn go_on(&self, job: Job) -> Result<Job> {
+        let tenant = job.tenant;
         // The first go is made at once. Should it fail, whoever is on duty goes on all the same.
         if let Err(e) = self.inner.jobs.begin(&job).await {
             tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next round of jobs");

@@ -1,10 +1,10 @@
-//! API keys and tenants.
+//! API keys, and topics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthorn_domain::{
-    ApiKey, KeyId, Labels, SYSTEM_TENANT, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
+    ApiKey, KeyId, Labels, RealmName, Scope, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::api_key;
 use posthorn_sealing::vault::Secret;
@@ -15,11 +15,6 @@ use crate::catalog::{Holdings, KnownKey};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::quotas::{Coming, check_description};
-
-/// The tenant of operators is made by the engine itself.
-fn check_tenant(name: &str) -> Result<()> {
-    if name == SYSTEM_TENANT { Err(Error::TenantReserved) } else { Ok(()) }
-}
 
 /// The reserved topic is nobody's to change.
 fn check_topic(name: &TopicName) -> Result<()> {
@@ -35,6 +30,23 @@ pub struct NewKey {
     pub key: Arc<KnownKey>,
 }
 
+/// Whom a key may act for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// One tenant.
+    Tenant(TenantId),
+    /// Every tenant of a realm that it names.
+    Realm(RealmName),
+    /// Everybody: the key of an operator.
+    Nobody,
+}
+
+impl From<Option<TenantId>> for Bound {
+    fn from(tenant: Option<TenantId>) -> Self {
+        tenant.map_or(Self::Nobody, Self::Tenant)
+    }
+}
+
 /// Somebody who showed a valid key.
 #[derive(Clone)]
 pub struct Principal {
@@ -45,7 +57,12 @@ pub struct Principal {
 impl Principal {
     /// Whether it may act for every tenant.
     pub fn is_operator(&self) -> bool {
-        self.key.tenant.is_none() && self.key.scopes.contains(&Scope::Operator)
+        self.key.is_unbound() && self.key.scopes.contains(&Scope::Operator)
+    }
+
+    /// The realm whose tenants it may act for, if it is bound to one.
+    pub fn realm(&self) -> Option<&RealmName> {
+        self.key.realm.as_ref()
     }
 }
 
@@ -76,24 +93,30 @@ impl Engine {
     /// Makes a key.
     pub async fn create_key(
         &self,
-        tenant: Option<TenantId>,
+        bound: impl Into<Bound>,
         scopes: Vec<Scope>,
         description: String,
         expires_at: Option<Timestamp>,
         rate_limit: Option<u32>,
     ) -> Result<NewKey> {
-        if scopes.contains(&Scope::Operator) != tenant.is_none() {
-            return Err(Error::Event {
-                field: "scopes",
-                problem: "an operator key has no tenant; every other key needs one".to_owned(),
-            });
+        let bound = bound.into();
+        if scopes.contains(&Scope::Operator) != (bound == Bound::Nobody) {
+            let problem = "an operator key has no tenant and no realm; every other key needs one";
+            return Err(Error::Event { field: "scopes", problem: problem.to_owned() });
         }
+        let (tenant, realm) = match bound {
+            Bound::Tenant(tenant) => (Some(tenant), None),
+            Bound::Realm(realm) => (None, Some(realm)),
+            Bound::Nobody => (None, None),
+        };
+        let about = if realm.is_some() { "realm" } else { "tenant" };
         let id = self.inner.chance.key_id(self.now());
         let (secret, hash) = api_key::generate(id);
         let text = secret.expose_str().unwrap_or_default().to_owned();
         let key = ApiKey {
             id,
             tenant,
+            realm,
             description,
             scopes,
             hash,
@@ -102,7 +125,7 @@ impl Engine {
             revoked_at: None,
             rate_limit,
         };
-        self.change(CatalogChange::CreateKey(key)).await.map_err(|e| e.about("tenant"))?;
+        self.change(CatalogChange::CreateKey(key)).await.map_err(|e| e.about(about))?;
         let key = self.catalog().key(id).ok_or(Error::NotFound("key"))?;
         Ok(NewKey { text, key })
     }
@@ -132,7 +155,7 @@ impl Engine {
     pub fn has_operator_key(&self) -> bool {
         let now = self.now();
         let operator = |key: &Arc<KnownKey>| {
-            key.tenant.is_none() && key.scopes.contains(&Scope::Operator) && key.is_valid(now)
+            key.is_unbound() && key.scopes.contains(&Scope::Operator) && key.is_valid(now)
         };
         self.catalog().keys().iter().any(operator)
     }
@@ -155,6 +178,7 @@ impl Engine {
         let key = ApiKey {
             id,
             tenant: None,
+            realm: None,
             description: "created at the first start".to_owned(),
             scopes: vec![Scope::Operator],
             hash: api_key::hash(secret.expose()),
@@ -167,31 +191,6 @@ impl Engine {
             Ok(()) => Ok(true),
             Err(Error::AlreadyExists(_)) => Ok(false),
             Err(e) => Err(e),
-        }
-    }
-
-    /// Makes a tenant.
-    pub async fn create_tenant(&self, name: String) -> Result<Tenant> {
-        check_tenant(&name)?;
-        let now = self.now();
-        let id = self.inner.chance.tenant_id(now);
-        let tenant = Tenant { id, name, created_at: now };
-        self.change(CatalogChange::CreateTenant(tenant)).await.map_err(|e| e.about("tenant"))?;
-        self.catalog().tenant(id)
-    }
-
-    /// The tenant with this name; made when there is none.
-    pub async fn ensure_tenant(&self, name: &str) -> Result<Tenant> {
-        check_tenant(name)?;
-        if let Some(tenant) = self.catalog().tenant_named(name) {
-            return Ok(tenant);
-        }
-        match self.create_tenant(name.to_owned()).await {
-            Err(Error::AlreadyExists(_)) => {
-                // Another node was faster.
-                self.catalog().tenant_named(name).ok_or(Error::NotFound("tenant"))
-            }
-            other => other,
         }
     }
 

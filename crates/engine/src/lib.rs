@@ -49,6 +49,7 @@ mod destination;
 mod endpoint;
 mod engine;
 mod error;
+mod event_types;
 mod explain;
 mod expunge;
 mod failure_log;
@@ -81,6 +82,7 @@ mod seldom;
 mod standing;
 mod subscriptions;
 mod tail;
+mod tenants;
 mod timeline;
 mod tokens;
 mod told;
@@ -92,7 +94,8 @@ mod watch;
 
 pub use admission::{Admission, AdmissionOptions, Refused};
 pub use catalog::{
-    CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, VerificationKey,
+    CertificateView, ClientView, Holdings, KnownKey, Profile, SubscriptionView, TenantFilter,
+    TypeFilter, VerificationKey,
 };
 pub use certificates::{CertificateContents, CertificateState, NewCertificate};
 pub use chance::Chance;
@@ -107,13 +110,14 @@ pub use destination::push::{
 pub use endpoint::Endpoint;
 pub use engine::{Engine, Health, Parts, PublishCheck};
 pub use error::{Error, Result};
+pub use event_types::{Import, Imported, RealmContents};
 pub use explain::{EventExplanation, NotDelivered};
 pub use expunge::{Expunge, NewExpunge};
 pub use failure_log::FailureNames;
 pub use filter_test::{FilterOutcome, TestedEvent, TestedFilter};
 pub use intake::{Publish, Published};
 pub use jobs::{JOB_PER_SECOND_MAX, NewReplay, ReplayCount};
-pub use keys::{NewKey, Principal};
+pub use keys::{Bound, NewKey, Principal};
 pub use options::{Options, WebhookOrigin};
 pub use outcomes::{EndedDelivery, OutcomeStream};
 pub use policy_log::PolicyLogOptions;
@@ -127,5 +131,6 @@ pub use seal::Resealed;
 pub use standing::{BlockedLane, LastHour, Standing};
 pub use subscriptions::{NewSubscription, Rotation, SecretInput, Start, SubscriptionChange};
 pub use tail::{Heard, Tail, TailCursor, TailItem};
+pub use tenants::NewTenant;
 pub use timeline::Timeline;
 pub use transport::{EgressTransport, Outbound, Transport, UrlProblem};

@@ -24,8 +24,9 @@ use posthorn_domain::{Bucket, CatalogVersion, Event, Lane, Rate, SubscriptionId,
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::catalog::{Catalog, Map, SubscriptionView};
+use crate::catalog::{Catalog, Check, Map, SubscriptionView};
 use crate::error::{Error, Result};
+use crate::event_types::compiled::TypeView;
 use crate::quotas::Quotas;
 use crate::request::EventLookup;
 
@@ -57,6 +58,9 @@ pub(crate) struct Match {
     pub(crate) subscription: SubscriptionId,
     pub(crate) lane: Option<Lane>,
 }
+
+/// Payloads up to this size are compared with a schema at once.
+const CHECKED_INLINE_MAX: usize = 16 << 10;
 
 /// All who may want an event, as they were at one version.
 pub(crate) struct Audience {
@@ -121,6 +125,9 @@ impl Matcher {
 
     /// Which subscriptions want an event.
     pub(crate) async fn plan(&self, event: &Arc<Event>, slice: &mut Slice) -> Result<Plan> {
+        if let Check::Schema(known) = self.catalog.check(event)? {
+            self.check_payload(event, known).await?;
+        }
         let (audience, cost) = match self.catalog.plan(event, &self.quotas)? {
             Planned::Done(plan) => return Ok(plan),
             Planned::Costly(audience, cost) => (audience, cost),
@@ -138,6 +145,15 @@ impl Matcher {
         let matches =
             self.aside(event.tenant, move || decide(&of, &audience.views, &quotas)).await?;
         Ok(Plan { version: audience.version, matches: matches? })
+    }
+
+    /// Compares a payload with the schemas of its type; a large one where nobody waits for it.
+    async fn check_payload(&self, event: &Arc<Event>, known: Arc<TypeView>) -> Result<()> {
+        if event.payload.len() <= CHECKED_INLINE_MAX {
+            return known.check(event);
+        }
+        let of = Arc::clone(event);
+        self.aside(event.tenant, move || (of.payload.len() as u64, known.check(&of))).await?
     }
 
     /// Which subscriptions want an event whose payload is next to nothing, without waiting for a turn.

@@ -25,6 +25,7 @@ mod dispatch;
 mod failing;
 mod health;
 mod outcome;
+mod paces;
 mod pressure;
 mod queue;
 mod recent;
@@ -59,6 +60,7 @@ use crate::recorder::Written;
 use clock_steps::ClockWatch;
 use dispatch::at_once;
 use failing::Streaks;
+use paces::Paces;
 use pressure::Pressure;
 use queue::Queue;
 use recent::Recent;
@@ -180,6 +182,7 @@ pub(crate) struct Scheduler {
     waiting_failing: Ring,
     waiting_slow: Ring,
     waiting_quick: Ring,
+    paces: Paces,
     timers: BTreeSet<(Timestamp, SubscriptionId)>,
     /// Attempts, claims, refills and scans under way.
     tasks: JoinSet<TaskOutput>,
@@ -221,6 +224,7 @@ impl Scheduler {
             waiting_failing: Ring::default(),
             waiting_slow: Ring::default(),
             waiting_quick: Ring::default(),
+            paces: Paces::default(),
             timers: BTreeSet::new(),
             tasks: JoinSet::new(),
             refills: 0,
@@ -290,7 +294,8 @@ impl Scheduler {
         let slot = self.slots.next_aging().filter(|_| waits);
         // Or somebody who fails waits until there is capacity to spare.
         let spare = (!self.waiting_failing.is_empty()).then(|| self.pressure.next_room(now));
-        let next = timer.into_iter().chain(slot).chain(spare).min();
+        let pace = self.paces.next_wake();
+        let next = timer.into_iter().chain(slot).chain(spare).chain(pace).min();
         let wait = next.map_or(Duration::from_secs(3600), |at| at.since(now).to_duration());
         Instant::now() + wait.min(Duration::from_secs(3600))
     }
@@ -367,6 +372,7 @@ impl Scheduler {
             }
             self.evaluate(id);
         }
+        self.go_on_at_pace(now);
         // Also when nothing can be started: the next wake is set by what is not yet slow.
         self.slots.age(now);
         if !self.stopped {
@@ -515,7 +521,8 @@ impl Scheduler {
             return;
         };
         let Ok(policy) = &view.policy else { return };
-        if !view.subscription.status.is_active() || queue.in_ring || queue.awaits_slot {
+        let lined_up = queue.in_ring || queue.awaits_slot || queue.awaits_pace;
+        if !view.subscription.status.is_active() || lined_up {
             return;
         }
         if self.held.usable(Shard::of(id)).is_none() {

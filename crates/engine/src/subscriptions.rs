@@ -132,7 +132,10 @@ impl Engine {
         self.check_filter(&filter)?;
         let profile = match new.profile {
             Some(profile) => profile,
-            None => ProfileName::new(profiles::DEFAULT).expect("a valid name"),
+            None => self
+                .catalog()
+                .default_profile(tenant)
+                .unwrap_or_else(|| ProfileName::new(profiles::DEFAULT).expect("a valid name")),
         };
         let policy = self.catalog().profile(tenant, &profile)?.patched(&new.overrides)?;
         policy.check_size(&new.overrides)?;
@@ -177,16 +180,12 @@ impl Engine {
         let bytes = of_subscription(&subscription, Some(&policy));
         let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
         let fact = Fact::subscription(OperationalType::SubscriptionCreated, &subscription, now);
-        let subscription = Box::new(subscription);
+        let create = CatalogChange::CreateSubscription(Box::new(subscription));
         let created = match new.start {
-            None => {
-                let change = CatalogChange::CreateSubscription(subscription);
-                self.change_telling(change, &fact).await
-            }
+            None => self.change_telling(create, &fact).await,
             Some(start) => {
                 let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
-                let write =
-                    |told| self.store().create_job(job.clone(), Some(subscription.clone()), told);
+                let write = |told| self.store().create_job(job.clone(), Some(create.clone()), told);
                 self.change_with(self.telling(&fact, write)).await
             }
         };

@@ -6,9 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Access;
 use crate::commands::{
-    Context, backup, callbacks, certificates, check, deliveries, events, explain, filters, jobs,
-    keys, listen, metrics, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
-    topics, verify,
+    Context, backup, callbacks, certificates, check, deliveries, event_types, events, explain, filters, jobs, keys, listen, metrics, notificaties, profiles, push, realms, redrives, seal, send, subscriptions, tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;
@@ -83,9 +81,15 @@ enum Command {
     /// Show what happened in the past, by the minute or by the hour
     #[command(subcommand)]
     Metrics(metrics::Command),
-    /// List, show and create tenants
+    /// List, show, put and delete realms
+    #[command(subcommand)]
+    Realms(realms::Command),
+    /// List, show, create, change, export and delete tenants
     #[command(subcommand)]
     Tenants(tenants::Command),
+    /// List, show, put, delete and import event types
+    #[command(subcommand)]
+    EventTypes(event_types::Command),
     /// List, show, create, revoke and recover API keys
     #[command(subcommand)]
     Keys(keys::Command),
@@ -152,6 +156,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             context.show_one(&stats, "events pending delivered dead cancelled")?;
         }
         Command::Metrics(command) => metrics::run(&context()?, &command).await?,
+        Command::Realms(command) => realms::run(&context()?, &command).await?,
+        Command::EventTypes(command) => event_types::run(&context()?, &command).await?,
         Command::Tenants(command) => tenants::run(&context()?, &command).await?,
         Command::Keys(command) => keys::run(&access, json, &command).await?,
         Command::Seal(command) => seal::run(&access, json, &command).await?,

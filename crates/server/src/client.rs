@@ -253,12 +253,7 @@ impl Client {
     /// Makes a call; every status is an answer.
     pub async fn exchange(&self, call: Call) -> anyhow::Result<Reply> {
         let asked = tokio::time::timeout(CALL_TIMEOUT, self.exchange_untimed(call));
-        asked.await.map_err(|_| {
-            Failure::new(
-                Code::Unavailable,
-                format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs()),
-            )
-        })?
+        asked.await.map_err(|_| self.silent())?
     }
 
     async fn exchange_untimed(&self, call: Call) -> anyhow::Result<Reply> {
@@ -301,6 +296,41 @@ impl Client {
             idle.push(sender);
         }
         Ok(Reply { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+
+    /// Makes a call whose answer may be long, and hands it over part by part; a problem document becomes an error.
+    pub async fn stream(
+        &self,
+        call: Call,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut sender = self.origin.connect().await?;
+        let request = self.request(call)?;
+        let asked = tokio::time::timeout(CALL_TIMEOUT, sender.send_request(request));
+        let response = asked.await.map_err(|_| self.silent())?.map_err(|e| self.broken(&e))?;
+        if !response.status().is_success() {
+            return Err(self.refused(&self.read(sender, response).await?));
+        }
+        let mut body = response.into_body();
+        loop {
+            // Each part in time; the whole may take as long as it is.
+            let part = tokio::time::timeout(CALL_TIMEOUT, body.frame());
+            let Some(part) = part.await.map_err(|_| self.silent())? else { return Ok(()) };
+            let part = part.map_err(|e| {
+                let text = format!("the response of {} ended early: {e}", self.server());
+                Failure::new(Code::Failure, text)
+            })?;
+            if let Some(data) = part.data_ref() {
+                take(data)?;
+            }
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::new(
+            Code::Unavailable,
+            format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs()),
+        )
     }
 
     fn broken(&self, error: &hyper::Error) -> Failure {

@@ -123,6 +123,9 @@ async fn follow(client: &Object, change: &CatalogChange, resumed: bool) -> Outco
         CatalogChange::CreateTenant(new) => {
             execute(client, sql::TENANT_CREATE, &[&Uid::from(new.id)]).await?;
         }
+        CatalogChange::DeleteTenant { tenant, .. } => {
+            execute(client, sql::TENANT_CLOSE, &[&Uid::from(*tenant)]).await?;
+        }
         CatalogChange::CreateSubscription(new) => {
             let params: [Param<'_>; 2] = [&Uid::from(new.id), &Uid::from(new.tenant)];
             execute(client, sql::SUBSCRIPTION_CREATE, &params).await?;
@@ -152,6 +155,10 @@ async fn find(client: &Object, lookups: &[Lookup]) -> Outcome<Vec<Entry>> {
             Lookup::Unique(kind, unique) => {
                 query(client, sql::ENTRY_BY_UNIQUE, &[&kind.as_str(), &text(unique)]).await
             }
+            Lookup::Alias(kind, alias) => {
+                query(client, sql::ENTRY_BY_ALIAS, &[&kind.as_str(), &text(alias)]).await
+            }
+            Lookup::InRealm(realm) => query(client, sql::ENTRY_IN_REALM, &[realm]).await,
             Lookup::OperatorKeys => query(client, sql::OPERATOR_KEYS, &[]).await,
         };
         for row in &rows? {
@@ -162,7 +169,7 @@ async fn find(client: &Object, lookups: &[Lookup]) -> Outcome<Vec<Entry>> {
 }
 
 async fn put(client: &Object, entry: &Entry) -> Outcome<()> {
-    let params: [Param<'_>; 7] = [
+    let params: [Param<'_>; 9] = [
         &entry.kind.as_str(),
         &entry.key,
         &entry.tenant.map(Uid::from),
@@ -170,6 +177,8 @@ async fn put(client: &Object, entry: &Entry) -> Outcome<()> {
         &entry.unique.as_deref().map(text),
         &entry.removed,
         &entry.document,
+        &entry.alias.as_deref().map(text),
+        &entry.realm,
     ];
     execute(client, sql::ENTRY_PUT, &params).await?;
     Ok(())
@@ -187,6 +196,8 @@ fn entry_of(row: &Row) -> Result<Entry, Corrupt> {
         unique: owned("unique_key")?,
         removed: reader.get("removed")?,
         document: owned("document")?.unwrap_or_default(),
+        alias: owned("alias")?,
+        realm: owned("realm")?,
     })
 }
 

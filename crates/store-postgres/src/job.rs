@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use deadpool_postgres::Object;
-use posthorn_domain::{CatalogVersion, Job, JobId, JobState, Subscription, TenantId, Timestamp};
+use posthorn_domain::{CatalogVersion, Job, JobId, JobState, TenantId, Timestamp};
 use posthorn_store::{
     Bite, Bitten, CatalogChange, Ending, Expunges, Listing, NewEvent, Order, Page, Place, Refusal,
     Result,
@@ -20,7 +20,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{expunge, sql, told};
+use crate::{expunge, sql, tenant, told};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -78,11 +78,11 @@ fn count(number: u64) -> i64 {
 pub(crate) async fn create(
     session: &Session,
     job: Job,
-    subscription: Option<Box<Subscription>>,
+    change: Option<CatalogChange>,
     told: Vec<NewEvent>,
 ) -> Result<Option<CatalogVersion>> {
     told::prepare(session, &told).await?;
-    let new = Arc::new((job, subscription.map(CatalogChange::CreateSubscription), told));
+    let new = Arc::new((job, change, told));
     session
         .run(CREATE, move |client| {
             let new = Arc::clone(&new);
@@ -95,7 +95,7 @@ pub(crate) async fn create(
                 told::hold(client, tenant, told).await?;
                 insert(client, job).await?;
                 told::tell(client, told).await?;
-                // A subscription that is refused takes the job with it.
+                // A change that is refused takes the job with it.
                 let version = match change {
                     None => None,
                     Some(change) => match catalog::write(client, change).await? {
@@ -261,9 +261,15 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
     if let Some(ending) = bite.ending.as_ref().filter(|_| bite.ends.is_some()) {
         tell_end(client, job, ending).await?;
     }
-    let done = done + expunged;
-    let state = bite.ends.unwrap_or(JobState::Running);
-    let finished = bite.ends.map(|_| bite.at.as_millis());
+    let (mut ends, mut buried, mut done) = (bite.ends, None, done + expunged);
+    if let Some(limit) = bite.removes {
+        let removed = tenant::remove(client, job, limit, bite.at).await?;
+        done += removed.rows;
+        buried = removed.buried;
+        ends = buried.map(|_| JobState::Done);
+    }
+    let state = ends.unwrap_or(JobState::Running);
+    let finished = ends.map(|_| bite.at.as_millis());
     let params: [Param<'_>; 7] = [
         &Uid::from(bite.job),
         &count(bite.seen),
@@ -274,6 +280,6 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
         &bite.problem.as_deref().map(text),
     ];
     execute(client, sql::JOB_PROGRESS, &params).await?;
-    let recall = recall(client, &recalls, bite.at).await?;
+    let recall = recall(client, &recalls, bite.at).await?.or(buried);
     Ok(Bitten { done, subscriptions, state, recall })
 }

@@ -56,6 +56,7 @@ mod session;
 pub mod sql;
 mod standing;
 mod tally;
+mod tenant;
 mod told;
 mod wake;
 mod work;
@@ -67,7 +68,7 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
@@ -289,10 +290,10 @@ impl Store for PostgresStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
         told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
-        job::create(&self.session, job, subscription, told).await
+        job::create(&self.session, job, change, told).await
     }
 
     async fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>> {

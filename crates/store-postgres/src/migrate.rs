@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0017_kinds.sql"),
     include_str!("../migrations/0018_told.sql"),
     include_str!("../migrations/0019_series.sql"),
+    include_str!("../migrations/0020_realms.sql"),
 ];
 /// The oldest server whose features are enough.
 const SERVER_MIN: i32 = 140_000;

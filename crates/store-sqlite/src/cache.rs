@@ -15,6 +15,8 @@ use crate::error::Failure;
 pub(crate) struct KnownTenant {
     pub(crate) no: i64,
     pub(crate) version: CatalogVersion,
+    /// Whether it is being deleted, or was.
+    pub(crate) closed: bool,
 }
 
 /// A subscription that is not deleted, by heart.
@@ -43,7 +45,7 @@ impl Cache {
             conn.query_row("select catalog_version from store", [], |row| row.get(0))?;
         cache.version = CatalogVersion(version.unsigned_abs());
         let mut statement = conn.prepare(
-            "select t.no, t.id, e.version from tenant t \
+            "select t.no, t.id, e.version, t.closed from tenant t \
              join entry e on e.tenant = t.id and e.kind = 'tenant'",
         )?;
         let mut rows = statement.query([])?;
@@ -51,7 +53,8 @@ impl Cache {
             let columns = Columns::of(row, "tenant", 0);
             let id = TenantId::from_bytes(columns.array(1)?);
             let version = CatalogVersion(columns.number(2)?);
-            cache.tenants.insert(id, KnownTenant { no: columns.int(0)?, version });
+            let (no, closed) = (columns.int(0)?, columns.int(3)? != 0);
+            cache.tenants.insert(id, KnownTenant { no, version, closed });
         }
         let mut statement =
             conn.prepare("select no, id, tenant, deleted_at, swept from subscription")?;

@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0016_sent_request.sql"),
     include_str!("migrations/0017_told.sql"),
     include_str!("migrations/0018_rollups.sql"),
+    include_str!("migrations/0019_realms.sql"),
 ];
 
 /// Brings the database to the newest version.

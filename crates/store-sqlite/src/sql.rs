@@ -25,7 +25,7 @@ macro_rules! delivery_joins {
 /// What [`crate::read::catalog`] decodes.
 macro_rules! entries {
     () => {
-        "select kind, key, tenant, version, unique_key, removed, document from entry "
+        "select kind, key, tenant, version, unique_key, removed, document, alias, realm from entry "
     };
 }
 
@@ -35,17 +35,42 @@ pub(crate) const ENTRY_BY_KEY: &str = concat!(entries!(), "where kind = ?1 and k
 /// Search by `entry_unique`.
 pub(crate) const ENTRY_BY_UNIQUE: &str = concat!(entries!(), "where kind = ?1 and unique_key = ?2");
 
-/// The whole of `entry_of_operators`.
+/// Search by `entry_alias`.
+pub(crate) const ENTRY_BY_ALIAS: &str = concat!(entries!(), "where kind = ?1 and alias = ?2");
+
+/// The first of `entry_in_realm`.
+pub(crate) const ENTRY_IN_REALM: &str = concat!(entries!(), "where realm = ?1 limit 1");
+
+/// A range of `entry_of_operators`.
 pub(crate) const OPERATOR_KEYS: &str =
-    concat!(entries!(), "indexed by entry_of_operators where tenant is null");
+    concat!(entries!(), "indexed by entry_of_operators where kind = 'key' and tenant is null");
 
 /// A range of `entry_by_version`.
 pub(crate) const ENTRIES_SINCE: &str = concat!(entries!(), "where version > ?1");
 
 pub(crate) const ENTRY_PUT: &str = "insert into entry (kind, key, tenant, version, unique_key, \
-    removed, document) values (?1, ?2, ?3, ?4, ?5, ?6, ?7) on conflict (kind, key) do update set \
+    removed, document, alias, realm) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
+    on conflict (kind, key) do update set \
     version = excluded.version, unique_key = excluded.unique_key, removed = excluded.removed, \
-    document = excluded.document";
+    document = excluded.document, alias = excluded.alias, realm = excluded.realm";
+
+// ---- tenants that are deleted ----------------------------------------------------------------
+
+/// Search by `subscription_of_tenant`.
+pub(crate) const SUBSCRIPTIONS_OF_TENANT: &str =
+    "select id from subscription where tenant = ?1 and deleted_at is null limit ?2";
+
+/// A range of `event_by_id`.
+pub(crate) const EVENTS_OF_TENANT: &str = "select first_seq, deliveries, retention, no from event \
+    indexed by event_by_id where tenant = ?1 limit ?2";
+
+/// A range of the primary key.
+pub(crate) const FORGET_KEYS_OF_TENANT: &str = "delete from idempotency where (tenant, key) in \
+    (select tenant, key from idempotency where tenant = ?1 limit ?2)";
+
+/// Search by `entry_of_tenant`.
+pub(crate) const ENTRIES_OF_TENANT: &str =
+    "select kind, key from entry where tenant = ?1 and kind <> 'tenant' limit ?2";
 
 // ---- accept ----------------------------------------------------------------------------------
 

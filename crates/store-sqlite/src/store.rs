@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
@@ -436,12 +436,11 @@ impl Store for SqliteStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
         told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
-        let create = move |writer: &mut Writer| {
-            write::job::create(writer, &job, subscription.as_deref(), &told)
-        };
+        let create =
+            move |writer: &mut Writer| write::job::create(writer, &job, change.as_ref(), &told);
         self.write(LIGHT, create).await
     }
 

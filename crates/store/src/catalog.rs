@@ -1,16 +1,62 @@
 //! Changes of the catalog, and how other nodes learn of them.
 
 use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateId, Client, ClientName, DeliveryId, KeyId,
-    ProfileName, Subscription, SubscriptionId, Tenant, TenantId, TenantProfile, Timestamp, Topic,
-    TopicName,
+    ApiKey, CatalogVersion, Certificate, CertificateId, Client, ClientName, DeliveryId, EventType,
+    JobId, KeyId, KnownType, ProfileName, Realm, RealmName, Subscription, SubscriptionId, Tenant,
+    TenantChange, TenantId, TenantProfile, Timestamp, Topic, TopicName,
 };
 
 /// One change of the catalog.
+///
+/// Whatever belongs to a tenant that is being deleted, or was, is refused with `Deleted`; only what the
+/// deletion itself takes away is not.
 #[derive(Clone, Debug)]
 pub enum CatalogChange {
-    /// A new tenant. Refused with `AlreadyExists` when id or name is taken.
+    /// A new realm, or new contents for one; `created_at` of an existing one is kept.
+    PutRealm(Realm),
+    /// No more realm. Refused with `NotFound`, and with `NotEmpty` while it has a tenant, an event type, or a
+    /// key that was not revoked. The default realm is never empty.
+    DeleteRealm(RealmName),
+    /// A new event type of a realm, or new contents for one; `created_at` of an existing one is kept. Refused
+    /// with `NotFound` when the realm is unknown.
+    PutEventType(Box<KnownType>),
+    /// No more event type. Refused with `NotFound`.
+    DeleteEventType {
+        /// Whose.
+        realm: RealmName,
+        /// Which.
+        name: EventType,
+    },
+    /// A new tenant. Refused with `AlreadyExists` when id, name or external id is taken (the id also by one
+    /// that was deleted), `NotFound` when its realm is unknown.
     CreateTenant(Tenant),
+    /// Changes of a tenant. Refused with `NotFound` when there is no such tenant in the realm, `AlreadyExists`
+    /// when another has the name, or the external id in the realm.
+    ChangeTenant {
+        /// Which.
+        tenant: TenantId,
+        /// The realm it is in.
+        realm: RealmName,
+        /// What changes.
+        change: TenantChange,
+    },
+    /// A tenant is to be deleted: from now on nothing can be published for it, made in it or changed. What it
+    /// has is removed by a job, with [`Bite::removes`](crate::Bite::removes). Refused with `NotFound`, and with
+    /// `Deleted` when that was said before. The default tenant stays: `NotEmpty`.
+    DeleteTenant {
+        /// Which.
+        tenant: TenantId,
+        /// The job that removes what it has.
+        job: JobId,
+        /// When.
+        at: Timestamp,
+    },
+    /// Everything of a deleted tenant is gone, and now its name is free. That it was there stays for ever, so
+    /// that its id never comes back. Refused with `NotFound` unless it is being deleted.
+    BuryTenant {
+        /// Which.
+        tenant: TenantId,
+    },
     /// A new topic. Refused with `AlreadyExists` when there is one of that name (one that was removed may
     /// be made anew), `NotFound` when the tenant is unknown.
     CreateTopic(Topic),
@@ -72,7 +118,7 @@ pub enum CatalogChange {
         /// Which.
         name: ClientName,
     },
-    /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant is unknown.
+    /// A new API key. Refused with `AlreadyExists`; `NotFound` when its tenant or its realm is unknown.
     CreateKey(ApiKey),
     /// The first operator key. Refused with `AlreadyExists` when its id is taken, or when there is an
     /// operator key that works at its `created_at`: of nodes that start together on an empty store,
@@ -126,6 +172,8 @@ pub struct TenantEntry {
     pub tenant: Tenant,
     /// What plans for its events must be made on.
     pub version: CatalogVersion,
+    /// Whether nothing is left of it but that it was there.
+    pub removed: bool,
 }
 
 /// A delivery of which somebody may hold a copy that is out of date.
@@ -144,7 +192,17 @@ pub struct Recall {
 pub struct CatalogDelta {
     /// The version the receiver has after applying this.
     pub version: CatalogVersion,
-    /// Tenants that are new or in which something changed.
+    /// Realms that are new or changed. The default realm is always there, and told when something was said
+    /// about it.
+    pub realms: Vec<Realm>,
+    /// Realms that are gone.
+    pub removed_realms: Vec<RealmName>,
+    /// Event types that are new or changed.
+    pub event_types: Vec<KnownType>,
+    /// Event types that are gone.
+    pub removed_event_types: Vec<(RealmName, EventType)>,
+    /// Tenants that are new or in which something changed, those that are being deleted and were deleted
+    /// included. Nobody is told what else is gone with a tenant: whatever is its own goes with it.
     pub tenants: Vec<TenantEntry>,
     /// Topics that are new or changed.
     pub topics: Vec<Topic>,

@@ -4,8 +4,8 @@
 //! # What it is for
 //! Every node has the whole catalog in memory. A store only keeps it, tells what changed, and sees to it
 //! that changes obey the rules; it need not know what a subscription is. For a store an [`Entry`] is a
-//! key, a tenant, a version, a text that no other of its kind may have, whether it is removed, and one
-//! document. What things mean is written here, once.
+//! key, a tenant, a version, two texts that no other of its kind may have, the realm it keeps from being
+//! deleted, whether it is removed, and one document. What things mean is written here, once.
 //!
 //! # Theory of operation
 //! [`CatalogChange::lookups`] names the entries a change must look at. The store finds them inside the
@@ -21,14 +21,15 @@
 //! # What it must not know
 //! Which databases exist, and what else they keep beside entries.
 
-use posthorn_domain::{
-    ApiKey, CatalogVersion, Certificate, CertificateKind, Client, Subscription, Tenant, TenantId,
-    TenantProfile, Topic,
-};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+mod document;
 
-use crate::{CatalogChange, CatalogDelta, Error, Refusal, Result, TenantEntry};
+use posthorn_domain::{
+    ApiKey, CatalogVersion, Certificate, Client, Deletion, KnownType, Realm, RealmName,
+    Subscription, Tenant, TenantId, TenantProfile, Topic,
+};
+
+use crate::{CatalogChange, CatalogDelta, Refusal, Result, TenantEntry};
+use document::{Document, entry, in_realm, named, read, removed};
 
 /// What kinds of entries there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,10 +48,14 @@ pub enum Kind {
     Key,
     /// A [`Certificate`].
     Certificate,
+    /// A [`Realm`].
+    Realm,
+    /// A [`KnownType`].
+    EventType,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 9] = [
         Self::Tenant,
         Self::Topic,
         Self::Subscription,
@@ -58,6 +63,8 @@ impl Kind {
         Self::Client,
         Self::Key,
         Self::Certificate,
+        Self::Realm,
+        Self::EventType,
     ];
 
     /// As stores write it.
@@ -70,6 +77,8 @@ impl Kind {
             Self::Client => "client",
             Self::Key => "key",
             Self::Certificate => "certificate",
+            Self::Realm => "realm",
+            Self::EventType => "event_type",
         }
     }
 
@@ -86,12 +95,16 @@ pub struct Entry {
     pub kind: Kind,
     /// Which of its kind, for ever.
     pub key: String,
-    /// Whose; nobody's are the keys of operators.
+    /// Whose; nobody's are realms with what they own, and the keys of operators.
     pub tenant: Option<TenantId>,
     /// Of its last change.
     pub version: CatalogVersion,
     /// What no other of its kind has at the same time.
     pub unique: Option<String>,
+    /// Another text that no other of its kind has at the same time.
+    pub alias: Option<String>,
+    /// The realm that is not empty because of it. Whatever is in the default realm names none: that one stays.
+    pub realm: Option<String>,
     /// Whether it is gone.
     pub removed: bool,
     /// Its JSON form.
@@ -105,7 +118,11 @@ pub enum Lookup {
     Key(Kind, String),
     /// By its unique text.
     Unique(Kind, String),
-    /// All keys of operators. There are few.
+    /// By its other unique text.
+    Alias(Kind, String),
+    /// One of those that are in a realm, if there are any.
+    InRealm(String),
+    /// All keys that belong to no tenant: those of operators, and of realms. There are few.
     OperatorKeys,
 }
 
@@ -132,7 +149,27 @@ impl CatalogChange {
 
     fn subject(&self) -> (Option<TenantId>, Vec<Lookup>) {
         match self {
-            Self::CreateTenant(new) => itself(new),
+            Self::PutRealm(new) => itself(new),
+            Self::DeleteRealm(name) => {
+                let key = Lookup::Key(Kind::Realm, name.to_string());
+                (None, vec![key, Lookup::InRealm(name.to_string())])
+            }
+            Self::PutEventType(new) => (None, [itself(&**new).1, home(Some(&new.realm))].concat()),
+            Self::DeleteEventType { realm, name } => {
+                (None, vec![Lookup::Key(Kind::EventType, in_realm(realm, name))])
+            }
+            Self::CreateTenant(new) => {
+                (Some(new.id), [itself(new).1, home(Some(&new.realm))].concat())
+            }
+            Self::ChangeTenant { tenant, realm, change } => {
+                let name = change.name.clone().map(|name| Lookup::Unique(Kind::Tenant, name));
+                let external = change.external_id.as_ref().and_then(Option::as_ref);
+                let alias = external.map(|id| Lookup::Alias(Kind::Tenant, in_realm(realm, id)));
+                (Some(*tenant), name.into_iter().chain(alias).collect())
+            }
+            Self::DeleteTenant { tenant, .. } | Self::BuryTenant { tenant } => {
+                (Some(*tenant), Vec::new())
+            }
             Self::CreateTopic(new) | Self::PutTopic(new) => itself(new),
             Self::DeleteTopic { tenant, name } => one(*tenant, Kind::Topic, &named(*tenant, name)),
             Self::CreateSubscription(new) | Self::UpdateSubscription { subscription: new, .. } => {
@@ -147,7 +184,9 @@ impl CatalogChange {
             Self::DeleteClient { tenant, name } => {
                 one(*tenant, Kind::Client, &named(*tenant, name))
             }
-            Self::CreateKey(new) => itself(new),
+            Self::CreateKey(new) => {
+                (new.tenant, [itself(new).1, home(new.realm.as_ref())].concat())
+            }
             Self::CreateFirstKey(new) => {
                 (new.tenant, [itself(new).1, vec![Lookup::OperatorKeys]].concat())
             }
@@ -168,7 +207,15 @@ impl CatalogChange {
 
 fn itself<T: Document>(new: &T) -> (Option<TenantId>, Vec<Lookup>) {
     let twin = new.unique().map(|text| Lookup::Unique(T::KIND, text));
-    (new.tenant(), [Lookup::Key(T::KIND, new.key())].into_iter().chain(twin).collect())
+    let other = new.alias().map(|text| Lookup::Alias(T::KIND, text));
+    let key = [Lookup::Key(T::KIND, new.key())];
+    (new.tenant(), key.into_iter().chain(twin).chain(other).collect())
+}
+
+/// The realm that something is to be in. The default realm is there whether anything was said about it or not.
+fn home(realm: Option<&RealmName>) -> Vec<Lookup> {
+    let named = realm.filter(|realm| !realm.is_default());
+    named.map(|realm| Lookup::Key(Kind::Realm, realm.to_string())).into_iter().collect()
 }
 
 fn one(tenant: TenantId, kind: Kind, key: &impl ToString) -> (Option<TenantId>, Vec<Lookup>) {
@@ -184,11 +231,65 @@ pub fn decide(
 ) -> Result<Option<Decision>> {
     let found = Found(found);
     if !matches!(change, CatalogChange::CreateTenant(_)) {
-        found.known(change.tenant())?;
+        found.known(change)?;
     }
     let mut resumed = false;
     let entry = match change {
-        CatalogChange::CreateTenant(new) => found.first(new, next)?,
+        CatalogChange::PutRealm(new) => {
+            let old = found.live::<Realm>(&new.key())?;
+            let created_at = old.map_or(new.created_at, |old| old.created_at);
+            entry(&Realm { created_at, ..new.clone() }, next)
+        }
+        CatalogChange::DeleteRealm(name) => {
+            if name.is_default() {
+                return Err(Refusal::NotEmpty.into());
+            }
+            let old: Realm = found.existing(name.as_str())?;
+            if found.0.iter().any(|entry| entry.realm.as_deref() == Some(name.as_str())) {
+                return Err(Refusal::NotEmpty.into());
+            }
+            removed(&Realm { description: String::new(), ..old }, next)
+        }
+        CatalogChange::PutEventType(new) => {
+            found.has_realm(&new.realm)?;
+            let old = found.live::<KnownType>(&new.key())?;
+            let created_at = old.map_or(new.created_at, |old| old.created_at);
+            entry(&KnownType { created_at, ..(**new).clone() }, next)
+        }
+        CatalogChange::DeleteEventType { realm, name } => {
+            let old: KnownType = found.existing(&in_realm(realm, name))?;
+            removed(&old, next)
+        }
+        CatalogChange::CreateTenant(new) => {
+            found.has_realm(&new.realm)?;
+            found.first(new, next)?
+        }
+        CatalogChange::ChangeTenant { tenant, realm, change } => {
+            let old: Tenant = found.existing(&tenant.to_string())?;
+            if old.realm != *realm {
+                return Err(Refusal::NotFound.into());
+            }
+            let new = change.apply(old.clone());
+            if new == old {
+                return Ok(None);
+            }
+            found.alone(&new, next)?
+        }
+        CatalogChange::DeleteTenant { tenant, job, at } => {
+            if *tenant == TenantId::DEFAULT {
+                return Err(Refusal::NotEmpty.into());
+            }
+            let old: Tenant = found.existing(&tenant.to_string())?;
+            let deletion = Some(Deletion { job: *job, at: *at });
+            entry(&Tenant { deletion, ..old }, next)
+        }
+        CatalogChange::BuryTenant { tenant } => {
+            let old: Tenant = found.existing(&tenant.to_string())?;
+            if old.deletion.is_none() {
+                return Err(Refusal::NotFound.into());
+            }
+            removed(&old.tombstone(), next)
+        }
         CatalogChange::CreateTopic(new) => match found.live::<Topic>(&new.key())? {
             Some(_) => return Err(Refusal::AlreadyExists.into()),
             None => entry(new, next),
@@ -229,7 +330,10 @@ pub fn decide(
             let old: Client = found.existing(&named(*tenant, name))?;
             removed(&Client { sealed_secret: None, scopes: None, version: next, ..old }, next)
         }
-        CatalogChange::CreateKey(new) => found.first(new, next)?,
+        CatalogChange::CreateKey(new) => {
+            new.realm.as_ref().map_or(Ok(()), |realm| found.has_realm(realm))?;
+            found.first(new, next)?
+        }
         CatalogChange::CreateFirstKey(new) => {
             if found.operator_keys()?.iter().any(|key| key.is_valid(new.created_at)) {
                 return Err(Refusal::AlreadyExists.into());
@@ -243,7 +347,7 @@ pub fn decide(
             }
             let operators = found.operator_keys()?;
             let replaced = operators.iter().any(|other| outlasts(other, &key));
-            if key.tenant.is_none() && key.is_valid(*at) && !replaced {
+            if key.is_unbound() && key.is_valid(*at) && !replaced {
                 return Err(Refusal::LastOperatorKey.into());
             }
             entry(&ApiKey { revoked_at: Some(*at), ..key }, next)
@@ -302,13 +406,29 @@ impl Found<'_> {
         self.0.iter().find(|entry| entry.kind == kind && entry.key == key)
     }
 
-    /// Refuses what belongs to a tenant that is not there.
-    fn known(&self, tenant: Option<TenantId>) -> Result<(), Refusal> {
-        match tenant {
-            Some(id) if self.by_key(Kind::Tenant, &id.to_string()).is_none() => {
-                Err(Refusal::NotFound)
-            }
-            _ => Ok(()),
+    /// Refuses what belongs to a tenant that is not there, or will soon not be there any more.
+    fn known(&self, change: &CatalogChange) -> Result<()> {
+        let Some(tenant) = change.tenant() else { return Ok(()) };
+        let found = self.by_key(Kind::Tenant, &tenant.to_string()).ok_or(Refusal::NotFound)?;
+        if found.removed {
+            return Err(Refusal::Deleted.into());
+        }
+        // What the deletion itself does.
+        let takes_away = matches!(
+            change,
+            CatalogChange::DeleteSubscription { .. } | CatalogChange::BuryTenant { .. }
+        );
+        match takes_away || read::<Tenant>(found)?.deletion.is_none() {
+            true => Ok(()),
+            false => Err(Refusal::Deleted.into()),
+        }
+    }
+
+    /// Refuses what is to be in a realm that is not there.
+    fn has_realm(&self, realm: &RealmName) -> Result<()> {
+        match realm.is_default() || self.live::<Realm>(realm.as_str())?.is_some() {
+            true => Ok(()),
+            false => Err(Refusal::NotFound.into()),
         }
     }
 
@@ -337,9 +457,12 @@ impl Found<'_> {
     /// The entry of a thing whose unique text no other one has.
     fn alone<T: Document>(&self, new: &T, next: CatalogVersion) -> Result<Entry, Refusal> {
         let new = entry(new, next);
-        let twin =
-            |old: &Entry| old.kind == new.kind && old.key != new.key && old.unique == new.unique;
-        match new.unique.is_some() && self.0.iter().any(twin) {
+        let same = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
+        let twin = |old: &Entry| {
+            let other = old.kind == new.kind && old.key != new.key;
+            other && (same(&old.unique, &new.unique) || same(&old.alias, &new.alias))
+        };
+        match self.0.iter().any(twin) {
             true => Err(Refusal::AlreadyExists),
             false => Ok(new),
         }
@@ -347,88 +470,9 @@ impl Found<'_> {
 
     fn operator_keys(&self) -> Result<Vec<ApiKey>> {
         let keys = self.0.iter().filter(|entry| entry.kind == Kind::Key && entry.tenant.is_none());
-        keys.map(read).collect()
+        let keys = keys.map(read).collect::<Result<Vec<ApiKey>>>()?;
+        Ok(keys.into_iter().filter(ApiKey::is_unbound).collect())
     }
-}
-
-/// What can be an entry.
-trait Document: Serialize + DeserializeOwned {
-    const KIND: Kind;
-
-    fn key(&self) -> String;
-
-    fn tenant(&self) -> Option<TenantId>;
-
-    fn unique(&self) -> Option<String>;
-}
-
-/// The key of what has a name in its tenant. Ids have no slash, so no two are the same.
-fn named(tenant: TenantId, name: &impl std::fmt::Display) -> String {
-    format!("{tenant}/{name}")
-}
-
-/// Of each kind: its key, its tenant, and what is unique of it.
-macro_rules! documents {
-    ($($kind:ident: $thing:ty = $key:expr, $tenant:expr, $unique:expr;)+) => {
-        $(
-            impl Document for $thing {
-                const KIND: Kind = Kind::$kind;
-
-                fn key(&self) -> String {
-                    let key: fn(&Self) -> String = $key;
-                    key(self)
-                }
-
-                fn tenant(&self) -> Option<TenantId> {
-                    let tenant: fn(&Self) -> Option<TenantId> = $tenant;
-                    tenant(self)
-                }
-
-                fn unique(&self) -> Option<String> {
-                    let unique: fn(&Self) -> Option<String> = $unique;
-                    unique(self)
-                }
-            }
-        )+
-    };
-}
-
-documents! {
-    Tenant: Tenant = |it| it.id.to_string(), |it| Some(it.id), |it| Some(it.name.clone());
-    Topic: Topic = |it| named(it.tenant, &it.name), |it| Some(it.tenant), |_| None;
-    Subscription: Subscription = |it| it.id.to_string(), |it| Some(it.tenant), |it| {
-        it.name.as_ref().map(|name| named(it.tenant, name))
-    };
-    Profile: TenantProfile = |it| named(it.tenant, &it.name), |it| Some(it.tenant), |_| None;
-    Client: Client = |it| named(it.tenant, &it.name), |it| Some(it.tenant), |_| None;
-    Key: ApiKey = |it| it.id.to_string(), |it| it.tenant, |_| None;
-    // A caller is told by its thumbprint, whichever tenant it belongs to.
-    Certificate: Certificate = |it| it.id.to_string(), |it| Some(it.tenant), |it| {
-        (it.kind == CertificateKind::Caller).then(|| it.thumbprint.to_string())
-    };
-}
-
-fn entry<T: Document>(thing: &T, version: CatalogVersion) -> Entry {
-    Entry {
-        kind: T::KIND,
-        key: thing.key(),
-        tenant: thing.tenant(),
-        version,
-        unique: thing.unique(),
-        removed: false,
-        document: serde_json::to_string(thing).expect("the domain's types have a JSON form"),
-    }
-}
-
-fn removed<T: Document>(thing: &T, version: CatalogVersion) -> Entry {
-    Entry { removed: true, unique: None, ..entry(thing, version) }
-}
-
-fn read<T: Document>(entry: &Entry) -> Result<T> {
-    serde_json::from_str(&entry.document).map_err(|problem| {
-        let entry = format!("{} {}: {problem}", entry.kind.as_str(), entry.key);
-        Error::fatal("read a document of the catalog", entry)
-    })
 }
 
 impl CatalogDelta {
@@ -437,7 +481,8 @@ impl CatalogDelta {
         match entry.kind {
             Kind::Tenant => {
                 let version = entry.version;
-                self.tenants.push(TenantEntry { tenant: read(entry)?, version });
+                let removed = entry.removed;
+                self.tenants.push(TenantEntry { tenant: read(entry)?, version, removed });
             }
             Kind::Topic => place(entry, &mut self.topics, &mut self.removed_topics, |gone| {
                 (gone.tenant, gone.name)
@@ -455,6 +500,13 @@ impl CatalogDelta {
                 (gone.tenant, gone.name)
             })?,
             Kind::Key => self.keys.push(read(entry)?),
+            Kind::Realm => {
+                place(entry, &mut self.realms, &mut self.removed_realms, |gone: Realm| gone.name)?;
+            }
+            Kind::EventType => {
+                let (here, gone) = (&mut self.event_types, &mut self.removed_event_types);
+                place(entry, here, gone, |gone: KnownType| (gone.realm, gone.name))?;
+            }
             Kind::Certificate => {
                 let (here, gone) = (&mut self.certificates, &mut self.removed_certificates);
                 place(entry, here, gone, |gone| (gone.tenant, gone.id))?;

@@ -123,6 +123,12 @@ pub enum Refusal {
     /// What was to be told was planned on another version of a tenant's catalog, or of what it tells about.
     #[error("what was to be told of it is out of date")]
     Stale,
+    /// Its tenant is being deleted, or was.
+    #[error("the tenant is being deleted, or was deleted")]
+    Deleted,
+    /// Others belong to it.
+    #[error("it is not empty")]
+    NotEmpty,
     /// Nobody could manage the server afterwards.
     #[error("no other operator key stays valid as long as this one")]
     LastOperatorKey,

@@ -23,6 +23,11 @@ pub struct Bite {
     pub deeds: Vec<Redelivery>,
     /// What it removes.
     pub expunges: Option<Expunges>,
+    /// About how many rows of a tenant that is being deleted it removes, whatever they are. First all its
+    /// subscriptions are deleted and its other jobs stopped; then its events go with all that belongs to them, then what
+    /// is left. One event goes whole, so that a bite may be larger. When there is nothing left, the tenant is
+    /// buried ([`CatalogChange::BuryTenant`](crate::CatalogChange::BuryTenant)) and the job is done.
+    pub removes: Option<usize>,
     /// How it ends, when it does with this bite.
     pub ends: Option<JobState>,
     /// What is told of that. Only where the bite does nothing else: what is told is the whole of it.
@@ -74,13 +79,13 @@ pub struct Expunges {
 /// What a bite did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bitten {
-    /// Deliveries that were made or tried again, or events of which something was removed; none when another node
-    /// was faster.
+    /// Deliveries that were made or tried again, events of which something was removed, or rows that went with
+    /// their tenant; none when another node was faster.
     pub done: usize,
     /// Whose they are, without repetition; their work is due now.
     pub subscriptions: Vec<SubscriptionId>,
     /// Where the job stands.
     pub state: JobState,
-    /// The catalog version with which nodes hear of those that have to wait now.
+    /// The catalog version with which nodes hear of those that have to wait now, or that a tenant is buried.
     pub recall: Option<CatalogVersion>,
 }

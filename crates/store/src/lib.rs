@@ -44,7 +44,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 
 pub use catalog::{CatalogChange, CatalogDelta, Recall, TenantEntry};
@@ -279,13 +279,15 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- jobs ----------------------------------------------------------------------------------
 
-    /// Writes down a job, and creates a subscription in the same transaction where one comes along: its
-    /// catalog version is returned. `told` is what is told of that, as with
-    /// [`Store::change_catalog_telling`]; without a subscription nothing is. A refusal changes nothing.
+    /// Writes down a job, and makes a change of the catalog in the same transaction where one comes along: its
+    /// version is returned. The change belongs to the job's tenant: the subscription that the job is for, or that
+    /// the tenant is to be deleted. `told` is what is told of that, as with
+    /// [`Store::change_catalog_telling`]; without a change nothing is. A refusal changes nothing. Refused with
+    /// `NotFound` when the tenant is unknown or is being deleted already.
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
         told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>>;
 

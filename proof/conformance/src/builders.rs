@@ -43,7 +43,7 @@ pub fn unique() -> u64 {
 pub fn tenant() -> Tenant {
     let number = unique();
     let id = TenantId::new(at(0), number.into());
-    Tenant { id, name: format!("tenant-{number}"), created_at: at(0) }
+    Tenant::new(id, format!("tenant-{number}"), at(0))
 }
 
 /// A topic of a tenant.
@@ -100,6 +100,7 @@ pub fn api_key(tenant: Option<TenantId>) -> ApiKey {
         rate_limit: Some(250),
         id: KeyId::new(at(0), unique().into()),
         tenant,
+        realm: None,
         description: "a key".to_owned(),
         scopes,
         hash: [7; 32],

@@ -2,10 +2,11 @@
 
 use posthorn_domain::{
     DeliveryId, DeliveryState, Event, EventId, Job, JobId, JobState, JobWork, Lane, ReplayStatus,
-    Selection, SubscriptionId, TenantId, Timestamp,
+    Selection, Subscription, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Bite, Bitten, DeliveryFilter, Error, Listing, Order, Place, Prune, Redelivery, Refusal,
+    Bite, Bitten, CatalogChange, DeliveryFilter, Error, Listing, Order, Place, Prune, Redelivery,
+    Refusal,
 };
 
 use super::Fixture;
@@ -32,6 +33,11 @@ pub(super) fn job(tenant: TenantId) -> Job {
         finished_at: None,
         problem: None,
     }
+}
+
+/// That a subscription is new.
+fn created(new: &Subscription) -> CatalogChange {
+    CatalogChange::CreateSubscription(Box::new(new.clone()))
 }
 
 pub(super) async fn begun(setting: &Setting) -> Job {
@@ -66,6 +72,7 @@ pub(super) fn bite(
         seen: deeds.len() as u64,
         deeds,
         expunges: None,
+        removes: None,
         ends: None,
         ending: None,
         problem: None,
@@ -119,15 +126,14 @@ pub async fn a_subscription_comes_with_its_job(fixture: &dyn Fixture) {
     let before = setting.version_of(setting.tenant).await;
     let new = subscription(setting.tenant);
     let job = job(setting.tenant);
-    let version =
-        setting.store.create_job(job.clone(), Some(Box::new(new.clone())), Vec::new()).await;
+    let version = setting.store.create_job(job.clone(), Some(created(&new)), Vec::new()).await;
     let version = version.expect("created").expect("a version");
     assert!(version > before);
     assert_eq!(setting.version_of(setting.tenant).await, version);
     setting.publish_one(new.id).await;
     // The same subscription once more is refused, and so is its job.
     let second = Job { id: JobId::new(at(0), unique().into()), ..job.clone() };
-    let refused = setting.store.create_job(second.clone(), Some(Box::new(new)), Vec::new()).await;
+    let refused = setting.store.create_job(second.clone(), Some(created(&new)), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
     assert_eq!(setting.store.job(setting.tenant, second.id).await.expect("answers"), None);
 }

@@ -19,6 +19,7 @@ pub mod builders;
 pub mod catalog;
 pub mod certificates;
 mod changes;
+pub mod deletion;
 pub mod expiring;
 pub mod expunging;
 pub mod failing;
@@ -43,6 +44,7 @@ pub mod push_races;
 pub mod push_reading;
 pub mod push_upkeep;
 pub mod queries;
+pub mod realms;
 pub mod record;
 pub mod redrive;
 pub mod revival;
@@ -333,6 +335,23 @@ macro_rules! conformance_suite {
                 the_end_of_a_redrive_is_told_once
                 an_end_that_moved_on_is_not_told
                 what_was_told_survives_reopening
+            }
+            realms {
+                realms_read_back_and_keep_their_birth
+                a_realm_goes_when_it_is_empty
+                unknown_realms_take_nothing_in
+                keys_of_realms_replace_no_operator_key
+                event_types_come_and_go
+                tenants_change_in_part
+                names_and_external_ids_are_unique
+            }
+            deletion {
+                nothing_comes_in_any_more
+                everything_goes_and_the_name_is_free
+                it_goes_in_bites
+                late_results_change_nothing
+                others_lose_nothing
+                its_other_jobs_stop
             }
             lists {
                 lists_go_both_ways

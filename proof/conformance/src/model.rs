@@ -13,6 +13,7 @@ pub mod plant;
 mod push;
 mod rollups;
 mod telling;
+mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -25,8 +26,8 @@ use parking_lot::Mutex;
 use posthorn_domain::delivery::Wish;
 use posthorn_domain::{
     Attempt, CatalogVersion, Clock, Delivery, DeliveryId, DeliveryState, Event, EventId, Job,
-    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, Subscription,
-    SubscriptionId, TenantId, Timestamp,
+    JobId, JobState, KeyId, NodeId, Redrive, RedriveId, RedriveState, Shard, SubscriptionId,
+    TenantId, Timestamp,
 };
 use tokio::sync::Notify;
 
@@ -133,6 +134,18 @@ impl ModelStore {
         self.shared.state.lock().attempts.values().flatten().cloned().collect()
     }
 
+    /// Every subscription that was deleted, for checkers.
+    pub fn deleted_subscriptions(&self) -> Vec<SubscriptionId> {
+        self.shared.state.lock().catalog.deleted().collect()
+    }
+
+    /// Whether the tenant of a job has idempotency keys, for checkers.
+    pub fn has_keys_of_job(&self, job: JobId) -> bool {
+        let state = self.shared.state.lock();
+        let tenant = state.jobs.get(&job).map(|(job, _)| job.tenant);
+        tenant.is_some_and(|tenant| state.keys.keys().any(|(of, _)| *of == tenant))
+    }
+
     /// Every event there is, for checkers.
     pub fn all_events(&self) -> Vec<Arc<Event>> {
         self.shared.state.lock().events.values().cloned().collect()
@@ -208,6 +221,23 @@ impl State {
         Accepted::Stored(placed)
     }
 
+    /// Removes an event with all that belongs to it; how many rows that were.
+    fn remove_event(&mut self, id: EventId) -> usize {
+        self.events.remove(&id);
+        self.wanted.remove(&id);
+        let deliveries = self.by_event.remove(&id).unwrap_or_default();
+        for delivery in &deliveries {
+            if let Some(row) = self.rows.remove(delivery)
+                && let Some(ids) = self.by_subscription.get_mut(&row.delivery.subscription)
+            {
+                ids.remove(delivery);
+            }
+            self.attempts.remove(delivery);
+            self.made.retain(|_, (of, ..)| of != delivery);
+        }
+        deliveries.len() + 1
+    }
+
     fn prune(&mut self, prune: Prune) -> Pruned {
         let removable = |event: &Event| {
             let ids = self.by_event.get(&event.id).map_or(&[][..], Vec::as_slice);
@@ -242,17 +272,7 @@ impl State {
             .take(prune.limit)
             .collect();
         for id in &doomed {
-            self.events.remove(id);
-            self.wanted.remove(id);
-            for delivery in self.by_event.remove(id).unwrap_or_default() {
-                if let Some(row) = self.rows.remove(&delivery)
-                    && let Some(ids) = self.by_subscription.get_mut(&row.delivery.subscription)
-                {
-                    ids.remove(&delivery);
-                }
-                self.attempts.remove(&delivery);
-                self.made.retain(|_, (of, ..)| *of != delivery);
-            }
+            self.remove_event(*id);
         }
         let keys_before = self.keys.len();
         self.keys.retain(|_, key| key.accepted_at >= prune.keys_before);
@@ -435,6 +455,9 @@ impl Store for ModelStore {
 
     async fn create_redrive(&self, mut redrive: Redrive) -> Result<Redrive> {
         let mut state = self.shared.state.lock();
+        if !state.catalog.is_open(redrive.tenant) {
+            return Err(Refusal::NotFound.into());
+        }
         if state.redrives.contains_key(&redrive.id) {
             return Err(Refusal::AlreadyExists.into());
         }
@@ -499,15 +522,17 @@ impl Store for ModelStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
         told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
         let mut state = self.shared.state.lock();
+        if !state.catalog.is_open(job.tenant) {
+            return Err(Refusal::NotFound.into());
+        }
         if state.jobs.contains_key(&job.id) {
             return Err(Refusal::AlreadyExists.into());
         }
-        let created = subscription.map(CatalogChange::CreateSubscription);
-        let version = created.map(|change| state.change(&change, told)).transpose()?;
+        let version = change.map(|change| state.change(&change, told)).transpose()?;
         state.jobs.insert(job.id, (job, None));
         Ok(version)
     }

@@ -59,7 +59,7 @@ fn delivery_id(number: u128) -> DeliveryId {
 }
 
 fn tenant(number: u128, name: &str) -> Tenant {
-    Tenant { id: tenant_id(number), name: name.to_owned(), created_at: at(1) }
+    Tenant::new(tenant_id(number), name.to_owned(), at(1))
 }
 
 fn secret(name: &str, sealed: &'static [u8], created: i64, expires: Option<i64>) -> SealedSecret {

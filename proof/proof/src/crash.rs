@@ -27,6 +27,7 @@ pub mod disk;
 pub mod evidence;
 pub mod faults;
 pub mod later;
+pub mod leaver;
 pub mod node;
 pub mod plan;
 pub mod publisher;

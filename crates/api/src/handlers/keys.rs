@@ -1,11 +1,11 @@
-//! Tenants and keys, for operators.
+//! Keys, for operators.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use posthorn_access::find_tenant;
-use posthorn_domain::{KeyId, Scope, Tenant, TenantId, Timestamp, TopicName};
-use posthorn_engine::{KnownKey, Resealed};
+use posthorn_domain::{KeyId, RealmName, Scope, Timestamp};
+use posthorn_engine::{Bound, KnownKey, Resealed};
 use serde::{Deserialize, Serialize};
 
 use super::scopes::{self, ScopeInput};
@@ -14,54 +14,7 @@ use crate::call::{Answer, Call};
 use crate::cursor::{self, List};
 use crate::problem::{Problem, Result};
 use crate::respond;
-use crate::wire::{KeyView, TenantView};
-
-/// `GET /v1/tenants`.
-pub(crate) async fn list_tenants(call: Call) -> Answer {
-    let after = call.query.text("cursor").map(|text| cursor::decode_id(List::Tenants, text));
-    let after = after.transpose()?.map(TenantId::from_bytes);
-    let tenants = call.engine().catalog().tenants();
-    respond::ok(&page::<_, TenantView<'_>>(
-        &tenants,
-        List::Tenants,
-        call.query.limit()?,
-        |tenant: &Tenant| after.is_none_or(|after| tenant.id > after),
-        |tenant| tenant.id.as_bytes().to_vec(),
-    ))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewTenant {
-    name: String,
-}
-
-/// `POST /v1/tenants`.
-pub(crate) async fn create_tenant(mut call: Call) -> Answer {
-    let NewTenant { name } = call.json().await?;
-    check_tenant_name(&name)?;
-    let tenant = call.engine().create_tenant(name).await?;
-    let place = format_args!("/v1/tenants/{}", tenant.id).to_string();
-    respond::created(place, &TenantView::from(&tenant))
-}
-
-/// A tenant's name is sent in a header and stands beside ids there, so it must look like neither a
-/// header's delimiter nor an id.
-fn check_tenant_name(name: &str) -> Result<()> {
-    if TopicName::new(name).is_err() || name.starts_with("ten_") {
-        let detail = "a tenant name must be 1 to 128 characters of A-Z a-z 0-9 . _ - : / and must \
-                      not begin with ten_";
-        return Err(Problem::field("name", detail));
-    }
-    Ok(())
-}
-
-/// `GET /v1/tenants/{id}`.
-pub(crate) async fn one_tenant(mut call: Call) -> Answer {
-    let text: String = call.named("tenant").await?;
-    let id = find_tenant(call.engine(), &text).ok_or_else(|| Problem::not_found("tenant"))?;
-    respond::ok(&TenantView::from(&call.engine().catalog().tenant(id)?))
-}
+use crate::wire::KeyView;
 
 /// `GET /v1/keys`.
 pub(crate) async fn list(call: Call) -> Answer {
@@ -96,6 +49,7 @@ pub(crate) async fn one(mut call: Call) -> Answer {
 #[serde(deny_unknown_fields)]
 struct NewKey {
     tenant: Option<String>,
+    realm: Option<RealmName>,
     scopes: Vec<ScopeInput>,
     #[serde(default)]
     description: String,
@@ -105,7 +59,7 @@ struct NewKey {
 
 /// `POST /v1/keys`.
 pub(crate) async fn create(mut call: Call) -> Answer {
-    let NewKey { tenant, scopes, description, expires_at, rate_limit } = call.json().await?;
+    let NewKey { tenant, realm, scopes, description, expires_at, rate_limit } = call.json().await?;
     let engine = call.engine();
     check_description(&description)?;
     let scopes = scopes::distinct(scopes);
@@ -118,20 +72,36 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     if rate_limit == Some(0) {
         return Err(Problem::field("rate_limit", "must be at least 1"));
     }
-    let refuse = |detail: &'static str| Err(Problem::field("tenant", detail));
-    let tenant = match (tenant, scopes.contains(&Scope::Operator)) {
-        (None, true) => None,
-        (Some(_), true) => return refuse("a key with scope operator has no tenant"),
-        (None, false) => return refuse("a key without scope operator needs a tenant"),
-        (Some(text), false) => match find_tenant(engine, &text) {
-            Some(tenant) => Some(tenant),
-            None => return refuse("there is no such tenant"),
-        },
-    };
-    let made = engine.create_key(tenant, scopes, description, expires_at, rate_limit).await?;
+    let bound = bound(&call, tenant.as_deref(), realm, scopes.contains(&Scope::Operator))?;
+    let made = engine.create_key(bound, scopes, description, expires_at, rate_limit).await?;
     let mut view = KeyView::from(&made.key);
     view.key = Some(&made.text);
     respond::json(StatusCode::CREATED, &view)
+}
+
+/// Whom a new key is to act for.
+fn bound(
+    call: &Call,
+    tenant: Option<&str>,
+    realm: Option<RealmName>,
+    operator: bool,
+) -> Result<Bound> {
+    let refuse = |field: &'static str, detail: &'static str| Err(Problem::field(field, detail));
+    match (tenant, realm) {
+        (None, None) if operator => Ok(Bound::Nobody),
+        (None, None) => refuse("tenant", "a key without scope operator needs a tenant or a realm"),
+        (Some(_), Some(_)) => refuse("realm", "a key has a tenant or a realm, not both"),
+        (Some(_), None) if operator => refuse("tenant", "a key with scope operator has no tenant"),
+        (None, Some(_)) if operator => refuse("realm", "a key with scope operator has no realm"),
+        (Some(text), None) => match find_tenant(call.engine(), text) {
+            Some(tenant) if tenant.deletion.is_none() => Ok(Bound::Tenant(tenant.id)),
+            _ => refuse("tenant", "there is no such tenant"),
+        },
+        (None, Some(realm)) => match call.engine().catalog().realm(&realm) {
+            Ok(realm) => Ok(Bound::Realm(realm.name.clone())),
+            Err(_) => refuse("realm", "there is no such realm"),
+        },
+    }
 }
 
 /// `DELETE /v1/keys/{id}`.

@@ -14,7 +14,7 @@ use crate::respond;
 use crate::wire::Page;
 
 #[derive(Serialize)]
-struct ProfileBody<'a> {
+pub(super) struct ProfileBody<'a> {
     name: &'a ProfileName,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a Arc<Policy>>,

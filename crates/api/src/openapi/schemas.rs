@@ -2,6 +2,7 @@
 
 mod deliveries;
 mod looking;
+mod realms;
 mod series;
 
 use serde_json::{Map, Value, json};
@@ -23,13 +24,16 @@ pub(super) fn all() -> Value {
         series::all(),
         certificates(),
         operators(),
+        realms::all(),
     ];
     for group in groups {
         if let Value::Object(group) = group {
             all.extend(group);
         }
     }
-    for item in ["Topic", "Subscription", "Redrive", "Certificate", "Tenant", "Key"] {
+    for item in
+        ["Topic", "Subscription", "Redrive", "Certificate", "Tenant", "Key", "Realm", "EventType"]
+    {
         all.insert(format!("{item}Page"), page(item));
     }
     for (item, of) in
@@ -652,7 +656,7 @@ fn operators() -> Value {
         "items": {"enum": ["publish", "manage", "read", "operator"]},
     });
     let key = json!({
-        "id": id("key"), "tenant": id("ten"), "description": text(), "scopes": scopes.clone(),
+        "id": id("key"), "tenant": id("ten"), "realm": text(), "description": text(), "scopes": scopes.clone(),
         "created_at": time(), "expires_at": time(), "revoked_at": time(),
         "rate_limit": {
             "type": "integer", "description": "The key's own limit of requests per second",
@@ -664,10 +668,6 @@ fn operators() -> Value {
     });
     let required = ["id", "description", "scopes", "created_at"];
     json!({
-        "NewTenant": object(&["name"], json!({"name": name(128)})),
-        "Tenant": object(&["id", "name", "created_at"], json!({
-            "id": id("ten"), "name": text(), "created_at": time(),
-        })),
         "SealRotation": object(&["key", "total", "resealed", "remaining", "unopenable"], json!({
             "key": {"type": "string", "description": "Public name of the current seal key"},
             "total": {"type": "integer", "description": "Number of stored secrets"},
@@ -680,6 +680,10 @@ fn operators() -> Value {
         })),
         "NewKey": object(&["scopes"], json!({
             "tenant": {"type": ["string", "null"], "description": "Id or name"},
+            "realm": {
+                "type": ["string", "null"],
+                "description": "Instead of a tenant: the key acts for any tenant of this realm that it names",
+            },
             "scopes": scopes, "description": text(),
             "expires_at": {"type": ["string", "null"], "format": "date-time"},
             "rate_limit": {

@@ -116,6 +116,8 @@ struct Operation {
     path: String,
     scope: String,
     query: Vec<String>,
+    /// Whether it is about what a realm owns, which its tenants share.
+    realm: bool,
     /// The schema of the body, resolved.
     body: Option<Value>,
 }
@@ -123,7 +125,7 @@ struct Operation {
 /// Those that keys of tenants may use.
 fn operations(document: &Value) -> Vec<Operation> {
     let mut all = all_operations(document);
-    all.retain(|operation| operation.scope != "operator");
+    all.retain(|operation| operation.scope != "operator" && !operation.realm);
     all
 }
 
@@ -147,6 +149,7 @@ fn all_operations(document: &Value) -> Vec<Operation> {
                 path: path.clone(),
                 scope: scope.to_owned(),
                 query: query.map(str::to_owned).collect(),
+                realm: operation["x-realm"] == true,
                 body,
             });
         }
@@ -446,4 +449,112 @@ async fn no_tenant_header_leads_out_of_ones_tenant() {
             same(&reply.await, &unknown, first);
         }
     }
+}
+
+/// A realm `eu` with a tenant and a key that may do everything there; `acme` and `other` are in the default realm.
+async fn realm_key(server: &Server) -> String {
+    let put = server.as_operator("PUT", "/v1/realms/eu").json(json!({}));
+    put.await.expect(200);
+    let new = json!({"name": "eu-one", "realm": "eu"});
+    server.as_operator("POST", "/v1/tenants").json(new).await.expect(201);
+    let new = json!({"realm": "eu", "scopes": ["publish", "manage", "read"]});
+    let made = server.as_operator("POST", "/v1/keys").json(new).await.expect(201);
+    assert_eq!((&made["realm"], &made["tenant"]), (&json!("eu"), &Value::Null));
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Every operation with the key of a realm, for a tenant of another: as if there was no such tenant.
+#[tokio::test]
+async fn keys_of_a_realm_do_not_reach_tenants_of_another() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let key = realm_key(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let acme = server.acme.to_string();
+    let mut looked_at = 0;
+    for operation in operations(&document) {
+        let kind = kind_of(&operation.path).filter(|_| operation.path.contains('{'));
+        let own = kind.map_or_else(String::new, |kind| belongings.ids[kind].clone());
+        let path = operation.path.replace("{number}", "1");
+        let path = path.replace("{id}", &own).replace("{name}", &own);
+        let send = async |tenant: Option<&str>| {
+            let call = ask(&server, &operation, &path).key(&key);
+            match tenant {
+                Some(tenant) => call.header("posthorn-tenant", tenant).await,
+                None => call.await,
+            }
+        };
+        let nobody = send(Some("nobody")).await;
+        nobody.expect_problem(404, "not_found");
+        for foreign in
+            [acme.as_str(), "acme", "default", "ten_00000000000000000000000000", "EU-ONE"]
+        {
+            same(&send(Some(foreign)).await, &nobody, &format!("{} {foreign}", operation.name));
+            looked_at += 1;
+        }
+        // It names none at all: it belongs to no tenant.
+        let none = send(None).await;
+        let problem = none.expect_problem(422, "invalid_request");
+        assert_eq!(problem["field"], "Posthorn-Tenant", "{}", operation.name);
+        // In its own realm it gets in, and finds nothing of the others.
+        let inside = send(Some("eu-one")).await;
+        assert!(!matches!(inside.status, 401 | 403), "{} {}", operation.name, inside.status);
+        let makes = ["putTopic", "putProfile"].contains(&operation.name.as_str());
+        if operation.path.contains('{') && !makes {
+            assert_eq!(inside.status, 404, "{}", operation.name);
+        }
+    }
+    assert!(looked_at > 200, "{looked_at}");
+    for operation in all_operations(&document).iter().filter(|o| o.scope == "operator") {
+        let path = operation.path.replace("{id}", &acme).replace("{name}", "eu");
+        for tenant in ["eu-one", "acme"] {
+            let reply = ask(&server, operation, &path).key(&key).header("posthorn-tenant", tenant);
+            assert_eq!(reply.await.status, 403, "{}", operation.name);
+        }
+    }
+    // All of it is still there.
+    let path = format!("/v1/subscriptions/{}", belongings.ids["sub"]);
+    server.as_acme("GET", &path).await.expect(200);
+}
+
+/// What a realm owns is shown to its own keys and tenants, and to nobody else.
+#[tokio::test]
+async fn event_types_of_another_realm_tell_nothing() {
+    let server = Server::start().await;
+    let key = realm_key(&server).await;
+    let put = server.as_operator("PUT", "/v1/event-types/secret.plan").json(json!({}));
+    put.await.expect(200);
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut seen = BTreeSet::new();
+    for operation in all_operations(&document).iter().filter(|o| o.realm) {
+        seen.insert(operation.name.clone());
+        let path = |name: &str| operation.path.replace("{name}", name);
+        let body = match operation.name.as_str() {
+            "importEventTypes" => json!({"document": {"openapi": "3.1.0", "webhooks": {}}}),
+            _ => json!({}),
+        };
+        let send = async |path: String, key: &str| {
+            let call = server.ask(&operation.method, &path).key(key);
+            if operation.body.is_some() { call.json(&body).await } else { call.await }
+        };
+        for (whose, who) in [("realm", &key), ("tenant", &server.keys.acme)] {
+            let what = format!("{} by a key of a {whose}", operation.name);
+            let foreign = if whose == "realm" { "default" } else { "eu" };
+            let theirs = send(format!("{}?realm={foreign}", path("secret.plan")), who).await;
+            let nobody = send(format!("{}?realm=nowhere", path("secret.plan")), who).await;
+            same(&theirs, &nobody, &what);
+            let changes = operation.scope == "manage" && whose == "tenant";
+            assert_eq!(theirs.status, if changes { 403 } else { 404 }, "{what}");
+        }
+        // In its own realm there is no such thing.
+        if operation.name == "getEventType" || operation.name == "deleteEventType" {
+            send(path("secret.plan"), &key).await.expect_problem(404, "not_found");
+        }
+    }
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    let list = server.ask("GET", "/v1/event-types").key(&key).await.expect(200);
+    let names: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["name"]).collect();
+    assert!(!names.contains(&&json!("secret.plan")), "{list}");
+    let list = server.as_acme("GET", "/v1/event-types").await.expect(200);
+    assert_eq!(list["items"][0]["name"], "secret.plan", "its tenants see what they share");
 }

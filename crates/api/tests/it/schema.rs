@@ -237,6 +237,13 @@ pub(crate) fn check_answer(call: &Call, reply: &Reply) {
         // Nobody's path, answered before any route.
         None => return,
     };
+    if kind == "application/jsonl" {
+        for line in reply.body.lines() {
+            let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{at}: {e}"));
+            check(named(schema), &value, schema).unwrap_or_else(|wrong| panic!("{at}: {wrong}"));
+        }
+        return;
+    }
     let value: Value = serde_json::from_slice(body)
         .or_else(|_| without_payload(body))
         .unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -262,8 +269,7 @@ fn the_checker_finds_what_is_wrong() {
     assert!(bad("Status", serde_json::json!({"status": "alive", "x": 1})).contains("Status.x"));
     ok("Condition", serde_json::json!({"not": {"test": {"path": "/a", "op": "exists"}}}));
     assert!(bad("Condition", serde_json::json!({"nor": []})).contains("none of the forms"));
-    let tenant =
-        |id: &str| serde_json::json!({"id": id, "name": "a", "created_at": "2026-01-01T00:00:00Z"});
+    let tenant = |id: &str| serde_json::json!({"id": id, "name": "a", "realm": "default", "created_at": "2026-01-01T00:00:00Z"});
     ok("Tenant", tenant("ten_01hf7yat00000000000000000z"));
     assert!(bad("Tenant", tenant("ten_01hf7yat0000000000000000")).contains("pattern"));
     assert!(bad("Tenant", tenant("ten_01hf7yat0000000000000000ul")).contains("pattern"));

@@ -39,7 +39,10 @@ impl From<Denied> for Failure {
             Denied::Scope(Scope::Read) => Self::Forbidden("the key needs the scope `read`"),
             Denied::Scope(_) => Self::Forbidden("the key needs the scope `manage`"),
             Denied::NoTenant => Self::Forbidden("the key belongs to no tenant"),
-            Denied::UnknownTenant => Self::NotFound,
+            Denied::TenantNeeded => {
+                Self::Forbidden("the key belongs to a realm; name the tenant in Posthorn-Tenant")
+            }
+            Denied::UnknownTenant | Denied::TenantDeleted => Self::NotFound,
         }
     }
 }

@@ -41,6 +41,7 @@ impl CertificateView {
         let bearer = KnownKey::new(ApiKey {
             id: KeyId::from_bytes(*certificate.id.as_bytes()),
             tenant: Some(certificate.tenant),
+            realm: None,
             description: certificate.description.clone(),
             scopes: certificate.scopes.clone(),
             hash: [0; 32],

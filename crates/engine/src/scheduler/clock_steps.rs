@@ -215,6 +215,7 @@ impl Scheduler {
                 warn!(%by, "the system clock was set back: all due times are checked again");
                 self.clocks.ahead_until = self.clocks.ahead_until.max(Some(now.plus(by)));
                 self.slots.set_back(by);
+                self.paces.set_back(by);
                 self.look_again(now, by);
             }
         }

@@ -54,6 +54,10 @@ impl Scheduler {
             let Ok(policy) = view.policy.clone() else { continue };
             let class = queue.class(now);
             let tenant = view.subscription.tenant;
+            if self.parts.catalog.has_paces() && self.is_paced(id, tenant, now) {
+                continue;
+            }
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
             let refused = class == Class::Failing && self.pressure.room(now) == 0;
             if refused || !self.slots.has_room(class) || self.slots.room_of(tenant, class) == 0 {
                 queue.awaits_slot = true;
@@ -107,6 +111,11 @@ impl Scheduler {
             return;
         }
         self.held.busy(shard, 1);
+        if self.parts.catalog.has_paces()
+            && let Some(per_second) = self.parts.catalog.deliveries_per_second(tenant)
+        {
+            self.paces.take(tenant, per_second, now);
+        }
         queue.in_flight += 1;
         queue.health.take_slot(&policy.limits, now);
         let class = queue.class(now);
@@ -130,6 +139,38 @@ impl Scheduler {
             self.claims.push(job);
         } else {
             self.launch(job);
+        }
+    }
+
+    /// Has a subscription wait whose tenant has used up its pace, or of which others waited before.
+    fn is_paced(&mut self, id: SubscriptionId, tenant: TenantId, now: Timestamp) -> bool {
+        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let newcomer = !std::mem::take(&mut queue.has_pace);
+        if self.parts.catalog.deliveries_per_second(tenant).is_none() {
+            return false;
+        }
+        let slot = self.paces.slot(tenant);
+        if slot <= now && !(newcomer && self.paces.is_waited_for(tenant)) {
+            return false;
+        }
+        queue.awaits_pace = true;
+        queue.stop(Waiting::until(WaitReason::TenantRate, slot), now);
+        self.paces.wait(tenant, id);
+        true
+    }
+
+    /// Lets those queue up for a turn who waited for the pace of their tenant, as many as it allows now.
+    pub(super) fn go_on_at_pace(&mut self, now: Timestamp) {
+        if self.paces.next_wake().is_none() {
+            return;
+        }
+        let catalog = Arc::clone(&self.parts.catalog);
+        for id in self.paces.ready(now, |tenant| catalog.deliveries_per_second(tenant)) {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.awaits_pace = false;
+                queue.has_pace = true;
+            }
+            self.evaluate_at(id, now);
         }
     }
 

@@ -71,6 +71,10 @@ pub(super) struct Queue {
     stopped: Option<(WaitReason, Timestamp)>,
     /// Whether it waits for a slot of the failing or the slow.
     pub(super) awaits_slot: bool,
+    /// It waits for the pace of its tenant.
+    pub(super) awaits_pace: bool,
+    /// It waited for that, and it is its turn.
+    pub(super) has_pace: bool,
     /// The timer that is set for it.
     pub(super) timer: Option<Timestamp>,
     /// What is on disk was perhaps written by a clock that was ahead: up to where it was looked at.
@@ -488,6 +492,7 @@ impl Queue {
             && self.refill.is_none()
             && !self.in_ring
             && !self.awaits_slot
+            && !self.awaits_pace
             && self.health.is_plain(now)
             && self.spaced.is_empty();
         idle.then(|| self.health.slow_until().max(now))

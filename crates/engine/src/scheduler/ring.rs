@@ -50,6 +50,16 @@ impl Ring {
         None
     }
 
+    /// Whether anybody of a tenant is in here.
+    pub(super) fn has(&self, tenant: TenantId) -> bool {
+        self.ready.contains_key(&tenant)
+    }
+
+    /// The tenants of those in here.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = TenantId> {
+        self.tenants.iter().copied()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tenants.is_empty()
     }

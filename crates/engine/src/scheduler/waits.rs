@@ -128,6 +128,9 @@ impl Scheduler {
         if rate > now {
             return Some(Waiting::until(WaitReason::Rate, rate));
         }
+        if queue.awaits_pace {
+            return Some(Waiting::until(WaitReason::TenantRate, self.paces.slot(tenant)));
+        }
         let limit = at_once(queue, &self.slots, tenant, &policy.limits);
         let crowded = queue.crowded(policy, limit, now);
         // Whose turn it would be waits in the ring while all slots are taken.

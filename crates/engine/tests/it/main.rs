@@ -11,6 +11,7 @@ mod handshake;
 mod headers;
 mod house;
 mod jobs;
+mod leaving;
 mod limits;
 mod management;
 mod matching;

@@ -15,9 +15,9 @@ use crate::terminal::{self, Paint};
 
 const KEYS: Noun = Noun {
     path: "keys",
-    columns: "ID id, TENANT tenant, SCOPES scopes, DESCRIPTION description, ENDS ends, \
+    columns: "ID id, TENANT tenant, REALM realm, SCOPES scopes, DESCRIPTION description, ENDS ends, \
               USED since:last_used_at",
-    fields: "key id tenant scopes description created_at expires_at revoked_at rate_limit \
+    fields: "key id tenant realm scopes description created_at expires_at revoked_at rate_limit \
              last_used_at",
 };
 
@@ -30,9 +30,12 @@ pub enum Command {
     Show(Id),
     /// Create a key; it is shown once
     ///
-    /// A key with the scope `operator` belongs to no tenant; any other belongs to --tenant, or to
-    /// the tenant `default`.
+    /// A key with the scope `operator` belongs to no tenant; any other belongs to --tenant, to
+    /// --realm, or to the tenant `default`. One of a realm acts for each of its tenants.
     Create {
+        /// The realm it belongs to, instead of a tenant
+        #[arg(long, value_name = "REALM")]
+        realm: Option<String>,
         /// What it may do: publish, manage, read, operator; may be repeated
         #[arg(long = "scope", required = true, value_name = "SCOPE", value_parser = parse_scope)]
         scopes: Vec<String>,
@@ -84,11 +87,11 @@ pub async fn run(access: &Access, json: bool, command: &Command) -> anyhow::Resu
         Command::Recover(args) => recover::run(args, json).await,
         Command::List(limit) => list(&context()?, *limit).await,
         Command::Show(Id { id }) => KEYS.show(&context()?, id).await,
-        Command::Create { scopes, description, expires_at, rate_limit } => {
-            let of_tenant = !scopes.iter().any(|scope| scope == "operator");
+        Command::Create { realm, scopes, description, expires_at, rate_limit } => {
+            let of_tenant = realm.is_none() && !scopes.iter().any(|scope| scope == "operator");
             let tenant = of_tenant.then(|| access.tenant.as_deref().unwrap_or("default"));
             let body = given(json!({
-                "scopes": scopes, "description": description, "tenant": tenant,
+                "scopes": scopes, "description": description, "tenant": tenant, "realm": realm,
                 "expires_at": expires_at, "rate_limit": rate_limit,
             }));
             let context = context()?;

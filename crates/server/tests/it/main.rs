@@ -53,6 +53,7 @@ mod push_senders;
 mod push_services;
 mod push_surface;
 mod push_world;
+mod realms;
 mod refusals;
 mod rotation;
 mod scheduled;

@@ -6,7 +6,7 @@
 -- are `(select true … limit 1) is null`, which it keeps as probes of an index: for `not exists` it
 -- might read a whole index into a hash table, as long as it believes the table to be small.
 with event_in as materialized (
-    select e.*, coalesce(t.version = e.catalog, false) as fresh
+    select e.*, coalesce(t.version = e.catalog and not t.closed, false) as fresh
     from unnest(
         $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
         $8::bytea[], $9::int8[], $10::int8[], $11::text[], $12::bytea[], $13::int4[], $14::int4[],

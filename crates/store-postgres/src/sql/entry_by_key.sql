@@ -1,2 +1,2 @@
-select kind, key, tenant, version, unique_key, removed, document from entry
+select kind, key, tenant, version, unique_key, removed, document, alias, realm from entry
 where kind = $1 and key = $2

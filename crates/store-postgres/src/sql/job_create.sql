@@ -4,5 +4,5 @@ insert into job (
 select
     $1::uuid, $2::uuid, $3::text, $4::int4, $5::int2, $6::int8, $7::int8, $8::text, $9::int8,
     $10::int8, $11::text
-where exists (select from tenant where id = $2)
+where exists (select from tenant where id = $2 and not closed)
 on conflict do nothing

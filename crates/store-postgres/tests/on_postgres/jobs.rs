@@ -11,8 +11,8 @@ use posthorn_domain::{
     Selection, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Bite, Counts, DeliveryFilter, Error, Listing, Order, Period, Place, Prune, Recorded,
-    Redelivery, Refusal, Store,
+    Bite, CatalogChange, Counts, DeliveryFilter, Error, Listing, Order, Period, Place, Prune,
+    Recorded, Redelivery, Refusal, Store,
 };
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -54,6 +54,7 @@ pub(crate) fn bite(job: JobId, deeds: Vec<Redelivery>, when: Timestamp) -> Bite 
         seen,
         deeds,
         expunges: None,
+        removes: None,
         ends: Some(JobState::Done),
         ending: None,
         problem: None,
@@ -467,11 +468,13 @@ async fn a_job_that_is_refused_leaves_no_subscription() {
     let known = job(setting.tenant);
     setting.store.create_job(known.clone(), None, Vec::new()).await.expect("a new job");
     let new = subscription(setting.tenant);
-    let refused = setting.store.create_job(known, Some(Box::new(new.clone())), Vec::new()).await;
+    let created = |new: &Subscription| {
+        Some(CatalogChange::CreateSubscription(Box::new(new.clone())))
+    };
+    let refused = setting.store.create_job(known, created(&new), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
     assert_eq!(setting.version_of(setting.tenant).await, before);
-    let created =
-        setting.store.create_job(job(setting.tenant), Some(Box::new(new)), Vec::new()).await;
+    let created = setting.store.create_job(job(setting.tenant), created(&new), Vec::new()).await;
     assert!(created.expect("created").is_some_and(|version| version > before));
     let stranger = setting.store.create_job(job(tenant().id), None, Vec::new()).await;
     assert!(matches!(stranger, Err(Error::Refused(Refusal::NotFound))), "{stranger:?}");

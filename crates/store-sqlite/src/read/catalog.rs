@@ -45,6 +45,10 @@ pub(crate) fn find(conn: &Connection, lookups: &[Lookup]) -> Result<Vec<Entry>, 
             Lookup::Unique(kind, text) => {
                 each(conn, sql::ENTRY_BY_UNIQUE, [kind.as_str(), text], &mut keep)?;
             }
+            Lookup::Alias(kind, text) => {
+                each(conn, sql::ENTRY_BY_ALIAS, [kind.as_str(), text], &mut keep)?;
+            }
+            Lookup::InRealm(realm) => each(conn, sql::ENTRY_IN_REALM, [realm], &mut keep)?,
             Lookup::OperatorKeys => each(conn, sql::OPERATOR_KEYS, [], &mut keep)?,
         }
     }
@@ -62,6 +66,8 @@ fn entry(row: &Row<'_>) -> Result<Entry, Corrupt> {
         unique: columns.maybe_text(4)?.map(str::to_owned),
         removed: columns.int(5)? != 0,
         document: columns.text(6)?.to_owned(),
+        alias: columns.maybe_text(7)?.map(str::to_owned),
+        realm: columns.maybe_text(8)?.map(str::to_owned),
     })
 }
 

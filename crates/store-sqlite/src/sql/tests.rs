@@ -49,8 +49,19 @@ fn entries_are_found_by_their_indexes() {
     let conn = database();
     check(&conn, ENTRY_BY_KEY, &["INDEX sqlite_autoindex_entry_1 (kind=? AND key=?)"]);
     check(&conn, ENTRY_BY_UNIQUE, &["INDEX entry_unique (kind=? AND unique_key=?)"]);
-    check(&conn, OPERATOR_KEYS, &["INDEX entry_of_operators"]);
+    check(&conn, ENTRY_BY_ALIAS, &["INDEX entry_alias (kind=? AND alias=?)"]);
+    check(&conn, ENTRY_IN_REALM, &["INDEX entry_in_realm (realm=?)"]);
+    check(&conn, OPERATOR_KEYS, &["INDEX entry_of_operators (kind=?)"]);
     check(&conn, ENTRIES_SINCE, &["INDEX entry_by_version (version>?)"]);
+}
+
+#[test]
+fn what_a_deleted_tenant_has_is_found_by_its_indexes() {
+    let conn = database();
+    check(&conn, SUBSCRIPTIONS_OF_TENANT, &["INDEX subscription_of_tenant (tenant=?)"]);
+    check(&conn, EVENTS_OF_TENANT, &["INDEX event_by_id (tenant=?)"]);
+    check(&conn, FORGET_KEYS_OF_TENANT, &["SEARCH idempotency USING PRIMARY KEY (tenant=?)"]);
+    check(&conn, ENTRIES_OF_TENANT, &["INDEX entry_of_tenant (tenant=?)"]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Statements<'_> {
         if let Some(repeat) = self.find_repeat(tenant, new)? {
             return Ok(repeat);
         }
-        if tenant.version != new.catalog {
+        if tenant.version != new.catalog || tenant.closed {
             return Ok(Accepted::Stale);
         }
         let mut to = Vec::with_capacity(new.deliveries.len());

@@ -44,8 +44,13 @@ fn follow(writer: &mut Writer, change: &CatalogChange, resumed: bool) -> Result<
     match change {
         CatalogChange::CreateTenant(new) => {
             conn.execute("insert into tenant (id) values (?1)", [new.id.as_bytes().as_slice()])?;
-            let known = KnownTenant { no: conn.last_insert_rowid(), version: CatalogVersion(0) };
-            cache.tenants.insert(new.id, known);
+            let (no, version) = (conn.last_insert_rowid(), CatalogVersion(0));
+            cache.tenants.insert(new.id, KnownTenant { no, version, closed: false });
+        }
+        CatalogChange::DeleteTenant { tenant, .. } => {
+            let known = cache.tenants.get_mut(tenant).ok_or(Refusal::NotFound)?;
+            conn.execute("update tenant set closed = 1 where no = ?1", [known.no])?;
+            known.closed = true;
         }
         CatalogChange::CreateSubscription(new) => {
             let tenant = cache.tenants.get(&new.tenant).ok_or(Refusal::NotFound)?.no;
@@ -85,6 +90,8 @@ fn put(conn: &Connection, entry: &Entry) -> Result<(), Failure> {
         entry.unique,
         entry.removed,
         entry.document,
+        entry.alias,
+        entry.realm,
     ])?;
     Ok(())
 }

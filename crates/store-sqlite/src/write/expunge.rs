@@ -103,7 +103,7 @@ pub(crate) fn response(
 }
 
 /// Has SQLite overwrite what `work` removes. Only then: it has to read pages that it would otherwise just let go.
-fn overwriting<T>(
+pub(super) fn overwriting<T>(
     conn: &Connection,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {

@@ -1,14 +1,12 @@
 //! Jobs: bites of bulk work on the history.
 
-use posthorn_domain::{
-    Job, JobId, JobState, Replayed, Subscription, SubscriptionId, TenantId, Timestamp,
-};
+use posthorn_domain::{Job, JobId, JobState, Replayed, SubscriptionId, TenantId, Timestamp};
 use posthorn_store::{
     Bite, Bitten, CatalogChange, Ending, Expunges, NewEvent, Recall, Redelivery, Refusal,
 };
 use rusqlite::params;
 
-use super::{catalog, entry, lanes, told};
+use super::{catalog, entry, lanes, tenant, told};
 use crate::codec::{NEVER, due, int, job_code, json, state_of};
 use crate::error::Failure;
 use crate::log::walk::row_of;
@@ -17,20 +15,19 @@ use crate::read::lists::{Neighbours, neighbours};
 use crate::sql;
 use crate::writer::Writer;
 
-/// Writes down a job, with the subscription it is for where that is new.
+/// Writes down a job, with the change of the catalog that comes with it.
 pub(crate) fn create(
     writer: &mut Writer,
     job: &Job,
-    subscription: Option<&Subscription>,
+    change: Option<&CatalogChange>,
     told: &[NewEvent],
 ) -> Result<Option<posthorn_domain::CatalogVersion>, Failure> {
-    let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
+    let tenant = writer.cache.tenants.get(&job.tenant).filter(|tenant| !tenant.closed);
+    let tenant = tenant.ok_or(Refusal::NotFound)?.no;
     if jobs::job(&writer.conn, job.id)?.is_some() {
         return Err(Refusal::AlreadyExists.into());
     }
-    let create = |new: &Subscription| CatalogChange::CreateSubscription(Box::new(new.clone()));
-    let version =
-        subscription.map(|new| catalog::change(writer, &create(new), told)).transpose()?;
+    let version = change.map(|change| catalog::change(writer, change, told)).transpose()?;
     writer
         .conn
         .prepare_cached(
@@ -83,7 +80,8 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
         let state = job.state;
         return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
     }
-    let tenant = writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?.no;
+    let known = *writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?;
+    let tenant = known.no;
     let ending = bite.ending.as_ref().filter(|_| bite.ends.is_some());
     told::check_end(&writer.cache, ending, job.seen, job.done)?;
     told::tell_end(writer, ending)?;
@@ -99,9 +97,16 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     if let Some(Expunges { events, responses }) = &bite.expunges {
         done += super::expunge::events(&writer.conn, tenant, events, *responses, bite.at)?;
     }
+    let (mut ends, mut buried) = (bite.ends, None);
+    if let Some(limit) = bite.removes {
+        let removed = tenant::remove(writer, &job, known, limit, bite.at)?;
+        done += removed.rows;
+        buried = removed.buried;
+        ends = buried.map(|_| JobState::Done);
+    }
     subscriptions.sort_unstable();
     subscriptions.dedup();
-    let state = bite.ends.unwrap_or(JobState::Running);
+    let state = ends.unwrap_or(JobState::Running);
     writer
         .conn
         .prepare_cached(
@@ -111,13 +116,13 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
         .execute(params![
             bite.job.as_bytes().as_slice(),
             job_code(state),
-            bite.ends.map(|_| bite.at.as_millis()),
+            ends.map(|_| bite.at.as_millis()),
             int(bite.seen),
             int(done as u64),
             bite.cursor.map(row_of),
             bite.problem,
         ])?;
-    let recall = lanes::recall(writer, &recalls, bite.at)?;
+    let recall = lanes::recall(writer, &recalls, bite.at)?.or(buried);
     Ok(Bitten { done, subscriptions, state, recall })
 }
 

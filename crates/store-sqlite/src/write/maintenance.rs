@@ -12,6 +12,9 @@ use crate::log::{List, OPEN};
 use crate::sql;
 use crate::writer::Writer;
 
+/// States of deliveries that have not ended are below this.
+const UNFINISHED: i64 = 2;
+
 /// Cancels up to `limit` unfinished deliveries of deleted subscriptions.
 pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<Swept, Failure> {
     let Writer { conn, cache, log, .. } = writer;
@@ -44,7 +47,7 @@ pub(crate) fn sweep(writer: &mut Writer, limit: usize, at: Timestamp) -> Result<
 }
 
 /// An event that goes with its deliveries and attempts.
-struct Doomed {
+pub(super) struct Doomed {
     no: i64,
     first: i64,
     count: i64,
@@ -53,12 +56,17 @@ struct Doomed {
 }
 
 impl Doomed {
-    fn of(row: &Row<'_>, no: i64) -> rusqlite::Result<Self> {
+    pub(super) fn of(row: &Row<'_>, no: i64) -> rusqlite::Result<Self> {
         let expires = row.get::<_, Option<i64>>(2)?.is_some();
         Ok(Self { no, first: row.get(0)?, count: row.get(1)?, expires })
     }
 
-    fn remove(&self, conn: &Connection, log: &mut Changes) -> Result<(), Failure> {
+    /// How many rows it is, more or less.
+    pub(super) fn rows(&self) -> usize {
+        usize::try_from(self.count).unwrap_or_default().saturating_add(1)
+    }
+
+    pub(super) fn remove(&self, conn: &Connection, log: &mut Changes) -> Result<(), Failure> {
         let Self { no, first, count, expires } = self;
         let mut later = conn.prepare_cached("select seq from later_delivery where event = ?1")?;
         let later = later.query_map([no], |row| row.get::<_, i64>(0))?;
@@ -71,8 +79,12 @@ impl Doomed {
             super::remove_attempts(conn, log, first, end)?;
             let mut rows = deliveries.query([first, end])?;
             while let Some(row) = rows.next()? {
-                let moving = Moving { tenant: row.get(1)?, event: *no, seq: row.get(0)? };
-                log.removed(moving, row.get(2)?);
+                let (seq, state): (i64, i64) = (row.get(0)?, row.get(2)?);
+                log.removed(Moving { tenant: row.get(1)?, event: *no, seq }, state);
+                // Only the deletion of a tenant removes what has not ended.
+                if state < UNFINISHED {
+                    entry::unschedule(conn, seq)?;
+                }
             }
         }
         if !later.is_empty() {

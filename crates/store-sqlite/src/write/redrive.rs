@@ -13,7 +13,8 @@ use crate::writer::Writer;
 
 /// Writes down a redrive and counts what it will move.
 pub(crate) fn create(writer: &mut Writer, redrive: &Redrive) -> Result<Redrive, Failure> {
-    let tenant = writer.cache.tenants.get(&redrive.tenant).ok_or(Refusal::NotFound)?;
+    let tenant = writer.cache.tenants.get(&redrive.tenant).filter(|tenant| !tenant.closed);
+    let tenant = tenant.ok_or(Refusal::NotFound)?;
     let conn = &writer.conn;
     if queries::redrive(conn, redrive.id)?.is_some() {
         return Err(Refusal::AlreadyExists.into());

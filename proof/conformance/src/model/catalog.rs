@@ -1,6 +1,6 @@
 //! The catalog of the model: entries in a map, by the rules that all stores share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_domain::{CatalogVersion, KeyId, SubscriptionId, Tenant, TenantId, Timestamp};
 use posthorn_store::entry::{Decision, Entry, Kind, Lookup, decide};
@@ -10,6 +10,7 @@ pub(super) struct Catalog {
     version: CatalogVersion,
     entries: BTreeMap<(Kind, String), Entry>,
     tenants: BTreeMap<TenantId, CatalogVersion>,
+    closed: BTreeSet<TenantId>,
     deleted: BTreeMap<SubscriptionId, Timestamp>,
     keys_used: BTreeMap<KeyId, Timestamp>,
     recalls: BTreeMap<CatalogVersion, (Timestamp, Vec<Recall>)>,
@@ -22,13 +23,14 @@ impl Default for Catalog {
             version: CatalogVersion(0),
             entries: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            closed: BTreeSet::new(),
             deleted: BTreeMap::new(),
             keys_used: BTreeMap::new(),
             recalls: BTreeMap::new(),
             failing: BTreeMap::new(),
         };
         let (name, created_at) = ("default".to_owned(), Timestamp::MIN);
-        let tenant = Tenant { id: TenantId::DEFAULT, name, created_at };
+        let tenant = Tenant::new(TenantId::DEFAULT, name, created_at);
         catalog.change(&CatalogChange::CreateTenant(tenant)).expect("the first of all");
         catalog
     }
@@ -52,7 +54,41 @@ impl Catalog {
     }
 
     pub(super) fn tenant_version(&self, tenant: TenantId) -> Option<CatalogVersion> {
-        self.tenants.get(&tenant).copied()
+        self.tenants.get(&tenant).copied().filter(|_| !self.closed.contains(&tenant))
+    }
+
+    /// Whether a tenant is there, and is to stay.
+    pub(super) fn is_open(&self, tenant: TenantId) -> bool {
+        self.tenant_version(tenant).is_some()
+    }
+
+    /// Whether a tenant is being deleted, or was.
+    pub(super) fn is_closed(&self, tenant: TenantId) -> bool {
+        self.closed.contains(&tenant)
+    }
+
+    /// The subscriptions that a tenant has, at most so many.
+    pub(super) fn subscriptions_of(&self, tenant: TenantId, limit: usize) -> Vec<SubscriptionId> {
+        let own = self.entries.values().filter(|entry| {
+            entry.kind == Kind::Subscription && entry.tenant == Some(tenant) && !entry.removed
+        });
+        own.filter_map(|entry| entry.key.parse().ok()).take(limit).collect()
+    }
+
+    /// Removes what a tenant has, but for the tenant itself; how many entries that were.
+    pub(super) fn strip(&mut self, tenant: TenantId, limit: usize) -> usize {
+        let own = |(kind, _): &&(Kind, String), entry: &Entry| {
+            *kind != Kind::Tenant && entry.tenant == Some(tenant)
+        };
+        let found = self.entries.iter().filter(|(key, entry)| own(key, entry));
+        let found: Vec<(Kind, String)> = found.map(|(key, _)| key.clone()).take(limit).collect();
+        for key in &found {
+            self.entries.remove(key);
+            if let (Kind::Key, Ok(id)) = (key.0, key.1.parse()) {
+                self.keys_used.remove(&id);
+            }
+        }
+        found.len()
     }
 
     /// Whether a tenant has this subscription.
@@ -95,6 +131,9 @@ impl Catalog {
             CatalogChange::UpdateSubscription { subscription, .. } if resumed => {
                 self.failing.remove(&subscription.id);
             }
+            CatalogChange::DeleteTenant { tenant, .. } => {
+                self.closed.insert(*tenant);
+            }
             CatalogChange::DeleteSubscription { id, at, .. } => {
                 self.deleted.insert(*id, *at);
                 self.failing.remove(id);
@@ -123,7 +162,18 @@ impl Catalog {
                 let same = |entry: &&Entry| entry.unique.as_ref() == Some(text);
                 all.filter(|entry| entry.kind == *kind).filter(same).cloned().collect()
             }
-            Lookup::OperatorKeys => all.filter(|entry| entry.tenant.is_none()).cloned().collect(),
+            Lookup::Alias(kind, text) => {
+                let same = |entry: &&Entry| entry.alias.as_ref() == Some(text);
+                all.filter(|entry| entry.kind == *kind).filter(same).cloned().collect()
+            }
+            Lookup::InRealm(realm) => {
+                let inside = |entry: &&Entry| entry.realm.as_ref() == Some(realm);
+                all.filter(inside).take(1).cloned().collect()
+            }
+            Lookup::OperatorKeys => {
+                let nobodys = |entry: &&Entry| entry.kind == Kind::Key && entry.tenant.is_none();
+                all.filter(nobodys).cloned().collect()
+            }
         }
     }
 

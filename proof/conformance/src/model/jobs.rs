@@ -40,19 +40,27 @@ impl State {
             done +=
                 usize::from(self.expunge(tenant, event, responses, bite.at).is_ok_and(|did| did));
         }
+        let (mut ends, mut buried) = (bite.ends, None);
+        if let Some(limit) = bite.removes {
+            let job = self.jobs.get(&bite.job).ok_or(Refusal::NotFound)?.0.clone();
+            let removed = self.remove_tenant(&job, limit, bite.at)?;
+            done += removed.rows;
+            buried = removed.buried;
+            ends = buried.map(|_| JobState::Done);
+        }
         let (job, cursor) = self.jobs.get_mut(&bite.job).ok_or(Refusal::NotFound)?;
         job.seen += bite.seen;
         job.done += done as u64;
         if !plant::active("job-forgets-place") {
             *cursor = bite.cursor;
         }
-        if let Some(end) = bite.ends {
+        if let Some(end) = ends {
             job.state = end;
             job.finished_at = Some(bite.at);
             job.problem.clone_from(&bite.problem);
         }
         let state = job.state;
-        let recall = self.catalog.recall(bite.at, recalls);
+        let recall = self.catalog.recall(bite.at, recalls).or(buried);
         Ok(Bitten { done, subscriptions: subscriptions.into_iter().collect(), state, recall })
     }
 

@@ -70,6 +70,8 @@ pub enum Kind {
     NotDrained,
     /// The server's counts do not agree with what was seen.
     Stats,
+    /// Something of a deleted tenant happened, or is left.
+    Deletion,
     /// The database is damaged.
     Integrity,
     /// A node panicked, or ended by itself.

@@ -160,6 +160,9 @@ pub struct Finale {
     pub drained: bool,
     /// By tenant.
     pub tenants: Vec<TenantEnd>,
+    /// Tenants that were deleted during the run.
+    #[serde(default)]
+    pub deleted: Vec<DeletedTenant>,
     /// What SQLite's integrity check said; absent where it was not asked.
     pub integrity: Option<String>,
     /// Lines of the servers' logs that mean a defect: panics and the like.
@@ -177,6 +180,23 @@ pub struct TenantEnd {
     pub stats: Stats,
     /// The ids of all its events.
     pub events: Vec<String>,
+}
+
+/// What was seen of a tenant that was deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedTenant {
+    /// Its name.
+    pub tenant: String,
+    /// Where its deletion stands.
+    pub state: String,
+    /// Attempts that arrived.
+    pub attempts: u64,
+    /// Those of them that arrived when no more should.
+    pub late: u64,
+    /// The status of a look at it by its id.
+    pub shown: u16,
+    /// The same by its name.
+    pub named: u16,
 }
 
 /// The answer to `GET /v1/stats`.

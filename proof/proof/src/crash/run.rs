@@ -17,6 +17,7 @@ use crate::crash::cluster::{self, Cluster, StoreKind};
 use crate::crash::dice::Dice;
 use crate::crash::evidence::{Evidence, Finale, Journal};
 use crate::crash::faults::Fate;
+use crate::crash::leaver::{LEAVERS, Leaver};
 use crate::crash::plan::{Order, Plan, Subscription, TENANTS, TOPICS, Temper};
 use crate::crash::publisher::{self, Publisher, Shared};
 use crate::crash::receiver::Receiver;
@@ -62,6 +63,8 @@ pub(crate) struct Stage {
     calm: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     publishers: JoinSet<()>,
+    /// Tenants that are deleted while it goes on.
+    leavers: Vec<Leaver>,
     folder: PathBuf,
 }
 
@@ -87,6 +90,10 @@ pub async fn run(options: &Options) -> anyhow::Result<Summary> {
     )
     .await?;
     let keys = stage.subscribe_all().await?;
+    for number in 0..LEAVERS {
+        let leaver = Leaver::make(&mut stage.cluster, &stage.journal, number, options.seed).await?;
+        stage.leavers.push(leaver);
+    }
     stage.publish(&keys, options.rate, options.seed);
     for cycle in 0..options.cycles {
         sleep(dice.millis(200..=3_000)).await;
@@ -98,6 +105,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Summary> {
         let published = stage.shared.numbers.load(Ordering::Relaxed);
         let what = fate.describe();
         say(&format!("cycle {}/{}: {published} events; {what}", cycle + 1, options.cycles));
+        // Each at its time, right before a fault; one that got no answer is asked for again.
+        let leaving = (cycle as usize + 1) * LEAVERS / options.cycles.max(1) as usize;
+        for leaver in stage.leavers.iter_mut().take(leaving.max(1)) {
+            leaver.delete(&mut stage.cluster, &stage.journal).await;
+        }
         let ends = fate.strike(&mut stage.cluster, &stage.journal).await?;
         for end in &ends {
             say(&format!("  {end}"));
@@ -131,6 +143,7 @@ impl Stage {
             calm: Arc::new(AtomicBool::new(false)),
             stop: watch::Sender::new(false),
             publishers: JoinSet::new(),
+            leavers: Vec::new(),
             folder: options.folder.clone(),
         })
     }
@@ -283,6 +296,10 @@ impl Stage {
         for tenant in TENANTS {
             let end = self.cluster.tenant_end(tenant).await?;
             self.finale.tenants.push(end);
+        }
+        for leaver in std::mem::take(&mut self.leavers) {
+            let end = leaver.end(&mut self.cluster, &self.journal).await?;
+            self.finale.deleted.push(end);
         }
         for node in &mut self.cluster.nodes {
             let end = node.stop().await?;

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use posthorn_conformance::model::ModelStore;
 use posthorn_domain::{
     Attempt, CatalogVersion, Delivery, DeliveryId, DeliveryState, Event, EventId, Job, JobId,
-    KeyId, NodeId, Redrive, RedriveId, Shard, Subscription, SubscriptionId, TenantId, Timestamp,
+    KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
@@ -23,6 +23,7 @@ use posthorn_store::{
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::oracle::Left;
 use super::world::{Link, World};
 
 /// One node's way to the store.
@@ -189,6 +190,15 @@ impl Reach {
 
     fn check_ending(&self, ending: Option<&Ending>) {
         self.check_told(ending.map_or(&[], |ending| &ending.told));
+    }
+
+    /// What the store has left after a bite of a deletion.
+    fn left_of(&self, job: JobId) -> Left {
+        Left {
+            events: self.model.all_events().iter().map(|event| event.id).collect(),
+            deleted: self.model.deleted_subscriptions(),
+            keys: self.model.has_keys_of_job(job),
+        }
     }
 
     fn moved(&self, kind: &'static str, tenant: TenantId, id: DeliveryId, moved: &Result<Moved>) {
@@ -437,14 +447,14 @@ impl Store for FaultStore {
     async fn create_job(
         &self,
         job: Job,
-        subscription: Option<Box<Subscription>>,
+        change: Option<CatalogChange>,
         told: Vec<NewEvent>,
     ) -> Result<Option<CatalogVersion>> {
         self.call(true, move |reach| {
-            let created = reach.model.create_job(job.clone(), subscription.clone(), told.clone());
+            let created = reach.model.create_job(job.clone(), change.clone(), told.clone());
             let created = at_once(created)?;
-            if let (Some(new), Some(version)) = (subscription, created) {
-                reach.changed(&CatalogChange::CreateSubscription(new), &told, version);
+            if let (Some(change), Some(version)) = (change, created) {
+                reach.changed(&change, &told, version);
             }
             reach.world.oracle.lock().job_made(&job);
             reach.world.note("job", &(reach.link.life, job.id));
@@ -486,6 +496,12 @@ impl Store for FaultStore {
         self.call(true, move |reach| {
             let bitten = at_once(reach.model.advance_job(bite.clone()))?;
             let now = reach.world.now();
+            if bite.removes.is_some() {
+                let left = reach.left_of(bite.job);
+                reach.world.oracle.lock().removed(now, &bite, &bitten, &left);
+                reach.world.note("remove", &(reach.link.life, bite.job, bitten.done));
+                return Ok(bitten);
+            }
             let ids = reach.world.oracle.lock().bitten(now, &bite, &bitten);
             reach.check_ending(bite.ending.as_ref());
             reach.world.note("bite", &(reach.link.life, bite.job, bitten.done));

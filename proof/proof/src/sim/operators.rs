@@ -159,7 +159,7 @@ impl Operator {
 
     async fn act(&mut self) {
         let Some(node) = self.cluster.any(&mut self.dice) else { return };
-        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1]) {
+        match self.dice.weighted(&[6, 5, 7, 4, 2, 2, 8, 8, 3, 1, 3, 4, 4, 3, 1, 1]) {
             0 => self.pause(&node).await,
             1 => self.resume(&node).await,
             2 => self.update(&node).await,
@@ -174,6 +174,7 @@ impl Operator {
             11 => self.put_profile(&node).await,
             12 => self.replay(&node).await,
             13 => self.expunge(&node).await,
+            14 => self.delete_tenant(&node).await,
             _ => self.stop_job(&node).await,
         }
     }
@@ -407,6 +408,23 @@ impl Operator {
         let call = node.engine.expunge_event(tenant, event, how);
         if let Some(Ok(_)) = self.cluster.ask(node, call).await {
             self.cluster.world.oracle.lock().promised_gone(event);
+        }
+    }
+
+    /// Deletes a tenant with everything it has; one of them stays.
+    async fn delete_tenant(&mut self, node: &Node) {
+        let (doomed, open) = {
+            let oracle = self.cluster.world.oracle.lock();
+            let open = self.tenants.iter().filter(|tenant| !oracle.is_closed(**tenant));
+            (self.tenants.last().copied(), open.count())
+        };
+        let Some(tenant) = doomed.filter(|_| open > 1) else { return };
+        let call = node.engine.delete_tenant(tenant, "somebody".to_owned());
+        let deleted = matches!(self.cluster.ask(node, call).await, Some(Ok(_)));
+        let world = &self.cluster.world;
+        world.note("delete tenant", &(tenant, deleted));
+        if deleted {
+            world.oracle.lock().promised_deletion(world.now(), tenant);
         }
     }
 

@@ -13,11 +13,13 @@
 //! * [`telling`]: operational events, each with its cause.
 //! * [`requests`]: what receivers see; [`messages`]: what agents do.
 //! * [`profiles`]: what tenants make of profiles.
-//! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays; [`expunging`]: what was removed.
+//! * [`chores`]: operators, redrives, sweeps, pruning; [`jobs`]: replays; [`expunging`]: what was removed;
+//!   [`deletion`]: tenants that go with everything they have.
 //! * [`ending`]: what must be true when all is over.
 
 mod catalog;
 mod chores;
+mod deletion;
 mod ending;
 mod expunging;
 mod intake;
@@ -44,6 +46,7 @@ use posthorn_domain::{
 };
 use posthorn_sealing::vault::Vault;
 
+pub(crate) use deletion::Left;
 pub(crate) use intake::PublishVerdict;
 pub(crate) use messages::Message;
 pub(crate) use requests::{Arrival, Seen};
@@ -210,6 +213,8 @@ pub(crate) struct Oracle {
     pruned: BTreeSet<EventId>,
     /// Events whose payloads were removed.
     expunged: BTreeMap<EventId, expunging::Expunged>,
+    /// Tenants that are being deleted, or were, and whether somebody was told so.
+    closed: BTreeMap<TenantId, bool>,
     /// When something last went wrong that may explain why others are late.
     disturbed: Timestamp,
 }
@@ -255,6 +260,7 @@ impl Oracle {
             forgotten: BTreeMap::new(),
             pruned: BTreeSet::new(),
             expunged: BTreeMap::new(),
+            closed: BTreeMap::new(),
             disturbed: Timestamp::MIN,
         }
     }

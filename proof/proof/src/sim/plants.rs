@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 42] = [
+pub const PLANTS: [Plant; 43] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -80,6 +80,7 @@ pub const PLANTS: [Plant; 42] = [
     common("told-without-cause", "What a record tells is stored although the record is not."),
     common("cause-without-told", "What happens to deliveries is not told."),
     common("told-of-told", "What happens to deliveries of operational events is told."),
+    common("delivery-after-deletion", "Nodes do not let go of a tenant that is being deleted."),
     common("retry-expunged", "Deliveries are brought back although their payload is gone."),
 ];
 

@@ -123,7 +123,7 @@ pub(super) fn all() -> Value {
         "Job": object(
             &["id", "kind", "per_second", "state", "seen", "done", "created_by", "created_at"],
             json!({
-                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge"]},
+                "id": id("job"), "kind": {"enum": ["replay", "deliver", "expunge", "delete_tenant"]},
                 "subscription": id("sub"), "event": id("evt"), "events": object(&[], with(&selection, json!({
                     "filter": reference("Filter"),
                 }))),
@@ -131,7 +131,8 @@ pub(super) fn all() -> Value {
                 "per_second": count(), "state": {"enum": ["running", "done", "cancelled", "failed"]},
                 "seen": {"type": "integer", "description": "Events or deliveries it has looked at"},
                 "done": {"type": "integer", "description": "Deliveries it has made or tried \
-                                                            again, or events it has expunged"},
+                                                            again, events it has expunged, or rows \
+                                                            of a tenant it has removed"},
                 "created_by": {"type": "string", "description": "The key that asked for it"},
                 "created_at": time(), "finished_at": time(),
                 "problem": {"type": "string", "description": "Why it could not go on"},

@@ -51,6 +51,7 @@ pub(super) async fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let key = ApiKey {
         id,
         tenant: None,
+        realm: None,
         description: "made by `posthorn keys recover`".to_owned(),
         scopes: vec![Scope::Operator],
         hash,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Case, Checker, Kind};
-use crate::crash::evidence::TenantEnd;
+use crate::crash::evidence::{DeletedTenant, TenantEnd};
 
 impl<'a> Checker<'a> {
     pub(super) fn judge_finale(&mut self) {
@@ -14,12 +14,30 @@ impl<'a> Checker<'a> {
         for end in &finale.tenants {
             self.judge_tenant(end);
         }
+        for deleted in &finale.deleted {
+            self.judge_deleted(deleted);
+        }
         if finale.integrity.as_deref().is_some_and(|said| said != "ok") {
             let said = finale.integrity.clone().unwrap_or_default();
             self.blame(Kind::Integrity, said);
         }
         for what in finale.alarms.iter().chain(&finale.own_ends) {
             self.blame(Kind::Node, what.clone());
+        }
+    }
+
+    fn judge_deleted(&mut self, deleted: &DeletedTenant) {
+        let DeletedTenant { tenant, state, attempts, late, shown, named } = deleted;
+        if *late > 0 {
+            let what = format!("{late} of {attempts} attempts came after {tenant} was deleted");
+            self.blame(Kind::Deletion, what);
+        }
+        if state != "done" {
+            self.blame(Kind::Deletion, format!("the deletion of {tenant} is {state:?} at the end"));
+        }
+        if (*shown, *named) != (410, 404) {
+            let what = format!("{tenant} is answered {shown} by its id and {named} by its name");
+            self.blame(Kind::Deletion, what);
         }
     }
 

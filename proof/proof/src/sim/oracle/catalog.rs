@@ -33,6 +33,8 @@ pub(super) struct Known {
     pub(super) policy: Arc<Policy>,
     pub(super) versions: Vec<Version>,
     pub(super) deleted: bool,
+    /// Whether its tenant is being deleted.
+    pub(super) closed: bool,
     /// Since when nothing may start, by the store: paused, disabled or deleted.
     pub(super) stopped_at: Option<Timestamp>,
     /// Since when somebody was told that nothing starts any more.
@@ -64,7 +66,7 @@ impl Known {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        !self.deleted && self.current().is_some_and(|version| version.active)
+        !self.deleted && !self.closed && self.current().is_some_and(|version| version.active)
     }
 }
 
@@ -107,8 +109,18 @@ impl Oracle {
                 self.put_profile(profile, to);
                 Some(profile.tenant)
             }
-            // No simulated world has certificates or clients, or takes profiles back.
-            CatalogChange::DeleteProfile { .. }
+            CatalogChange::DeleteTenant { tenant, .. } => {
+                self.closed(now, *tenant);
+                None
+            }
+            // No simulated world has certificates, clients, realms or event types, or takes profiles back.
+            CatalogChange::PutRealm(_)
+            | CatalogChange::DeleteRealm(_)
+            | CatalogChange::PutEventType(_)
+            | CatalogChange::DeleteEventType { .. }
+            | CatalogChange::ChangeTenant { .. }
+            | CatalogChange::BuryTenant { .. }
+            | CatalogChange::DeleteProfile { .. }
             | CatalogChange::PutClient { .. }
             | CatalogChange::DeleteClient { .. }
             | CatalogChange::CreateCertificate(_)
@@ -145,6 +157,7 @@ impl Oracle {
             policy: Arc::clone(&policy),
             versions: Vec::new(),
             deleted: false,
+            closed: false,
             stopped_at: None,
             promised_stop: None,
             settled: CatalogVersion(0),
@@ -223,7 +236,7 @@ impl Oracle {
     pub(crate) fn living(&self) -> Vec<(TenantId, SubscriptionId, bool)> {
         self.subscriptions
             .iter()
-            .filter(|(_, known)| !known.deleted)
+            .filter(|(_, known)| !known.deleted && !known.closed)
             .map(|(id, known)| (known.tenant, *id, known.is_active()))
             .collect()
     }

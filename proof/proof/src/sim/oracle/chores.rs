@@ -16,6 +16,8 @@ pub(super) struct Forgotten {
     pub(super) at: Timestamp,
     /// Whether somebody was told so.
     pub(super) promised: bool,
+    /// The tenant it went with, when it was not removed by hand.
+    pub(super) tenant: Option<TenantId>,
 }
 
 impl Oracle {
@@ -88,7 +90,7 @@ impl Oracle {
         self.expect(waited == moved.recall.is_some(), Invariant::I12, now, || {
             format!("{id} was forgotten and nodes hear {:?} of it", moved.recall)
         });
-        let forgotten = Forgotten { event: delivery.event, at: now, promised: false };
+        let forgotten = Forgotten { event: delivery.event, at: now, promised: false, tenant: None };
         self.forgotten.insert(id, forgotten);
         if let Some(ids) = self.by_event.get_mut(&delivery.event) {
             ids.retain(|other| *other != id);

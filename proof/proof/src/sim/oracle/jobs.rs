@@ -33,6 +33,22 @@ impl Oracle {
         self.told_by_end(now, job.tenant, told.filter(|_| ends), ends);
     }
 
+    /// Whose a job is.
+    pub(super) fn tenant_of_job(&self, id: JobId) -> Option<TenantId> {
+        self.jobs.get(&id).map(|known| known.job.tenant)
+    }
+
+    /// A tenant is being deleted by a job that stands so; its other jobs are stopped.
+    pub(super) fn set_job_states(&mut self, tenant: TenantId, own: JobId, state: JobState) {
+        for known in self.jobs.values_mut().filter(|known| known.job.tenant == tenant) {
+            if known.job.id == own {
+                known.job.state = state;
+            } else if known.job.state == JobState::Running {
+                known.job.state = JobState::Cancelled;
+            }
+        }
+    }
+
     /// Those that have not ended.
     pub(crate) fn running_jobs(&self) -> Vec<(TenantId, JobId)> {
         let running = self.jobs.values().filter(|known| known.job.state == JobState::Running);

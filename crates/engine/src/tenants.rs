@@ -1,0 +1,116 @@
+//! Tenants: making, changing and deleting them.
+//!
+//! # Theory of operation
+//! To delete a tenant is one change of the catalog that says so, written together with the job that removes what
+//! the tenant has. When it is answered, every node has let go of the tenant: no attempt of it starts, none of its keys
+//! opens anything, nothing is accepted for it. What is left are rows, which the job removes at its pace, on whichever
+//! node is on duty.
+//!
+//! # What it must not know
+//! Which rows a tenant has.
+
+use posthorn_domain::{
+    ExternalId, Job, JobWork, Metadata, RealmName, SYSTEM_TENANT, Tenant, TenantChange, TenantId,
+};
+use posthorn_store::CatalogChange;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::jobs::JOB_PER_SECOND_MAX;
+
+/// The tenant of operators is made by the engine itself.
+fn check_name(name: &str) -> Result<()> {
+    if name == SYSTEM_TENANT { Err(Error::TenantReserved) } else { Ok(()) }
+}
+
+/// A tenant that somebody wants.
+#[derive(Clone, Debug, Default)]
+pub struct NewTenant {
+    /// Unique among all tenants.
+    pub name: String,
+    /// The realm it is to be in.
+    pub realm: RealmName,
+    /// What the customer calls it.
+    pub external_id: Option<ExternalId>,
+    /// What the customer remembers of it.
+    pub metadata: Metadata,
+    /// Attempts that all its subscriptions together may begin in a second, on each node.
+    pub deliveries_per_second: Option<u32>,
+}
+
+impl Engine {
+    /// Makes a tenant of the default realm.
+    pub async fn create_tenant(&self, name: String) -> Result<Tenant> {
+        self.create_tenant_in(NewTenant { name, ..NewTenant::default() }).await
+    }
+
+    /// Makes a tenant.
+    pub async fn create_tenant_in(&self, new: NewTenant) -> Result<Tenant> {
+        check_name(&new.name)?;
+        let now = self.now();
+        let id = self.inner.chance.tenant_id(now);
+        let NewTenant { name, realm, external_id, metadata, deliveries_per_second } = new;
+        let tenant = Tenant {
+            realm,
+            external_id,
+            metadata,
+            deliveries_per_second,
+            ..Tenant::new(id, name, now)
+        };
+        self.change(CatalogChange::CreateTenant(tenant)).await.map_err(|e| match e {
+            Error::NotFound(_) => Error::NotFound("realm"),
+            e => e.about("tenant"),
+        })?;
+        self.catalog().tenant(id)
+    }
+
+    /// The tenant with this name; made when there is none.
+    pub async fn ensure_tenant(&self, name: &str) -> Result<Tenant> {
+        check_name(name)?;
+        if let Some(tenant) = self.catalog().tenant_named(name) {
+            return Ok(tenant);
+        }
+        match self.create_tenant(name.to_owned()).await {
+            Err(Error::AlreadyExists(_)) => {
+                // Another node was faster.
+                self.catalog().tenant_named(name).ok_or(Error::NotFound("tenant"))
+            }
+            other => other,
+        }
+    }
+
+    /// Changes a tenant; what is absent stays.
+    pub async fn change_tenant(&self, tenant: TenantId, change: TenantChange) -> Result<Tenant> {
+        if tenant == TenantId::SYSTEM {
+            return Err(Error::TenantReserved);
+        }
+        change.name.as_deref().map_or(Ok(()), check_name)?;
+        let realm = self.catalog().realm_of(tenant)?;
+        let change = CatalogChange::ChangeTenant { tenant, realm, change };
+        self.change(change).await.map_err(|e| e.about("tenant"))?;
+        self.catalog().tenant(tenant)
+    }
+
+    /// Begins to delete a tenant with everything it has. When this returns, nothing of it happens any more, on any node.
+    pub async fn delete_tenant(&self, tenant: TenantId, created_by: String) -> Result<Job> {
+        if tenant == TenantId::DEFAULT {
+            return Err(Error::DefaultTenant);
+        }
+        if tenant == TenantId::SYSTEM {
+            return Err(Error::TenantReserved);
+        }
+        self.catalog().tenant(tenant)?;
+        let job = self.job(tenant, JobWork::DeleteTenant, JOB_PER_SECOND_MAX, created_by);
+        let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: self.now() };
+        let created = self.store().create_job(job.clone(), Some(delete), Vec::new());
+        self.change_with(created).await.map_err(|e| e.about("tenant"))?;
+        self.go_on(job).await
+    }
+
+    /// The job that deletes a tenant, or did, as long as it is kept.
+    pub async fn deletion_of(&self, tenant: TenantId) -> Result<Job> {
+        let known = self.catalog().tenant_or_tombstone(tenant).ok_or(Error::NotFound("tenant"))?;
+        let deletion = known.0.deletion.ok_or(Error::NotFound("deletion"))?;
+        self.store().job(tenant, deletion.job).await?.ok_or(Error::NotFound("deletion"))
+    }
+}

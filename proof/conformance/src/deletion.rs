@@ -1,0 +1,296 @@
+//! Cases about tenants that are deleted: nothing comes in from the first moment, everything goes, and nobody else loses
+//! anything.
+
+use posthorn_domain::{
+    CatalogVersion, Job, JobId, JobState, JobWork, SubscriptionId, TenantChange, TenantId,
+};
+use posthorn_store::{
+    Accepted, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Error,
+    EventFilter, Listing, Recorded, Refusal, StateKind,
+};
+
+use super::Fixture;
+use super::builders::{
+    Published, Setting, api_key, at, certificate, dead_block, delivered, delivery, idempotency,
+    lane, redrive, subscription, tenant, topic, unique, whole,
+};
+use super::changes::{change, refused, since};
+
+fn deletion(tenant: TenantId) -> Job {
+    Job {
+        id: JobId::new(at(0), unique().into()),
+        tenant,
+        work: JobWork::DeleteTenant,
+        per_second: 5_000,
+        state: JobState::Running,
+        seen: 0,
+        done: 0,
+        created_by: "key_1".to_owned(),
+        created_at: at(100),
+        finished_at: None,
+        problem: None,
+    }
+}
+
+/// Says that a tenant is to be deleted.
+async fn begun(setting: &Setting, tenant: TenantId) -> Job {
+    let job = deletion(tenant);
+    let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: at(100) };
+    let version = setting.store.create_job(job.clone(), Some(delete)).await.expect("a new job");
+    assert!(version.is_some(), "nodes hear of it");
+    job
+}
+
+fn bite(job: &Job, rows: usize) -> Bite {
+    Bite {
+        job: job.id,
+        expected: None,
+        cursor: None,
+        seen: 0,
+        deeds: Vec::new(),
+        expunges: None,
+        removes: Some(rows),
+        ends: None,
+        problem: None,
+        at: at(200),
+    }
+}
+
+async fn advance(setting: &Setting, job: &Job, rows: usize) -> Bitten {
+    setting.store.advance_job(bite(job, rows)).await.expect("advances")
+}
+
+/// Until there is nothing left; how many bites it took, and how many rows went.
+async fn finish(setting: &Setting, job: &Job, rows: usize) -> (usize, usize) {
+    let mut gone = 0;
+    for number in 1..1_000 {
+        let bitten = advance(setting, job, rows).await;
+        gone += bitten.done;
+        if bitten.state == JobState::Done {
+            assert!(bitten.recall.is_some(), "nodes hear that it is buried");
+            return (number, gone);
+        }
+        assert!(bitten.done > 0, "each bite takes something away");
+    }
+    panic!("it never ends");
+}
+
+/// A tenant with something in every corner.
+async fn furnish(setting: &Setting) -> (SubscriptionId, Vec<Published>) {
+    let own = setting.tenant;
+    for new in [
+        CatalogChange::PutTopic(topic(own, "orders")),
+        CatalogChange::CreateKey(api_key(Some(own))),
+        CatalogChange::CreateCertificate(Box::new(certificate(
+            own,
+            posthorn_domain::CertificateKind::Caller,
+        ))),
+    ] {
+        change(setting, new).await.expect("something new");
+    }
+    let (plain, ordered) = (setting.subscribe().await, setting.subscribe().await);
+    let mut all = Vec::new();
+    for key in ["a", "b", "a"] {
+        all.push(setting.publish(&[(plain, None), (ordered, lane(key))]).await);
+    }
+    setting.record(all[0].deliveries[0], delivered(), at(5)).await;
+    setting.record(all[0].deliveries[1], dead_block(), at(6)).await;
+    let mut keyed = setting.planned(vec![delivery(plain, None)]).await;
+    keyed.idempotency = Some(idempotency("once", 1));
+    all.push(setting.accept(keyed).await);
+    let mut later = setting.planned(vec![delivery(ordered, whole())]).await;
+    let mut event = posthorn_domain::Event::clone(&later.event);
+    event.deliver_at = Some(at(1_000_000));
+    event.retention = Some(posthorn_domain::Span::from_secs(60));
+    later.event = std::sync::Arc::new(event);
+    all.push(setting.accept(later).await);
+    setting.store.create_redrive(redrive(own, at(1_000))).await.expect("a redrive");
+    (plain, all)
+}
+
+async fn has_nothing(setting: &Setting, tenant: TenantId) {
+    let store = &setting.store;
+    let newest = || Listing::newest(100);
+    assert_eq!(store.counts(Some(tenant)).await.expect("counts"), Counts::default());
+    let events = store.events(tenant, EventFilter::default(), newest()).await.expect("a list");
+    assert!(events.items.is_empty(), "{:?}", events.items);
+    let rows = store.deliveries(tenant, DeliveryFilter::default(), newest()).await.expect("a list");
+    assert!(rows.items.is_empty(), "{:?}", rows.items);
+    let made = store.attempts_made(tenant, AttemptFilter::default(), newest()).await;
+    assert!(made.expect("a list").items.is_empty());
+    let counts = store.pending_by_tenant().await.expect("counts");
+    assert!(counts.iter().all(|(of, count)| *of != tenant || *count == 0), "{counts:?}");
+    let redrives = posthorn_store::RedrivePage { before: None, limit: 10 };
+    assert!(store.redrives(tenant, redrives).await.expect("a list").items.is_empty());
+    let all = since(setting, CatalogVersion(0)).await;
+    assert!(all.topics.iter().all(|topic| topic.tenant != tenant));
+    assert!(all.subscriptions.iter().all(|subscription| subscription.tenant != tenant));
+    assert!(all.removed_subscriptions.iter().all(|(of, _)| *of != tenant));
+    assert!(all.keys.iter().all(|key| key.tenant != Some(tenant)));
+    assert!(all.certificates.iter().all(|certificate| certificate.tenant != tenant));
+}
+
+/// From the moment that it is to be deleted, nothing is accepted, made or changed; also what was planned before.
+pub async fn nothing_comes_in_any_more(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let (plain, _) = furnish(&setting).await;
+    let planned = setting.planned(vec![delivery(plain, None)]).await;
+    let job = begun(&setting, setting.tenant).await;
+    let mut current = setting.planned(vec![delivery(plain, None)]).await;
+    current.catalog = setting.version_of(setting.tenant).await;
+    let answers = setting.store.accept(vec![planned, current]).await.expect("answers");
+    assert_eq!(answers, [Accepted::Stale, Accepted::Stale]);
+    let own = setting.tenant;
+    for new in [
+        CatalogChange::PutTopic(topic(own, "more")),
+        CatalogChange::CreateSubscription(Box::new(subscription(own))),
+        CatalogChange::CreateKey(api_key(Some(own))),
+        CatalogChange::ChangeTenant {
+            tenant: own,
+            realm: posthorn_domain::RealmName::default(),
+            change: TenantChange {
+                deliveries_per_second: Some(Some(1)),
+                ..TenantChange::default()
+            },
+        },
+        CatalogChange::DeleteTenant { tenant: own, job: job.id, at: at(150) },
+    ] {
+        refused(change(&setting, new).await, Refusal::Deleted);
+    }
+    let more = setting.store.create_job(deletion(own), None).await;
+    assert!(matches!(more, Err(Error::Refused(Refusal::NotFound))), "{more:?}");
+    let told = since(&setting, CatalogVersion(0)).await.tenants;
+    let told = told.iter().find(|entry| entry.tenant.id == own).expect("it is there");
+    let deletion = told.tenant.deletion.expect("it says so");
+    assert_eq!((deletion.job, deletion.at, told.removed), (job.id, at(100), false));
+    // It is so after a crash as well.
+    let setting = setting.reopen(fixture).await;
+    let new = setting.planned(vec![delivery(plain, None)]).await;
+    assert_eq!(setting.store.accept(vec![new]).await.expect("answers"), [Accepted::Stale]);
+}
+
+/// Everything goes, whatever state it is in; then the name is free, and the id never is.
+pub async fn everything_goes_and_the_name_is_free(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    furnish(&setting).await;
+    let told = since(&setting, CatalogVersion(0)).await.tenants;
+    let own = told.iter().find(|entry| entry.tenant.id == setting.tenant).expect("it is there");
+    let own = own.tenant.clone();
+    let job = begun(&setting, own.id).await;
+    let version = setting.version_of(own.id).await;
+    let (_, gone) = finish(&setting, &job, 1_000).await;
+    assert!(gone >= 5 + 8, "events and deliveries at least, not {gone}");
+    has_nothing(&setting, own.id).await;
+    let setting = setting.reopen(fixture).await;
+    has_nothing(&setting, own.id).await;
+    let told = since(&setting, version).await.tenants;
+    let left = told.iter().find(|entry| entry.tenant.id == own.id).expect("others are told");
+    assert!(left.removed && left.tenant.name.is_empty());
+    assert_eq!(left.tenant.deletion.map(|deletion| deletion.job), Some(job.id));
+    let twin = posthorn_domain::Tenant { name: format!("x-{}", unique()), ..own.clone() };
+    refused(change(&setting, CatalogChange::CreateTenant(twin)).await, Refusal::AlreadyExists);
+    let heir = posthorn_domain::Tenant { name: own.name.clone(), ..tenant() };
+    change(&setting, CatalogChange::CreateTenant(heir)).await.expect("the name is free");
+    let again = CatalogChange::DeleteTenant { tenant: own.id, job: job.id, at: at(300) };
+    refused(change(&setting, again).await, Refusal::Deleted);
+    let done = setting.store.job(own.id, job.id).await.expect("answers").expect("the job stays");
+    assert_eq!((done.state, done.finished_at), (JobState::Done, Some(at(200))));
+    assert_eq!(done.done, gone as u64, "its progress is what went");
+    let late = setting.store.advance_job(bite(&job, 10)).await.expect("answers");
+    assert_eq!((late.done, late.state), (0, JobState::Done));
+}
+
+/// Bites are small, each is a step of its own, and a crash between two of them loses nothing.
+pub async fn it_goes_in_bites(fixture: &dyn Fixture) {
+    let mut setting = Setting::new(fixture).await;
+    furnish(&setting).await;
+    let job = begun(&setting, setting.tenant).await;
+    let (mut bites, mut gone) = (0, 0);
+    loop {
+        let bitten = advance(&setting, &job, 2).await;
+        gone += bitten.done;
+        bites += 1;
+        assert!(bitten.done <= 4, "an event has two deliveries: {}", bitten.done);
+        if bites % 3 == 0 {
+            setting = setting.reopen(fixture).await;
+        }
+        if bitten.state == JobState::Done {
+            break;
+        }
+        let stored = setting.store.job(setting.tenant, job.id).await.expect("answers");
+        assert_eq!(stored.expect("it is there").done, gone as u64);
+        assert!(bites < 100, "it never ends");
+    }
+    assert!(bites > 5, "{bites}");
+    has_nothing(&setting, setting.tenant).await;
+}
+
+/// An attempt that was under way changes nothing when it comes back, and brings nothing back.
+pub async fn late_results_change_nothing(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let to = setting.subscribe().await;
+    let (one, two) = (setting.publish_one(to).await, setting.publish_one(to).await);
+    let early = setting.report(one, delivered(), at(150)).await;
+    let late = setting.report(two, delivered(), at(250)).await;
+    let job = begun(&setting, setting.tenant).await;
+    // Its subscriptions go with the first bite, and nothing of them is due any more.
+    advance(&setting, &job, 1).await;
+    assert_eq!(setting.ready(to).await, []);
+    let due = setting.store.due_subscriptions(&super::builders::all_shards()).await;
+    assert_eq!(due.expect("answers"), []);
+    assert!(matches!(setting.record_one(early).await, Recorded::Superseded));
+    finish(&setting, &job, 1_000).await;
+    assert!(matches!(setting.record_one(late).await, Recorded::Superseded));
+    has_nothing(&setting, setting.tenant).await;
+    let swept = setting.store.sweep_cancelled(100, at(300)).await.expect("answers");
+    assert_eq!(swept.cancelled, 0);
+    let entered = setting.store.enter_lanes(100, at(2_000_000)).await.expect("answers");
+    assert!(entered.subscriptions.is_empty());
+}
+
+/// Others keep what they have, whatever a bite of another's job says.
+pub async fn others_lose_nothing(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let doomed = setting.other_tenant().await;
+    furnish(&setting).await;
+    let counts = setting.store.counts(Some(setting.tenant)).await.expect("counts");
+    let before = since(&setting, CatalogVersion(0)).await;
+    setting.subscribe_for(doomed).await;
+    let job = begun(&setting, doomed).await;
+    finish(&setting, &job, 3).await;
+    assert_eq!(setting.store.counts(Some(setting.tenant)).await.expect("counts"), counts);
+    let after = since(&setting, CatalogVersion(0)).await;
+    assert_eq!(after.topics, before.topics);
+    assert_eq!(after.keys, before.keys);
+    assert_eq!(after.subscriptions, before.subscriptions);
+    let dead = DeliveryFilter { state: Some(StateKind::Dead), ..DeliveryFilter::default() };
+    let dead = setting.store.deliveries(setting.tenant, dead, Listing::newest(9)).await;
+    assert_eq!(dead.expect("a list").items.len(), 1);
+    // A job of somebody who is not to be deleted removes nothing.
+    let stranger = deletion(setting.tenant);
+    setting.store.create_job(stranger.clone(), None).await.expect("a job");
+    let refused = setting.store.advance_job(bite(&stranger, 100)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refusal::NotFound))), "{refused:?}");
+    assert_eq!(setting.store.counts(Some(setting.tenant)).await.expect("counts"), counts);
+}
+
+/// What else ran for the tenant is stopped at once, and the default tenant is never deleted.
+pub async fn its_other_jobs_stop(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    furnish(&setting).await;
+    let other = super::jobs::begun(&setting).await;
+    let job = begun(&setting, setting.tenant).await;
+    advance(&setting, &job, 1).await;
+    let running = setting.store.running_jobs(10).await.expect("answers");
+    let running: Vec<JobId> = running.iter().map(|(job, _)| job.id).collect();
+    assert_eq!(running, [job.id], "not {}", other.id);
+    assert!(setting.store.running_redrives(10).await.expect("answers").is_empty());
+    finish(&setting, &job, 1_000).await;
+    assert_eq!(setting.store.job(setting.tenant, other.id).await.expect("answers"), None);
+    let default = TenantId::DEFAULT;
+    let first = deletion(default);
+    let delete = CatalogChange::DeleteTenant { tenant: default, job: first.id, at: at(100) };
+    let refused = setting.store.create_job(first.clone(), Some(delete)).await;
+    assert!(matches!(refused, Err(Error::Refused(Refusal::NotEmpty))), "{refused:?}");
+    assert_eq!(setting.store.job(default, first.id).await.expect("answers"), None);
+}

@@ -1,0 +1,83 @@
+//! Removing everything of a tenant that is being deleted, in the model.
+
+use posthorn_domain::{CatalogVersion, EventId, Job, JobState, RedriveState, Timestamp};
+use posthorn_store::{CatalogChange, Error, Refusal};
+
+use super::State;
+
+/// What went.
+#[derive(Default)]
+pub(super) struct Removed {
+    pub(super) rows: usize,
+    /// Set when there was nothing left: the version that says so.
+    pub(super) buried: Option<CatalogVersion>,
+}
+
+impl State {
+    /// Removes about so many rows of the job's tenant.
+    pub(super) fn remove_tenant(
+        &mut self,
+        job: &Job,
+        limit: usize,
+        at: Timestamp,
+    ) -> Result<Removed, Refusal> {
+        let tenant = job.tenant;
+        if !self.catalog.is_closed(tenant) {
+            return Err(Refusal::NotFound);
+        }
+        self.stop_work(job, at);
+        let mut rows = 0;
+        for id in self.catalog.subscriptions_of(tenant, limit) {
+            self.change(&CatalogChange::DeleteSubscription { tenant, id, at })?;
+            rows += 1;
+        }
+        let own = self.events.values().filter(|event| event.tenant == tenant);
+        let own: Vec<EventId> = own.map(|event| event.id).take(limit).collect();
+        for id in own {
+            if rows >= limit {
+                return Ok(Removed { rows, buried: None });
+            }
+            rows += self.remove_event(id);
+        }
+        if rows >= limit {
+            return Ok(Removed { rows, buried: None });
+        }
+        let before = self.keys.len() + self.redrives.len() + self.jobs.len();
+        self.keys.retain(|(of, _), _| *of != tenant);
+        self.redrives.retain(|_, stored| stored.redrive.tenant != tenant);
+        self.jobs.retain(|_, (other, _)| other.tenant != tenant || other.id == job.id);
+        rows += before - self.keys.len() - self.redrives.len() - self.jobs.len();
+        rows += self.catalog.strip(tenant, limit.saturating_sub(rows));
+        if rows >= limit {
+            return Ok(Removed { rows, buried: None });
+        }
+        let buried = Some(self.change(&CatalogChange::BuryTenant { tenant })?);
+        Ok(Removed { rows, buried })
+    }
+
+    /// Stops what else runs for the tenant.
+    fn stop_work(&mut self, job: &Job, at: Timestamp) {
+        for (other, _) in self.jobs.values_mut() {
+            let own = other.tenant == job.tenant && other.id != job.id;
+            if own && other.state == JobState::Running {
+                other.state = JobState::Cancelled;
+                other.finished_at = Some(at);
+            }
+        }
+        for stored in self.redrives.values_mut() {
+            let redrive = &mut stored.redrive;
+            if redrive.tenant == job.tenant && redrive.state == RedriveState::Running {
+                redrive.state = RedriveState::Cancelled;
+                redrive.finished_at = Some(at);
+            }
+        }
+    }
+
+    /// A change that only a rule can refuse.
+    fn change(&mut self, change: &CatalogChange) -> Result<CatalogVersion, Refusal> {
+        self.catalog.change(change).map_err(|e| match e {
+            Error::Refused(refusal) => refusal,
+            other => unreachable!("the model reads what it wrote: {other}"),
+        })
+    }
+}
