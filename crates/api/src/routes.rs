@@ -9,7 +9,9 @@ use posthorn_domain::Scope;
 
 use crate::call::{Answer, Call};
 use crate::handlers::{
-    certificates, clients, deliveries, destinations, event_types, events, expunge, filters, handshake, jobs, keys, notificaties, open, profiles, publish, realms, redrives, series, stream, subscriptions, tenants, topics,
+    certificates, clients, deliveries, destinations, event_types, events, expunge, filters,
+    handshake, jobs, keys, notificaties, open, profiles, publish, realms, redrives, series, stream,
+    subscriptions, tenants, topics,
 };
 
 /// Who may use a route.

@@ -143,7 +143,7 @@ pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, now: Tim
 
 async fn make_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) -> Result<()> {
     for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
-        let tenant = Tenant { id: TenantId::SYSTEM, name: name.to_owned(), created_at: now };
+        let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), now);
         match store.change_catalog(CatalogChange::CreateTenant(tenant)).await {
             // Another node was faster, or somebody has the name.
             Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}

@@ -242,12 +242,7 @@ impl Client {
             }
             Ok(Stream::new(sender, response.into_body()))
         };
-        let late = |_| {
-            let text =
-                format!("{} did not answer within {} s", self.server(), CALL_TIMEOUT.as_secs());
-            Failure::new(Code::Unavailable, text)
-        };
-        tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(late)?
+        tokio::time::timeout(CALL_TIMEOUT, opening).await.map_err(|_| self.silent())?
     }
 
     /// Makes a call; every status is an answer.
@@ -299,7 +294,7 @@ impl Client {
     }
 
     /// Makes a call whose answer may be long, and hands it over part by part; a problem document becomes an error.
-    pub async fn stream(
+    pub async fn download(
         &self,
         call: Call,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()>,
@@ -309,7 +304,7 @@ impl Client {
         let asked = tokio::time::timeout(CALL_TIMEOUT, sender.send_request(request));
         let response = asked.await.map_err(|_| self.silent())?.map_err(|e| self.broken(&e))?;
         if !response.status().is_success() {
-            return Err(self.refused(&self.read(sender, response).await?));
+            return Err(self.refusal(&self.read(sender, response).await?).into());
         }
         let mut body = response.into_body();
         loop {

@@ -36,7 +36,7 @@ fn deletion(tenant: TenantId) -> Job {
 async fn begun(setting: &Setting, tenant: TenantId) -> Job {
     let job = deletion(tenant);
     let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: at(100) };
-    let version = setting.store.create_job(job.clone(), Some(delete)).await.expect("a new job");
+    let version = setting.store.create_job(job.clone(), Some(delete), Vec::new()).await.expect("a new job");
     assert!(version.is_some(), "nodes hear of it");
     job
 }
@@ -51,6 +51,7 @@ fn bite(job: &Job, rows: usize) -> Bite {
         expunges: None,
         removes: Some(rows),
         ends: None,
+        ending: None,
         problem: None,
         at: at(200),
     }
@@ -157,7 +158,7 @@ pub async fn nothing_comes_in_any_more(fixture: &dyn Fixture) {
     ] {
         refused(change(&setting, new).await, Refusal::Deleted);
     }
-    let more = setting.store.create_job(deletion(own), None).await;
+    let more = setting.store.create_job(deletion(own), None, Vec::new()).await;
     assert!(matches!(more, Err(Error::Refused(Refusal::NotFound))), "{more:?}");
     let told = since(&setting, CatalogVersion(0)).await.tenants;
     let told = told.iter().find(|entry| entry.tenant.id == own).expect("it is there");
@@ -268,7 +269,7 @@ pub async fn others_lose_nothing(fixture: &dyn Fixture) {
     assert_eq!(dead.expect("a list").items.len(), 1);
     // A job of somebody who is not to be deleted removes nothing.
     let stranger = deletion(setting.tenant);
-    setting.store.create_job(stranger.clone(), None).await.expect("a job");
+    setting.store.create_job(stranger.clone(), None, Vec::new()).await.expect("a job");
     let refused = setting.store.advance_job(bite(&stranger, 100)).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::NotFound))), "{refused:?}");
     assert_eq!(setting.store.counts(Some(setting.tenant)).await.expect("counts"), counts);
@@ -290,7 +291,7 @@ pub async fn its_other_jobs_stop(fixture: &dyn Fixture) {
     let default = TenantId::DEFAULT;
     let first = deletion(default);
     let delete = CatalogChange::DeleteTenant { tenant: default, job: first.id, at: at(100) };
-    let refused = setting.store.create_job(first.clone(), Some(delete)).await;
+    let refused = setting.store.create_job(first.clone(), Some(delete), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::NotEmpty))), "{refused:?}");
     assert_eq!(setting.store.job(default, first.id).await.expect("answers"), None);
 }

@@ -35,7 +35,11 @@ use catalog::Catalog;
 use deliveries::Row;
 use leases::Leases;
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter, FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
+    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
+    FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
+    Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -825,9 +829,8 @@ fn followed<T>(
     let Some(after) = ask.after else {
         return Followed { items: Vec::new(), last: Place(end), more: false };
     };
-    let meant = |(place, tenant, _): &(u128, TenantId, T)| {
-        *place > after.0 && ask.tenants.contains(tenant)
-    };
+    let meant =
+        |(place, tenant, _): &(u128, TenantId, T)| *place > after.0 && ask.tenants.contains(tenant);
     let item = |(place, tenant, item)| FollowedItem { tenant, place: Place(place), item };
     let mut all = all.filter(meant).map(item);
     let items: Vec<_> = all.by_ref().take(ask.limit).collect();

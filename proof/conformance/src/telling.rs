@@ -259,7 +259,8 @@ pub async fn a_stale_change_changes_nothing(fixture: &dyn Fixture) {
 pub async fn a_job_tells_with_its_subscription(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let audience = Audience::new(&setting).await;
-    let (first, new) = (job(setting.tenant), Box::new(subscription(setting.tenant)));
+    let (first, new) = (job(setting.tenant), subscription(setting.tenant));
+    let new = CatalogChange::CreateSubscription(Box::new(new));
     let told = audience.told(&setting).await;
     stir(&setting, setting.tenant).await;
     let stale = setting.store.create_job(first.clone(), Some(new.clone()), told).await;

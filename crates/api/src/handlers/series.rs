@@ -36,7 +36,7 @@ fn scope(call: &Call) -> Result<RollupScope> {
         None | Some("tenant") => {
             let Some(text) = id else { return Ok(RollupScope::Tenant(call.tenant())) };
             let visible = |id: &_| call.is_operator() || *id == call.tenant();
-            let found = find_tenant(call.engine(), text).filter(visible);
+            let found = find_tenant(call.engine(), text).map(|tenant| tenant.id).filter(visible);
             found.map(RollupScope::Tenant).ok_or_else(|| Problem::not_found("tenant"))
         }
         Some("subscription") => {

@@ -151,6 +151,7 @@ impl Fact {
             JobWork::Replay { subscription, .. } => ("replay", *subscription),
             JobWork::Expunge { .. } => ("expunge", None),
             JobWork::Deliver { subscription, .. } => ("deliver", Some(*subscription)),
+            JobWork::DeleteTenant => ("delete_tenant", None),
         };
         fact.about("kind", kind.to_owned());
         fact.about("state", word(&job.state));

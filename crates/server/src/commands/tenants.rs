@@ -162,7 +162,7 @@ async fn export(context: &Context, id: &str) -> anyhow::Result<()> {
     let mut end: Vec<u8> = Vec::new();
     context
         .client
-        .stream(call, |part| {
+        .download(call, |part| {
             out.write_all(part)?;
             end.extend_from_slice(part);
             let passed = end.len().saturating_sub(END_BYTES);

@@ -53,7 +53,7 @@ pub(crate) fn remove(
     }
     if removed.rows < limit {
         let bury = CatalogChange::BuryTenant { tenant: job.tenant };
-        removed.buried = Some(catalog::change(writer, &bury)?);
+        removed.buried = Some(catalog::change(writer, &bury, &[])?);
     }
     Ok(removed)
 }
@@ -77,7 +77,7 @@ fn unsubscribe(
     };
     for id in &ids {
         let delete = CatalogChange::DeleteSubscription { tenant: job.tenant, id: *id, at };
-        catalog::change(writer, &delete)?;
+        catalog::change(writer, &delete, &[])?;
     }
     let own = job.id.as_bytes().as_slice();
     writer

@@ -28,7 +28,7 @@ impl State {
         self.stop_work(job, at);
         let mut rows = 0;
         for id in self.catalog.subscriptions_of(tenant, limit) {
-            self.change(&CatalogChange::DeleteSubscription { tenant, id, at })?;
+            self.change_quietly(&CatalogChange::DeleteSubscription { tenant, id, at })?;
             rows += 1;
         }
         let own = self.events.values().filter(|event| event.tenant == tenant);
@@ -51,7 +51,7 @@ impl State {
         if rows >= limit {
             return Ok(Removed { rows, buried: None });
         }
-        let buried = Some(self.change(&CatalogChange::BuryTenant { tenant })?);
+        let buried = Some(self.change_quietly(&CatalogChange::BuryTenant { tenant })?);
         Ok(Removed { rows, buried })
     }
 
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// A change that only a rule can refuse.
-    fn change(&mut self, change: &CatalogChange) -> Result<CatalogVersion, Refusal> {
+    fn change_quietly(&mut self, change: &CatalogChange) -> Result<CatalogVersion, Refusal> {
         self.catalog.change(change).map_err(|e| match e {
             Error::Refused(refusal) => refusal,
             other => unreachable!("the model reads what it wrote: {other}"),

@@ -18,7 +18,11 @@ use posthorn_domain::{
     KeyId, NodeId, Redrive, RedriveId, Shard, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{
-    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange, CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error, EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
+    Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
+    CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, Error,
+    EventFilter, FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
+    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
