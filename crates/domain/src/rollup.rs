@@ -368,7 +368,8 @@ mod tests {
 
     #[test]
     fn every_failure_has_its_class() {
-        for (status, class) in [(204, "2xx"), (301, "3xx"), (410, "4xx"), (503, "5xx"), (101, "other")]
+        for (status, class) in
+            [(204, "2xx"), (301, "3xx"), (410, "4xx"), (503, "5xx"), (101, "other")]
         {
             assert_eq!(FailureClass::of(Outcome::Status(status)).as_str(), class);
         }
@@ -386,7 +387,8 @@ mod tests {
 
     #[test]
     fn attempts_are_in_the_first_bucket_they_do_not_exceed() {
-        for (millis, bucket) in [(0, 0), (1, 0), (2, 1), (3, 2), (5, 2), (6, 3), (50_000, 14), (50_001, 15)]
+        for (millis, bucket) in
+            [(0, 0), (1, 0), (2, 1), (3, 2), (5, 2), (6, 3), (50_000, 14), (50_001, 15)]
         {
             let mut counts = RollupCounts::default();
             counts.attempted(Span::from_millis(millis), None);

@@ -136,7 +136,12 @@ impl Counted<'_> {
 
     /// The store has answered to what became of a delivery. An attempt was made in any case; the end counts
     /// when it was `written`.
-    pub(crate) fn recorded(&mut self, subscription: SubscriptionId, record: &Record, written: bool) {
+    pub(crate) fn recorded(
+        &mut self,
+        subscription: SubscriptionId,
+        record: &Record,
+        written: bool,
+    ) {
         let counts = self.of(record.tenant, subscription);
         let state = record.step.state;
         if let Some(attempt) = &record.attempt {
@@ -284,9 +289,8 @@ mod tests {
     /// What was published of each scope and minute.
     fn published(rollups: Option<Rollups>) -> Vec<(i64, RollupScope, u64)> {
         let rows = rollups.map(|rollups| rollups.minutes).unwrap_or_default();
-        let row = |row: &MinuteRollup| {
-            (row.minute.as_millis() / 60_000, row.scope, row.counts.published)
-        };
+        let row =
+            |row: &MinuteRollup| (row.minute.as_millis() / 60_000, row.scope, row.counts.published);
         rows.iter().map(row).collect()
     }
 

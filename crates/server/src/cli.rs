@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Access;
 use crate::commands::{
     Context, backup, callbacks, certificates, check, deliveries, events, explain, filters, jobs,
-    keys, listen, metrics, notificaties, profiles, push, redrives, seal, send, subscriptions, tenants,
-    topics, verify,
+    keys, listen, metrics, notificaties, profiles, push, redrives, seal, send, subscriptions,
+    tenants, topics, verify,
 };
 use crate::exit::{self, Code};
 use crate::former;

@@ -16,9 +16,9 @@ use posthorn_domain::{
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Entered, Error, EventFilter,
-    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Page, PendingAsk,
-    Place, Prune, Pruned, Record, Recorded, RedrivePage, Result, Rollups, Series, SeriesAsk, Store,
-    Swept, TendRollups, Work,
+    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved,
+    NewEvent, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage, Result,
+    Rollups, Series, SeriesAsk, Store, Swept, TendRollups, Work,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};

@@ -35,9 +35,9 @@ use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Entered, EventFilter,
-    FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership, Moved, NewEvent, Order, Page, PendingAsk, Place, Prune,
-    Pruned, Record, Recorded, RedrivePage, Refusal, Result, Rollups, Series, SeriesAsk, StateKind,
-    Store, Swept, TendRollups, Work,
+    FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership,
+    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
+    Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 
 /// The store in memory. Clones share the contents; each clone listens for hints by itself.
@@ -782,9 +782,8 @@ fn followed<T>(
     let Some(after) = ask.after else {
         return Followed { items: Vec::new(), last: Place(end), more: false };
     };
-    let meant = |(place, tenant, _): &(u128, TenantId, T)| {
-        *place > after.0 && ask.tenants.contains(tenant)
-    };
+    let meant =
+        |(place, tenant, _): &(u128, TenantId, T)| *place > after.0 && ask.tenants.contains(tenant);
     let item = |(place, tenant, item)| FollowedItem { tenant, place: Place(place), item };
     let mut all = all.filter(meant).map(item);
     let items: Vec<_> = all.by_ref().take(ask.limit).collect();

@@ -131,7 +131,8 @@ pub async fn ranges_have_a_beginning_and_an_end(fixture: &dyn Fixture) {
     let (scope, other, node) = (scope(), scope(), node());
     let rows: Vec<_> = [0, 1, 2, 59, 60, 61, 180].map(|at| (scope, at, some(at + 1))).into();
     write(&store, rollups(node, 1, &rows)).await;
-    write(&store, rollups(node, 2, &[(other, 1, some(9)), (RollupScope::Server, 1, some(8))])).await;
+    write(&store, rollups(node, 2, &[(other, 1, some(9)), (RollupScope::Server, 1, some(8))]))
+        .await;
     let between = async |step, from, until| {
         let ask = SeriesAsk { scope, step, from, until };
         let found = store.series(ask).await.expect("a series");

@@ -106,7 +106,8 @@ pub(crate) async fn open(call: Call) -> Answer {
 /// Where the client stood.
 fn last_event_id(call: &Call) -> Result<Option<TailCursor>> {
     let broken = || {
-        let detail = "not an `id` of this stream; use the last one unchanged, or leave the header out";
+        let detail =
+            "not an `id` of this stream; use the last one unchanged, or leave the header out";
         Problem::field("Last-Event-ID", detail)
     };
     let mut values = call.parts.headers.get_all(LAST_EVENT_ID).iter();
@@ -141,7 +142,8 @@ const OF_ATTEMPTS: [&str; 5] = ["subscription", "state", "status", "failure", "t
 impl Wanted {
     fn read(call: &Call) -> Result<Self> {
         let query = &call.query;
-        let given = |names: &[&'static str]| names.iter().copied().find(|n| query.text(n).is_some());
+        let given =
+            |names: &[&'static str]| names.iter().copied().find(|n| query.text(n).is_some());
         let (of_events, of_attempts) = (given(&OF_EVENTS), given(&OF_ATTEMPTS));
         let (events, attempts) = match query.text("kind") {
             None if of_events.is_some() && of_attempts.is_some() => {
@@ -272,9 +274,7 @@ impl Following {
     fn write_one(&mut self, text: &mut String, heard: &Heard) {
         let operator = self.call.is_operator();
         let (name, data) = match heard {
-            Heard::Skipped(count) => {
-                ("skipped", serde_json::to_string(&Skipped { count: *count }))
-            }
+            Heard::Skipped(count) => ("skipped", serde_json::to_string(&Skipped { count: *count })),
             Heard::Item(item) if !self.wanted.wants(item) => return,
             Heard::Item(item) => match &**item {
                 TailItem::Event { event, payload_bytes } => {

@@ -16,7 +16,9 @@ use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::preview::{NO_TOKEN, RequestPreview};
-use crate::request::{self, AttemptLookup, BuildError, EventLookup, Redaction, as_sent, render_path};
+use crate::request::{
+    self, AttemptLookup, BuildError, EventLookup, Redaction, as_sent, render_path,
+};
 use crate::tokens::{Lent, TokenError, Way, token_endpoint};
 use crate::transport::{Deadlines, Outbound, Sent, UrlProblem};
 

@@ -142,7 +142,8 @@ async fn the_backlog_is_looked_at_once_a_minute() {
     assert_eq!(points[0].1.backlog, Some(0), "nothing is not unknown: {points:?}");
     let long_ago = posthorn_domain::Timestamp::from_millis(0);
     let later = long_ago.plus(Span::from_secs(60));
-    let points = engine.series(of(id), RollupStep::Minute, long_ago, later).await.expect("a series");
+    let points =
+        engine.series(of(id), RollupStep::Minute, long_ago, later).await.expect("a series");
     assert_eq!(points, [(long_ago, RollupCounts::default())], "nobody has looked then");
 }
 

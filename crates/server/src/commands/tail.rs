@@ -136,6 +136,9 @@ mod tests {
         let attempt = json!({"delivery": "dlv_1", "number": 1, "failure": "connect_failed\u{1b}[2J",
             "took_ms": 8, "state": "pending", "subscription": "sub_1", "started_at": "x"});
         let line = attempt_line(plain, &attempt);
-        assert!(line.starts_with("x dlv_1 #1 connect_failed") && !line.contains('\u{1b}'), "{line}");
+        assert!(
+            line.starts_with("x dlv_1 #1 connect_failed") && !line.contains('\u{1b}'),
+            "{line}"
+        );
     }
 }

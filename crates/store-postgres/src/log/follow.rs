@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use posthorn_domain::{Event, TenantId};
-use posthorn_store::{
-    AttemptLine, AttemptMade, FollowAsk, Followed, FollowedItem, Place, Result,
-};
+use posthorn_store::{AttemptLine, AttemptMade, FollowAsk, Followed, FollowedItem, Place, Result};
 use tokio_postgres::Row;
 
 use crate::codec::{self, Reader, Uid, limit, state_of};

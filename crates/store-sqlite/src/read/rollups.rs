@@ -1,8 +1,6 @@
 //! Figures of the past.
 
-use posthorn_domain::{
-    RollupCounts, RollupStep, SubscriptionId, TenantId, Timestamp,
-};
+use posthorn_domain::{RollupCounts, RollupStep, SubscriptionId, TenantId, Timestamp};
 use posthorn_store::{Series, SeriesAsk, add_up};
 use rusqlite::{Connection, params};
 
