@@ -56,7 +56,7 @@ pub fn surfaces(engine: Engine, options: Options) -> Surfaces {
     let callers = Callers::new(engine.clone(), Arc::clone(&options.failures));
     let limits = Limits::new(&options.limits);
     let overloaded = Overloaded::new();
-    let streams = Streams::default();
+    let streams = crate::handlers::stream::Streams::default();
     let api = Arc::new(Api { engine, callers, options, limits, overloaded, streams });
     let mut surfaces = Surfaces::default();
     for route in &ROUTES {

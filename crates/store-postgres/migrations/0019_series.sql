@@ -20,7 +20,7 @@ create table rollup_hour (
 
 -- The last row of rollup that is in its hour. One row.
 create table folded_rollup (
-    only boolean primary key default true check (only),
+    one boolean primary key default true check (one),
     at bigint not null,
     scope text collate "C" not null,
     node uuid not null

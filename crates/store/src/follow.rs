@@ -9,7 +9,8 @@ use crate::{AttemptLine, Place};
 pub struct FollowAsk {
     /// Only of these tenants.
     pub tenants: Vec<TenantId>,
-    /// Only what comes after this place. Without it, nothing but where the log ends now.
+    /// Only what comes after this place. Without it, nothing but where the log ends now: behind all that was
+    /// ever shown. What was committed a moment ago may still come.
     pub after: Option<Place>,
     /// At most so many.
     pub limit: usize,

@@ -87,12 +87,16 @@ async fn attempts(
 pub async fn the_log_is_followed_from_its_end(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
     let to = setting.subscribe().await;
+    let tenants = [setting.tenant];
+    let (mut event, mut attempt) = ends(&setting.store).await;
     let before = setting.publish(&[(to, None)]).await;
     setting.record(before.deliveries[0], delivered(), at(1)).await;
+    // What was committed a moment ago may still come.
+    assert_eq!(events(&setting.store, &tenants, &mut event, 1).await, [before.event.id]);
+    assert_eq!(attempts(&setting.store, &tenants, &mut attempt, 1).await.len(), 1);
     let (mut event, mut attempt) = ends(&setting.store).await;
     let after = setting.publish(&[(to, None)]).await;
     setting.record(after.deliveries[0], delivered(), at(2)).await;
-    let tenants = [setting.tenant];
     assert_eq!(events(&setting.store, &tenants, &mut event, 1).await, [after.event.id]);
     let made = attempts(&setting.store, &tenants, &mut attempt, 1).await;
     let made: Vec<DeliveryId> = made.iter().map(|made| made.line.attempt.delivery).collect();

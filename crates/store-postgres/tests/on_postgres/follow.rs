@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posthorn_conformance::builders::Setting;
 use posthorn_domain::EventId;
-use posthorn_store::{FollowAsk, Place, Store};
+use posthorn_store::{FollowAsk, Place};
 
 use crate::fixture::{Databases, connect, raw};
 

@@ -19,7 +19,7 @@ create table rollup_hour (
 
 -- The last row of `rollup` that is in its hour. One row.
 create table folded_rollup (
-    only  integer primary key check (only = 0),
+    one   integer primary key check (one = 0),
     at    integer not null,
     scope text not null,
     node  blob not null
