@@ -15,7 +15,6 @@ use posthorn_engine::{Engine, Refused};
 use posthorn_listener::Peer;
 
 use crate::call::{Api, Call};
-use crate::handlers::stream::Streams;
 use crate::limits::Limits;
 use crate::metrics::Tally;
 use crate::problem::{Problem, RETRY_AFTER};

@@ -36,7 +36,8 @@ fn deletion(tenant: TenantId) -> Job {
 async fn begun(setting: &Setting, tenant: TenantId) -> Job {
     let job = deletion(tenant);
     let delete = CatalogChange::DeleteTenant { tenant, job: job.id, at: at(100) };
-    let version = setting.store.create_job(job.clone(), Some(delete), Vec::new()).await.expect("a new job");
+    let version =
+        setting.store.create_job(job.clone(), Some(delete), Vec::new()).await.expect("a new job");
     assert!(version.is_some(), "nodes hear of it");
     job
 }

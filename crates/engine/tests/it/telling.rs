@@ -312,11 +312,8 @@ async fn nobody_else_publishes_on_the_topic_or_in_the_tenant() {
 async fn a_store_whose_name_is_taken_has_the_tenant_under_another() {
     let house = House::new();
     let name = "system".to_owned();
-    let taken = posthorn_domain::Tenant {
-        id: TenantId::new(posthorn_domain::Timestamp::from_millis(5), 5),
-        name,
-        created_at: posthorn_domain::Timestamp::from_millis(5),
-    };
+    let at = posthorn_domain::Timestamp::from_millis(5);
+    let taken = posthorn_domain::Tenant::new(TenantId::new(at, 5), name, at);
     house.store.change_catalog(CatalogChange::CreateTenant(taken)).await.expect("a tenant");
     let (first, second) = (house.engine(1).await, house.engine(2).await);
     for engine in [&first, &second] {

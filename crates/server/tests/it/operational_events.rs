@@ -90,7 +90,7 @@ fn mailbox() -> (String, mpsc::Receiver<String>) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
-            let mut say = |text: &str| (&stream).write_all(text.as_bytes()).is_ok();
+            let say = |text: &str| (&stream).write_all(text.as_bytes()).is_ok();
             say("220 ready\r\n");
             while let Some(Ok(line)) = lines.next() {
                 match line.to_ascii_uppercase().split(' ').next() {

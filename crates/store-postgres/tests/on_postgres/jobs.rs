@@ -468,8 +468,9 @@ async fn a_job_that_is_refused_leaves_no_subscription() {
     let known = job(setting.tenant);
     setting.store.create_job(known.clone(), None, Vec::new()).await.expect("a new job");
     let new = subscription(setting.tenant);
-    let created =
-        |new: &Subscription| Some(CatalogChange::CreateSubscription(Box::new(new.clone())));
+    let created = |new: &posthorn_domain::Subscription| {
+        Some(CatalogChange::CreateSubscription(Box::new(new.clone())))
+    };
     let refused = setting.store.create_job(known, created(&new), Vec::new()).await;
     assert!(matches!(refused, Err(Error::Refused(Refusal::AlreadyExists))), "{refused:?}");
     assert_eq!(setting.version_of(setting.tenant).await, before);
