@@ -315,7 +315,7 @@ mod tests {
         let calls: Arc<Mutex<Vec<Vec<DeliveryId>>>> = Arc::default();
         let store = {
             let calls = Arc::clone(&calls);
-            move |batch: Vec<Record>| {
+            move |batch: Vec<Record>, _: Option<Rollups>| {
                 let calls = Arc::clone(&calls);
                 async move {
                     let first = calls.lock().len() < 2;
@@ -344,7 +344,7 @@ mod tests {
             }
         };
         let batch = vec![record(1, None), record(2, None)];
-        let written = write(store, replan, batch).await.expect("written");
+        let written = write(store, replan, batch, None).await.expect("written").written;
         let order: Vec<DeliveryId> = written.iter().map(|written| written.delivery).collect();
         let [one, two] = [1, 2].map(|n| DeliveryId::new(NOW, n));
         assert_eq!(order, [two, one]);
