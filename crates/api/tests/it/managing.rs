@@ -240,7 +240,7 @@ async fn tenants_and_keys_are_made_and_revoked() {
         .map(|tenant| tenant["name"].as_str().unwrap().to_owned())
         .collect();
     names.sort();
-    assert_eq!(names, ["acme", "default", "new", "other"]);
+    assert_eq!(names, ["acme", "default", "new", "other", "system"]);
 
     let body = json!({"tenant": "new", "scopes": ["read", "read"], "description": "mine"});
     let made = server.as_operator("POST", "/v1/keys").json(&body).await.expect(201);
