@@ -56,10 +56,10 @@ async fn a_realm_with_something_in_it_stays() {
     delete().await.expect_problem(409, "realm_not_empty");
     server.as_operator("DELETE", "/v1/event-types/a?realm=eu").await.expect(204);
     let new = json!({"name": "one", "realm": "eu"});
-    server.as_operator("POST", "/v1/tenants").json(new).await.expect(201);
+    let one = server.as_operator("POST", "/v1/tenants").json(new).await.expect(201);
     delete().await.expect_problem(409, "realm_not_empty");
     server.as_operator("DELETE", "/v1/tenants/one").await.expect(202);
-    crate::tenants::deleted(&server, "one").await;
+    crate::tenants::deleted(&server, one["id"].as_str().unwrap()).await;
     delete().await.expect(204);
 }
 
@@ -95,9 +95,9 @@ async fn bad_realms_are_refused() {
 async fn subscriptions_that_name_no_profile_have_that_of_the_realm() {
     let server = Server::start().await;
     let put = |body: Value| server.as_operator("PUT", "/v1/realms/default").json(body);
-    put(json!({"defaults": {"profile": "efgs"}})).await.expect(200);
+    put(json!({"defaults": {"profile": "cedros"}})).await.expect(200);
     let made = server.subscribe("https://ok.example/", json!({})).await;
-    assert_eq!(made["profile"], "efgs");
+    assert_eq!(made["profile"], "cedros");
     let named = server.subscribe("https://ok.example/", json!({"profile": "default"})).await;
     assert_eq!(named["profile"], "default");
     put(json!({})).await.expect(200);

@@ -69,7 +69,7 @@ fn tenants() -> Value {
                 "attempt", "end",
             ]},
             "item": {
-                "type": "object",
+                "type": "object", "additionalProperties": true,
                 "description": "What it is about, as other routes show it. Events have their payload: as JSON in \
                                 `payload`, beside the event in `event`, or in `payload_base64`. The line `end` \
                                 is the last and has the number of lines before it: without it, the answer was \
@@ -138,7 +138,8 @@ fn event_types() -> Value {
         }))),
         "EventTypeImport": object(&["document"], json!({
             "document": {
-                "type": "object", "description": "An OpenAPI 3.1 document; its `webhooks` are taken",
+                "type": "object", "additionalProperties": true,
+                "description": "An OpenAPI 3.1 document; its `webhooks` are taken",
             },
             "replace_all": {
                 "type": "boolean", "default": false,
