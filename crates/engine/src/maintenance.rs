@@ -38,7 +38,7 @@ const LINES_EVERY: Duration = Duration::from_secs(1);
 /// How often the gauges that need a count are refreshed. A count costs the same with any history.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether another minute has begun.
+/// How often it is looked whether this node is on duty.
 const SAMPLE_LOOK: Duration = Duration::from_secs(5);
 /// Rows of figures that are added up or removed in one bite.
 const ROLLUPS_BITE: usize = 2_000;
@@ -131,18 +131,17 @@ impl Maintenance {
 
     /// Once in each minute: how many deliveries wait, and what was counted before.
     async fn keep_figures(&self) {
-        let mut ticks = tokio::time::interval(SAMPLE_LOOK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut last, mut sampler) = (None, Sampler::default());
+        let mut sampler = Sampler::default();
         loop {
-            ticks.tick().await;
-            let minute = RollupStep::Minute.floor(self.clock.now());
-            if last == Some(minute) || !self.is_on_duty() {
-                continue;
+            if self.is_on_duty() {
+                self.report(sampler.sample(self).await, "sample");
+                self.report(self.tend_rollups().await, "rollups");
+                let now = self.clock.now();
+                let next = RollupStep::Minute.floor(now).plus(RollupStep::Minute.span());
+                tokio::time::sleep(next.since(now).to_duration()).await;
+            } else {
+                tokio::time::sleep(SAMPLE_LOOK).await;
             }
-            last = Some(minute);
-            self.report(sampler.sample(self).await, "sample");
-            self.report(self.tend_rollups().await, "rollups");
         }
     }
 

@@ -21,6 +21,7 @@ use posthorn_domain::{Clock, DeliveryId, SubscriptionId};
 use posthorn_store::{Record, Recorded, Rollups};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::error::chain;
@@ -61,8 +62,8 @@ pub(crate) async fn run<S, F, R, G>(
     let mut under_way: JoinSet<posthorn_store::Result<Batch>> = JoinSet::new();
     // Whether one of them carries what was counted.
     let mut carried = false;
-    let mut idle = tokio::time::interval(GATHER);
-    idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // When it goes alone.
+    let mut alone: Option<Instant> = None;
     let mut waiting: Vec<Record> = Vec::new();
     // Whose standing is being written.
     let mut told: BTreeSet<SubscriptionId> = BTreeSet::new();
@@ -74,7 +75,9 @@ pub(crate) async fn run<S, F, R, G>(
             told.extend(standings(&batch));
             ::metrics::histogram!(metrics::RECORD_BATCH).record(batch.len() as f64);
             let counted = if carried { None } else { counting.take(clock.now(), GATHER) };
-            carried |= counted.is_some();
+            if counted.is_some() {
+                (carried, alone) = (true, None);
+            }
             under_way.spawn(write(store.clone(), replan.clone(), batch, counted));
             continue;
         }
@@ -111,13 +114,24 @@ pub(crate) async fn run<S, F, R, G>(
                 }
                 None => open = false,
             },
-            _ = idle.tick(), if open && room && !carried => {
-                if let Some(counted) = counting.take(clock.now(), GATHER * 2) {
+            () = counting.counted(), if open && alone.is_none() => {
+                alone = Some(Instant::now() + GATHER * 2);
+            }
+            () = sleep_until(alone), if open && room && !carried && alone.is_some() => {
+                alone = None;
+                if let Some(counted) = counting.take(clock.now(), Duration::ZERO) {
                     carried = true;
                     under_way.spawn(write(store.clone(), replan.clone(), Vec::new(), Some(counted)));
                 }
             }
         }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

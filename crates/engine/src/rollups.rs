@@ -11,6 +11,7 @@
 //! missing from the pictures, and from nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use posthorn_domain::{
@@ -18,6 +19,7 @@ use posthorn_domain::{
     SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{MinuteRollup, Record, Rollups, Series, SeriesAsk};
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::catalog::Map;
@@ -34,6 +36,9 @@ pub(crate) struct Counting {
     intake: Mutex<Sheet>,
     scheduler: Mutex<Sheet>,
     book: Mutex<Book>,
+    /// Whether something was counted since it was last taken.
+    news: AtomicBool,
+    some: Notify,
 }
 
 /// What was counted since it was last taken, all of one minute.
@@ -70,7 +75,26 @@ impl Counting {
             pages: BTreeMap::new(),
             changed: BTreeSet::new(),
         };
-        Self { intake: Mutex::default(), scheduler: Mutex::default(), book: Mutex::new(book) }
+        Self {
+            intake: Mutex::default(),
+            scheduler: Mutex::default(),
+            book: Mutex::new(book),
+            news: AtomicBool::default(),
+            some: Notify::default(),
+        }
+    }
+
+    /// Waits until something was counted.
+    pub(crate) async fn counted(&self) {
+        while !self.news.load(Ordering::Relaxed) {
+            self.some.notified().await;
+        }
+    }
+
+    fn tell(&self) {
+        if !self.news.swap(true, Ordering::Relaxed) {
+            self.some.notify_one();
+        }
     }
 
     /// For a batch of intake.
@@ -90,6 +114,7 @@ impl Counting {
             self.book.lock().enter(&mut sheet);
             sheet.minute = minute;
         }
+        self.tell();
         Counted(sheet)
     }
 
@@ -101,6 +126,8 @@ impl Counting {
             let counts = RollupCounts { backlog: Some(count), ..RollupCounts::default() };
             book.add(minute, scope, &counts);
         }
+        drop(book);
+        self.tell();
     }
 
     /// What is to be written now: nothing when the last was taken less than `after` ago, unless it could not
@@ -114,12 +141,20 @@ impl Counting {
             }
         }
         let minute = RollupStep::Minute.floor(now);
+        self.news.store(false, Ordering::Relaxed);
         for sheet in [&self.intake, &self.scheduler] {
             let mut sheet = sheet.lock();
             self.book.lock().enter(&mut sheet);
             sheet.minute = minute;
         }
-        self.book.lock().take(minute)
+        let mut book = self.book.lock();
+        let taken = book.take(minute);
+        let more = !book.changed.is_empty();
+        drop(book);
+        if more {
+            self.tell();
+        }
+        taken
     }
 }
 

@@ -80,7 +80,7 @@ async fn tenants_are_found_page_by_page() {
             }
         }
     };
-    assert_eq!(all("").await.len(), 3 + 25);
+    assert_eq!(all("").await.len(), 4 + 25, "with `default` and `system`");
     let eu = ["shop-00", "shop-05", "shop-10", "shop-15", "shop-20"];
     assert_eq!(all("&realm=eu").await, eu);
     assert_eq!(all("&name_prefix=shop-1").await.len(), 10);

@@ -40,7 +40,7 @@ fn same(request: &RequestPreview, seen: &Seen) {
     sent.sort_unstable();
     assert_eq!(names, sent);
     for (name, value) in &request.headers {
-        if let Some(value) = value {
+        if let Some(value) = value.as_ref().filter(|_| name != "webhook-timestamp") {
             assert_eq!(value, seen.headers[name].to_str().expect("text"), "{name}");
         }
     }
