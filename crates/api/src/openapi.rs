@@ -178,7 +178,7 @@ fn responses(route: &Route) -> Value {
     if let Some(schema) = route.answer {
         let media_type = match schema {
             "JwkSet" => "application/jwk-set+json",
-            "ExportedLine" => "application/jsonl",
+            "ExportedLine" => "text/jsonl",
             _ => "application/json",
         };
         good["content"] = json!({media_type: {"schema": reference(schema)}});

@@ -1,7 +1,7 @@
 //! Names, units and labels of the engine's metrics. Labels are bounded: never an id.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram};
-use posthorn_domain::FailureCode;
+use posthorn_domain::{FailureCode, OperationalType};
 
 /// Events accepted.
 pub const ACCEPTED: &str = "posthorn_events_accepted_total";
@@ -138,6 +138,9 @@ fn at_zero() {
         ["success", "permanent", "gone", "throttled", "server_error", "not_success", "gate_closed"];
     for outcome in answers.into_iter().chain(FailureCode::ALL.map(FailureCode::as_str)) {
         counter!(ATTEMPTS, "outcome" => outcome).increment(0);
+    }
+    for told in OperationalType::ALL {
+        counter!(TOLD, "type" => told.as_str()).increment(0);
     }
     let labelled: [(&str, &str, &[&str]); 8] = [
         (PUBLISH_REFUSED, "reason", &["unknown_topic", "key_reused", "unknown_tenant", "other"]),

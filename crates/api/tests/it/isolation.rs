@@ -472,7 +472,8 @@ async fn keys_of_a_realm_do_not_reach_tenants_of_another() {
     let document: Value = serde_json::from_str(&openapi_document()).unwrap();
     let acme = server.acme.to_string();
     let mut looked_at = 0;
-    for operation in operations(&document) {
+    // A stream has no end: `streaming` looks at it.
+    for operation in operations(&document).into_iter().filter(|o| o.name != "stream") {
         let kind = kind_of(&operation.path).filter(|_| operation.path.contains('{'));
         let own = kind.map_or_else(String::new, |kind| belongings.ids[kind].clone());
         let path = operation.path.replace("{number}", "1");

@@ -237,7 +237,7 @@ pub(crate) fn check_answer(call: &Call, reply: &Reply) {
         // Nobody's path, answered before any route.
         None => return,
     };
-    if kind == "application/jsonl" {
+    if kind == "text/jsonl" {
         for line in reply.body.lines() {
             let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{at}: {e}"));
             check(named(schema), &value, schema).unwrap_or_else(|wrong| panic!("{at}: {wrong}"));

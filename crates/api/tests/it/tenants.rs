@@ -185,7 +185,7 @@ async fn an_export_has_everything_but_secrets() {
         server.delivery_in(event, "delivered").await;
     }
     let reply = server.as_operator("GET", "/v1/tenants/acme/export").await.with(200);
-    assert_eq!(reply.header("content-type"), Some("application/jsonl"));
+    assert_eq!(reply.header("content-type"), Some("text/jsonl"));
     assert!(!reply.body.contains(&secret));
     let lines: Vec<Value> =
         reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -32,7 +32,7 @@ use crate::wire::{
     AttemptLineView, CertificateBody, DeliveryView, EventView, KeyView, SubscriptionBody, TopicView,
 };
 
-const LINES: HeaderValue = HeaderValue::from_static("application/jsonl");
+const LINES: HeaderValue = HeaderValue::from_static("text/jsonl");
 /// Events of one page: each may be large.
 const EVENTS: usize = 10;
 /// Things of one page that are small.
