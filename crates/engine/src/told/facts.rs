@@ -41,7 +41,7 @@ pub(crate) struct Happened<'a> {
 }
 
 impl Fact {
-    fn new(
+    fn begin(
         kind: OperationalType,
         tenant: Option<TenantId>,
         subject: Option<(&str, String)>,
@@ -69,7 +69,7 @@ impl Fact {
     pub(crate) fn delivery(kind: OperationalType, of: &Happened<'_>) -> Self {
         let (delivery, event) = (&of.work.delivery, &of.work.event);
         let subject = Some(("subscription", delivery.subscription.to_string()));
-        let mut fact = Self::new(kind, Some(delivery.tenant), subject, of.at);
+        let mut fact = Self::begin(kind, Some(delivery.tenant), subject, of.at);
         fact.about("delivery", delivery.id.to_string());
         fact.about("event", event.id.to_string());
         fact.about("event_type", event.event_type.to_string());
@@ -129,7 +129,7 @@ impl Fact {
         at: Timestamp,
     ) -> Builder {
         let subject = Some(("subscription", subscription.id.to_string()));
-        let mut fact = Self::new(kind, Some(subscription.tenant), subject, at);
+        let mut fact = Self::begin(kind, Some(subscription.tenant), subject, at);
         fact.field("subscription_name", subscription.name.as_ref().map(ToString::to_string));
         let (status, reason) = match &subscription.status {
             SubscriptionStatus::Active => ("active", None),
@@ -146,7 +146,7 @@ impl Fact {
     /// A job as it ends.
     pub(crate) fn job(job: &Job, at: Timestamp) -> Self {
         let subject = Some(("job", job.id.to_string()));
-        let mut fact = Self::new(OperationalType::JobFinished, Some(job.tenant), subject, at);
+        let mut fact = Self::begin(OperationalType::JobFinished, Some(job.tenant), subject, at);
         let (kind, to) = match &job.work {
             JobWork::Replay { subscription, .. } => ("replay", *subscription),
             JobWork::Expunge { .. } => ("expunge", None),
@@ -167,7 +167,7 @@ impl Fact {
     /// A redrive as it ends.
     pub(crate) fn redrive(redrive: &Redrive, at: Timestamp) -> Self {
         let subject = Some(("job", redrive.id.to_string()));
-        let mut fact = Self::new(OperationalType::JobFinished, Some(redrive.tenant), subject, at);
+        let mut fact = Self::begin(OperationalType::JobFinished, Some(redrive.tenant), subject, at);
         fact.about("kind", "redrive".to_owned());
         fact.about("state", word(&redrive.state));
         fact.field("subscription", redrive.filter.subscription.map(|to| to.to_string()));
@@ -183,7 +183,7 @@ impl Fact {
     pub(crate) fn certificate(certificate: &Certificate, at: Timestamp) -> Self {
         let kind = OperationalType::CertificateExpiring;
         let subject = Some(("certificate", certificate.id.to_string()));
-        let mut fact = Self::new(kind, Some(certificate.tenant), subject, at);
+        let mut fact = Self::begin(kind, Some(certificate.tenant), subject, at);
         fact.about("kind", certificate.kind.as_str().to_owned());
         fact.field("description", certificate.description.clone());
         fact.field("subject", certificate.subject.clone());
@@ -196,7 +196,7 @@ impl Fact {
 
     /// A tenant with many unfinished deliveries.
     pub(crate) fn quota(tenant: TenantId, pending: u64, limit: u64, at: Timestamp) -> Self {
-        let mut fact = Self::new(OperationalType::QuotaNear, Some(tenant), None, at);
+        let mut fact = Self::begin(OperationalType::QuotaNear, Some(tenant), None, at);
         fact.about("quota", "pending".to_owned());
         fact.field("pending", pending);
         fact.field("limit", limit);
@@ -206,7 +206,7 @@ impl Fact {
     /// A disk that is nearly full.
     pub(crate) fn disk(node: NodeId, used_percent: u8, at: Timestamp) -> Self {
         let subject = Some(("node", node.to_string()));
-        let mut fact = Self::new(OperationalType::DiskNearFull, None, subject, at);
+        let mut fact = Self::begin(OperationalType::DiskNearFull, None, subject, at);
         fact.field("used_percent", used_percent);
         fact.done()
     }
@@ -214,7 +214,7 @@ impl Fact {
     /// A node that fell silent.
     pub(crate) fn node(node: NodeId, at: Timestamp) -> Self {
         let subject = Some(("node", node.to_string()));
-        Self::new(OperationalType::NodeLost, None, subject, at).done()
+        Self::begin(OperationalType::NodeLost, None, subject, at).done()
     }
 }
 

@@ -33,11 +33,9 @@ impl Oracle {
             self.expect(new.event.topic.is_reserved(), Invariant::I4, now, || {
                 format!("{} is told on {}", new.event.id, new.event.topic)
             });
-            let mut seq = self.seq;
             let mut lanes = std::collections::BTreeSet::new();
             let mut placed = Vec::with_capacity(new.deliveries.len());
-            for delivery in &new.deliveries {
-                seq += 1;
+            for (seq, delivery) in (self.seq + 1..).zip(&new.deliveries) {
                 let parked = delivery.lane.as_ref().is_some_and(|lane| {
                     let first = lanes.insert((delivery.subscription, lane.clone()));
                     !first || self.occupied(delivery.subscription, lane, None)
