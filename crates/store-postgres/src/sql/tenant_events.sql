@@ -66,26 +66,30 @@ doomed as materialized (
 gone as materialized (
     select l.id from doomed d cross join lateral unnest(d.deliveries) as l(id)
 ),
+-- By lists and not by joins: for a join the server may choose to read a whole index, as long as it believes the
+-- table to be small.
 live_old as (
-    delete from delivery_live d using gone where d.id = gone.id returning d.state
+    delete from delivery_live where id = any(array(select id from gone)) returning state
 ),
 done_old as (
-    delete from delivery_done d using gone where d.tenant = $1 and d.id = gone.id returning d.state
+    delete from delivery_done
+    where tenant = $1 and id = any(array(select id from gone))
+    returning state
 ),
 outside as (
-    delete from scheduled s using gone where s.delivery = gone.id
+    delete from scheduled where delivery = any(array(select id from gone))
 ),
 freed as (
-    delete from lane_block b using gone where b.delivery = gone.id
+    delete from lane_block where delivery = any(array(select id from gone))
 ),
 attempt_old as (
-    delete from attempt a using gone where a.delivery = gone.id
+    delete from attempt where delivery = any(array(select id from gone))
 ),
 expiry_old as (
-    delete from expiry x using doomed where x.tenant = $1 and x.event = doomed.id
+    delete from expiry where tenant = $1 and event = any(array(select id from doomed))
 ),
 event_old as (
-    delete from event e using doomed where e.tenant = $1 and e.id = doomed.id
+    delete from event where tenant = $1 and id = any(array(select id from doomed))
 ),
 tally_new as (
     insert into tally as t (tenant, slot, events, pending, delivered, dead, cancelled)
