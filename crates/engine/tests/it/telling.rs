@@ -176,7 +176,7 @@ async fn that_a_streak_was_told_survives_its_owner() {
     let kinds = ["subscription.failing", "subscription.recovered"];
     listen(&first, TENANT, "https://ear/", &kinds, json!({})).await;
     fails_first(&house, "https://a/", 1_000);
-    let mut policy = retries(2_000);
+    let mut policy = retries(1_000);
     policy["failing"] = json!({"disable_after": "1000s"});
     subscribe(&first, "https://a/", policy).await;
     first.publish(TENANT, publish("{}", None)).await.expect("accepted");
