@@ -225,7 +225,7 @@ pub async fn writers_at_once_are_all_seen_once(fixture: &dyn Fixture) {
                 let mut ids = Vec::new();
                 for _ in 0..25 {
                     ids.push(setting.publish(&[]).await.event.id);
-                    if unique() % 3 == 0 {
+                    if unique().is_multiple_of(3) {
                         tokio::task::yield_now().await;
                     }
                 }

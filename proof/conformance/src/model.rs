@@ -7,6 +7,7 @@
 mod catalog;
 mod deliveries;
 mod expunging;
+mod following;
 mod jobs;
 mod leases;
 pub mod plant;
@@ -38,8 +39,8 @@ use leases::Leases;
 use posthorn_store::{
     Accepted, Advanced, AttemptFilter, AttemptLine, AttemptMade, Bite, Bitten, CatalogChange,
     CatalogDelta, Claim, Counts, DeliveryFilter, DueSubscription, Ending, Entered, EventFilter,
-    FailingSubscription, FollowAsk, Followed, FollowedItem, Grant, Heartbeat, Listing, Membership,
-    Moved, NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
+    FailingSubscription, FollowAsk, Followed, Grant, Heartbeat, Listing, Membership, Moved,
+    NewEvent, Order, Page, PendingAsk, Place, Prune, Pruned, Record, Recorded, RedrivePage,
     Refusal, Result, Rollups, Series, SeriesAsk, StateKind, Store, Swept, TendRollups, Work,
 };
 
@@ -660,27 +661,11 @@ impl Store for ModelStore {
     }
 
     async fn events_after(&self, ask: FollowAsk) -> Result<Followed<Event>> {
-        let state = self.shared.state.lock();
-        let event = |id: &EventId| state.events.get(id).map(|event| (**event).clone());
-        let all = state.taken_in.iter().zip(1..);
-        let all = all.filter_map(|(id, place)| Some((place, event(id)?)));
-        let all = all.map(|(place, event)| (place, event.tenant, event));
-        Ok(followed(&ask, state.taken_in.len() as u128, all))
+        Ok(self.shared.state.lock().events_after(&ask))
     }
 
     async fn attempts_after(&self, ask: FollowAsk) -> Result<Followed<AttemptMade>> {
-        let state = self.shared.state.lock();
-        let made = |(delivery, number, started_at): &(DeliveryId, u32, Timestamp)| {
-            let row = state.rows.get(delivery)?;
-            let mut own = state.attempts.get(delivery)?.iter();
-            let attempt = own.find(|a| a.number == *number && a.started_at == *started_at)?.clone();
-            let Delivery { event, subscription, tenant, .. } = row.delivery;
-            let line = AttemptLine { attempt, event, subscription };
-            Some((tenant, AttemptMade { line, state: row.delivery.state }))
-        };
-        let all = state.made.iter().filter_map(|(no, of)| Some((u128::from(*no), made(of)?)));
-        let end = state.made.last_key_value().map_or(0, |(no, _)| u128::from(*no));
-        Ok(followed(&ask, end, all.map(|(no, (tenant, made))| (no, tenant, made))))
+        Ok(self.shared.state.lock().attempts_after(&ask))
     }
 
     async fn attempts(&self, tenant: TenantId, delivery: DeliveryId) -> Result<Vec<Attempt>> {
@@ -742,25 +727,6 @@ impl Store for ModelStore {
 fn page<T>(mut found: impl Iterator<Item = T>, limit: usize) -> Page<T> {
     let items: Vec<T> = found.by_ref().take(limit).collect();
     Page { items, more: found.next().is_some(), ..Page::empty() }
-}
-
-/// The next part of a log of which all is given, by place.
-fn followed<T>(
-    ask: &FollowAsk,
-    end: u128,
-    all: impl Iterator<Item = (u128, TenantId, T)>,
-) -> Followed<T> {
-    let Some(after) = ask.after else {
-        return Followed { items: Vec::new(), last: Place(end), more: false };
-    };
-    let meant =
-        |(place, tenant, _): &(u128, TenantId, T)| *place > after.0 && ask.tenants.contains(tenant);
-    let item = |(place, tenant, item)| FollowedItem { tenant, place: Place(place), item };
-    let mut all = all.filter(meant).map(item);
-    let items: Vec<_> = all.by_ref().take(ask.limit).collect();
-    let more = all.next().is_some();
-    let last = items.last().filter(|_| more).map(|item| item.place);
-    Followed { items, last: last.unwrap_or(after.max(Place(end))), more }
 }
 
 /// A part of a list: what is meant, each with its place.
