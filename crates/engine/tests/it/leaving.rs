@@ -52,7 +52,7 @@ async fn no_attempt_starts_on_any_node_once_a_tenant_is_deleted() {
         let again = node.delete_tenant(acme, "me".to_owned()).await;
         assert!(matches!(again, Err(Error::TenantDeleted)), "{again:?}");
     }
-    rest(86_400).await;
+    rest(120).await;
     assert_eq!(house.receivers.of("https://acme/").len(), before, "and nothing is tried any more");
     let done = one.deletion_of(acme).await.expect("it is kept");
     assert_eq!((done.id, done.state), (job.id, JobState::Done));
