@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, header};
 use posthorn_access::{Caller, Callers, Denied, bearer};
-use posthorn_domain::{RealmName, Scope, SubscriptionId, SubscriptionName, TenantId};
+use posthorn_domain::{RealmName, Scope, SubscriptionId, SubscriptionName, Tenant, TenantId};
 use posthorn_engine::{Engine, Error as EngineError, Principal};
 use posthorn_listener::{Loan, Owner, Peer, body};
 use serde::de::DeserializeOwned;
@@ -114,9 +114,7 @@ impl Call {
 
     /// The same, for changes: what all tenants of a realm share is not for one of them to change.
     pub(crate) fn realm_to_change(&self) -> Result<RealmName> {
-        let bound =
-            self.caller.as_ref().is_some_and(|caller| caller.principal.key.tenant.is_some());
-        match bound {
+        match self.is_bound_to_tenant() {
             false => self.realm(),
             true => {
                 let detail = "event types are shared by all tenants of a realm; changing them needs \
@@ -124,6 +122,28 @@ impl Call {
                 Err(Problem::new(codes::FORBIDDEN, detail))
             }
         }
+    }
+
+    /// Whether the key is of one tenant.
+    pub(crate) fn is_bound_to_tenant(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.principal.key.tenant.is_some())
+    }
+
+    /// On a route that is also for keys of realms: from here on the call is of one tenant, as on other routes.
+    pub(crate) fn settle_tenant(&mut self) -> Result<()> {
+        let tenant = self.named_tenant()?;
+        if let Some(caller) = &mut self.caller {
+            caller.tenant = tenant;
+        }
+        Ok(())
+    }
+
+    /// Whether the caller's key is the tenant's own, or of its realm.
+    pub(crate) fn acts_for(&self, tenant: &Tenant) -> bool {
+        self.caller.as_ref().is_some_and(|caller| {
+            caller.principal.key.tenant == Some(tenant.id)
+                || caller.principal.realm() == Some(&tenant.realm)
+        })
     }
 
     /// Counts more against the rate of the key than the one request that was let in.

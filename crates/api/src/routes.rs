@@ -361,9 +361,9 @@ routes! {
         "Follow events and attempts as they happen (server-sent events)" stream::open,
         query(&["kind", "event", "topic", "type", "attribute", "key", "publisher_id", "subscription", "state",
                 "status", "failure", "trigger"]);
-    GET "/v1/metrics/series" READ "getSeries"
+    GET "/v1/metrics/series" REALM_READ "getSeries"
         "Get what happened in the past, by the minute or by the hour" series::get,
-        query(&["scope", "id", "from", "until", "step"]), gives(200, "Series");
+        query(&["scope", "realm", "id", "from", "until", "step"]), gives(200, "Series");
 
     GET "/jwks/{id}" OPEN "jwks" "Get the public keys that verify a subscription's signatures"
         open::jwks, gives(200, "JwkSet");

@@ -1,6 +1,6 @@
 //! What happened in a minute or an hour, in figures: for pictures of the past.
 //!
-//! A rollup says of one scope (the server, a tenant, a subscription) what was counted in one step of
+//! A rollup says of one scope (the server, a realm, a tenant, a subscription) what was counted in one step of
 //! time. Those of several nodes, and of the minutes of an hour, add up. They are figures, not the
 //! truth: what a node had counted in its last second is lost when it is killed. What there is for
 //! certain is in the log and in the counts of the store.
@@ -8,24 +8,30 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{FailureCode, Outcome, Span, SubscriptionId, TenantId, Timestamp};
+use crate::{FailureCode, Outcome, RealmName, Span, SubscriptionId, TenantId, Timestamp};
 
 /// About whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RollupScope {
     /// All tenants together.
     Server,
+    /// All tenants of one realm.
+    Realm(RealmName),
     /// One tenant.
     Tenant(TenantId),
     /// One subscription.
     Subscription(SubscriptionId),
 }
 
+/// How the text of a realm begins. No id begins like it.
+const REALM: &str = "realm:";
+
 /// As stores keep it. Ids say what they are of; whatever else comes must have a name of its own.
 impl fmt::Display for RollupScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server => f.write_str("server"),
+            Self::Realm(name) => write!(f, "{REALM}{name}"),
             Self::Tenant(id) => id.fmt(f),
             Self::Subscription(id) => id.fmt(f),
         }
@@ -39,6 +45,9 @@ impl FromStr for RollupScope {
         if text == "server" {
             return Ok(Self::Server);
         }
+        if let Some(name) = text.strip_prefix(REALM) {
+            return RealmName::new(name).map(Self::Realm).map_err(|_| UnknownScope);
+        }
         let tenant = text.parse().map(Self::Tenant).ok();
         let subscription = || text.parse().map(Self::Subscription).ok();
         tenant.or_else(subscription).ok_or(UnknownScope)
@@ -47,7 +56,7 @@ impl FromStr for RollupScope {
 
 /// A text that names no scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the server, a tenant or a subscription")]
+#[error("not the server, a realm, a tenant or a subscription")]
 pub struct UnknownScope;
 
 /// How long the steps of a series are.

@@ -155,7 +155,8 @@ impl Engine {
         let (health, _) = watch::channel(Health::Running);
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
-        let counting = Arc::new(Counting::new(node));
+        let known = Arc::clone(&catalog);
+        let counting = Arc::new(Counting::new(node, move |tenant| known.realm_of(tenant).ok()));
         let hints = Arc::new(Hints::default());
         let (tails, joins) = mpsc::channel(tail::JOINS);
         let followed = outcomes.follow();

@@ -81,7 +81,7 @@ impl Prepared {
     /// How much it changes at most.
     fn wanted(&self) -> usize {
         let expunged = self.expunges.as_ref().map_or(0, |expunges| expunges.events.len());
-        self.deeds.len() + expunged + self.removes.unwrap_or_default()
+        self.deeds.len() + expunged
     }
 }
 
@@ -103,6 +103,9 @@ impl Jobs {
             Ok(prepared) => prepared,
             Err(problem) => return self.give_up(job, place, problem).await.map(|()| None),
         };
+        if let Some(rows) = prepared.removes {
+            return self.remove(job, place, rows).await;
+        }
         let (cursor, wanted) = (prepared.last.or(place), prepared.wanted());
         // What is told of an end is the whole of it: then the end is a bite of its own.
         let tells = !prepared.more && self.teller.is_wanted(job.tenant);
@@ -116,7 +119,7 @@ impl Jobs {
             seen: prepared.seen as u64,
             deeds: prepared.deeds,
             expunges: prepared.expunges,
-            removes: prepared.removes,
+            removes: None,
             ends: (!prepared.more && !tells).then_some(JobState::Done),
             ending: None,
             problem: None,
@@ -130,6 +133,47 @@ impl Jobs {
         let stands_still = wanted > 0 && bitten.done == 0 && cursor == place;
         let goes_on = bitten.state == JobState::Running && !stands_still;
         Ok(goes_on.then_some(Step { place: cursor, wanted }))
+    }
+
+    /// Removes the next rows of a tenant that is being deleted. Which of these bites is the last, the store finds out:
+    /// so each of them has with it what is told of the end.
+    async fn remove(
+        &self,
+        job: &Job,
+        place: Option<Place>,
+        rows: usize,
+    ) -> StoreResult<Option<Step>> {
+        let at = self.clock.now();
+        let Some(now) = self.store.job(job.tenant, job.id).await? else { return Ok(None) };
+        let ending = self.ending(&Job { state: JobState::Done, finished_at: Some(at), ..now }, at);
+        let bite = Bite {
+            job: job.id,
+            expected: place,
+            cursor: place,
+            seen: 0,
+            deeds: Vec::new(),
+            expunges: None,
+            removes: Some(rows),
+            ends: None,
+            ending: ending.clone(),
+            problem: None,
+            at,
+        };
+        let bitten = match self.store.advance_job(bite).await {
+            // Something else happened first. The next bite is planned on what there is then.
+            Err(StoreError::Refused(Refusal::Stale)) => {
+                self.teller.refresh().await?;
+                return Ok(Some(Step { place, wanted: rows }));
+            }
+            bitten => bitten?,
+        };
+        self.redriver.tell(bitten.recall, &bitten.subscriptions).await;
+        if bitten.state == JobState::Running {
+            // With something to tell, the last bite is one that finds nothing.
+            return Ok(Some(Step { place, wanted: rows }));
+        }
+        self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
+        Ok(None)
     }
 
     async fn give_up(

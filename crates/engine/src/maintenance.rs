@@ -3,10 +3,11 @@
 //! Chores for the whole store are done by whoever holds the first shard, in small bites, so that the
 //! hot path never waits long for them. Jobs run beside them, in rounds of their own ([`crate::job_rounds`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthorn_domain::{CertificateKind, Clock, RollupScope, RollupStep, Shard, Span};
+use posthorn_domain::{CertificateKind, Clock, RealmName, RollupScope, RollupStep, Shard, Span};
 use posthorn_store::{Prune, Store, TendRollups};
 use tracing::{debug, warn};
 
@@ -66,10 +67,18 @@ impl Sampler {
             self.subscriptions = found.map(scoped).collect();
             self.pause = all / SAMPLE_MAX;
         }
+        let mut realms: BTreeMap<RealmName, u64> = BTreeMap::new();
+        for (tenant, pending) in &tenants {
+            if let Ok(realm) = of.catalog.realm_of(*tenant) {
+                *realms.entry(realm).or_default() += pending;
+            }
+        }
+        let realms = realms.into_iter().map(|(name, pending)| (RollupScope::Realm(name), pending));
         let tenants = tenants.into_iter().map(|(id, pending)| (RollupScope::Tenant(id), pending));
-        let subscriptions = self.subscriptions.iter().copied();
+        let subscriptions = self.subscriptions.iter().cloned();
         let server = std::iter::once((RollupScope::Server, all));
-        of.counting.sample(of.clock.now(), server.chain(tenants).chain(subscriptions));
+        let all = server.chain(realms).chain(tenants).chain(subscriptions);
+        of.counting.sample(of.clock.now(), all);
         Ok(())
     }
 }

@@ -3,8 +3,8 @@
 //! Intake and the scheduler count what was committed, each on a sheet of its own: one lock for a batch, one
 //! addition for an event, a delivery made or an attempt. Once a second the recorder takes what has changed
 //! ([`Rollups`](posthorn_store::Rollups)) and writes it with the outcomes that it writes anyway; only when
-//! there are none for a second more does it go by itself. Tenants and the server are summed up then, from
-//! their subscriptions.
+//! there are none for a second more does it go by itself. Tenants, realms and the server are summed up then,
+//! from their subscriptions.
 //!
 //! What is written is what this node has counted of a minute so far, and replaces what it has written
 //! before. So a repeat counts nothing twice. What was counted and not written when the process is killed is
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use posthorn_domain::{
-    Attempt, DeliveryState, FailureClass, NodeId, RollupCounts, RollupScope, RollupStep, Span,
-    SubscriptionId, TenantId, Timestamp,
+    Attempt, DeliveryState, FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep,
+    Span, SubscriptionId, TenantId, Timestamp,
 };
 use posthorn_store::{MinuteRollup, Record, Rollups, Series, SeriesAsk};
 use tokio::sync::Notify;
@@ -30,6 +30,9 @@ use crate::error::Result;
 pub(crate) const GATHER: Duration = Duration::from_secs(1);
 /// Rows written at once, so that one commit stays short; the rest goes with the next.
 const ROWS_MAX: usize = 1_000;
+
+/// The realm that a tenant is in, if it is known. A tenant never leaves its realm.
+type RealmOf = Box<dyn Fn(TenantId) -> Option<RealmName> + Send + Sync>;
 
 /// What is counted on this node.
 pub(crate) struct Counting {
@@ -63,10 +66,14 @@ struct Book {
     pages: BTreeMap<(Timestamp, RollupScope), RollupCounts>,
     /// Which of them are not written yet.
     changed: BTreeSet<(Timestamp, RollupScope)>,
+    realm_of: RealmOf,
 }
 
 impl Counting {
-    pub(crate) fn new(node: NodeId) -> Self {
+    pub(crate) fn new(
+        node: NodeId,
+        realm_of: impl Fn(TenantId) -> Option<RealmName> + Send + Sync + 'static,
+    ) -> Self {
         let book = Book {
             node,
             number: 0,
@@ -74,6 +81,7 @@ impl Counting {
             taken: None,
             pages: BTreeMap::new(),
             changed: BTreeSet::new(),
+            realm_of: Box::new(realm_of),
         };
         Self {
             intake: Mutex::default(),
@@ -207,22 +215,28 @@ impl Book {
         for (subscription, (tenant, counts)) in sheet.subscriptions.drain() {
             self.add(minute, RollupScope::Subscription(subscription), &counts);
             // Of a tenant, events are counted and not who gets them.
-            let counts = RollupCounts { published: 0, ..counts };
-            self.add(minute, RollupScope::Tenant(tenant), &counts);
-            self.add(minute, RollupScope::Server, &counts);
+            self.add_for_tenant(minute, tenant, &RollupCounts { published: 0, ..counts });
         }
         for (tenant, published) in sheet.published.drain() {
             let counts = RollupCounts { published, ..RollupCounts::default() };
-            self.add(minute, RollupScope::Tenant(tenant), &counts);
-            self.add(minute, RollupScope::Server, &counts);
+            self.add_for_tenant(minute, tenant, &counts);
         }
+    }
+
+    /// Counts for a tenant and for all that it is part of.
+    fn add_for_tenant(&mut self, minute: Timestamp, tenant: TenantId, counts: &RollupCounts) {
+        self.add(minute, RollupScope::Tenant(tenant), counts);
+        if let Some(realm) = (self.realm_of)(tenant) {
+            self.add(minute, RollupScope::Realm(realm), counts);
+        }
+        self.add(minute, RollupScope::Server, counts);
     }
 
     fn add(&mut self, minute: Timestamp, scope: RollupScope, counts: &RollupCounts) {
         if counts.is_empty() {
             return;
         }
-        self.pages.entry((minute, scope)).or_default().add(counts);
+        self.pages.entry((minute, scope.clone())).or_default().add(counts);
         self.changed.insert((minute, scope));
     }
 
@@ -234,10 +248,11 @@ impl Book {
         self.minute = minute;
         let mut minutes = Vec::with_capacity(self.changed.len().min(ROWS_MAX));
         while minutes.len() < ROWS_MAX
-            && let Some(key @ (minute, scope)) = self.changed.pop_first()
+            && let Some(key) = self.changed.pop_first()
         {
-            if let Some(counts) = self.pages.get(&key) {
-                minutes.push(MinuteRollup { scope, minute, counts: *counts });
+            if let Some(counts) = self.pages.get(&key).copied() {
+                let (minute, scope) = key;
+                minutes.push(MinuteRollup { scope, minute, counts });
             }
         }
         // What is over and written is let go of.
@@ -273,15 +288,15 @@ impl Engine {
         until: Timestamp,
     ) -> Result<Series> {
         let (from, until) = (step.floor(from), step.ceil(until));
+        let whole = scope == RollupScope::Server;
         let ask = SeriesAsk { scope, step, from, until };
         let mut own: Map<_, _> = self.store().series(ask).await?.into_iter().collect();
         // Who has no backlog has no row; whether somebody has looked, the server's row tells.
-        let looked: Map<_, _> = match scope {
-            RollupScope::Server => Map::default(),
-            _ => {
-                let server = SeriesAsk { scope: RollupScope::Server, ..ask };
-                self.store().series(server).await?.into_iter().collect()
-            }
+        let looked: Map<_, _> = if whole {
+            Map::default()
+        } else {
+            let server = SeriesAsk { scope: RollupScope::Server, step, from, until };
+            self.store().series(server).await?.into_iter().collect()
         };
         let mut points = Vec::new();
         let mut at = from;
@@ -317,32 +332,35 @@ mod tests {
         SubscriptionId::new(minute(0), number)
     }
 
+    /// Of which only the second tenant is in a realm that is known.
     fn counting() -> Counting {
-        Counting::new(NodeId::new(minute(0), 1))
+        let known = |id| (id == tenant(2)).then(RealmName::default);
+        Counting::new(NodeId::new(minute(0), 1), known)
     }
 
     /// What was published of each scope and minute.
     fn published(rollups: Option<Rollups>) -> Vec<(i64, RollupScope, u64)> {
         let rows = rollups.map(|rollups| rollups.minutes).unwrap_or_default();
-        let row =
-            |row: &MinuteRollup| (row.minute.as_millis() / 60_000, row.scope, row.counts.published);
+        let row = |row: &MinuteRollup| {
+            (row.minute.as_millis() / 60_000, row.scope.clone(), row.counts.published)
+        };
         rows.iter().map(row).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_counted_is_written_once_a_second_and_replaces_what_was() {
         let counting = counting();
-        let scope = RollupScope::Tenant(tenant(1));
+        let scope = || RollupScope::Tenant(tenant(1));
         let count = |at| counting.intake(at).published(tenant(1));
         count(minute(1));
         let first = counting.take(minute(1), GATHER);
         assert_eq!(first.as_ref().map(|first| first.number), Some(1));
-        assert_eq!(published(first), [(1, RollupScope::Server, 1), (1, scope, 1)]);
+        assert_eq!(published(first), [(1, RollupScope::Server, 1), (1, scope(), 1)]);
         count(minute(1));
         assert_eq!(counting.take(minute(1), GATHER), None, "too soon");
         tokio::time::advance(GATHER).await;
         let second = counting.take(minute(1), GATHER);
-        assert_eq!(published(second), [(1, RollupScope::Server, 2), (1, scope, 2)]);
+        assert_eq!(published(second), [(1, RollupScope::Server, 2), (1, scope(), 2)]);
         tokio::time::advance(GATHER).await;
         assert_eq!(counting.take(minute(1), GATHER), None, "nothing is new");
     }
@@ -353,13 +371,25 @@ mod tests {
         for at in [1, 1, 2, 3] {
             counting.intake(minute(at)).wanted(tenant(1), subscription(1));
         }
-        let scope = RollupScope::Subscription(subscription(1));
+        let scope = || RollupScope::Subscription(subscription(1));
         let taken = counting.take(minute(3), GATHER);
-        assert_eq!(published(taken), [(1, scope, 2), (2, scope, 1), (3, scope, 1)]);
+        assert_eq!(published(taken), [(1, scope(), 2), (2, scope(), 1), (3, scope(), 1)]);
         assert_eq!(counting.book.lock().pages.len(), 1, "the present minute goes on");
         tokio::time::advance(GATHER).await;
         assert_eq!(counting.take(minute(4), GATHER), None);
         assert_eq!(counting.book.lock().pages.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_realm_is_the_sum_of_its_tenants() {
+        let counting = counting();
+        for id in [1, 2, 2] {
+            counting.intake(minute(1)).published(tenant(id));
+        }
+        let realm = RollupScope::Realm(RealmName::default());
+        let taken = published(counting.take(minute(1), GATHER));
+        let of = |scope: &RollupScope| taken.iter().find(|row| row.1 == *scope).map(|row| row.2);
+        assert_eq!((of(&RollupScope::Server), of(&realm)), (Some(3), Some(2)));
     }
 
     /// Else a minute that was written and let go of would be replaced by the little that is counted in it

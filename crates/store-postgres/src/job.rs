@@ -20,7 +20,7 @@ use crate::failure::{Corrupt, Outcome};
 use crate::moves::recall;
 use crate::replay::{Replayed, replay};
 use crate::session::{Operation, Param, Session, begin, commit, execute, query};
-use crate::{expunge, sql, tenant, told};
+use crate::{expunge, lock, sql, tenant, told};
 
 const CREATE: Operation = Operation::write("create_job", "start a job");
 const FIND: Operation = Operation::read("job", "read a job");
@@ -92,6 +92,10 @@ pub(crate) async fn create(
                 // Without a subscription there is nothing to tell.
                 let told = if change.is_some() { &told[..] } else { &[] };
                 let tenant = change.as_ref().and_then(CatalogChange::tenant);
+                if tenant.is_none() {
+                    // A deletion that begins meanwhile finds the job.
+                    lock::share(client, lock::TENANTS, &[lock::tenant_slot(job.tenant)]).await?;
+                }
                 told::hold(client, tenant, told).await?;
                 insert(client, job).await?;
                 told::tell(client, told).await?;
@@ -258,12 +262,13 @@ async fn bite_off(client: &Object, job: &Job, bite: &Bite) -> Outcome<Bitten> {
             expunge::many(client, job.tenant, events, *responses, bite.at).await?
         }
     };
-    if let Some(ending) = bite.ending.as_ref().filter(|_| bite.ends.is_some()) {
+    let ends = bite.ends.is_some() && bite.removes.is_none();
+    if let Some(ending) = bite.ending.as_ref().filter(|_| ends) {
         tell_end(client, job, ending).await?;
     }
     let (mut ends, mut buried, mut done) = (bite.ends, None, done + expunged);
     if let Some(limit) = bite.removes {
-        let removed = tenant::remove(client, job, limit, bite.at).await?;
+        let removed = tenant::remove(client, job, limit, bite).await?;
         done += removed.rows;
         buried = removed.buried;
         ends = buried.map(|_| JobState::Done);

@@ -85,6 +85,13 @@ pub(crate) async fn create(session: &Session, redrive: Redrive) -> Result<Redriv
             let mut redrive = Redrive::clone(&redrive);
             Box::pin(async move {
                 begin(client).await?;
+                // Held until the commit, so that a deletion which begins meanwhile finds the redrive.
+                lock::share(client, lock::TENANTS, &[lock::tenant_slot(redrive.tenant)]).await?;
+                let found =
+                    query(client, sql::TENANT_CLOSED, &[&Uid::from(redrive.tenant)]).await?;
+                if found.first().map_or(Ok(true), |row| row.try_get(0))? {
+                    return Err(Refusal::NotFound.into());
+                }
                 allow_slow(client).await?;
                 let c = Conditions::of(redrive.tenant, &redrive.filter);
                 let params: [Param<'_>; 5] =

@@ -57,7 +57,7 @@ fn counts(reader: &Reader<'_>) -> Result<RollupCounts, Corrupt> {
 }
 
 pub(crate) async fn series(session: &Session, ask: SeriesAsk) -> Result<Series> {
-    session.run(SERIES, move |client| Box::pin(read(client, ask))).await
+    session.run(SERIES, move |client| Box::pin(read(client, ask.clone()))).await
 }
 
 async fn read(client: &Object, ask: SeriesAsk) -> Outcome<Series> {

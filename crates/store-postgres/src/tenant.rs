@@ -12,15 +12,15 @@
 //! Who may delete a tenant, and what nodes do when they hear of it.
 
 use deadpool_postgres::Object;
-use posthorn_domain::{CatalogVersion, Job, KeyId, SubscriptionId, Timestamp};
+use posthorn_domain::{CatalogVersion, Job, KeyId, SubscriptionId};
 use posthorn_store::entry::Kind;
-use posthorn_store::{CatalogChange, Refusal};
+use posthorn_store::{Bite, CatalogChange, Refusal};
 
 use crate::catalog::{self, Written};
 use crate::codec::{Uid, limit};
 use crate::failure::Outcome;
 use crate::session::{Param, execute, query};
-use crate::{lock, sql};
+use crate::{lock, sql, told};
 
 /// What went.
 #[derive(Default)]
@@ -35,9 +35,11 @@ pub(crate) async fn remove(
     client: &Object,
     job: &Job,
     most: usize,
-    at: Timestamp,
+    bite: &Bite,
 ) -> Outcome<Removed> {
-    lock::hold(client, lock::TENANTS, &[lock::tenant_slot(job.tenant)]).await?;
+    let told = bite.ending.as_ref().map_or(&[][..], |ending| &ending.told);
+    told::hold_tenants(client, Some(job.tenant), told).await?;
+    let at = bite.at;
     let tenant = Uid::from(job.tenant);
     // Nobody's rows go who is not to be deleted, whatever a job says.
     let rows = query(client, sql::TENANT_CLOSED, &[&tenant]).await?;
@@ -65,7 +67,14 @@ pub(crate) async fn remove(
     removed.rows += keys(client, tenant, left(&removed)).await?;
     removed.rows += jobs(client, job, left(&removed)).await?;
     removed.rows += entries(client, tenant, left(&removed)).await?;
-    if removed.rows < most {
+    // What is told of the end is the whole of it, so nothing else may have happened with it.
+    let is_end = bite.ending.is_none() || removed.rows == 0;
+    if removed.rows < most && is_end {
+        if let Some(ending) = &bite.ending {
+            told::check_end(ending, job.seen, job.done)?;
+            lock::hold(client, lock::LANES, &told::lane_slots(told)).await?;
+            told::tell(client, told).await?;
+        }
         let bury = CatalogChange::BuryTenant { tenant: job.tenant };
         if let Written::Changed(version) = catalog::write(client, &bury).await? {
             removed.buried = Some(version);

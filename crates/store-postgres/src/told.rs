@@ -44,6 +44,16 @@ pub(crate) async fn hold(
     changed: Option<TenantId>,
     told: &[NewEvent],
 ) -> Outcome<()> {
+    hold_tenants(client, changed, told).await?;
+    lock::hold(client, lock::LANES, &lane_slots(told)).await
+}
+
+/// The same without the lanes, for those who take other lanes first.
+pub(crate) async fn hold_tenants(
+    client: &Object,
+    changed: Option<TenantId>,
+    told: &[NewEvent],
+) -> Outcome<()> {
     let shared = tenant_slots(told);
     match changed.map(lock::tenant_slot) {
         None => lock::share(client, lock::TENANTS, &shared).await?,
@@ -55,7 +65,7 @@ pub(crate) async fn hold(
             lock::share(client, lock::TENANTS, &above).await?;
         }
     }
-    lock::hold(client, lock::LANES, &lane_slots(told)).await
+    Ok(())
 }
 
 /// Stores what is told, or refuses all of it. The caller holds the locks, and rolls back what is refused.

@@ -286,6 +286,12 @@ pub(crate) const ROLLUP_MINUTE: &str =
 pub(crate) const ROLLUP_HOUR: &str =
     "select at, counts from rollup_hour where at = ?1 and scope = ?2";
 
+/// The two ends are asked for apart: both in one question are looked for in all rows.
+pub(crate) const ROLLUP_BOUNDS: &str =
+    "select (select min(at) from rollup), (select max(at) from rollup)";
+/// The same of hours.
+pub(crate) const ROLLUP_HOUR_BOUNDS: &str =
+    "select (select min(at) from rollup_hour), (select max(at) from rollup_hour)";
 pub(crate) const ROLLUP_HOUR_PUT: &str = "insert into rollup_hour (at, scope, counts) \
     values (?1, ?2, ?3) on conflict do update set counts = excluded.counts";
 

@@ -26,11 +26,13 @@ pub struct Bite {
     /// About how many rows of a tenant that is being deleted it removes, whatever they are. First all its
     /// subscriptions are deleted and its other jobs stopped; then its events go with all that belongs to them, then what
     /// is left. One event goes whole, so that a bite may be larger. When there is nothing left, the tenant is
-    /// buried ([`CatalogChange::BuryTenant`](crate::CatalogChange::BuryTenant)) and the job is done.
+    /// buried ([`CatalogChange::BuryTenant`](crate::CatalogChange::BuryTenant)) and the job is done. Where that is told
+    /// (`ending`), it is done by a bite that found nothing to remove.
     pub removes: Option<usize>,
     /// How it ends, when it does with this bite.
     pub ends: Option<JobState>,
-    /// What is told of that. Only where the bite does nothing else: what is told is the whole of it.
+    /// What is told of that. Only where the bite does nothing else: what is told is the whole of it. Of a bite that
+    /// removes and does not end its job, it is passed over.
     pub ending: Option<Ending>,
     /// Why it cannot go on, when it ends so.
     pub problem: Option<String>,

@@ -240,7 +240,8 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- redrives ------------------------------------------------------------------------------
 
-    /// Writes down a redrive and counts what it will move (`total`). Returns it as stored.
+    /// Writes down a redrive and counts what it will move (`total`). Returns it as stored. Refused with
+    /// `NotFound` when the tenant is unknown or is being deleted.
     async fn create_redrive(&self, redrive: Redrive) -> Result<Redrive>;
 
     /// One redrive of a tenant.

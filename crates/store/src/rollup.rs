@@ -17,7 +17,7 @@ pub struct Rollups {
 }
 
 /// What a node has counted of one scope in one minute, from its beginning until now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinuteRollup {
     /// About whom.
     pub scope: RollupScope,
@@ -28,7 +28,7 @@ pub struct MinuteRollup {
 }
 
 /// Which part of a series.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SeriesAsk {
     /// About whom.
     pub scope: RollupScope,

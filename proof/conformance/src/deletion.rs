@@ -1,18 +1,21 @@
 //! Cases about tenants that are deleted: nothing comes in from the first moment, everything goes, and nobody else loses
 //! anything.
 
+use std::sync::Arc;
+
 use posthorn_domain::{
-    CatalogVersion, Job, JobId, JobState, JobWork, SubscriptionId, TenantChange, TenantId,
+    CatalogVersion, Event, Job, JobId, JobState, JobWork, SubscriptionId, TenantChange, TenantId,
+    TopicName,
 };
 use posthorn_store::{
-    Accepted, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Error,
-    EventFilter, Listing, Recorded, Refusal, StateKind,
+    Accepted, AttemptFilter, Bite, Bitten, CatalogChange, Counts, DeliveryFilter, Ending, Error,
+    EventFilter, Listing, NewEvent, Recorded, Refusal, StateKind,
 };
 
 use super::Fixture;
 use super::builders::{
-    Published, Setting, api_key, at, certificate, dead_block, delivered, delivery, idempotency,
-    lane, redrive, subscription, tenant, topic, unique, whole,
+    Published, Setting, api_key, at, certificate, dead_block, delivered, delivery, event,
+    idempotency, lane, redrive, subscription, tenant, topic, unique, whole,
 };
 use super::changes::{change, refused, since};
 
@@ -101,10 +104,10 @@ async fn furnish(setting: &Setting) -> (SubscriptionId, Vec<Published>) {
     keyed.idempotency = Some(idempotency("once", 1));
     all.push(setting.accept(keyed).await);
     let mut later = setting.planned(vec![delivery(ordered, whole())]).await;
-    let mut event = posthorn_domain::Event::clone(&later.event);
+    let mut event = Event::clone(&later.event);
     event.deliver_at = Some(at(1_000_000));
     event.retention = Some(posthorn_domain::Span::from_secs(60));
-    later.event = std::sync::Arc::new(event);
+    later.event = Arc::new(event);
     all.push(setting.accept(later).await);
     setting.store.create_redrive(redrive(own, at(1_000))).await.expect("a redrive");
     (plain, all)
@@ -276,6 +279,54 @@ pub async fn others_lose_nothing(fixture: &dyn Fixture) {
     assert_eq!(setting.store.counts(Some(setting.tenant)).await.expect("counts"), counts);
 }
 
+/// The end of a deletion is told by the bite that buries the tenant, which is one that found nothing else to do.
+pub async fn its_end_is_told_once(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let operators = setting.other_tenant().await;
+    let to = setting.subscribe_for(operators).await;
+    furnish(&setting).await;
+    let job = begun(&setting, setting.tenant).await;
+    let biting = async |done: u64| {
+        let event = Event { topic: TopicName::operational(), ..event(operators) };
+        let told = vec![NewEvent {
+            event: Arc::new(event),
+            idempotency: None,
+            catalog: setting.version_of(operators).await,
+            deliveries: vec![delivery(to, None)],
+        }];
+        Bite { ending: Some(Ending { told, seen: 0, done }), ..bite(&job, 10_000) }
+    };
+    let heard = async || {
+        let all = EventFilter::default();
+        let page = setting.store.events(operators, all, Listing::newest(10)).await;
+        page.expect("a list").items.len()
+    };
+    let mut gone = 0;
+    let stale = loop {
+        let bitten = setting.store.advance_job(biting(0).await).await;
+        match bitten {
+            Ok(bitten) => {
+                assert_eq!((bitten.state, heard().await), (JobState::Running, 0));
+                assert!(bitten.done > 0, "each bite takes something away");
+                gone += bitten.done as u64;
+            }
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(stale, Error::Refused(Refusal::Stale)), "it says what is not true: {stale:?}");
+    let last = biting(gone).await;
+    change(&setting, CatalogChange::PutTopic(topic(operators, "news"))).await.expect("a topic");
+    let stale = setting.store.advance_job(last).await;
+    assert!(matches!(stale, Err(Error::Refused(Refusal::Stale))), "{stale:?}");
+    assert_eq!(heard().await, 0);
+    for _ in 0..2 {
+        let last = setting.store.advance_job(biting(gone).await).await.expect("the end");
+        assert_eq!((last.done, last.state, heard().await), (0, JobState::Done, 1));
+    }
+    let job = setting.store.job(setting.tenant, job.id).await.expect("answers").expect("kept");
+    assert_eq!((job.state, job.done), (JobState::Done, gone));
+}
+
 /// What else ran for the tenant is stopped at once, and the default tenant is never deleted.
 pub async fn its_other_jobs_stop(fixture: &dyn Fixture) {
     let setting = Setting::new(fixture).await;
@@ -287,7 +338,11 @@ pub async fn its_other_jobs_stop(fixture: &dyn Fixture) {
     let running: Vec<JobId> = running.iter().map(|(job, _)| job.id).collect();
     assert_eq!(running, [job.id], "not {}", other.id);
     assert!(setting.store.running_redrives(10).await.expect("answers").is_empty());
+    let late = setting.store.create_redrive(redrive(setting.tenant, at(1_000))).await;
+    assert!(matches!(late, Err(Error::Refused(Refusal::NotFound))), "{late:?}");
     finish(&setting, &job, 1_000).await;
+    let late = setting.store.create_redrive(redrive(setting.tenant, at(1_000))).await;
+    assert!(matches!(late, Err(Error::Refused(Refusal::NotFound))), "{late:?}");
     assert_eq!(setting.store.job(setting.tenant, other.id).await.expect("answers"), None);
     let default = TenantId::DEFAULT;
     let first = deletion(default);

@@ -351,6 +351,7 @@ macro_rules! conformance_suite {
                 it_goes_in_bites
                 late_results_change_nothing
                 others_lose_nothing
+                its_end_is_told_once
                 its_other_jobs_stop
             }
             lists {

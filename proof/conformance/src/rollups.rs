@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use posthorn_domain::{
-    FailureClass, NodeId, RollupCounts, RollupScope, RollupStep, Span, SubscriptionId, Timestamp,
+    FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep, Span, SubscriptionId,
+    Timestamp,
 };
 use posthorn_store::{MinuteRollup, Recorded, Rollups, Series, SeriesAsk, Store, TendRollups};
 
@@ -25,6 +26,10 @@ fn scope() -> RollupScope {
     RollupScope::Subscription(SubscriptionId::new(at(0), unique().into()))
 }
 
+fn realm() -> RealmName {
+    RealmName::new(&format!("realm-{}", unique())).expect("a name")
+}
+
 /// So many of everything that adds up.
 fn some(number: u64) -> RollupCounts {
     let mut counts = RollupCounts {
@@ -40,9 +45,9 @@ fn some(number: u64) -> RollupCounts {
     counts
 }
 
-fn rollups(node: NodeId, number: u64, rows: &[(RollupScope, u64, RollupCounts)]) -> Rollups {
-    let row = |(scope, at, counts): &(RollupScope, u64, RollupCounts)| MinuteRollup {
-        scope: *scope,
+fn rollups(node: NodeId, number: u64, rows: &[(&RollupScope, u64, RollupCounts)]) -> Rollups {
+    let row = |(scope, at, counts): &(&RollupScope, u64, RollupCounts)| MinuteRollup {
+        scope: (*scope).clone(),
         minute: minute(*at),
         counts: *counts,
     };
@@ -54,12 +59,12 @@ async fn write(store: &Arc<dyn Store>, rollups: Rollups) {
     assert_eq!(answers, []);
 }
 
-async fn series(store: &Arc<dyn Store>, scope: RollupScope, step: RollupStep) -> Series {
+async fn series(store: &Arc<dyn Store>, scope: &RollupScope, step: RollupStep) -> Series {
     let (from, until) = (Timestamp::MIN, hour().plus(Span::from_secs(1_000_000)));
-    store.series(SeriesAsk { scope, step, from, until }).await.expect("a series")
+    store.series(SeriesAsk { scope: scope.clone(), step, from, until }).await.expect("a series")
 }
 
-async fn minutes(store: &Arc<dyn Store>, scope: RollupScope) -> Series {
+async fn minutes(store: &Arc<dyn Store>, scope: &RollupScope) -> Series {
     series(store, scope, RollupStep::Minute).await
 }
 
@@ -82,7 +87,7 @@ async fn tend(store: &Arc<dyn Store>, what: TendRollups) -> usize {
 /// A node says what it has counted so far; what comes again, or late, changes nothing.
 pub async fn what_a_node_wrote_last_counts(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let (scope, node) = (scope(), node());
+    let (scope, node) = (&scope(), node());
     assert_eq!(minutes(&store, scope).await, []);
     write(&store, rollups(node, 1, &[(scope, 0, some(1))])).await;
     write(&store, rollups(node, 2, &[(scope, 0, some(4)), (scope, 1, some(2))])).await;
@@ -100,7 +105,7 @@ pub async fn what_a_node_wrote_last_counts(fixture: &dyn Fixture) {
 /// Each node has its own account; readers see the sum.
 pub async fn nodes_add_up(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let (scope, one, two) = (scope(), node(), node());
+    let (scope, one, two) = (&scope(), node(), node());
     let backlog = |backlog, counts| RollupCounts { backlog: Some(backlog), ..counts };
     write(&store, rollups(one, 7, &[(scope, 0, backlog(5, some(3)))])).await;
     write(&store, rollups(two, 1, &[(scope, 0, backlog(9, some(4)))])).await;
@@ -115,7 +120,7 @@ pub async fn rollups_come_with_outcomes(fixture: &dyn Fixture) {
     let subscription = setting.subscribe().await;
     let delivery = setting.publish_one(subscription).await;
     let record = setting.report(delivery, delivered(), at(1)).await;
-    let scope = scope();
+    let scope = &scope();
     let counted = rollups(setting.node, 1, &[(scope, 0, some(1))]);
     let answers = setting.store.record_with(vec![record.clone()], Some(counted)).await;
     assert_eq!(answers.expect("written"), [Recorded::Written { promoted: None }]);
@@ -128,13 +133,13 @@ pub async fn rollups_come_with_outcomes(fixture: &dyn Fixture) {
 /// A series has the steps that were asked for, of the scope that was asked for.
 pub async fn ranges_have_a_beginning_and_an_end(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let (scope, other, node) = (scope(), scope(), node());
+    let (scope, other, node) = (&scope(), &scope(), node());
     let rows: Vec<_> = [0, 1, 2, 59, 60, 61, 180].map(|at| (scope, at, some(at + 1))).into();
     write(&store, rollups(node, 1, &rows)).await;
-    write(&store, rollups(node, 2, &[(other, 1, some(9)), (RollupScope::Server, 1, some(8))]))
+    write(&store, rollups(node, 2, &[(other, 1, some(9)), (&RollupScope::Server, 1, some(8))]))
         .await;
     let between = async |step, from, until| {
-        let ask = SeriesAsk { scope, step, from, until };
+        let ask = SeriesAsk { scope: scope.clone(), step, from, until };
         let found = store.series(ask).await.expect("a series");
         found.into_iter().map(|(at, counts)| (at, counts.published)).collect::<Vec<_>>()
     };
@@ -147,15 +152,15 @@ pub async fn ranges_have_a_beginning_and_an_end(fixture: &dyn Fixture) {
     let found = between(RollupStep::Minute, Timestamp::MIN, Timestamp::MAX).await;
     assert_eq!(found.len(), rows.len());
     assert_eq!(minutes(&store, other).await, [(minute(1), some(9))]);
-    assert_eq!(minutes(&store, RollupScope::Server).await, [(minute(1), some(8))]);
+    assert_eq!(minutes(&store, &RollupScope::Server).await, [(minute(1), some(8))]);
 }
 
 /// Whether or not they were made yet, in however many goes.
 pub async fn hours_are_the_sum_of_their_minutes(fixture: &dyn Fixture) {
     let store = fixture.store().await;
     let (one, two) = (node(), node());
-    let scopes = [scope(), scope(), RollupScope::Server];
-    let row = |scope: usize, at: u64| (scopes[scope], at, some(at + scope as u64 + 1));
+    let scopes = [scope(), RollupScope::Realm(realm()), RollupScope::Server];
+    let row = |scope: usize, at: u64| (&scopes[scope], at, some(at + scope as u64 + 1));
     let rows: Vec<_> = (0..90).flat_map(|at| [row(0, at), row(1, at), row(2, at)]).collect();
     for (number, part) in rows.chunks(100).enumerate() {
         write(&store, rollups(one, number as u64 + 1, part)).await;
@@ -163,7 +168,7 @@ pub async fn hours_are_the_sum_of_their_minutes(fixture: &dyn Fixture) {
     }
     let all = async || {
         let mut all = Vec::new();
-        for scope in scopes {
+        for scope in &scopes {
             all.push(series(&store, scope, RollupStep::Hour).await);
         }
         all
@@ -179,17 +184,17 @@ pub async fn hours_are_the_sum_of_their_minutes(fixture: &dyn Fixture) {
     assert_eq!(tend(&store, fold(minute(75), 1_000)).await, 1);
     assert_eq!(all().await, expected, "nothing is added twice");
     // The hour goes on.
-    write(&store, rollups(one, 50, &[(scopes[0], 89, some(100))])).await;
+    write(&store, rollups(one, 50, &[(&scopes[0], 89, some(100))])).await;
     tend(&store, fold(minute(100), 1_000)).await;
-    let hours = series(&store, scopes[0], RollupStep::Hour).await;
+    let hours = series(&store, &scopes[0], RollupStep::Hour).await;
     assert_eq!(hours[1], (minute(60), some(sum(60..90) - 90 + 100)));
-    assert_eq!(minutes(&store, scopes[0]).await.len(), 90, "minutes stay until they are too old");
+    assert_eq!(minutes(&store, &scopes[0]).await.len(), 90, "minutes stay until they are too old");
 }
 
 /// Minutes go before their hours do, and never before they are in them.
 pub async fn old_rollups_go_when_they_are_in_their_hours(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let (scope, node) = (scope(), node());
+    let (scope, node) = (&scope(), node());
     let rows: Vec<_> = (0..130).map(|at| (scope, at, some(1))).collect();
     write(&store, rollups(node, 1, &rows)).await;
     let old = |fold_before, minutes_before, hours_before| TendRollups {
@@ -216,7 +221,7 @@ pub async fn old_rollups_go_when_they_are_in_their_hours(fixture: &dyn Fixture) 
 /// Like everything else.
 pub async fn rollups_survive_reopening(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let (scope, node) = (scope(), node());
+    let (scope, node) = (&scope(), node());
     write(&store, rollups(node, 1, &[(scope, 0, some(1)), (scope, 1, some(2))])).await;
     tend(&store, fold(minute(1), 10)).await;
     let store = fixture.reopen(store).await;
@@ -227,16 +232,16 @@ pub async fn rollups_survive_reopening(fixture: &dyn Fixture) {
 /// Several nodes write about the same, while hours are made.
 pub async fn writers_at_once_lose_nothing(fixture: &dyn Fixture) {
     let store = fixture.store().await;
-    let scopes = [RollupScope::Server, scope(), scope()];
+    let scopes = Arc::new([RollupScope::Server, scope(), scope(), RollupScope::Realm(realm())]);
     let writers: Vec<_> = (0..4)
         .map(|_| {
-            let store = Arc::clone(&store);
+            let (store, scopes) = (Arc::clone(&store), Arc::clone(&scopes));
             tokio::spawn(async move {
                 let node = node();
                 for number in 1..=20_u64 {
                     let minute = number / 5;
                     let counts = some(number % 5 + 1);
-                    let rows = scopes.map(|scope| (scope, minute, counts));
+                    let rows = scopes.each_ref().map(|scope| (scope, minute, counts));
                     write(&store, rollups(node, number, &rows)).await;
                 }
             })
@@ -249,7 +254,7 @@ pub async fn writers_at_once_lose_nothing(fixture: &dyn Fixture) {
         writer.await.expect("a writer");
     }
     tend(&store, fold(minute(3), 5)).await;
-    for scope in scopes {
+    for scope in &*scopes {
         let found = minutes(&store, scope).await;
         let expected = [20, 20, 20, 20, 4].map(some);
         assert_eq!(found.into_iter().map(|(_, counts)| counts).collect::<Vec<_>>(), expected);

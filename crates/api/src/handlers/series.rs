@@ -13,18 +13,42 @@ use crate::wire::SeriesView;
 pub(crate) const POINTS_MAX: u64 = 2_880;
 
 /// `GET /v1/metrics/series`.
-pub(crate) async fn get(call: Call) -> Answer {
-    let scope = scope(&call)?;
+pub(crate) async fn get(mut call: Call) -> Answer {
+    let scope = match call.query.text("scope") {
+        Some("realm") => realm(&call)?,
+        None if call.query.text("realm").is_some() => realm(&call)?,
+        _ => {
+            call.settle_tenant()?;
+            scope(&call)?
+        }
+    };
     let step = step(&call)?;
     let (from, until) = range(&call, step)?;
-    let points = call.engine().series(scope, step, from, until).await?;
-    respond::ok(&SeriesView::new(scope, step, &points))
+    let points = call.engine().series(scope.clone(), step, from, until).await?;
+    respond::ok(&SeriesView::new(&scope, step, &points))
 }
 
-/// About whom. What the caller may not see is answered like what is not there, but for the server as a whole, of
+/// A realm as a whole: its own keys see it, and operators. Whoever names another than its own names none there is.
+fn realm(call: &Call) -> Result<RollupScope> {
+    if call.query.text("id").is_some() {
+        return Err(Problem::field("id", "must be left out; `realm` names the realm"));
+    }
+    let realm = call.realm()?;
+    if call.is_bound_to_tenant() {
+        let detail = "a realm is shared by its tenants; seeing its figures needs a key of the realm, or of \
+                      an operator";
+        return Err(Problem::new(codes::FORBIDDEN, detail));
+    }
+    Ok(RollupScope::Realm(realm))
+}
+
+/// About whom else. What the caller may not see is answered like what is not there, but for the server as a whole, of
 /// which everybody knows.
 fn scope(call: &Call) -> Result<RollupScope> {
     let id = call.query.text("id");
+    if call.query.text("realm").is_some() {
+        return Err(Problem::field("realm", "must be left out for this scope"));
+    }
     match call.query.text("scope") {
         Some("server") if !call.is_operator() => {
             Err(Problem::new(codes::FORBIDDEN, "the key needs the scope `operator`"))
@@ -35,8 +59,8 @@ fn scope(call: &Call) -> Result<RollupScope> {
         Some("server") => Ok(RollupScope::Server),
         None | Some("tenant") => {
             let Some(text) = id else { return Ok(RollupScope::Tenant(call.tenant())) };
-            let visible = |id: &_| call.is_operator() || *id == call.tenant();
-            let found = find_tenant(call.engine(), text).map(|tenant| tenant.id).filter(visible);
+            let visible = |tenant: &_| call.is_operator() || call.acts_for(tenant);
+            let found = find_tenant(call.engine(), text).filter(visible).map(|tenant| tenant.id);
             found.map(RollupScope::Tenant).ok_or_else(|| Problem::not_found("tenant"))
         }
         Some("subscription") => {
@@ -46,7 +70,7 @@ fn scope(call: &Call) -> Result<RollupScope> {
             call.engine().catalog().subscription(call.tenant(), id)?;
             Ok(RollupScope::Subscription(id))
         }
-        Some(_) => Err(Problem::field("scope", "must be server, tenant or subscription")),
+        Some(_) => Err(Problem::field("scope", "must be server, realm, tenant or subscription")),
     }
 }
 

@@ -51,12 +51,13 @@ impl Serialize for Failed {
 
 impl SeriesView {
     pub(crate) fn new(
-        scope: RollupScope,
+        scope: &RollupScope,
         step: RollupStep,
         points: &[(Timestamp, RollupCounts)],
     ) -> Self {
         let (name, id) = match scope {
             RollupScope::Server => ("server", None),
+            RollupScope::Realm(name) => ("realm", Some(name.to_string())),
             RollupScope::Tenant(id) => ("tenant", Some(id.to_string())),
             RollupScope::Subscription(id) => ("subscription", Some(id.to_string())),
         };

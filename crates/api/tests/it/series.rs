@@ -53,7 +53,11 @@ async fn series_say_what_was_delivered_and_what_was_not() {
     }
     let series = series_with(&server, &of(&gone), 2).await;
     assert_eq!(sum(&series, "/failed/connection"), 2, "{series}");
-    for path in ["/v1/metrics/series?scope=tenant&id=acme", "/v1/metrics/series?scope=server"] {
+    for path in [
+        "/v1/metrics/series?scope=tenant&id=acme",
+        "/v1/metrics/series?realm=default",
+        "/v1/metrics/series?scope=server",
+    ] {
         let series = series_with(&server, path, 6).await;
         let expected = [("/published", 2), ("/delivered", 2), ("/dead", 4), ("/failed/other", 0)];
         for (field, count) in expected {
@@ -104,6 +108,8 @@ async fn bad_ranges_and_scopes_are_refused() {
         ("scope=galaxy", "scope"),
         ("scope=server&id=acme", "id"),
         ("scope=subscription", "id"),
+        ("scope=realm&id=default", "id"),
+        ("scope=tenant&realm=default", "realm"),
         ("step=second", "step"),
         ("from=yesterday", "from"),
         ("from=2020-01-01T00:00:00Z&until=2020-01-01T00:00:00Z", "until"),
@@ -155,4 +161,43 @@ async fn tenants_see_their_own_figures_only() {
     // Who is gone is unknown, also while its figures are kept.
     server.as_acme("DELETE", &format!("/v1/subscriptions/{id}")).await.expect(204);
     ask(acme, &format!("scope=subscription&id={id}")).await.expect_problem(404, "not_found");
+}
+
+/// A realm's key sees the realm as a whole and its tenants; who belongs to one tenant, or to another realm, does not.
+#[tokio::test]
+async fn keys_of_a_realm_see_their_realm_and_its_tenants() {
+    let server = Server::start().await;
+    server.as_operator("PUT", "/v1/realms/eu").json(json!({})).await.expect(200);
+    let new = json!({"name": "eu-one", "realm": "eu"});
+    let tenant = server.as_operator("POST", "/v1/tenants").json(new).await.expect(201);
+    let new = json!({"realm": "eu", "scopes": ["read"]});
+    let made = server.as_operator("POST", "/v1/keys").json(new).await.expect(201);
+    let eu = made["key"].as_str().unwrap();
+    let ask = async |key: &str, query: &str, tenant: Option<&str>| {
+        let call = server.ask("GET", &format!("/v1/metrics/series?{query}")).key(key);
+        match tenant {
+            Some(tenant) => call.header("posthorn-tenant", tenant).await,
+            None => call.await,
+        }
+    };
+    for query in ["scope=realm", "realm=eu", "scope=realm&realm=eu"] {
+        let found = ask(eu, query, None).await.expect(200);
+        assert_eq!((&found["scope"], &found["id"]), (&json!("realm"), &json!("eu")), "{query}");
+    }
+    let found = ask(&server.keys.operator, "scope=realm", None).await.expect(200);
+    assert_eq!(found["id"], "default");
+    let found = ask(eu, "", Some("eu-one")).await.expect(200);
+    assert_eq!((&found["scope"], &found["id"]), (&json!("tenant"), &tenant["id"]));
+    ask(eu, "id=eu-one", Some("eu-one")).await.expect(200);
+    // Without a tenant there is none to show, least of all the default one.
+    let problem = ask(eu, "", None).await.expect_problem(422, "invalid_request");
+    assert_eq!(problem["field"], "Posthorn-Tenant");
+    for foreign in ["acme", "default", "nobody"] {
+        ask(eu, "", Some(foreign)).await.expect_problem(404, "not_found");
+        ask(eu, &format!("id={foreign}"), Some("eu-one")).await.expect_problem(404, "not_found");
+    }
+    ask(eu, "realm=default", None).await.expect_problem(404, "not_found");
+    ask(eu, "scope=server", Some("eu-one")).await.expect_problem(403, "forbidden");
+    ask(&server.keys.acme, "scope=realm", None).await.expect_problem(403, "forbidden");
+    ask(&server.keys.acme, "realm=eu", None).await.expect_problem(404, "not_found");
 }

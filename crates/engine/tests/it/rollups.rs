@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use posthorn_domain::{
-    Clock as _, FailureClass, NodeId, RollupCounts, RollupScope, RollupStep, Span, SubscriptionId,
+    Clock as _, FailureClass, NodeId, RealmName, RollupCounts, RollupScope, RollupStep, Span,
+    SubscriptionId,
 };
 use posthorn_engine::Engine;
 use posthorn_store::{MinuteRollup, Rollups, Series, SeriesAsk, Store};
@@ -76,7 +77,8 @@ async fn after_a_clean_stop_the_series_say_what_was_delivered() {
     assert_eq!(failed(&found, FailureClass::Broken), found.attempts());
     let found = sum(&house, of(gone)).await;
     assert_eq!(failed(&found, FailureClass::Connection), of_all(None));
-    for scope in [RollupScope::Tenant(TENANT), RollupScope::Server] {
+    let realm = RollupScope::Realm(RealmName::default());
+    for scope in [RollupScope::Tenant(TENANT), realm, RollupScope::Server] {
         let found = sum(&house, scope).await;
         assert_eq!(found.published, counts.events, "events, not who gets them");
         assert_eq!((found.delivered, found.dead), (counts.delivered, counts.dead));
@@ -129,8 +131,10 @@ async fn the_backlog_is_looked_at_once_a_minute() {
     rest(180).await;
     let from = house.clock.now().minus(Span::from_secs(120));
     let until = house.clock.now();
-    for scope in [of(id), RollupScope::Tenant(TENANT), RollupScope::Server] {
-        let points = engine.series(scope, RollupStep::Minute, from, until).await.expect("a series");
+    let realm = RollupScope::Realm(RealmName::default());
+    for scope in [of(id), RollupScope::Tenant(TENANT), realm, RollupScope::Server] {
+        let points =
+            engine.series(scope.clone(), RollupStep::Minute, from, until).await.expect("a series");
         let [before @ .., _] = &points[..] else { panic!("minutes") };
         assert!(before.iter().all(|(_, counts)| counts.backlog == Some(7)), "{scope}: {points:?}");
     }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Filter, JobState, Labels, RedriveFilter, ReplayStatus, Selection, SubscriptionId, TenantId,
-    TopicName,
+    CertificateKind, Filter, JobState, Labels, RedriveFilter, ReplayStatus, Selection,
+    SubscriptionId, TenantId, TopicName,
 };
 use posthorn_engine::{
-    AdmissionOptions, Engine, Error, NewReplay, NewSubscription, Options, SubscriptionChange,
-    SubscriptionView,
+    AdmissionOptions, CertificateContents, Engine, Error, NewCertificate, NewReplay,
+    NewSubscription, Options, SubscriptionChange, SubscriptionView,
 };
 use posthorn_store::{CatalogChange, EventFilter, Listing, Store};
+use posthorn_testkit::authority::Pair;
+use rcgen::date_time_ymd;
 use serde_json::{Value, json};
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
@@ -242,6 +244,31 @@ async fn jobs_and_redrives_tell_their_ends_with_all_they_did() {
     assert_eq!(all, wanted);
 }
 
+/// The tenant's own subscriptions are gone by then, so operators alone are told.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_deletion_is_told_to_operators() {
+    let (house, engine) = House::open().await;
+    listen(&engine, OPERATORS, "https://operator/", &["job.finished"], json!({})).await;
+    let doomed = engine.create_tenant("doomed".to_owned()).await.expect("a tenant").id;
+    let name = TopicName::new("orders").expect("a name");
+    let put = engine.put_topic(doomed, name, String::new(), vec![], Labels::default());
+    put.await.expect("a topic");
+    listen(&engine, doomed, "https://ear/", &["job.finished"], json!({})).await;
+    for n in 0..3 {
+        engine.publish(doomed, publish(&n.to_string(), None)).await.expect("accepted");
+    }
+    let job = engine.delete_tenant(doomed, "tests".to_owned()).await.expect("begins");
+    rest(60).await;
+    let all = told(&house, "https://operator/");
+    let [end] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((&end["job"], &end["kind"]), (&json!(job.id.to_string()), &json!("delete_tenant")));
+    assert_eq!((&end["state"], &end["tenant"]), (&json!("done"), &json!(doomed.to_string())));
+    let kept = engine.store().job(doomed, job.id).await.expect("answers").expect("it is kept");
+    assert_eq!((kept.state, &json!(kept.done)), (JobState::Done, &end["done"]));
+    assert!(kept.done >= 4, "{kept:?}");
+    assert!(house.receivers.of("https://ear/").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_did_not_ask_is_told_nothing_and_nothing_is_stored() {
     let (house, engine) = House::open().await;
@@ -391,4 +418,58 @@ async fn a_full_quota_a_full_disk_and_a_lost_node_are_told_once() {
     assert_eq!(house.receivers.of("https://operator/").len(), 3);
     assert_eq!(house.receivers.of("https://ear/").len(), 1);
     drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_ends_soon_is_told_once_and_again_when_its_successor_does() {
+    let house = House::new();
+    let first = house.engine(1).await;
+    topic(&first).await;
+    listen(&first, TENANT, "https://ear/", &["certificate.expiring"], json!({})).await;
+    listen(&first, OPERATORS, "https://operator/", &["certificate.expiring"], json!({})).await;
+    // The clock of the house begins on 14 November 2023.
+    let ends = |year, month, day| {
+        let end = date_time_ymd(year, month, day);
+        Pair::self_signed_with("hooks.example", |params| params.not_after = end)
+    };
+    let add = async |pair: &Pair| {
+        let contents = CertificateContents {
+            certificate: pair.certificate.clone(),
+            key: Some(pair.key.clone()),
+        };
+        let new = NewCertificate {
+            kind: CertificateKind::Client,
+            description: "callbacks".to_owned(),
+            owner: String::new(),
+            host: String::new(),
+            scopes: Vec::new(),
+            contents,
+        };
+        first.create_certificate(TENANT, new).await.expect("registered").certificate.id
+    };
+    add(&ends(2024, 1, 14)).await;
+    let soon = add(&ends(2023, 12, 1)).await;
+    let revoked = add(&ends(2023, 12, 2)).await;
+    first.revoke_certificate(TENANT, revoked).await.expect("revoked");
+    rest(600).await;
+    assert_eq!(types(&house, "https://ear/"), ["certificate.expiring"]);
+    let told_of = &told(&house, "https://ear/")[0];
+    assert_eq!(told_of["certificate"], soon.to_string());
+    assert_eq!(told_of["not_after"], "2023-12-01T00:00:00.000Z");
+    assert_eq!(told_of["description"], "callbacks");
+    assert!(!told_of.to_string().contains("PRIVATE"), "{told_of}");
+    assert_eq!(told(&house, "https://ear/"), told(&house, "https://operator/"));
+
+    // Whoever takes over finds that it was told; another certificate under the same id has an end of its own.
+    let second = house.engine(2).await;
+    rest(30).await;
+    first.stop().await;
+    rest(600).await;
+    assert_eq!(house.receivers.of("https://ear/").len(), 1);
+    let next = ends(2023, 12, 5);
+    let contents = CertificateContents { certificate: next.certificate, key: Some(next.key) };
+    second.rotate_certificate(TENANT, soon, contents).await.expect("rotated");
+    rest(60).await;
+    assert_eq!(told(&house, "https://ear/")[1]["not_after"], "2023-12-05T00:00:00.000Z");
+    assert_eq!(house.receivers.of("https://ear/").len(), 2);
 }

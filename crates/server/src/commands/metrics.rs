@@ -21,9 +21,12 @@ pub enum Command {
 /// Which series.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Whose: server (operators only), tenant or subscription
-    #[arg(long, value_parser = ["server", "tenant", "subscription"])]
+    /// Whose: server (operators only), realm (operators and keys of the realm), tenant or subscription
+    #[arg(long, value_parser = ["server", "realm", "tenant", "subscription"])]
     scope: Option<String>,
+    /// The realm as a whole, by name
+    #[arg(long, conflicts_with = "id")]
+    realm: Option<String>,
     /// The tenant or the subscription, by id or name; without it, the tenant of the key
     #[arg(long)]
     id: Option<String>,
@@ -37,9 +40,9 @@ pub struct Args {
 
 /// Runs it.
 pub async fn run(context: &Context, command: &Command) -> anyhow::Result<()> {
-    let Command::Series(Args { scope, id, step, period }) = command;
+    let Command::Series(Args { scope, realm, id, step, period }) = command;
     let step = Some(step.clone());
-    let own = finding::given(&[("scope", scope), ("id", id), ("step", &step)]);
+    let own = finding::given(&[("scope", scope), ("realm", realm), ("id", id), ("step", &step)]);
     let path = with_query("/v1/metrics/series", &[own, period.query()].concat());
     let mut series = context.client.get(path).await?;
     if context.json {

@@ -38,7 +38,7 @@ pub(crate) fn series(conn: &Connection, ask: &SeriesAsk) -> Result<Series, Failu
             hours(conn, ask, &mut rows)?;
             let folded = folded(conn)?;
             let from = ask.from.max(Timestamp::from_millis(folded.at));
-            minutes(conn, &SeriesAsk { from, ..*ask }, Some(&folded), &mut rows)?;
+            minutes(conn, &SeriesAsk { from, ..ask.clone() }, Some(&folded), &mut rows)?;
         }
     }
     Ok(add_up(ask.step, rows.into_iter()))
@@ -51,8 +51,7 @@ fn minutes(
     after: Option<&Folded>,
     rows: &mut Vec<(Timestamp, RollupCounts)>,
 ) -> Result<(), Failure> {
-    let bounds = "select min(at), max(at) from rollup";
-    let Some((from, until)) = overlap(conn, bounds, ask)? else { return Ok(()) };
+    let Some((from, until)) = overlap(conn, sql::ROLLUP_BOUNDS, ask)? else { return Ok(()) };
     let scope = ask.scope.to_string();
     let mut select = conn.prepare_cached(sql::ROLLUP_MINUTE)?;
     let mut at = RollupStep::Minute.ceil(from);
@@ -76,8 +75,7 @@ fn hours(
     ask: &SeriesAsk,
     rows: &mut Vec<(Timestamp, RollupCounts)>,
 ) -> Result<(), Failure> {
-    let bounds = "select min(at), max(at) from rollup_hour";
-    let Some((from, until)) = overlap(conn, bounds, ask)? else { return Ok(()) };
+    let Some((from, until)) = overlap(conn, sql::ROLLUP_HOUR_BOUNDS, ask)? else { return Ok(()) };
     let scope = ask.scope.to_string();
     let mut select = conn.prepare_cached(sql::ROLLUP_HOUR)?;
     let mut at = RollupStep::Hour.ceil(from);

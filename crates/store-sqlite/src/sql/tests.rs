@@ -101,6 +101,16 @@ fn figures_of_the_past_are_found_by_time_and_scope() {
     check(&conn, PENDING_BY_SUBSCRIPTION, &["SCAN delivery USING INDEX delivery_due"]);
     check(&conn, ROLLUP_MINUTE, &["USING PRIMARY KEY (at=? AND scope=?)"]);
     check(&conn, ROLLUP_HOUR, &["USING PRIMARY KEY (at=? AND scope=?)"]);
+    for bounds in [ROLLUP_BOUNDS, ROLLUP_HOUR_BOUNDS] {
+        let ends = [
+            "SCAN CONSTANT ROW",
+            "SCALAR SUBQUERY",
+            "SEARCH rollup",
+            "SCALAR SUBQUERY",
+            "SEARCH rollup",
+        ];
+        check(&conn, bounds, &ends);
+    }
     check(&conn, ROLLUP_DUE, &["USING PRIMARY KEY ((at,scope,node)>(?,?,?) AND at<?)"]);
     check(&conn, ROLLUP_PRUNE, &["USING PRIMARY KEY (at=? AND scope=? AND node=?)", "(at<?)"]);
     check(&conn, ROLLUP_HOUR_PRUNE, &["USING PRIMARY KEY (at=? AND scope=?)", "(at<?)"]);

@@ -82,7 +82,7 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     }
     let known = *writer.cache.tenants.get(&job.tenant).ok_or(Refusal::NotFound)?;
     let tenant = known.no;
-    let ending = bite.ending.as_ref().filter(|_| bite.ends.is_some());
+    let ending = bite.ending.as_ref().filter(|_| bite.ends.is_some() && bite.removes.is_none());
     told::check_end(&writer.cache, ending, job.seen, job.done)?;
     told::tell_end(writer, ending)?;
     let mut subscriptions: Vec<SubscriptionId> = Vec::new();
@@ -99,7 +99,7 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     }
     let (mut ends, mut buried) = (bite.ends, None);
     if let Some(limit) = bite.removes {
-        let removed = tenant::remove(writer, &job, known, limit, bite.at)?;
+        let removed = tenant::remove(writer, &job, known, limit, bite)?;
         done += removed.rows;
         buried = removed.buried;
         ends = buried.map(|_| JobState::Done);

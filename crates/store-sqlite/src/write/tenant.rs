@@ -7,12 +7,12 @@
 
 use posthorn_domain::{CatalogVersion, Job, KeyId, SubscriptionId, Timestamp};
 use posthorn_store::entry::Kind;
-use posthorn_store::{CatalogChange, Refusal};
+use posthorn_store::{Bite, CatalogChange, Refusal};
 use rusqlite::params;
 
-use super::catalog;
 use super::expunge::overwriting;
 use super::maintenance::Doomed;
+use super::{catalog, told};
 use crate::cache::KnownTenant;
 use crate::codec::{Columns, int};
 use crate::error::Failure;
@@ -36,7 +36,7 @@ pub(crate) fn remove(
     job: &Job,
     known: KnownTenant,
     limit: usize,
-    at: Timestamp,
+    bite: &Bite,
 ) -> Result<Removed, Failure> {
     // Nobody's rows go who is not to be deleted, whatever a job says.
     if !known.closed {
@@ -49,9 +49,13 @@ pub(crate) fn remove(
         if left == 0 {
             return Ok(removed);
         }
-        removed.rows += part(writer, job, known, left, at)?;
+        removed.rows += part(writer, job, known, left, bite.at)?;
     }
-    if removed.rows < limit {
+    // What is told of the end is the whole of it, so nothing else may have happened with it.
+    let is_end = bite.ending.is_none() || removed.rows == 0;
+    if removed.rows < limit && is_end {
+        told::check_end(&writer.cache, bite.ending.as_ref(), job.seen, job.done)?;
+        told::tell_end(writer, bite.ending.as_ref())?;
         let bury = CatalogChange::BuryTenant { tenant: job.tenant };
         removed.buried = Some(catalog::change(writer, &bury, &[])?);
     }

@@ -18,7 +18,7 @@ impl State {
             return Ok(Bitten { done: 0, subscriptions: Vec::new(), state, recall: None });
         }
         let (tenant, seen, before) = (job.tenant, job.seen, job.done);
-        if bite.ends.is_some() {
+        if bite.ends.is_some() && bite.removes.is_none() {
             self.tell_end(bite.ending.clone(), seen, before)?;
         }
         let (mut done, mut subscriptions, mut recalls) = (0, BTreeSet::new(), Vec::new());
@@ -43,7 +43,7 @@ impl State {
         let (mut ends, mut buried) = (bite.ends, None);
         if let Some(limit) = bite.removes {
             let job = self.jobs.get(&bite.job).ok_or(Refusal::NotFound)?.0.clone();
-            let removed = self.remove_tenant(&job, limit, bite.at)?;
+            let removed = self.remove_tenant(&job, limit, bite)?;
             done += removed.rows;
             buried = removed.buried;
             ends = buried.map(|_| JobState::Done);

@@ -19,7 +19,7 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn write(&mut self, rollups: &Rollups) {
         for row in &rollups.minutes {
-            let key = (row.minute, row.scope, rollups.node);
+            let key = (row.minute, row.scope.clone(), rollups.node);
             let kept = self.minutes.entry(key).or_insert((rollups.number, row.counts));
             if kept.0 < rollups.number {
                 *kept = (rollups.number, row.counts);
@@ -28,43 +28,43 @@ impl Kept {
     }
 
     pub(super) fn series(&self, ask: &SeriesAsk) -> Series {
-        let hours = self.hours.iter().map(|((at, scope), counts)| (*at, *scope, *counts));
-        let open = |key: &Minute| self.folded.is_none_or(|folded| *key > folded);
+        let hours = self.hours.iter().map(|((at, scope), counts)| (*at, scope, *counts));
+        let open = |key: &Minute| self.folded.as_ref().is_none_or(|folded| key > folded);
         let wanted = |key: &Minute| match ask.step {
             RollupStep::Minute => true,
             RollupStep::Hour => open(key),
         };
         let minutes = self.minutes.iter().filter(|(key, _)| wanted(key));
-        let minutes = minutes.map(|((at, scope, _), (_, counts))| (*at, *scope, *counts));
+        let minutes = minutes.map(|((at, scope, _), (_, counts))| (*at, scope, *counts));
         let hours = hours.filter(|_| ask.step == RollupStep::Hour);
         let all = hours.chain(minutes);
-        let meant = all.filter(|(at, scope, _)| *scope == ask.scope && ask.contains(*at));
+        let meant = all.filter(|(at, scope, _)| **scope == ask.scope && ask.contains(*at));
         add_up(ask.step, meant.map(|(at, _, counts)| (at, counts)))
     }
 
     pub(super) fn tend(&mut self, tend: &TendRollups) -> bool {
-        let open = |key: &&Minute| self.folded.is_none_or(|folded| **key > folded);
+        let open = |key: &&Minute| self.folded.as_ref().is_none_or(|folded| *key > folded);
         let due = self.minutes.keys().filter(open).filter(|(at, ..)| *at < tend.fold_before);
-        let due: Vec<Minute> = due.take(tend.limit).copied().collect();
-        for (at, scope, node) in &due {
-            let counts = self.minutes[&(*at, *scope, *node)].1;
-            let hour = RollupStep::Hour.floor(*at);
-            self.hours.entry((hour, *scope)).or_default().add(&counts);
+        let due: Vec<Minute> = due.take(tend.limit).cloned().collect();
+        for key in &due {
+            let counts = self.minutes[key].1;
+            let hour = RollupStep::Hour.floor(key.0);
+            self.hours.entry((hour, key.1.clone())).or_default().add(&counts);
         }
-        self.folded = due.last().copied().or(self.folded);
+        self.folded = due.last().cloned().or(self.folded.take());
         if due.len() == tend.limit {
             return true;
         }
         // All before this moment are in their hours; of those at it, some may not be.
-        let folded = self.folded.map_or(Timestamp::MIN, |(at, ..)| at);
+        let folded = self.folded.as_ref().map_or(Timestamp::MIN, |(at, ..)| *at);
         let old = |key: &&Minute| key.0 < tend.minutes_before.min(folded);
         let minutes: Vec<Minute> =
-            self.minutes.keys().filter(old).take(tend.limit).copied().collect();
+            self.minutes.keys().filter(old).take(tend.limit).cloned().collect();
         for key in &minutes {
             self.minutes.remove(key);
         }
         let old = |key: &&(Timestamp, RollupScope)| key.0 < tend.hours_before;
-        let hours: Vec<_> = self.hours.keys().filter(old).take(tend.limit).copied().collect();
+        let hours: Vec<_> = self.hours.keys().filter(old).take(tend.limit).cloned().collect();
         for key in &hours {
             self.hours.remove(key);
         }

@@ -1,7 +1,7 @@
 //! Removing everything of a tenant that is being deleted, in the model.
 
 use posthorn_domain::{CatalogVersion, EventId, Job, JobState, RedriveState, Timestamp};
-use posthorn_store::{CatalogChange, Error, Refusal};
+use posthorn_store::{Bite, CatalogChange, Error, Refusal};
 
 use super::State;
 
@@ -19,9 +19,9 @@ impl State {
         &mut self,
         job: &Job,
         limit: usize,
-        at: Timestamp,
+        bite: &Bite,
     ) -> Result<Removed, Refusal> {
-        let tenant = job.tenant;
+        let (tenant, at) = (job.tenant, bite.at);
         if !self.catalog.is_closed(tenant) {
             return Err(Refusal::NotFound);
         }
@@ -48,9 +48,11 @@ impl State {
         self.jobs.retain(|_, (other, _)| other.tenant != tenant || other.id == job.id);
         rows += before - self.keys.len() - self.redrives.len() - self.jobs.len();
         rows += self.catalog.strip(tenant, limit.saturating_sub(rows));
-        if rows >= limit {
+        // What is told of the end is the whole of it, so nothing else may have happened with it.
+        if rows >= limit || (bite.ending.is_some() && rows > 0) {
             return Ok(Removed { rows, buried: None });
         }
+        self.tell_end(bite.ending.clone(), job.seen, job.done)?;
         let buried = Some(self.change_quietly(&CatalogChange::BuryTenant { tenant })?);
         Ok(Removed { rows, buried })
     }
