@@ -255,6 +255,7 @@ mod tests {
             delivery: DeliveryId::new(NOW, n),
             expected_attempts: 0,
             expected_revival: 0,
+            ordered: false,
             step: Step {
                 state: DeliveryState::Delivered,
                 due_at: NOW,

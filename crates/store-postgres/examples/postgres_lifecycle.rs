@@ -204,6 +204,7 @@ impl Bench {
             delivery: id,
             expected_attempts: 0,
             expected_revival: 0,
+            ordered: true,
             step,
             attempt: Some(attempt),
             standing: None,

@@ -135,12 +135,7 @@ async fn record_batch(
     if batch.iter().any(|record| !record.told.is_empty()) {
         return record_telling(client, batch, rollups).await;
     }
-    // Only ends change who heads a lane.
-    let ending: Vec<Uid> = batch
-        .iter()
-        .filter(|record| record.step.state.is_terminal())
-        .map(|record| record.delivery.into())
-        .collect();
+    let ending = ending(batch);
     let runs = runs(batch, |record| record.delivery);
     let columns: Vec<Columns<'_>> = runs.iter().map(|run| Columns::of(run)).collect();
     let params: Vec<[Param<'_>; 24]> = columns.iter().map(Columns::params).collect();
@@ -184,6 +179,12 @@ async fn record_batch(
     Ok(replies)
 }
 
+/// Deliveries that end and have a lane: only those change who heads one.
+fn ending(batch: &[Record]) -> Vec<Uid> {
+    let ends = batch.iter().filter(|record| record.ordered && record.step.state.is_terminal());
+    ends.map(|record| record.delivery.into()).collect()
+}
+
 /// The same for a batch with something to tell: statement by statement, since what is told depends on what was
 /// written. There are few of those.
 async fn record_telling(
@@ -214,8 +215,7 @@ async fn record_fresh(client: &Object, batch: &[Record]) -> Outcome<Vec<Recorded
     if batch.is_empty() {
         return Ok(Vec::new());
     }
-    let ends = |record: &&Record| record.step.state.is_terminal();
-    let ending: Vec<Uid> = batch.iter().filter(ends).map(|record| record.delivery.into()).collect();
+    let ending = ending(batch);
     let lanes = told::lane_slots(batch.iter().flat_map(|record| &record.told));
     query(client, sql::LOCK_LANES_TOLD, &[&lock::LANES, &ending, &lanes]).await?;
     let runs = runs(batch, |record| record.delivery);

@@ -120,6 +120,7 @@ impl Bench {
                     delivery: new.deliveries[0].id,
                     expected_attempts: 0,
                     expected_revival: 0,
+                    ordered: true,
                     step: delivered(),
                     attempt: Some(attempt(new.deliveries[0].id, 1, 200)),
                     standing: None,

@@ -69,6 +69,9 @@ pub struct Record {
     pub expected_attempts: u32,
     /// The revival it has according to the writer.
     pub expected_revival: u32,
+    /// Whether it has a lane. Of one that can be attempted that never changes, so a store may leave lanes alone where
+    /// there are none. Who does not know says that it has one.
+    pub ordered: bool,
     /// The decision of the state machine.
     pub step: Step,
     /// The attempt, when one was made.

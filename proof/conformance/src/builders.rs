@@ -402,6 +402,7 @@ impl Setting {
             delivery: id,
             expected_attempts: seen.attempts,
             expected_revival: seen.revival,
+            ordered: seen.lane.is_some(),
             step,
             attempt: step.charge.then(|| attempt(id, number, 200)),
             standing: None,

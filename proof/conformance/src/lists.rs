@@ -478,6 +478,7 @@ impl Twins {
                     delivery: seen.id,
                     expected_attempts: seen.attempts,
                     expected_revival: seen.revival,
+                    ordered: seen.lane.is_some(),
                     step,
                     attempt: Some(of.clone()),
                     standing: None,

@@ -351,6 +351,7 @@ impl Scheduler {
                         delivery: work.delivery.id,
                         expected_attempts: work.delivery.attempts,
                         expected_revival: work.delivery.revival,
+                        ordered: work.delivery.lane.is_some(),
                         step: postponed(due),
                         attempt: None,
                         standing: None,

@@ -109,6 +109,7 @@ async fn an_old_owner_cannot_release_a_newer_lock() {
             delivery: locked.id,
             expected_attempts: locked.attempts,
             expected_revival: locked.revival,
+            ordered: locked.lane.is_some(),
             step,
             attempt: None,
             standing: None,

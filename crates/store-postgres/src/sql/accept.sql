@@ -35,12 +35,13 @@ stored as materialized (
 event_new as (
     insert into event (
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at, deliveries,
-        publisher_id, unwanted, deliver_at, retention, kind
+        publisher_id, unwanted, deliver_at, retention, kind, tx
     )
     select
         id, tenant, topic, type, attributes, key, content_type, payload, accepted_at,
         ($15::uuid[])[first:last], publisher_id, first > last, deliver_at, retention,
-        kind
+        -- Asked once for all rows: it is a text before it is a number.
+        kind, (select pg_current_xact_id()::text::int8)
     from stored
 ),
 tally_new as (

@@ -101,11 +101,13 @@ tally_new as (
 attempt_new as (
     insert into attempt (
         delivery, number, started_at, took, status, failure, detail, response, timings, late,
-        manual, request, tenant, subscription, no
+        manual, request, tenant, subscription, no, tx
     )
     select
         id, number, started_at, took, status, failure, detail, response, timings, false,
-        manual, request, tenant, subscription, nextval('attempt_no')
+        manual, request, tenant, subscription, nextval('attempt_no'),
+        -- Asked once for all rows: it is a text before it is a number.
+        (select pg_current_xact_id()::text::int8)
     from hit
     where number is not null
     union all
@@ -113,7 +115,8 @@ attempt_new as (
     -- trace.
     select
         i.id, i.number, i.started_at, i.took, i.status, i.failure, i.detail, i.response, i.timings,
-        true, i.manual, i.request, i.tenant, own.subscription, nextval('attempt_no')
+        true, i.manual, i.request, i.tenant, own.subscription, nextval('attempt_no'),
+        (select pg_current_xact_id()::text::int8)
     from input i
     cross join lateral (
         select d.subscription from delivery_live d where d.id = i.id

@@ -69,6 +69,7 @@ pub(crate) fn success(setting: &Setting, to: SubscriptionId, id: DeliveryId) -> 
         delivery: id,
         expected_attempts: 0,
         expected_revival: 0,
+        ordered: true,
         step: delivered(),
         attempt: Some(attempt(id, 1, 200)),
         standing: None,

@@ -221,6 +221,7 @@ async fn work(
                 delivery: work.delivery.id,
                 expected_attempts: work.delivery.attempts,
                 expected_revival: work.delivery.revival,
+                ordered: work.delivery.lane.is_some(),
                 step: match (written + turn) % 4 {
                     0 => failed(at(20)),
                     1 => postponed(at(20)),

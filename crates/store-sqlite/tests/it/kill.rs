@@ -66,6 +66,7 @@ async fn publish_and_deliver(
         delivery: deliver,
         expected_attempts: 0,
         expected_revival: 0,
+        ordered: true,
         step: delivered(),
         attempt: Some(attempt(deliver, 1, 200)),
         standing: None,

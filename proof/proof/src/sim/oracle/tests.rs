@@ -157,6 +157,7 @@ impl Scene {
             delivery: delivery(n),
             expected_attempts: number - 1,
             expected_revival: 0,
+            ordered: false,
             step: Step {
                 state,
                 due_at: at(due),
