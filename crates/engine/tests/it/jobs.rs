@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::house::{House, TENANT, answered, publish, rest, subscribe, topic};
 
-fn replay(subscription: SubscriptionId, per_second: u32) -> NewReplay {
+pub(crate) fn replay(subscription: SubscriptionId, per_second: u32) -> NewReplay {
     NewReplay {
         subscription: Some(subscription),
         events: Selection::default(),
@@ -25,7 +25,7 @@ fn replay(subscription: SubscriptionId, per_second: u32) -> NewReplay {
 }
 
 /// A tenant with so many events, and a subscription that has none of them.
-async fn history(engine: &Engine, tenant: TenantId, events: usize) -> SubscriptionId {
+pub(crate) async fn history(engine: &Engine, tenant: TenantId, events: usize) -> SubscriptionId {
     let name = TopicName::new("orders").expect("a name");
     let made = engine.put_topic(tenant, name, String::new(), vec![], Labels::default()).await;
     made.expect("a topic");
@@ -43,15 +43,15 @@ fn unavailable() -> Error {
 }
 
 /// Has the store do no bites.
-fn refuse_bites(house: &House) {
+pub(crate) fn refuse_bites(house: &House) {
     house.store.before_bites(Arc::new(|_| Box::pin(async { Err(unavailable()) })));
 }
 
 /// When which job looked at how many events.
-type Bites = Arc<Mutex<Vec<(Timestamp, JobId, u64)>>>;
+pub(crate) type Bites = Arc<Mutex<Vec<(Timestamp, JobId, u64)>>>;
 
 /// Has the store note all bites, each of which takes so long.
-fn note_bites(house: &House, takes: Duration) -> Bites {
+pub(crate) fn note_bites(house: &House, takes: Duration) -> Bites {
     let bites = Bites::default();
     let (noted, clock) = (Arc::clone(&bites), Arc::clone(&house.clock));
     house.store.before_bites(Arc::new(move |bite| {
@@ -65,7 +65,7 @@ fn note_bites(house: &House, takes: Duration) -> Bites {
     bites
 }
 
-async fn job(house: &House, tenant: TenantId, id: JobId) -> Job {
+pub(crate) async fn job(house: &House, tenant: TenantId, id: JobId) -> Job {
     house.store.job(tenant, id).await.expect("answers").expect("there")
 }
 
@@ -198,7 +198,9 @@ async fn counts_say_what_a_replay_would_do() {
     let whole = |count: u64, seen: u64| ReplayCount { count, seen, complete: true };
     assert_eq!(count(Some(late), ReplayStatus::Missed).await, whole(450, 450));
     assert_eq!(count(Some(a), ReplayStatus::Missed).await, whole(0, 450));
-    assert_eq!(count(Some(a), ReplayStatus::Failed).await, whole(150, 450));
+    assert_eq!(count(Some(a), ReplayStatus::Failed).await, whole(150, 150), "no other is read");
+    assert_eq!(count(Some(a), ReplayStatus::Delivered).await, whole(300, 300));
+    assert_eq!(count(Some(late), ReplayStatus::Failed).await, whole(0, 0));
     assert_eq!(count(Some(a), ReplayStatus::All).await, whole(450, 450));
     assert_eq!(count(None, ReplayStatus::Failed).await, whole(150, 150));
     assert_eq!(count(None, ReplayStatus::Delivered).await, whole(300, 300));
