@@ -352,7 +352,8 @@ mod tests {
     #[test]
     fn all_jobs_together_have_a_pace_and_a_tenth_of_it_while_publishes_wait() {
         let bites = TOTAL_PER_SECOND as usize / Room::WHOLE.looks;
-        let second = |pressed| (0..bites).map(|_| pause(Room::WHOLE.looks, pressed)).sum::<Duration>();
+        let second =
+            |pressed| (0..bites).map(|_| pause(Room::WHOLE.looks, pressed)).sum::<Duration>();
         assert_eq!((second(false), second(true)), (ROUND, ROUND * PRESSED));
     }
 }

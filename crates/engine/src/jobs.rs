@@ -146,12 +146,7 @@ impl Jobs {
 
     /// Removes the next rows of a tenant that is being deleted. Which of these bites is the last, the store finds out:
     /// so each of them has with it what is told of the end.
-    async fn remove(
-        &self,
-        job: &Job,
-        place: Option<Place>,
-        rows: usize,
-    ) -> StoreResult<Step> {
+    async fn remove(&self, job: &Job, place: Option<Place>, rows: usize) -> StoreResult<Step> {
         let at = self.clock.now();
         let goes_on = Step { place, wanted: rows, looked: rows, then: Then::GoesOn };
         let Some(now) = self.store.job(job.tenant, job.id).await? else {

@@ -112,7 +112,8 @@ impl Engine {
         // The first go is made at once, unless it would only fill a disk that is full. Should it fail, whoever is on
         // duty goes on all the same.
         if !self.admission().is_disk_full()
-            && let Err(e) = self.inner.jobs.begin(&job).await {
+            && let Err(e) = self.inner.jobs.begin(&job).await
+        {
             tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next round of jobs");
         }
         // The job is written down, whatever happens now.

@@ -364,10 +364,12 @@ fn what_a_job_made_begins_when_it_was_made() {
     let shown: Vec<String> = of(&made, &[5_001]);
     let waits = |step: &&String| !step.contains('?');
     assert_eq!(shown.iter().filter(waits).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
-    assert!(!shown.iter().any(|step| step.starts_with("100-")), "it did not wait before: {shown:?}");
+    assert!(
+        !shown.iter().any(|step| step.starts_with("100-")),
+        "it did not wait before: {shown:?}"
+    );
     // Retried later, it shows that as well.
-    let again =
-        Delivery { revival: 1, budget_began: at(6_000), ended_at: Some(at(6_001)), ..made };
+    let again = Delivery { revival: 1, budget_began: at(6_000), ended_at: Some(at(6_001)), ..made };
     let shown = of(&again, &[5_001, 6_000]);
     assert!(shown.contains(&"5000 made".to_owned()), "{shown:?}");
     assert!(shown.contains(&"6000 retried".to_owned()), "{shown:?}");

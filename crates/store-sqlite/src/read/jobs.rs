@@ -113,7 +113,8 @@ impl Finder {
             return Ok(later);
         }
         let Some(seq) = self.of(conn, event)?.get(&subscription).copied() else { return Ok(None) };
-        let mut statement = conn.prepare_cached("select seq, state from delivery where seq = ?1")?;
+        let mut statement =
+            conn.prepare_cached("select seq, state from delivery where seq = ?1")?;
         Ok(statement.query_row([seq], read).optional()?)
     }
 
