@@ -194,7 +194,7 @@ codes! {
         "Correct the field that `field` names; `detail` says what is wrong."
 
     HISTORY_NOT_KEPT 422 "history_not_kept" "History not kept"
-        "The replay begins before the oldest event that is still kept; `detail` says from when on events are kept."
+        "The replay begins further back than events are kept; `detail` says from when on they are."
         "Begin later. Operators can keep events longer with engine.event_retention."
     UNKNOWN_TOPIC 422 "unknown_topic" "Unknown topic"
         "The event names a topic that does not exist in this tenant."

@@ -177,7 +177,7 @@ mod tests {
             first: Some(Place(1)),
             last: Some(Place(2)),
             more: true,
-            scanned_until: None,
+            ..posthorn_store::Page::empty()
         };
         let shown = start.show(page);
         assert_eq!((shown.items, shown.previous.is_none()), (vec!['a', 'b'], true));
@@ -190,7 +190,7 @@ mod tests {
             first: Some(Place(3)),
             last: Some(Place(3)),
             more: false,
-            scanned_until: None,
+            ..posthorn_store::Page::empty()
         };
         let shown = on.show(last);
         assert!(shown.next.is_none());
@@ -205,7 +205,7 @@ mod tests {
             first: Some(Place(2)),
             last: Some(Place(1)),
             more: false,
-            scanned_until: None,
+            ..posthorn_store::Page::empty()
         };
         let shown = back.show(page);
         assert_eq!((shown.items, shown.previous.is_none()), (vec!['a', 'b'], true));

@@ -7,7 +7,11 @@
 //!
 //! It must not know words for people, or who may see what.
 
-use crate::{Attempt, Delivery, DeliveryState, Held, Stops, Timestamp, WaitReason, Waiting};
+use crate::{Attempt, Delivery, DeliveryState, Held, Span, Stops, Timestamp, WaitReason, Waiting};
+
+/// How much younger than its event a delivery is that a job made. Ids of those that came with their event may be a
+/// little younger, too.
+const MADE_LATER: Span = Span::from_secs(60);
 
 /// What is known of a delivery.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +52,8 @@ pub enum What<'a> {
     Accepted,
     /// The subscription matched.
     Matched,
+    /// A job made the delivery, later than the event was accepted.
+    Made,
     /// Nothing happened, for this reason.
     Waited(WaitReason, Certainty),
     /// Somebody asked for another try, by hand or by a job.
@@ -84,7 +90,10 @@ pub fn timeline<'a>(known: &Known<'a>) -> Vec<Step<'a>> {
     let delivery = known.delivery;
     let mut steps = Steps { known: *known, list: Vec::new() };
     steps.push(known.accepted_at, None, What::Accepted);
-    steps.push(delivery.created_at, None, What::Matched);
+    match steps.made_later() {
+        Some(at) => steps.push(at, None, What::Made),
+        None => steps.push(delivery.created_at, None, What::Matched),
+    }
     if let Some(at) = steps.retried() {
         steps.push(at, None, What::Retried);
     }
@@ -119,9 +128,24 @@ impl<'a> Steps<'a> {
         self.list.push(Step { at, until, what });
     }
 
+    /// When a job made it, where that was later than its event: its id says so.
+    fn made_later(&self) -> Option<Timestamp> {
+        let Delivery { id, created_at, .. } = self.known.delivery;
+        Some(id.made_at()).filter(|made| *made > created_at.plus(MADE_LATER))
+    }
+
+    /// When it was there: with its event, or when a job made it.
+    fn there(&self) -> Timestamp {
+        self.made_later().unwrap_or(self.known.delivery.created_at)
+    }
+
     /// When it was last retried. Earlier retries are seen by their attempts alone.
     fn retried(&self) -> Option<Timestamp> {
         let delivery = self.known.delivery;
+        if self.made_later().is_some() && delivery.revival == 0 {
+            // Its budget began when it was made.
+            return None;
+        }
         let begins = self.known.deliver_at.unwrap_or(delivery.created_at).max(delivery.created_at);
         Some(delivery.budget_began).filter(|began| *began > begins)
     }
@@ -129,7 +153,7 @@ impl<'a> Steps<'a> {
     /// Writes down that it waited for the time of its event, as far as that is over; when it was.
     fn begins(&mut self) -> Timestamp {
         let Known { delivery, deliver_at, now, .. } = self.known;
-        let created = delivery.created_at;
+        let created = self.there();
         let Some(at) = deliver_at.filter(|at| *at > created) else { return created };
         let until = at.min(delivery.ended_at.unwrap_or(now));
         if until < at && delivery.ended_at.is_none() {

@@ -206,6 +206,7 @@ impl Engine {
             catalog: Arc::clone(&catalog),
             chance: Arc::clone(&chance),
             quotas: Arc::clone(&quotas),
+            matcher: Arc::clone(&matcher),
             redriver: redriver.clone(),
             teller: Arc::clone(&teller),
         };

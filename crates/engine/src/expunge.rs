@@ -6,12 +6,17 @@
 //! # What it must not know
 //! Where stores keep bytes, and what of them is left on a disk.
 
-use posthorn_domain::{Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection, TenantId};
-use posthorn_store::{AttemptFilter, DeliveryFilter, Expunges, Listing, StateKind};
+use posthorn_domain::{
+    CatalogVersion, Delivery, DeliveryId, Event, EventId, Job, JobWork, Selection, TenantId,
+};
+use posthorn_store::{
+    AttemptFilter, DeliveryFilter, DueSubscription, Expunges, Listing, StateKind,
+};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::jobs::{BITE, ReplayCount};
+use crate::operator::due_of;
+use crate::replays::{ReplayCount, Walk};
 
 /// How often deliveries are cancelled before one that somebody brings back each time counts as unfinished.
 const TRIES: usize = 4;
@@ -76,16 +81,37 @@ impl Engine {
         Ok(())
     }
 
+    /// Cancels all deliveries of an event, and waits once until every node has heard of the last: who has, has heard of
+    /// all. Those behind them in their lanes come then.
     async fn cancel_all(&self, tenant: TenantId, id: EventId) -> Result<()> {
+        let (mut recall, mut due) = (None, Vec::new());
+        let cancelled = self.cancel_each(tenant, id, &mut recall, &mut due).await;
+        self.recalled(recall).await;
+        self.hand_over_due(due).await;
+        cancelled
+    }
+
+    async fn cancel_each(
+        &self,
+        tenant: TenantId,
+        id: EventId,
+        recall: &mut Option<CatalogVersion>,
+        due: &mut Vec<DueSubscription>,
+    ) -> Result<()> {
         let mut listing = Listing::newest(PAGE);
         loop {
             let (event, state) = (Some(id), Some(StateKind::Pending));
             let filter = DeliveryFilter { event, state, ..DeliveryFilter::default() };
             let page = self.store().deliveries(tenant, filter, listing).await?;
             for Delivery { id, .. } in page.items {
-                match self.cancel_delivery(tenant, id).await {
+                let moved = self.store().cancel_delivery(tenant, id, self.now()).await;
+                match moved.map_err(|e| Error::from(e).about("delivery")) {
+                    Ok(moved) => {
+                        *recall = (*recall).max(moved.recall);
+                        due.extend(due_of(&moved));
+                    }
                     // It has ended, or was forgotten, by itself.
-                    Ok(_) | Err(Error::Ended | Error::NotFound(_)) => {}
+                    Err(Error::Ended | Error::NotFound(_)) => {}
                     Err(e) => return Err(e),
                 }
             }
@@ -128,23 +154,14 @@ impl Engine {
     /// Of how many events something would go. Nothing is changed. It looks at a bounded number of events.
     pub async fn count_expunge(&self, tenant: TenantId, new: NewExpunge) -> Result<ReplayCount> {
         let job = self.expunging(tenant, new)?;
-        let mut counted = ReplayCount { count: 0, seen: 0, complete: false };
-        let mut place = None;
-        while (counted.seen as usize) < COUNT_EVENTS_MAX {
-            let prepared = self.inner.jobs.prepare(&job, place, BITE).await?;
-            let prepared = prepared.map_err(|_| Error::NotFound("job"))?;
-            counted.seen += prepared.seen as u64;
+        let (mut walk, mut count) = (Walk::new(COUNT_EVENTS_MAX), 0);
+        while let Some(prepared) = walk.next(&self.inner.jobs, &job).await? {
             let Expunges { events, responses } = prepared.expunges.unwrap_or_default();
             for event in events {
-                counted.count += u64::from(self.would_expunge(tenant, event, responses).await?);
-            }
-            place = prepared.last.or(place);
-            if !prepared.more {
-                counted.complete = true;
-                break;
+                count += u64::from(self.would_expunge(tenant, event, responses).await?);
             }
         }
-        Ok(counted)
+        Ok(walk.end(count))
     }
 
     async fn would_expunge(

@@ -81,7 +81,5 @@ fn part(found: BTreeMap<u64, Delivery>, listing: &Listing) -> Page<Delivery> {
     }
     let more = items.len() > listing.limit;
     items.truncate(listing.limit);
-    let place = |delivery: &Delivery| Place(delivery.seq.into());
-    let (first, last) = (items.first().map(place), items.last().map(place));
-    Page { items, first, last, more, scanned_until: None }
+    Page::of(items, |delivery| Place(delivery.seq.into()), more)
 }

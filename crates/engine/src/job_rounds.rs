@@ -6,14 +6,16 @@
 //! for one bite of each other tenant, however many jobs those have and however long they are. A round that did not
 //! come to its end goes on with whoever would have been next.
 //!
-//! After each bite there is a pause as long as the events it looked at are worth ([`TOTAL_PER_SECOND`]): that bounds
+//! After each bite there is a pause as long as the rows it looked at are worth ([`TOTAL_PER_SECOND`]): that bounds
 //! all jobs together, and leaves the store to publishes and deliveries in between. While publishes wait too long for
 //! their commits, jobs keep a tenth of their pace; while the disk is full, they wait: they would only make more rows.
+//!
+//! A bite that fails may have been too much for the store. It is repeated half as large, and again, until it works.
 //!
 //! # What it must not know
 //! What a bite does, and what jobs are for. Chores are somebody else's affair and wait for nothing here.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,17 +26,25 @@ use tracing::warn;
 
 use crate::admission::Admission;
 use crate::error::chain;
-use crate::jobs::{BITE, JOB_PER_SECOND_MAX, Jobs};
+use crate::jobs::prepare::Room;
+use crate::jobs::{Jobs, Then};
 use crate::metrics;
+use crate::replays::JOB_PER_SECOND_MAX;
 use crate::wakes::Wakes;
 
 /// How often it is asked which jobs are running, and their allowances begin anew.
 const ROUND: Duration = Duration::from_secs(1);
-/// Events that all jobs together look at in a second: as much as one job alone may. It is about a quarter of what a small
+/// Rows that all jobs together look at in a second: as much as one job alone may. It is about a quarter of what a small
 /// machine can publish in a second.
 const TOTAL_PER_SECOND: u32 = JOB_PER_SECOND_MAX;
-/// Events that one job looks at in a second, at most, when hardly any of them is wanted.
-const SEEN_PER_SECOND: usize = JOB_PER_SECOND_MAX as usize;
+/// Rows that one job looks at in a second, at most, when hardly any of them is wanted.
+const LOOKS_PER_SECOND: usize = JOB_PER_SECOND_MAX as usize;
+/// So many looks are worth as much as the commit of a bite.
+const COMMIT: usize = 10;
+/// How often a bite that fails is halved: then it looks at a single row.
+const HALVINGS_MAX: u32 = 13;
+/// After so many bites that did not fail, the next may be twice as large.
+const BITES_TO_GROW: u32 = 10;
 /// How much longer the pauses are while publishes wait too long.
 const PRESSED: u32 = 10;
 /// Jobs that take part in one round, of each tenant the oldest first; the others wait until some have ended.
@@ -59,12 +69,18 @@ impl JobRounds {
                 continue;
             }
             match self.store.running_jobs(JOBS_MAX).await {
+                Ok(running) if running.is_empty() => continue,
                 Ok(running) => turns.begin(running),
                 Err(e) => {
                     ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "job").increment(1);
                     warn!(error = %chain(&e), "running jobs could not be read; they will be retried");
                     continue;
                 }
+            }
+            if let Err(e) = self.jobs.catch_up().await {
+                ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "job").increment(1);
+                warn!(error = %chain(&e), "jobs wait until the catalog can be read");
+                continue;
             }
             self.round(&mut turns, until).await;
         }
@@ -80,30 +96,35 @@ impl JobRounds {
         while Instant::now() < until && self.may_work() {
             let Some(mut turn) = turns.next() else { return };
             let began = Instant::now();
-            let limit = turn.allowance.bite();
-            match self.jobs.bite(&turn.job, turn.place, limit).await {
-                Ok(Some(step)) => {
+            let room = turn.allowance.room().halved(turns.halvings(turn.job.id));
+            let looked = match self.jobs.bite(&turn.job, turn.place, room).await {
+                Ok(step) => {
+                    turns.succeeded(turn.job.id);
                     turn.place = step.place;
-                    turn.allowance.take(limit, step.wanted);
-                    turns.back(turn);
+                    turn.allowance.take(step.looked, step.wanted);
+                    if step.then == Then::GoesOn {
+                        turns.back(turn);
+                    }
+                    step.looked
                 }
-                Ok(None) => {}
                 // The others go on: one that cannot be moved now is tried again with the next round.
                 Err(e) => {
                     ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "job").increment(1);
                     warn!(error = %chain(&e), job = %turn.job.id, "a job could not continue; it will be retried");
+                    turns.failed(turn.job.id);
+                    room.looks
                 }
-            }
-            sleep_until(began + pause(limit, self.admission.is_overloaded())).await;
+            };
+            sleep_until(began + pause(looked.max(COMMIT), self.admission.is_overloaded())).await;
         }
     }
 }
 
-/// How long a bite of so many events is worth; longer while publishes wait too long.
-fn pause(events: usize, pressed: bool) -> Duration {
+/// How long a bite that looked at so many rows is worth; longer while publishes wait too long.
+fn pause(looked: usize, pressed: bool) -> Duration {
     let slower = if pressed { PRESSED } else { 1 };
-    let events = u32::try_from(events).unwrap_or(u32::MAX);
-    Duration::from_secs(1) * events.saturating_mul(slower) / TOTAL_PER_SECOND
+    let looked = u32::try_from(looked).unwrap_or(u32::MAX);
+    Duration::from_secs(1) * looked.saturating_mul(slower) / TOTAL_PER_SECOND
 }
 
 /// What a job may do in a second.
@@ -111,28 +132,29 @@ fn pause(events: usize, pressed: bool) -> Duration {
 pub(crate) struct Allowance {
     /// Deliveries it may make or try again.
     deeds: usize,
-    /// Events it may look at.
-    seen: usize,
+    /// Rows it may look at.
+    looks: usize,
 }
 
 impl Allowance {
     pub(crate) fn of(job: &Job) -> Self {
-        Self { deeds: job.per_second as usize, seen: SEEN_PER_SECOND }
+        Self { deeds: job.per_second as usize, looks: LOOKS_PER_SECOND }
     }
 
-    /// How many events the next bite may look at.
-    pub(crate) fn bite(&self) -> usize {
-        BITE.min(self.deeds).min(self.seen)
+    /// What there is room for in the next bite.
+    pub(crate) fn room(&self) -> Room {
+        let Room { looks, deeds, listed } = Room::WHOLE;
+        Room { looks: looks.min(self.looks), deeds: deeds.min(self.deeds), listed }
     }
 
-    /// A bite was done that could look at so many events, and wanted so many deliveries.
-    pub(crate) fn take(&mut self, limit: usize, wanted: usize) {
+    /// A bite was done that looked at so many rows, and wanted so many deliveries.
+    pub(crate) fn take(&mut self, looked: usize, wanted: usize) {
         self.deeds = self.deeds.saturating_sub(wanted);
-        self.seen = self.seen.saturating_sub(limit);
+        self.looks = self.looks.saturating_sub(looked);
     }
 
     pub(crate) fn is_spent(&self) -> bool {
-        self.bite() == 0
+        self.deeds == 0 || self.looks == 0
     }
 }
 
@@ -152,11 +174,15 @@ struct Turns {
     /// Who had the last turn, and of each tenant which job.
     last_tenant: Option<TenantId>,
     last_jobs: BTreeMap<TenantId, JobId>,
+    /// Those whose last bites have failed: how often the next is halved, and how many have worked since.
+    smaller: BTreeMap<JobId, (u32, u32)>,
 }
 
 impl Turns {
     /// A new second: everybody has its allowance, and those go first who would have been next.
     fn begin(&mut self, running: Vec<(Job, Option<Place>)>) {
+        let ids: BTreeSet<JobId> = running.iter().map(|(job, _)| job.id).collect();
+        self.smaller.retain(|id, _| ids.contains(id));
         let mut tenants: BTreeMap<TenantId, BTreeMap<JobId, Turn>> = BTreeMap::new();
         for (job, place) in running {
             let allowance = Allowance::of(&job);
@@ -191,6 +217,27 @@ impl Turns {
         self.last_tenant = Some(tenant);
         self.last_jobs.insert(tenant, turn.job.id);
         Some(turn)
+    }
+
+    /// How often the next bite of a job is halved.
+    fn halvings(&self, job: JobId) -> u32 {
+        self.smaller.get(&job).map_or(0, |(halvings, _)| *halvings)
+    }
+
+    fn failed(&mut self, job: JobId) {
+        let (halvings, worked) = self.smaller.entry(job).or_default();
+        (*halvings, *worked) = ((*halvings + 1).min(HALVINGS_MAX), 0);
+    }
+
+    fn succeeded(&mut self, job: JobId) {
+        let Some((halvings, worked)) = self.smaller.get_mut(&job) else { return };
+        *worked += 1;
+        if *worked == BITES_TO_GROW {
+            (*halvings, *worked) = (*halvings - 1, 0);
+        }
+        if *halvings == 0 {
+            self.smaller.remove(&job);
+        }
     }
 
     /// Has one wait for its next turn, if it has anything left in this second.
@@ -237,8 +284,9 @@ mod tests {
         for _ in 0..count {
             let Some(mut turn) = turns.next() else { break };
             taken.push((turn.job.tenant, turn.job.id));
-            let limit = turn.allowance.bite();
-            turn.allowance.take(limit, limit);
+            let room = turn.allowance.room();
+            let looked = room.looks.min(room.deeds);
+            turn.allowance.take(looked, looked);
             turns.back(turn);
         }
         taken
@@ -278,9 +326,34 @@ mod tests {
     }
 
     #[test]
+    fn a_bite_that_fails_is_repeated_smaller_until_it_works() {
+        let mut turns = Turns::default();
+        let (one, place) = job(1, 1, 10_000);
+        let id = one.id;
+        turns.begin(vec![(one.clone(), place)]);
+        let looks = |turns: &Turns| Room::WHOLE.halved(turns.halvings(id)).looks;
+        let mut sizes = Vec::new();
+        for _ in 0..9 {
+            sizes.push(looks(&turns));
+            turns.failed(id);
+        }
+        assert_eq!(sizes, [200, 100, 50, 25, 12, 6, 3, 1, 1]);
+        (0..30).for_each(|_| turns.failed(id));
+        assert_eq!(Room::WHOLE.halved(turns.halvings(id)), Room { looks: 1, deeds: 1, listed: 1 });
+        (0..10).for_each(|_| turns.succeeded(id));
+        assert_eq!(turns.halvings(id), HALVINGS_MAX - 1, "it grows again, slowly");
+        (0..200).for_each(|_| turns.succeeded(id));
+        assert_eq!(looks(&turns), 200);
+        turns.failed(id);
+        turns.begin(Vec::new());
+        assert_eq!(looks(&turns), 200, "nothing is remembered of one that has ended");
+    }
+
+    #[test]
     fn all_jobs_together_have_a_pace_and_a_tenth_of_it_while_publishes_wait() {
-        let bites = TOTAL_PER_SECOND as usize / BITE;
-        let second = |pressed| (0..bites).map(|_| pause(BITE, pressed)).sum::<Duration>();
+        let bites = TOTAL_PER_SECOND as usize / Room::WHOLE.looks;
+        let second =
+            |pressed| (0..bites).map(|_| pause(Room::WHOLE.looks, pressed)).sum::<Duration>();
         assert_eq!((second(false), second(true)), (ROUND, ROUND * PRESSED));
     }
 }

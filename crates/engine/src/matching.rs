@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use posthorn_domain::filter::{Candidate, Matching};
 use posthorn_domain::{Bucket, CatalogVersion, Event, Lane, Rate, SubscriptionId, TenantId};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::catalog::{Catalog, Check, Map, SubscriptionView};
@@ -80,6 +80,17 @@ pub(crate) enum Planned {
 #[derive(Default)]
 pub(crate) struct Slice(u64);
 
+impl Slice {
+    /// Something of this cost is about to be done on the spot: lets others go first when it is their turn.
+    pub(crate) async fn spend(&mut self, cost: u64) {
+        self.0 += cost;
+        if self.0 > SLICE {
+            self.0 = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Whoever matches.
 pub(crate) struct Matcher {
     catalog: Arc<Catalog>,
@@ -101,6 +112,13 @@ struct Turn {
 
 /// One that waits for its turn, or has it.
 struct Waiting(Arc<Turn>);
+
+/// One whose turn it is, on a thread that is free.
+struct Held {
+    waiting: Waiting,
+    _taken: OwnedMutexGuard<()>,
+    _thread: Option<OwnedSemaphorePermit>,
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -133,11 +151,7 @@ impl Matcher {
             Planned::Costly(audience, cost) => (audience, cost),
         };
         if cost <= INLINE_MAX {
-            slice.0 += cost;
-            if slice.0 > SLICE {
-                slice.0 = 0;
-                tokio::task::yield_now().await;
-            }
+            slice.spend(cost).await;
             let (_, matches) = decide(event, &audience.views, &self.quotas);
             return Ok(Plan { version: audience.version, matches: matches? });
         }
@@ -184,14 +198,44 @@ impl Matcher {
         while let Some(wait) = self.rate.and_then(|rate| turn.used.take(rate, self.nanos()).err()) {
             tokio::time::sleep(wait).await;
         }
-        let thread = Arc::clone(&self.threads).acquire_owned().await;
+        let thread = Arc::clone(&self.threads).acquire_owned().await.ok();
+        self.elsewhere(Held { waiting, _taken: taken, _thread: thread }, work).await
+    }
+
+    /// The same when it is the tenant's turn at this moment, and a thread is free; otherwise nothing is done.
+    pub(crate) async fn aside_now<T: Send + 'static>(
+        &self,
+        tenant: TenantId,
+        work: impl FnOnce() -> (u64, T) + Send + 'static,
+    ) -> Result<Option<T>> {
+        match self.hold_now(tenant) {
+            Some(held) => self.elsewhere(held, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn hold_now(&self, tenant: TenantId) -> Option<Held> {
+        let waiting = self.enter(tenant).ok()?;
+        let taken = Arc::clone(&waiting.0.taken).try_lock_owned().ok()?;
+        let thread = Arc::clone(&self.threads).try_acquire_owned().ok()?;
+        // Last: it is counted.
+        if self.rate.is_some_and(|rate| waiting.0.used.take(rate, self.nanos()).is_err()) {
+            return None;
+        }
+        Some(Held { waiting, _taken: taken, _thread: Some(thread) })
+    }
+
+    async fn elsewhere<T: Send + 'static>(
+        &self,
+        held: Held,
+        work: impl FnOnce() -> (u64, T) + Send + 'static,
+    ) -> Result<T> {
         let (rate, now) = (self.rate, self.nanos());
         // Whoever asked may go away meanwhile; the turn ends when the work does.
         let done = tokio::task::spawn_blocking(move || {
-            let _held = (waiting, taken, thread);
             let (cost, result) = work();
             if let Some(rate) = rate {
-                turn.used.charge(rate, now, cost / CHUNK);
+                held.waiting.0.used.charge(rate, now, cost / CHUNK);
             }
             result
         });

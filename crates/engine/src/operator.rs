@@ -1,7 +1,7 @@
 //! What operators do by hand: cancel, retry, forget, redrive, republish.
 
 use posthorn_domain::{
-    Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, TenantId,
+    Delivery, DeliveryId, EventId, Redrive, RedriveFilter, RedriveId, RedriveState, Shard, TenantId,
 };
 use posthorn_store::{DueSubscription, Error as StoreError, Moved, Refusal};
 use tracing::warn;
@@ -70,14 +70,18 @@ impl Engine {
     }
 
     async fn hand_over(&self, moved: Moved) -> Delivery {
-        if let Some(work) = moved.ready {
-            self.inner.wakes.add(work.delivery.shard());
-            // Not the copy itself: by the time the store's reply is here, an attempt that was under way may have ended it.
-            let Delivery { subscription, due_at, .. } = work.delivery;
-            let due = vec![DueSubscription { subscription, due_at }];
+        self.hand_over_due(due_of(&moved).into_iter().collect()).await;
+        moved.delivery
+    }
+
+    /// Says where there is something to do: here, or on the nodes whose it is.
+    pub(crate) async fn hand_over_due(&self, due: Vec<DueSubscription>) {
+        for DueSubscription { subscription, .. } in &due {
+            self.inner.wakes.add(Shard::of(*subscription));
+        }
+        if !due.is_empty() {
             drop(self.inner.scheduler.send(Input::Due(due)).await);
         }
-        moved.delivery
     }
 
     /// Begins to put dead letters back, at most `per_second`.
@@ -134,4 +138,11 @@ impl Engine {
         }
         Err(Error::Busy("the redrive is moving on; try again"))
     }
+}
+
+/// Who is due because a delivery was moved. Not the copy itself: by the time the store's reply is here, an attempt that
+/// was under way may have ended it.
+pub(crate) fn due_of(moved: &Moved) -> Option<DueSubscription> {
+    let Delivery { subscription, due_at, .. } = moved.ready.as_ref()?.delivery;
+    Some(DueSubscription { subscription, due_at })
 }

@@ -184,7 +184,7 @@ impl Engine {
         let created = match new.start {
             None => self.change_telling(create, &fact).await,
             Some(start) => {
-                let job = self.first_replay(tenant, id, start.from, start.created_by).await?;
+                let job = self.first_replay(tenant, id, start.from, start.created_by)?;
                 let write = |told| self.store().create_job(job.clone(), Some(create.clone()), told);
                 self.change_with(self.telling(&fact, write)).await
             }

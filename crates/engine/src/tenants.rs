@@ -16,7 +16,7 @@ use posthorn_store::CatalogChange;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::jobs::JOB_PER_SECOND_MAX;
+use crate::replays::JOB_PER_SECOND_MAX;
 
 /// The tenant of operators is made by the engine itself.
 fn check_name(name: &str) -> Result<()> {

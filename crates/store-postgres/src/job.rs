@@ -171,9 +171,7 @@ pub(crate) async fn list(
                 }
                 let more = items.len() > listing.limit;
                 items.truncate(listing.limit);
-                let place = |job: &Job| place_of(job.id.into());
-                let (first, last) = (items.first().map(place), items.last().map(place));
-                Ok(Page { items, first, last, more, scanned_until: None })
+                Ok(Page::of(items, |job| place_of(job.id.into()), more))
             })
         })
         .await

@@ -390,6 +390,10 @@ impl Store for PostgresStore {
         replay::states(&self.session, tenant, pairs).await
     }
 
+    async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
+        replay::fan_outs(&self.session, tenant, events).await
+    }
+
     async fn events(
         &self,
         tenant: TenantId,

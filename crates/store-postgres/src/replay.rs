@@ -31,6 +31,7 @@ use crate::moves::{revive, stored};
 use crate::session::{Operation, Param, Session, execute, query};
 use crate::{lock, sql};
 
+const FAN_OUTS: Operation = Operation::read("fan_outs", "count deliveries of events");
 const STATES: Operation = Operation::read("delivery_states", "look for deliveries of events");
 
 /// What was done.
@@ -167,6 +168,29 @@ pub(crate) async fn states(
                 let seen = look(client, tenant, pairs.iter().copied()).await?;
                 let state = |pair| seen.deliveries.get(pair).map(|known| known.state);
                 Ok(pairs.iter().map(state).collect())
+            })
+        })
+        .await
+}
+
+/// How many deliveries events list.
+pub(crate) async fn fan_outs(
+    session: &Session,
+    tenant: TenantId,
+    events: Vec<EventId>,
+) -> Result<Vec<usize>> {
+    let events: Arc<[EventId]> = events.into();
+    session
+        .run(FAN_OUTS, move |client| {
+            let events = Arc::clone(&events);
+            Box::pin(async move {
+                let ids: Vec<Uid> = events.iter().map(|id| Uid::from(*id)).collect();
+                let mut counts: HashMap<Uid, usize> = HashMap::with_capacity(ids.len());
+                for row in &query(client, sql::FAN_OUTS, &[&Uid::from(tenant), &ids]).await? {
+                    let count: i32 = row.try_get("deliveries")?;
+                    counts.insert(row.try_get("id")?, usize::try_from(count).unwrap_or(0));
+                }
+                Ok(ids.iter().map(|id| counts.get(id).copied().unwrap_or(0)).collect())
             })
         })
         .await

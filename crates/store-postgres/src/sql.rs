@@ -57,6 +57,7 @@ statements! {
     FAILING_BEGIN = "failing_begin",
     FAILING_END = "failing_end",
     FAILING_FORGET = "failing_forget",
+    FAN_OUTS = "fan_outs",
     FOLLOW_ATTEMPTS = "follow_attempts",
     FOLLOW_END = "follow_end",
     FOLLOW_EVENTS = "follow_events",

@@ -372,8 +372,13 @@ pub(crate) const LATER_DELIVERY: &str = "select d.seq, d.state from later_delive
     cross join delivery d on d.seq = l.seq where l.event = ?1 and l.subscription = ?2";
 
 /// A range of the primary key.
-pub(crate) const DELIVERY_OF_EVENT: &str =
-    "select seq, state from delivery where seq >= ?1 and seq < ?2 and subscription = ?3 limit 1";
+pub(crate) const DELIVERIES_OF_EVENT: &str =
+    "select subscription, seq from delivery where seq >= ?1 and seq < ?2";
+
+/// A search by `event_by_id`, and a range of the primary key of `later_delivery`.
+pub(crate) const FAN_OUT: &str = "select e.deliveries + \
+    (select count(*) from later_delivery l where l.event = e.no) \
+    from event e where e.tenant = ?1 and e.id = ?2";
 
 // ---- removing what was said ------------------------------------------------------------------
 

@@ -576,6 +576,10 @@ impl Store for SqliteStore {
         self.read(move |conn| read::jobs::states(conn, tenant, &pairs)).await
     }
 
+    async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
+        self.read(move |conn| read::jobs::fan_outs(conn, tenant, &events)).await
+    }
+
     async fn events(
         &self,
         tenant: TenantId,

@@ -391,6 +391,10 @@ pub trait Store: Send + Sync + 'static {
         pairs: Vec<(EventId, SubscriptionId)>,
     ) -> Result<Vec<Option<DeliveryState>>>;
 
+    /// For each of these events of a tenant, in this order: how many deliveries it has, nothing where it is not
+    /// there. Costs a look for each event, however many it has.
+    async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>>;
+
     /// Events of a tenant, in the order in which they were stored, or the other way round. What it costs
     /// does not grow with the history: filters are served by an index, and one that is not stops after a
     /// bounded search and says so ([`Page::scanned_until`]).

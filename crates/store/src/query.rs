@@ -250,6 +250,8 @@ pub struct AttemptLine {
 pub struct Page<T> {
     /// The items, in the order that was asked for.
     pub items: Vec<T>,
+    /// The place of each item.
+    pub places: Vec<Place>,
     /// The place of the first item.
     pub first: Option<Place>,
     /// The place after which the list goes on: of the last item, or where the search stopped.
@@ -259,12 +261,29 @@ pub struct Page<T> {
     /// Set when the search stopped before the page was full, since it had looked at as much as one question
     /// may: everything up to this time was looked at.
     pub scanned_until: Option<Timestamp>,
+    /// How many rows were looked at, about: the items, and what is not meant.
+    pub looked: usize,
 }
 
 impl<T> Page<T> {
     /// Nothing at all.
     pub const fn empty() -> Self {
-        Self { items: Vec::new(), first: None, last: None, more: false, scanned_until: None }
+        Self {
+            items: Vec::new(),
+            places: Vec::new(),
+            first: None,
+            last: None,
+            more: false,
+            scanned_until: None,
+            looked: 0,
+        }
+    }
+
+    /// A page of what was found without looking at anything else.
+    pub fn of(items: Vec<T>, place: impl Fn(&T) -> Place, more: bool) -> Self {
+        let places: Vec<Place> = items.iter().map(place).collect();
+        let (first, last, looked) = (places.first().copied(), places.last().copied(), items.len());
+        Self { items, places, first, last, more, scanned_until: None, looked }
     }
 }
 

@@ -417,3 +417,61 @@ pub async fn running_jobs_leave_nobody_out(fixture: &dyn Fixture) {
     assert_eq!(running(3).await, [many[0], few[0], many[1]]);
     assert_eq!(running(100).await, [many[0], few[0], many[1], few[1], many[2], many[3], many[4]]);
 }
+
+/// Those that came with it, and those that were made later.
+pub async fn fan_outs_count_all_deliveries_of_an_event(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let other = setting.other_tenant().await;
+    let (a, b, late) =
+        (setting.subscribe().await, setting.subscribe().await, setting.subscribe().await);
+    let two = setting.publish(&[(a, None), (b, None)]).await;
+    let none = setting.publish(&[]).await;
+    setting.record(two.deliveries[0], delivered(), at(5)).await;
+    let nowhere = EventId::new(at(0), u128::MAX);
+    let ids = vec![none.event.id, two.event.id, nowhere, two.event.id];
+    let counts = setting.store.fan_outs(setting.tenant, ids.clone()).await.expect("answers");
+    assert_eq!(counts, [0, 2, 0, 2]);
+    let job = begun(&setting).await;
+    let deed = |event| redelivery(event, late, ReplayStatus::Missed);
+    let deeds = vec![deed(none.event.id), deed(two.event.id)];
+    assert_eq!(advance(&setting, bite(&job, None, 1, deeds)).await.done, 2);
+    let counts = setting.store.fan_outs(setting.tenant, ids.clone()).await.expect("answers");
+    assert_eq!(counts, [1, 3, 0, 3]);
+    assert_eq!(setting.store.fan_outs(other, ids).await.expect("answers"), [0; 4]);
+    assert_eq!(setting.store.fan_outs(setting.tenant, vec![]).await.expect("answers"), [0; 0]);
+}
+
+/// Deeds of one event in one bite, in any order, each find their own delivery, as the ones before left it.
+pub async fn several_deliveries_of_one_event_are_tried_again_at_once(fixture: &dyn Fixture) {
+    let setting = Setting::new(fixture).await;
+    let mut to = Vec::new();
+    for _ in 0..5 {
+        to.push(setting.subscribe().await);
+    }
+    let all: Vec<_> = to.iter().map(|id| (*id, None)).collect();
+    let (one, two) = (setting.publish(&all[..4]).await, setting.publish(&all[..4]).await);
+    for delivery in one.deliveries.iter().chain(&two.deliveries[..2]) {
+        setting.record(*delivery, dead_skip(), at(5)).await;
+    }
+    let job = begun(&setting).await;
+    let again = |event: EventId, at: usize| redelivery(event, to[at], ReplayStatus::Failed);
+    let (first, second) = (one.event.id, two.event.id);
+    let deeds = vec![
+        again(first, 3),
+        again(first, 0),
+        again(second, 1),
+        again(first, 3),
+        again(second, 2),
+        again(second, 4),
+        redelivery(first, to[4], ReplayStatus::Missed),
+        redelivery(first, to[4], ReplayStatus::Missed),
+    ];
+    let bitten = advance(&setting, bite(&job, None, 1, deeds)).await;
+    assert_eq!(bitten.done, 4, "what is twice in a bite is done once");
+    let pending = |states: &[(DeliveryId, DeliveryState)]| -> Vec<bool> {
+        states.iter().map(|(_, state)| *state == DeliveryState::Pending).collect()
+    };
+    let states = of_event(&setting, first).await;
+    assert_eq!(pending(&states), [true, false, false, true, true]);
+    assert_eq!(pending(&of_event(&setting, second).await), [false, true, true, true]);
+}

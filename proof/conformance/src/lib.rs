@@ -309,6 +309,8 @@ macro_rules! conformance_suite {
                 made_deliveries_are_pruned_with_their_event
                 a_failed_job_says_why
                 events_and_states_are_read_in_batches
+                fan_outs_count_all_deliveries_of_an_event
+                several_deliveries_of_one_event_are_tried_again_at_once
                 running_jobs_leave_nobody_out
             }
             expunging {

@@ -73,6 +73,9 @@ impl Ask {
         loop {
             let page = self.page(store, tenant, listing).await;
             assert!(page.items.len() <= limit, "{self:?}");
+            assert_eq!(page.items.len(), page.places.len(), "{self:?}: each has its place");
+            assert_eq!(page.first, page.places.first().copied(), "{self:?}");
+            assert!(page.looked >= page.items.len(), "{self:?}: what is shown was looked at");
             assert!(!page.more || page.last.is_some(), "{self:?}: a list that goes on says where");
             all.extend(page.items);
             if !page.more || all.len() >= ENOUGH {
@@ -92,6 +95,8 @@ fn named<T>(page: &Page<T>, name: impl Fn(&T) -> String) -> Page<String> {
         last: page.last,
         more: page.more,
         scanned_until: page.scanned_until,
+        places: page.places.clone(),
+        looked: page.looked,
     }
 }
 

@@ -604,6 +604,15 @@ impl Store for ModelStore {
         Ok(pairs.iter().map(found).collect())
     }
 
+    async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
+        let state = self.shared.state.lock();
+        let count = |id: &EventId| {
+            let own = state.events.get(id).filter(|event| event.tenant == tenant);
+            own.and_then(|_| state.by_event.get(id)).map_or(0, Vec::len)
+        };
+        Ok(events.iter().map(count).collect())
+    }
+
     async fn events(
         &self,
         tenant: TenantId,
@@ -611,15 +620,19 @@ impl Store for ModelStore {
         listing: Listing,
     ) -> Result<Page<Event>> {
         let state = self.shared.state.lock();
-        let found = state.events.values().filter(|event| {
-            event.tenant == tenant
-                && filter.wants(event)
+        let own = state.events.values().filter(|event| event.tenant == tenant);
+        // What has other attributes is looked at in vain; everything else has an index.
+        let indexed = EventFilter { attributes: BTreeMap::new(), ..filter.clone() };
+        let looked_at = own.filter(|event| {
+            indexed.wants(event)
                 && (!filter.with_dead_letters || state.has_dead_letters(event.id))
                 && (!filter.unwanted || !state.wanted.contains(&event.id))
         });
-        let placed =
-            found.map(|event| (u128::from_be_bytes(*event.id.as_bytes()), Event::clone(event)));
-        Ok(listed(placed.collect(), &listing))
+        let placed = looked_at.map(|event| {
+            let item = filter.wants(event).then(|| Event::clone(event));
+            (u128::from_be_bytes(*event.id.as_bytes()), event.accepted_at, item)
+        });
+        Ok(searched(placed.collect(), &listing))
     }
 
     async fn delivery(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<Delivery>> {
@@ -729,6 +742,34 @@ fn page<T>(mut found: impl Iterator<Item = T>, limit: usize) -> Page<T> {
     Page { items, more: found.next().is_some(), ..Page::empty() }
 }
 
+/// Rows that one question looks at in vain before it stops.
+const IN_VAIN_MAX: usize = 5_000;
+
+/// A part of a list that is searched row by row: everything, each with its place, its time, and whether it is meant.
+fn searched<T>(all: Vec<(u128, Timestamp, Option<T>)>, listing: &Listing) -> Page<T> {
+    let every = Listing { limit: usize::MAX, ..*listing };
+    let placed = all.into_iter().map(|(place, time, item)| (place, (time, item))).collect();
+    let rows = listed(placed, &every);
+    let mut page = Page::empty();
+    for ((time, item), place) in rows.items.into_iter().zip(rows.places) {
+        if item.is_some() && page.items.len() == listing.limit {
+            page.more = true;
+            break;
+        }
+        page.looked += 1;
+        if let Some(item) = item {
+            page.items.push(item);
+            page.places.push(place);
+            page.last = Some(place);
+        } else if page.looked - page.items.len() == IN_VAIN_MAX {
+            (page.more, page.last, page.scanned_until) = (true, Some(place), Some(time));
+            break;
+        }
+    }
+    page.first = page.places.first().copied();
+    page
+}
+
 /// A part of a list: what is meant, each with its place.
 fn listed<T>(mut all: Vec<(u128, T)>, listing: &Listing) -> Page<T> {
     all.sort_by_key(|(place, _)| *place);
@@ -743,8 +784,8 @@ fn listed<T>(mut all: Vec<(u128, T)>, listing: &Listing) -> Page<T> {
     all.retain(|(place, _)| is_after(*place));
     let more = all.len() > listing.limit;
     all.truncate(listing.limit);
-    let first = all.first().map(|(place, _)| Place(*place));
-    let last = all.last().map(|(place, _)| Place(*place));
-    let items = all.into_iter().map(|(_, item)| item).collect();
-    Page { items, first, last, more, scanned_until: None }
+    let (places, items): (Vec<Place>, Vec<T>) =
+        all.into_iter().map(|(place, item)| (Place(place), item)).unzip();
+    let (first, last, looked) = (places.first().copied(), places.last().copied(), items.len());
+    Page { items, places, first, last, more, scanned_until: None, looked }
 }

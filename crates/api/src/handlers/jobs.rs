@@ -169,6 +169,7 @@ pub(crate) async fn deliver(mut call: Call) -> Answer {
     let subscription = call.find_subscription(&to.subscription).filter(known);
     let unknown = || Problem::field("subscription", "there is no such subscription");
     let subscription = subscription.ok_or_else(unknown)?;
+    call.api.limits.redrive(tenant, call.engine().admission().nanos())?;
     let job = call.engine().deliver_event(tenant, event, subscription, call.who()).await?;
     let place = format_args!("/v1/jobs/{}", job.id).to_string();
     respond::created(place, &JobView::from(&job))

@@ -56,6 +56,9 @@ enum WhatView<'a> {
         group: Option<usize>,
         detail: &'static str,
     },
+    Made {
+        detail: &'static str,
+    },
     Waited {
         reason: WaitReason,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +90,10 @@ impl<'a> StepView<'a> {
         let (what, explain) = match step.what {
             What::Accepted => (WhatView::Accepted, None),
             What::Matched => (matched(timeline.group), None),
+            What::Made => {
+                let detail = "a job made the delivery, for an event that was accepted before";
+                (WhatView::Made { detail }, None)
+            }
             What::Waited(reason, how) => {
                 (WhatView::Waited { reason, detail: doubt(how) }, Some(Reason::of_waiting(reason)))
             }

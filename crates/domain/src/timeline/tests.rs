@@ -74,6 +74,7 @@ fn shown(step: &Step<'_>) -> String {
     let what = match step.what {
         What::Accepted => "accepted".to_owned(),
         What::Matched => "matched".to_owned(),
+        What::Made => "made".to_owned(),
         What::Retried => "retried".to_owned(),
         What::UnderWay => "under way".to_owned(),
         What::Expunged => "expunged".to_owned(),
@@ -336,4 +337,40 @@ fn the_end_of_a_payload_is_a_step() {
     };
     let steps: Vec<String> = timeline(&known).iter().map(shown).collect();
     assert_eq!(steps, ["100 accepted", "100 matched", "101 Delivered", "500 expunged"]);
+}
+
+#[test]
+fn what_a_job_made_begins_when_it_was_made() {
+    let of = |delivery: &Delivery, begun: &[i64]| -> Vec<String> {
+        let (attempts, stops) = (attempts(begun), Stops::default());
+        let known = Known {
+            accepted_at: at(100),
+            deliver_at: None,
+            expunged_at: None,
+            delivery,
+            attempts: &attempts,
+            stops: &stops,
+            waiting: None,
+            now: at(10_000),
+        };
+        timeline(&known).iter().map(shown).collect()
+    };
+    let made = Delivery {
+        id: crate::DeliveryId::new(at(5_000), 1),
+        budget_began: at(5_001),
+        ..ended(DELIVERED, 5_002)
+    };
+    let expected = ["100 accepted", "5000 made", "5001-5002 attempt 1", "5002 Delivered"];
+    let shown: Vec<String> = of(&made, &[5_001]);
+    let waits = |step: &&String| !step.contains('?');
+    assert_eq!(shown.iter().filter(waits).collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+    assert!(
+        !shown.iter().any(|step| step.starts_with("100-")),
+        "it did not wait before: {shown:?}"
+    );
+    // Retried later, it shows that as well.
+    let again = Delivery { revival: 1, budget_began: at(6_000), ended_at: Some(at(6_001)), ..made };
+    let shown = of(&again, &[5_001, 6_000]);
+    assert!(shown.contains(&"5000 made".to_owned()), "{shown:?}");
+    assert!(shown.contains(&"6000 retried".to_owned()), "{shown:?}");
 }

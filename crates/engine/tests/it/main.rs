@@ -10,6 +10,7 @@ mod filter_test;
 mod handshake;
 mod headers;
 mod house;
+mod job_costs;
 mod jobs;
 mod leaving;
 mod limits;

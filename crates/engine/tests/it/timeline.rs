@@ -20,6 +20,7 @@ async fn told(engine: &Engine, id: DeliveryId) -> Vec<String> {
         let long = long.map(|long| format!(" {long}s")).unwrap_or_default();
         match step.what {
             What::Accepted => "accepted".to_owned(),
+            What::Made => "made".to_owned(),
             What::Matched => "matched".to_owned(),
             What::Retried => "retried".to_owned(),
             What::UnderWay => "under way".to_owned(),

@@ -82,8 +82,8 @@ async fn list(
         }
     };
     let items = lines(client, tenant, &page.items).await?;
-    let Page { first, last, more, scanned_until, .. } = page;
-    Ok(Page { items, first, last, more, scanned_until })
+    let Page { places, first, last, more, scanned_until, looked, .. } = page;
+    Ok(Page { items, places, first, last, more, scanned_until, looked })
 }
 
 async fn lines(client: &Object, tenant: TenantId, names: &[Name]) -> Outcome<Vec<AttemptLine>> {

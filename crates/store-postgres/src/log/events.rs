@@ -66,9 +66,10 @@ async fn list(
             whole.insert(event.id, event);
         }
     }
-    let Page { items, first, last, more, scanned_until } = page;
-    let items = items.iter().filter_map(|id| whole.remove(id)).collect();
-    Ok(Page { items, first, last, more, scanned_until })
+    let Page { items, places, first, last, more, scanned_until, looked } = page;
+    let found = items.iter().zip(places).filter_map(|(id, place)| Some((whole.remove(id)?, place)));
+    let (items, places) = found.unzip();
+    Ok(Page { items, places, first, last, more, scanned_until, looked })
 }
 
 /// The index that serves a list: the one that has the fewest in vain.

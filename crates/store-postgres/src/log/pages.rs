@@ -131,6 +131,7 @@ pub(crate) fn page_of<T>(mut rows: Vec<Seen<T>>, listing: &Listing, range: Range
 struct Pages<T> {
     limit: usize,
     items: Vec<T>,
+    places: Vec<Place>,
     first: Option<u128>,
     last: Option<u128>,
     more: bool,
@@ -143,6 +144,7 @@ impl<T> Pages<T> {
         Self {
             limit,
             items: Vec::new(),
+            places: Vec::new(),
             first: None,
             last: None,
             more: false,
@@ -187,6 +189,7 @@ impl<T> Pages<T> {
             }
             Some(item) => {
                 self.items.push(item);
+                self.places.push(Place(row.place));
                 self.first.get_or_insert(row.place);
                 self.last = Some(row.place);
             }
@@ -205,7 +208,9 @@ impl<T> Pages<T> {
 
     fn finish(self) -> Page<T> {
         Page {
+            looked: self.items.len() + self.in_vain,
             items: self.items,
+            places: self.places,
             first: self.first.map(Place),
             last: self.last.map(Place),
             more: self.more,

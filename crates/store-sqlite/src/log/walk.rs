@@ -70,6 +70,7 @@ pub(crate) enum Visit<T> {
 pub(crate) struct Pages<T> {
     limit: usize,
     items: Vec<T>,
+    places: Vec<Place>,
     first: Option<i64>,
     last: Option<i64>,
     more: bool,
@@ -82,6 +83,7 @@ impl<T> Pages<T> {
         Self {
             limit,
             items: Vec::new(),
+            places: Vec::new(),
             first: None,
             last: None,
             more: false,
@@ -110,6 +112,7 @@ impl<T> Pages<T> {
             }
             Visit::Item(item) => {
                 self.items.push(item);
+                self.places.push(place_of(row));
                 self.first = self.first.or(Some(row));
                 self.last = Some(row);
             }
@@ -133,6 +136,8 @@ impl<T> Pages<T> {
             more: self.more,
             scanned_until: scanned_until.map(posthorn_domain::Timestamp::from_millis),
             items: self.items,
+            places: self.places,
+            looked: self.visits,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Questions about jobs.
 
+use std::collections::HashMap;
+
 use posthorn_domain::{DeliveryState, EventId, Job, JobId, SubscriptionId, TenantId};
 use posthorn_store::{Listing, Order, Page, Place};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -66,9 +68,7 @@ pub(crate) fn jobs(
     }
     let more = items.len() > listing.limit;
     items.truncate(listing.limit);
-    let place = |job: &Job| Place(u128::from_be_bytes(*job.id.as_bytes()));
-    let (first, last) = (items.first().map(place), items.last().map(place));
-    Ok(Page { items, first, last, more, scanned_until: None })
+    Ok(Page::of(items, |job| Place(u128::from_be_bytes(*job.id.as_bytes())), more))
 }
 
 /// The whole of `job_running`, which holds nothing else; then sorted, by what is first of each tenant.
@@ -88,22 +88,68 @@ pub(crate) fn running(
     Ok(found)
 }
 
-/// The delivery of an event to a subscription: its seq and its state.
-pub(crate) fn find(
-    conn: &Connection,
-    &Neighbours { no, first, end, .. }: &Neighbours,
-    subscription: i64,
-) -> Result<Option<(i64, i64)>, Failure> {
-    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let later = conn
-        .prepare_cached(sql::LATER_DELIVERY)?
-        .query_row(params![no, subscription], read)
-        .optional()?;
-    if later.is_some() {
-        return Ok(later);
+/// Finds deliveries of events to subscriptions. All that were stored with an event are read once, however many of them
+/// are asked for one after another.
+#[derive(Default)]
+pub(crate) struct Finder {
+    /// The event that was asked for last, and the seqs of its deliveries by subscription.
+    last: Option<(i64, HashMap<i64, i64>)>,
+}
+
+impl Finder {
+    /// The delivery of an event to a subscription: its seq and its state.
+    pub(crate) fn find(
+        &mut self,
+        conn: &Connection,
+        event: &Neighbours,
+        subscription: i64,
+    ) -> Result<Option<(i64, i64)>, Failure> {
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let later = conn
+            .prepare_cached(sql::LATER_DELIVERY)?
+            .query_row(params![event.no, subscription], read)
+            .optional()?;
+        if later.is_some() {
+            return Ok(later);
+        }
+        let Some(seq) = self.of(conn, event)?.get(&subscription).copied() else { return Ok(None) };
+        let mut statement =
+            conn.prepare_cached("select seq, state from delivery where seq = ?1")?;
+        Ok(statement.query_row([seq], read).optional()?)
     }
-    let values = params![first, end, subscription];
-    Ok(conn.prepare_cached(sql::DELIVERY_OF_EVENT)?.query_row(values, read).optional()?)
+
+    fn of(
+        &mut self,
+        conn: &Connection,
+        &Neighbours { no, first, end, .. }: &Neighbours,
+    ) -> Result<&HashMap<i64, i64>, Failure> {
+        let known = match self.last.take().filter(|(last, _)| *last == no) {
+            Some(known) => known,
+            None => {
+                let mut statement = conn.prepare_cached(sql::DELIVERIES_OF_EVENT)?;
+                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                (no, statement.query_map([first, end], read)?.collect::<rusqlite::Result<_>>()?)
+            }
+        };
+        Ok(&self.last.insert(known).1)
+    }
+}
+
+/// How many deliveries events have.
+pub(crate) fn fan_outs(
+    conn: &Connection,
+    tenant: TenantId,
+    events: &[EventId],
+) -> Result<Vec<usize>, Failure> {
+    let Some(tenant) = queries::tenant_no(conn, tenant)? else { return Ok(vec![0; events.len()]) };
+    let mut statement = conn.prepare_cached(sql::FAN_OUT)?;
+    let mut counts = Vec::with_capacity(events.len());
+    for event in events {
+        let values = params![tenant, event.as_bytes().as_slice()];
+        let count: Option<i64> = statement.query_row(values, |row| row.get(0)).optional()?;
+        counts.push(usize::try_from(count.unwrap_or(0)).unwrap_or(0));
+    }
+    Ok(counts)
 }
 
 /// The states of the deliveries of events to subscriptions, where there are any.
@@ -115,12 +161,12 @@ pub(crate) fn states(
     let Some(tenant) = queries::tenant_no(conn, tenant)? else {
         return Ok(vec![None; pairs.len()]);
     };
-    let mut states = Vec::with_capacity(pairs.len());
+    let (mut states, mut finder) = (Vec::with_capacity(pairs.len()), Finder::default());
     for (event, subscription) in pairs {
         let event = neighbours(conn, tenant, *event)?;
         let subscription = subscription_no(conn, tenant, *subscription)?;
         let found = match event.zip(subscription) {
-            Some((event, subscription)) => find(conn, &event, subscription)?,
+            Some((event, subscription)) => finder.find(conn, &event, subscription)?,
             None => None,
         };
         states.push(found.and_then(|(_, state)| state_of(state)));

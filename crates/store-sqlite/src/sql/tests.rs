@@ -143,7 +143,8 @@ fn pages_are_ranges_of_an_index() {
     let conn = database();
     check(&conn, SEQS_OF_EVENT, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
     check(&conn, LATER_DELIVERY, &["INDEX later_delivery_to (event=? AND subscription=?)"]);
-    check(&conn, DELIVERY_OF_EVENT, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, DELIVERIES_OF_EVENT, &["USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]);
+    check(&conn, FAN_OUT, &["(tenant=? AND id=?)", "(event=?)"]);
     check(&conn, PRUNE_JOBS, &["INDEX job_ended (finished_at<?)"]);
     check(&conn, DEAD_SEQS, &["INDEX delivery_dead (tenant=? AND rowid>? AND rowid<?)"]);
     check(&conn, IN_FLIGHT_SEQS, &["INDEX delivery_in_flight (tenant=? AND rowid>? AND rowid<?)"]);

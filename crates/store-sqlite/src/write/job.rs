@@ -87,8 +87,9 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
     told::tell_end(writer, ending)?;
     let mut subscriptions: Vec<SubscriptionId> = Vec::new();
     let (mut done, mut recalls) = (0, Vec::new());
+    let mut finder = jobs::Finder::default();
     for deed in &bite.deeds {
-        if let Some(recalled) = redeliver(writer, tenant, deed, bite.at)? {
+        if let Some(recalled) = redeliver(writer, &mut finder, tenant, deed, bite.at)? {
             done += 1;
             recalls.extend(recalled);
             subscriptions.push(deed.subscription);
@@ -129,6 +130,7 @@ pub(crate) fn advance(writer: &mut Writer, bite: &Bite) -> Result<Bitten, Failur
 /// Whose copies are out of date because of it; `None` when nothing was done.
 fn redeliver(
     writer: &mut Writer,
+    finder: &mut jobs::Finder,
     tenant: i64,
     deed: &Redelivery,
     at: Timestamp,
@@ -142,7 +144,7 @@ fn redeliver(
     if writer.conn.prepare_cached(expunged)?.query_row([event.no], |row| row.get(0))? {
         return Ok(None);
     }
-    let there = jobs::find(&writer.conn, &event, known.no)?;
+    let there = finder.find(&writer.conn, &event, known.no)?;
     match deed.status.decide(there.and_then(|(_, state)| state_of(state))) {
         Replayed::Left => Ok(None),
         Replayed::Retried => {

@@ -649,6 +649,10 @@ impl Store for FaultStore {
         self.call(false, move |reach| at_once(reach.model.delivery_states(tenant, pairs))).await
     }
 
+    async fn fan_outs(&self, tenant: TenantId, events: Vec<EventId>) -> Result<Vec<usize>> {
+        self.call(false, move |reach| at_once(reach.model.fan_outs(tenant, events))).await
+    }
+
     async fn events(
         &self,
         tenant: TenantId,

@@ -16,7 +16,7 @@ const fn common(name: &'static str, what: &'static str) -> Plant {
 }
 
 /// All of them.
-pub const PLANTS: [Plant; 43] = [
+pub const PLANTS: [Plant; 44] = [
     common("ack-before-commit", "The publisher is told yes before the store has said so."),
     common(
         "key-outside-transaction",
@@ -67,6 +67,10 @@ pub const PLANTS: [Plant; 43] = [
     common("stale-profile", "Subscriptions do not follow when their profile changes."),
     common("push-without-payload", "Agents get messages without what was published."),
     common("no-claim", "Durable leases are not written down."),
+    common(
+        "job-trusts-old-catalog",
+        "A job takes a subscription for deleted that its node has not heard of yet.",
+    ),
     common("replay-skips", "A replay passes over the last event of each part it reads."),
     common(
         "job-forgets-place",

@@ -98,7 +98,8 @@ fn step() -> Value {
             },
             "step": {
                 "enum": [
-                    "accepted", "matched", "waited", "retried", "attempt", "under_way", "ended", "expunged",
+                    "accepted", "matched", "made", "waited", "retried", "attempt", "under_way", "ended",
+                    "expunged",
                 ],
             },
             "group": {

@@ -98,8 +98,10 @@ impl Oracle {
         }
         let ends = answer.state != JobState::Running;
         self.told_by_end(now, tenant, bite.ending.as_ref().filter(|_| ends), ends);
-        if answer.state == JobState::Done {
-            self.all_is_there(now, id);
+        match answer.state {
+            JobState::Done => self.all_is_there(now, id),
+            JobState::Failed => self.had_to_fail(now, id),
+            JobState::Running | JobState::Cancelled => {}
         }
         moved
     }
@@ -183,6 +185,26 @@ impl Oracle {
         self.made_by_jobs.insert(deed.id);
         self.deliveries.insert(deed.id, Entry { enters, ..Entry::new(delivery, due_at) });
         deed.id
+    }
+
+    /// A job fails only when what it is about is gone.
+    fn had_to_fail(&mut self, now: Timestamp, id: JobId) {
+        let Some(Known { job, .. }) = self.jobs.get(&id) else { return };
+        let deleted = |id| self.subscriptions.get(id).is_none_or(|known| known.deleted);
+        let gone = match &job.work {
+            JobWork::Replay { subscription: Some(subscription), .. } => deleted(subscription),
+            JobWork::Deliver { event, subscription } => {
+                let there = self.events.contains_key(event) && !self.is_expunged(*event);
+                !there || deleted(subscription)
+            }
+            JobWork::Replay { subscription: None, .. }
+            | JobWork::Expunge { .. }
+            | JobWork::DeleteTenant => false,
+        };
+        let work = job.work.clone();
+        self.expect(gone, Invariant::I14, now, || {
+            format!("{id} has failed, and nothing of it is gone: {work:?}")
+        });
     }
 
     /// When a replay of what was missed is done, nothing that its subscription wants is missing, as far as nobody has

@@ -1,0 +1,255 @@
+//! Replays and resends: what may be asked for, how much it would be, and the jobs that do it.
+//!
+//! # What it must not know
+//! How a job goes on: that is [`crate::jobs`].
+
+use std::time::Duration;
+
+use posthorn_domain::{
+    DeliveryState, EventId, Job, JobId, JobState, JobWork, ReplayStatus, Replayed, Selection, Span,
+    SubscriptionId, TenantId, Timestamp,
+};
+use posthorn_store::{Error as StoreError, Place, Redelivery, Refusal};
+use tokio::time::Instant;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::jobs::Jobs;
+use crate::jobs::prepare::{Patience, Prepared, Room};
+use crate::told::REPLANS_MAX;
+
+/// The fastest a job may be.
+pub const JOB_PER_SECOND_MAX: u32 = 5_000;
+/// Rows that a count looks at before it gives up.
+const COUNT_MAX: usize = 100_000;
+/// How long a count may take before it gives up.
+const COUNT_TIME: Duration = Duration::from_secs(10);
+/// How much later than the subscription an event may seem to be accepted that came before it: clocks of nodes differ.
+const CLOCKS_APART: Span = Span::from_secs(60);
+
+/// What somebody wants to have replayed.
+#[derive(Clone, Debug)]
+pub struct NewReplay {
+    /// To this subscription; without one, again to all who have a delivery.
+    pub subscription: Option<SubscriptionId>,
+    /// Which events.
+    pub events: Selection,
+    /// Which of them.
+    pub status: ReplayStatus,
+    /// How many per second at most.
+    pub per_second: u32,
+    /// Who asks.
+    pub created_by: String,
+}
+
+/// How much a replay would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayCount {
+    /// Deliveries that would be made or tried again.
+    pub count: u64,
+    /// Events or deliveries that were chosen, so far.
+    pub seen: u64,
+    /// Whether that were all.
+    pub complete: bool,
+}
+
+/// A walk through what a job would do, bite by bite, until a bounded part of the history was looked at.
+pub(crate) struct Walk {
+    place: Option<Place>,
+    /// Rows that may still be looked at.
+    left: usize,
+    until: Instant,
+    seen: u64,
+    complete: bool,
+    is_over: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(left: usize) -> Self {
+        let until = Instant::now() + COUNT_TIME;
+        Self { place: None, left, until, seen: 0, complete: false, is_over: false }
+    }
+
+    /// The next part; `None` when that was all, or enough.
+    pub(crate) async fn next(&mut self, jobs: &Jobs, job: &Job) -> Result<Option<Prepared>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let patience = Patience::Until(self.until);
+        let prepared = jobs.prepare(job, self.place, Room::WHOLE, patience).await?;
+        let prepared = prepared.map_err(|_| Error::NotFound("subscription"))?;
+        self.seen += prepared.seen as u64;
+        self.left = self.left.saturating_sub(prepared.looked);
+        self.place = prepared.last;
+        self.complete = !prepared.more;
+        let enough = prepared.waits || self.left == 0 || Instant::now() >= self.until;
+        self.is_over = self.complete || enough;
+        Ok(Some(prepared))
+    }
+
+    /// What it came to.
+    pub(crate) const fn end(&self, count: u64) -> ReplayCount {
+        ReplayCount { count, seen: self.seen, complete: self.complete }
+    }
+}
+
+impl Engine {
+    /// Begins to deliver events of the past.
+    pub async fn create_replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+        let job = self.replay(tenant, new)?;
+        self.begin_job(job).await
+    }
+
+    /// Writes a job down and makes its first go.
+    pub(crate) async fn begin_job(&self, job: Job) -> Result<Job> {
+        self.store().create_job(job.clone(), None, Vec::new()).await?;
+        self.go_on(job).await
+    }
+
+    /// Makes the first go of a job that was written down.
+    pub(crate) async fn go_on(&self, job: Job) -> Result<Job> {
+        let tenant = job.tenant;
+        // The first go is made at once, unless it would only fill a disk that is full. Should it fail, whoever is on
+        // duty goes on all the same.
+        if !self.admission().is_disk_full()
+            && let Err(e) = self.inner.jobs.begin(&job).await
+        {
+            tracing::warn!(error = %crate::error::chain(&e), job = %job.id, "a job starts with the next round of jobs");
+        }
+        // The job is written down, whatever happens now.
+        Ok(self.store().job(tenant, job.id).await.ok().flatten().unwrap_or(job))
+    }
+
+    fn replay(&self, tenant: TenantId, new: NewReplay) -> Result<Job> {
+        let now = self.now();
+        if let Some(id) = new.subscription {
+            self.catalog().subscription(tenant, id)?;
+        } else if !matches!(new.status, ReplayStatus::Failed | ReplayStatus::Delivered) {
+            let problem = "must be failed or delivered without a subscription".to_owned();
+            return Err(Error::Event { field: "status", problem });
+        }
+        if new.events.from.is_some_and(|from| from >= now) {
+            let problem = "must be in the past".to_owned();
+            return Err(Error::Event { field: "from", problem });
+        }
+        self.check_kept(tenant, new.events.from)?;
+        let mut events = new.events;
+        // What comes from now on is delivered anyway.
+        events.until = Some(events.until.map_or(now, |until| until.min(now)));
+        let work = JobWork::Replay { subscription: new.subscription, events, status: new.status };
+        Ok(self.job(tenant, work, new.per_second, new.created_by))
+    }
+
+    pub(crate) fn job(
+        &self,
+        tenant: TenantId,
+        work: JobWork,
+        per_second: u32,
+        created_by: String,
+    ) -> Job {
+        let now = self.now();
+        Job {
+            id: self.inner.chance.job_id(now),
+            tenant,
+            work,
+            per_second: per_second.clamp(1, JOB_PER_SECOND_MAX),
+            state: JobState::Running,
+            seen: 0,
+            done: 0,
+            created_by,
+            created_at: now,
+            finished_at: None,
+            problem: None,
+        }
+    }
+
+    /// The job of a subscription that begins in the past.
+    pub(crate) fn first_replay(
+        &self,
+        tenant: TenantId,
+        subscription: SubscriptionId,
+        from: Timestamp,
+        created_by: String,
+    ) -> Result<Job> {
+        self.check_kept(tenant, Some(from))?;
+        let until = Some(self.now().plus(CLOCKS_APART));
+        let events = Selection { from: Some(from), until, ..Selection::default() };
+        let status = ReplayStatus::Missed;
+        let work = JobWork::Replay { subscription: Some(subscription), events, status };
+        Ok(self.job(tenant, work, JOB_PER_SECOND_MAX, created_by))
+    }
+
+    /// Refuses what begins before the history that is kept. What is older than the retention may be gone, whatever
+    /// is still there of it: a dead letter is kept longer. Of a tenant that is younger, nothing can be gone.
+    fn check_kept(&self, tenant: TenantId, from: Option<Timestamp>) -> Result<()> {
+        let kept = self.now().minus(self.inner.options.event_retention);
+        let is_young = || self.catalog().tenant(tenant).is_ok_and(|own| own.created_at >= kept);
+        match from {
+            Some(from) if from < kept && !is_young() => Err(Error::HistoryNotKept { from: kept }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How much a replay would do. Nothing is changed. It looks at a bounded number of events.
+    pub async fn count_replay(&self, tenant: TenantId, new: NewReplay) -> Result<ReplayCount> {
+        let job = self.replay(tenant, new)?;
+        let (mut walk, mut count) = (Walk::new(COUNT_MAX), 0);
+        while let Some(prepared) = walk.next(&self.inner.jobs, &job).await? {
+            count += self.would_act(tenant, &prepared.deeds).await?;
+        }
+        Ok(walk.end(count))
+    }
+
+    /// How many of these would be made or tried again.
+    async fn would_act(&self, tenant: TenantId, deeds: &[Redelivery]) -> Result<u64> {
+        if deeds.is_empty() {
+            return Ok(0);
+        }
+        let pairs = deeds.iter().map(|deed| (deed.event, deed.subscription)).collect();
+        let states = self.store().delivery_states(tenant, pairs).await?;
+        let acts = deeds.iter().zip(states).filter(
+            |(deed, state): &(&Redelivery, Option<DeliveryState>)| {
+                deed.status.decide(*state) != Replayed::Left
+            },
+        );
+        Ok(acts.count() as u64)
+    }
+
+    /// Delivers one event to one subscription, whatever its filter says: again when it has it, for the first time
+    /// when it has not.
+    pub async fn deliver_event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        subscription: SubscriptionId,
+        created_by: String,
+    ) -> Result<Job> {
+        let found = self.store().event(tenant, event).await?.ok_or(Error::NotFound("event"))?;
+        if found.expunged_at.is_some() {
+            return Err(Error::Expunged);
+        }
+        self.catalog().subscription(tenant, subscription)?;
+        let work = JobWork::Deliver { event, subscription };
+        self.begin_job(self.job(tenant, work, 1, created_by)).await
+    }
+
+    /// Stops a job; what was done stays done.
+    pub async fn cancel_job(&self, tenant: TenantId, id: JobId) -> Result<Job> {
+        for _ in 0..REPLANS_MAX {
+            let at = self.now();
+            let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
+            let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
+            let ending = self.inner.jobs.ending(&ended, at);
+            match self.store().cancel_job(tenant, id, at, ending.clone()).await {
+                Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
+                cancelled => {
+                    let job = cancelled.map_err(|e| Error::from(e).about("job"))?;
+                    let told = ending.map_or(Vec::new(), |ending| ending.told);
+                    self.inner.teller.announce(&told).await;
+                    return Ok(job);
+                }
+            }
+        }
+        Err(Error::Busy("the job is moving on; try again"))
+    }
+}
