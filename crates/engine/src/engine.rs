@@ -156,7 +156,12 @@ impl Engine {
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
         let known = Arc::clone(&catalog);
-        let counting = Arc::new(Counting::new(node, move |tenant| known.realm_of(tenant).ok()));
+        // What operators are told is no realm's, so its figures are none's either.
+        let realm_of = move |tenant| match tenant {
+            TenantId::SYSTEM => None,
+            tenant => known.realm_of(tenant).ok(),
+        };
+        let counting = Arc::new(Counting::new(node, realm_of));
         let hints = Arc::new(Hints::default());
         let (tails, joins) = mpsc::channel(tail::JOINS);
         let followed = outcomes.follow();
