@@ -140,7 +140,8 @@ impl Engine {
         let catalog =
             Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
-        ensure_system(&*store, &catalog, clock.now()).await;
+        // Nobody runs yet who would have to know what changed.
+        ensure_system(&*store, &catalog, clock.now(), None).await;
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
@@ -196,6 +197,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
+            counting: Arc::clone(&counting),
         });
         let redriver = Redriver {
             teller: Arc::clone(&teller),

@@ -172,8 +172,7 @@ impl Jobs {
             // With something to tell, the last bite is one that finds nothing.
             return Ok(Some(Step { place, wanted: rows }));
         }
-        self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
-        Ok(None)
+        self.announce_end(job, ending, at).await.map(|()| None)
     }
 
     async fn give_up(
@@ -197,6 +196,9 @@ impl Jobs {
         for _ in 0..REPLANS_MAX {
             let at = self.clock.now();
             let Some(now) = self.store.job(job.tenant, job.id).await? else { return Ok(()) };
+            if now.finished_at.is_some() {
+                return Ok(());
+            }
             let problem = problem.map(str::to_owned);
             let ended = Job { state, problem: problem.clone(), finished_at: Some(at), ..now };
             let ending = self.ending(&ended, at);
@@ -215,14 +217,26 @@ impl Jobs {
             };
             match self.store.advance_job(bite).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.teller.refresh().await?,
-                Ok(_) => {
-                    self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
-                    return Ok(());
-                }
+                Ok(_) => return self.announce_end(job, ending, at).await,
                 Err(e) => return Err(e),
             }
         }
         // Whoever is on duty tries again.
+        Ok(())
+    }
+
+    /// What was told of an end is due, if it was this end and no other: somebody else may have been faster.
+    async fn announce_end(
+        &self,
+        job: &Job,
+        ending: Option<Ending>,
+        at: Timestamp,
+    ) -> StoreResult<()> {
+        let Some(ending) = ending else { return Ok(()) };
+        let ended = self.store.job(job.tenant, job.id).await?;
+        if ended.is_some_and(|ended| ended.finished_at == Some(at)) {
+            self.teller.announce(&ending.told).await;
+        }
         Ok(())
     }
 
@@ -562,14 +576,20 @@ impl Engine {
         for _ in 0..REPLANS_MAX {
             let at = self.now();
             let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
+            // One that has ended stays as it is, and that was told.
+            if found.finished_at.is_some() {
+                return Ok(found);
+            }
             let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.jobs.ending(&ended, at);
             match self.store().cancel_job(tenant, id, at, ending.clone()).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let job = cancelled.map_err(|e| Error::from(e).about("job"))?;
-                    let told = ending.map_or(Vec::new(), |ending| ending.told);
-                    self.inner.teller.announce(&told).await;
+                    if job.state == JobState::Cancelled && job.finished_at == Some(at) {
+                        let told = ending.map_or(Vec::new(), |ending| ending.told);
+                        self.inner.teller.announce(&told).await;
+                    }
                     return Ok(job);
                 }
             }

@@ -59,9 +59,6 @@ pub(crate) struct Match {
     pub(crate) lane: Option<Lane>,
 }
 
-/// Payloads up to this size are compared with a schema at once.
-const CHECKED_INLINE_MAX: usize = 16 << 10;
-
 /// All who may want an event, as they were at one version.
 pub(crate) struct Audience {
     pub(crate) version: CatalogVersion,
@@ -79,6 +76,17 @@ pub(crate) enum Planned {
 /// How much was matched since others had their turn.
 #[derive(Default)]
 pub(crate) struct Slice(u64);
+
+impl Slice {
+    /// Counts what is about to be done, and lets others have their turn when it is much.
+    async fn take(&mut self, cost: u64) {
+        self.0 += cost;
+        if self.0 > SLICE {
+            self.0 = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
 
 /// Whoever matches.
 pub(crate) struct Matcher {
@@ -126,18 +134,14 @@ impl Matcher {
     /// Which subscriptions want an event.
     pub(crate) async fn plan(&self, event: &Arc<Event>, slice: &mut Slice) -> Result<Plan> {
         if let Check::Schema(known) = self.catalog.check(event)? {
-            self.check_payload(event, known).await?;
+            self.check_payload(event, &known, slice).await?;
         }
         let (audience, cost) = match self.catalog.plan(event, &self.quotas)? {
             Planned::Done(plan) => return Ok(plan),
             Planned::Costly(audience, cost) => (audience, cost),
         };
         if cost <= INLINE_MAX {
-            slice.0 += cost;
-            if slice.0 > SLICE {
-                slice.0 = 0;
-                tokio::task::yield_now().await;
-            }
+            slice.take(cost).await;
             let (_, matches) = decide(event, &audience.views, &self.quotas);
             return Ok(Plan { version: audience.version, matches: matches? });
         }
@@ -147,13 +151,22 @@ impl Matcher {
         Ok(Plan { version: audience.version, matches: matches? })
     }
 
-    /// Compares a payload with the schemas of its type; a large one where nobody waits for it.
-    async fn check_payload(&self, event: &Arc<Event>, known: Arc<TypeView>) -> Result<()> {
-        if event.payload.len() <= CHECKED_INLINE_MAX {
-            return known.check(event);
+    /// Compares a payload with the schemas of its type; where that may take longer, nobody else waits for it.
+    async fn check_payload(
+        &self,
+        event: &Arc<Event>,
+        known: &TypeView,
+        slice: &mut Slice,
+    ) -> Result<()> {
+        let schemas = known.compiled().await?;
+        let cost = schemas.cost(&event.payload);
+        schemas.check_cost(cost)?;
+        if cost <= INLINE_MAX {
+            slice.take(cost).await;
+            return schemas.check(event);
         }
         let of = Arc::clone(event);
-        self.aside(event.tenant, move || (of.payload.len() as u64, known.check(&of))).await?
+        self.aside(event.tenant, move || (cost, schemas.check(&of))).await?
     }
 
     /// Which subscriptions want an event whose payload is next to nothing, without waiting for a turn.

@@ -77,6 +77,14 @@ impl Refusal {
                 info!(%error, "a callback was refused");
                 Self::new(StatusCode::BAD_REQUEST, "The callback is too large.")
             }
+            Error::NotFound(_) | Error::TenantDeleted => {
+                info!(%error, "a callback was refused: what it belongs to is gone");
+                Self::new(StatusCode::NOT_FOUND, "Not Found.")
+            }
+            Error::Filter(_) | Error::Policy(_) | Error::UnknownType { .. } | Error::Payload { .. } => {
+                info!(%error, "a callback was refused");
+                Self::new(StatusCode::BAD_REQUEST, "The callback cannot be used.")
+            }
             Error::TooMany { wait, .. } => Self::slow_down("Too many changes.", *wait),
             Error::Busy(_) | Error::Store(_) => {
                 warn!(%error, "a callback could not be changed");

@@ -277,7 +277,8 @@ impl From<Error> for Problem {
     /// What the engine says no to, where the handler has nothing better to say.
     fn from(error: Error) -> Self {
         match error {
-            Error::NotFound(_) => Self::not_found(),
+            // Of a tenant that is being deleted nothing is there any more.
+            Error::NotFound(_) | Error::TenantDeleted => Self::not_found(),
             Error::TooMany { what, wait } => Self::throttled(what, seconds(wait)),
             Error::Store(posthorn_store::Error::DiskFull { .. }) => {
                 Self::unavailable("The server's disk is full. Nothing was done.")
@@ -314,6 +315,9 @@ impl From<Error> for Problem {
             Error::MatchingTooCostly { .. }
             | Error::FanOut { .. }
             | Error::CatalogFull { .. }
+            | Error::UnknownType { .. }
+            | Error::Payload { .. }
+            | Error::Schema { .. }
             | Error::TooLong { .. } => Self::field(NO_FIELD, "invalid", error.to_string()),
             Error::Event { problem, .. } => Self::field("kenmerken", "invalid", problem),
             other => Self::defect(&other),
