@@ -118,9 +118,8 @@ impl Engine {
 
     /// Refuses what would make a catalogue too large: entries that come, with the memory that each needs.
     fn check_room(&self, realm: &RealmName, coming: &[(&EventType, u64)]) -> Result<()> {
-        let refuse = |field: &str, problem: String| {
-            Err(Error::Schema { field: field.to_owned(), problem })
-        };
+        let refuse =
+            |field: &str, problem: String| Err(Error::Schema { field: field.to_owned(), problem });
         let mut all: BTreeMap<EventType, u64> = self.catalog().event_type_memory(realm);
         let (has, used) = (all.len(), all.values().sum::<u64>());
         for (name, memory) in coming {

@@ -252,8 +252,8 @@ mod tests {
     use parking_lot::Mutex;
     use posthorn_domain::delivery::Step;
     use posthorn_domain::{
-        CatalogVersion, DeliveryState, Epoch, Event, EventId, Fence, NodeId, OperationalType, Shard,
-        Span, TenantId, Timestamp, TopicName,
+        CatalogVersion, DeliveryState, Epoch, Event, EventId, Fence, NodeId, OperationalType,
+        Shard, Span, TenantId, Timestamp, TopicName,
     };
     use posthorn_store::{Error, NewDelivery, NewEvent, Standing, Streak};
 
@@ -404,7 +404,8 @@ mod tests {
             assert_eq!(written, all, "in their order");
             assert_eq!(sizes, [2, 2, 1, 1, 2, 2, 2]);
         }
-        let mut waiting: Vec<Record> = (0..BATCH_MAX as u128 + 1).map(|n| record(n, None)).collect();
+        let mut waiting: Vec<Record> =
+            (0..BATCH_MAX as u128 + 1).map(|n| record(n, None)).collect();
         assert_eq!(next_batch(&mut waiting, &BTreeSet::new()).len(), BATCH_MAX);
         assert_eq!(waiting.len(), 1);
     }

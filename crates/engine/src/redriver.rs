@@ -72,10 +72,11 @@ impl Redriver {
                 Err(Error::Refused(Refusal::Stale)) => self.teller.refresh().await?,
                 Ok(advanced) => {
                     // Somebody else may have ended it first.
-                    let ended = ran && advanced.state == RedriveState::Done && ending.is_some() && {
-                        let now = self.store.redrive(redrive.tenant, redrive.id).await?;
-                        now.is_some_and(|now| now.finished_at == Some(at))
-                    };
+                    let ended =
+                        ran && advanced.state == RedriveState::Done && ending.is_some() && {
+                            let now = self.store.redrive(redrive.tenant, redrive.id).await?;
+                            now.is_some_and(|now| now.finished_at == Some(at))
+                        };
                     if ended {
                         let told = ending.map_or(Vec::new(), |ending| ending.told);
                         self.teller.announce(&told).await;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Certificate, Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
+    Certificate, Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId,
+    Timestamp,
 };
 use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
 use tokio::time::MissedTickBehavior;

@@ -267,7 +267,10 @@ async fn what_is_no_openapi_document_is_refused() {
         (webhook("a b", json!({})), "document.webhooks.a b"),
         (json!({"openapi": "3.1.0", "webhooks": {"a": {}}}), "document.webhooks.a"),
         (webhook("a", body(json!({"$ref": "#/components/schemas/None"}))), "document.webhooks.a"),
-        (webhook("a", body(json!({"$ref": "other.yaml#/x"}))), "schemas.1/$ref"),
+        (
+            webhook("a", body(json!({"$ref": "other.yaml#/x"}))),
+            "document.webhooks.a.schemas.1/$ref",
+        ),
         (webhook("a", body(json!({"type": 7}))), "schemas.1"),
     ];
     for (document, field) in cases {
@@ -296,7 +299,7 @@ async fn schemas_that_would_take_for_ever_or_all_memory_are_refused() {
     let server = Server::start().await;
     let unevaluated = chain(50, |next| json!({"anyOf": [next], "unevaluatedProperties": false}));
     let patterns: Vec<Value> =
-        (0..3_000).map(|n| json!({"pattern": format!("\\w{{{}}}{n}", 20 + n % 10)})).collect();
+        (0..2_000).map(|n| json!({"pattern": format!("\\w{{{}}}{n}", 20 + n % 10)})).collect();
     let amplified = |n: usize| {
         json!({"description": n.to_string(), "allOf": vec![json!({"$ref": "#/$defs/s"}); 90],
             "$defs": {"s": {"allOf": vec![json!({}); 100]}}})
@@ -308,7 +311,8 @@ async fn schemas_that_would_take_for_ever_or_all_memory_are_refused() {
         (json!({"1": {"anyOf": patterns}}), "schemas", "patterns of all versions"),
         (versions, "schemas", "all versions together come to"),
     ] {
-        let put = server.as_operator("PUT", "/v1/event-types/bad").json(json!({"schemas": schemas}));
+        let put =
+            server.as_operator("PUT", "/v1/event-types/bad").json(json!({"schemas": schemas}));
         let problem = put.await.expect_problem(422, "invalid_event_type");
         let found = problem["field"].as_str().unwrap();
         assert!(found.starts_with(field), "{field}: {problem}");
@@ -402,11 +406,11 @@ async fn of_several_forms_the_usual_one_is_compared() {
     validate(&server, "schema").await;
     let publish = async |usual: Value| {
         let body = json!({"topic": "orders", "type": "order.made",
-            "content_type": "application/vnd.posthorn.alternatives+json",
-            "payload": {"alternatives": [
-                {"content_type": "application/json", "body": usual},
-                {"content_type": "application/vnd.other+json", "body": ["something", "else"]},
-            ]}});
+        "content_type": "application/vnd.posthorn.alternatives+json",
+        "payload": {"alternatives": [
+            {"content_type": "application/json", "body": usual},
+            {"content_type": "application/vnd.other+json", "body": ["something", "else"]},
+        ]}});
         server.as_acme("POST", "/v1/events").json(body).await
     };
     publish(json!({"amount": 5})).await.expect(202);
@@ -419,7 +423,7 @@ async fn of_several_forms_the_usual_one_is_compared() {
 async fn payloads_that_are_too_much_for_their_schemas_are_refused() {
     let server = Server::start().await;
     server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
-    let many: Vec<Value> = (0..5_000).map(|n| json!({"const": n})).collect();
+    let many: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
     let schema = json!({"items": {"anyOf": many}});
     put(&server, "order.made", json!({"schemas": {"1": schema}})).await;
     validate(&server, "schema").await;

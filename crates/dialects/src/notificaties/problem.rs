@@ -331,6 +331,29 @@ mod tests {
 
     use super::*;
 
+    /// What a realm refuses is the publisher's affair, and no defect.
+    #[test]
+    fn what_a_realm_refuses_is_the_callers() {
+        let name = || posthorn_domain::EventType::new("zaak.create").expect("a name");
+        let realm = posthorn_domain::RealmName::default();
+        let path = "/kenmerken".to_owned();
+        for (error, status) in [
+            (Error::UnknownType { name: name(), realm }, StatusCode::BAD_REQUEST),
+            (
+                Error::Payload { name: name(), path, problem: "is odd".to_owned() },
+                StatusCode::BAD_REQUEST,
+            ),
+            (Error::TenantDeleted, StatusCode::NOT_FOUND),
+        ] {
+            let says = error.to_string();
+            let problem = Problem::from(error);
+            assert_eq!(problem.status, status, "{says}");
+            if let Some(faults) = &problem.faults {
+                assert!(format!("{faults:?}").contains("zaak.create"), "{faults:?}");
+            }
+        }
+    }
+
     #[test]
     fn bare_faults_are_a_map_of_messages() {
         let faults = [

@@ -389,7 +389,8 @@ mod tests {
         // Also where the second half was walked before: keywords are looked at by name.
         let mut halves = chain(60, |next| next);
         halves["anyOf"] = json!([{"$ref": "#/$defs/l30"}]);
-        let through = json!({"allOf": [{"not": {"not": {"not": {"not": {"$ref": "#/$defs/l0"}}}}}]});
+        let through =
+            json!({"allOf": [{"not": {"not": {"not": {"not": {"$ref": "#/$defs/l0"}}}}}]});
         halves["contains"] = through;
         let unfit = check(&halves).expect_err("it is too deep");
         assert!(unfit.problem.contains("within each other"), "{}", unfit.problem);
@@ -398,7 +399,8 @@ mod tests {
     #[test]
     fn what_is_looked_at_is_counted() {
         let small = json!({"enum": ["a", "b"], "pattern": "^a+$", "maxLength": 5});
-        let all = check(&json!({"properties": {"x": {"$ref": "#/$defs/s"}, "y": {"$ref": "#/$defs/s"}},
+        let all =
+            check(&json!({"properties": {"x": {"$ref": "#/$defs/s"}, "y": {"$ref": "#/$defs/s"}},
             "$defs": {"s": small}}));
         let (all, one) = (all.expect("proper"), check(&small).expect("proper"));
         assert_eq!((one.parts, one.steps), (1, 4));

@@ -113,8 +113,10 @@ impl Compiled {
                     newest_first.push(validator);
                 }
                 // One of another version of this program; who changed the schema was told.
-                Err(problem) => tracing::error!(event_type = %known.name, version = version.0, problem,
-                    "a schema of an event type cannot be used; it is passed over"),
+                Err(problem) => {
+                    tracing::error!(event_type = %known.name, version = version.0, problem,
+                    "a schema of an event type cannot be used; it is passed over")
+                }
             }
         }
         Self { name: known.name.clone(), extent, newest_first }
@@ -145,8 +147,7 @@ impl Compiled {
     /// several forms the usual one is compared.
     pub(crate) fn check(&self, event: &Event) -> Result<()> {
         let name = || self.name.clone();
-        let not_json =
-            |why: String| refusal(name(), String::new(), format!("is not JSON: {why}"));
+        let not_json = |why: String| refusal(name(), String::new(), format!("is not JSON: {why}"));
         let usual = match event.content_type.as_str() {
             alternatives::MEDIA_TYPE => match alternatives::choose(&event.payload, None) {
                 Ok(Some((_, form))) => form,
@@ -155,8 +156,7 @@ impl Compiled {
             },
             _ => event.payload.clone(),
         };
-        let payload: Value =
-            serde_json::from_slice(&usual).map_err(|e| not_json(e.to_string()))?;
+        let payload: Value = serde_json::from_slice(&usual).map_err(|e| not_json(e.to_string()))?;
         let Some(newest) = self.newest_first.first() else { return Ok(()) };
         if self.newest_first.iter().any(|schema| schema.is_valid(&payload)) {
             return Ok(());

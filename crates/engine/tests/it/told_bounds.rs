@@ -17,11 +17,7 @@ use crate::house::{House, TENANT, publish, rest, subscribe, topic};
 fn listener(url: &str) -> NewSubscription {
     let filter = json!({"any_of": [{"topics": ["posthorn.operational"]}]});
     let filter: Filter = serde_json::from_value(filter).expect("a filter");
-    NewSubscription {
-        destination: url.into(),
-        filter: Some(filter),
-        ..NewSubscription::default()
-    }
+    NewSubscription { destination: url.into(), filter: Some(filter), ..NewSubscription::default() }
 }
 
 async fn listen(engine: &Engine, tenant: TenantId, url: &str) {
@@ -66,9 +62,8 @@ async fn only_so_many_subscriptions_may_name_the_reserved_topic() {
     let quotas = Quotas { operational_subscriptions: 2, ..Quotas::default() };
     let engine = house.engine_with(1, Options { quotas, ..Options::default() }).await;
     topic(&engine).await;
-    let full = |e: &Error| {
-        matches!(e, Error::CatalogFull { key: "quotas.operational_subscriptions", .. })
-    };
+    let full =
+        |e: &Error| matches!(e, Error::CatalogFull { key: "quotas.operational_subscriptions", .. });
     for tenant in [TENANT, TenantId::SYSTEM] {
         listen(&engine, tenant, "https://one/").await;
         listen(&engine, tenant, "https://two/").await;
