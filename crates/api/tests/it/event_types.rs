@@ -271,7 +271,7 @@ async fn what_is_no_openapi_document_is_refused() {
             webhook("a", body(json!({"$ref": "other.yaml#/x"}))),
             "document.webhooks.a.schemas.1/$ref",
         ),
-        (webhook("a", body(json!({"type": 7}))), "schemas.1"),
+        (webhook("a", body(json!({"type": 7}))), "document.webhooks.a.schemas.1"),
     ];
     for (document, field) in cases {
         let call = server.as_operator("POST", "/v1/event-types/import");
