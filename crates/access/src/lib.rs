@@ -146,10 +146,7 @@ impl Callers {
         // Two names are none: who could say which one a proxy in front went by?
         let named = only(headers, &TENANT_HEADER).and_then(|text| find_tenant(&self.engine, text));
         let named = named.ok_or(Denied::UnknownTenant)?;
-        let allowed = principal.is_operator()
-            || own == Some(named.id)
-            || principal.realm() == Some(&named.realm);
-        match (allowed, named.deletion) {
+        match (principal.acts_for(&named), named.deletion) {
             (false, _) => Err(Denied::UnknownTenant),
             (true, Some(_)) => Err(Denied::TenantDeleted),
             (true, None) => Ok(named.id),

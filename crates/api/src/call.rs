@@ -138,12 +138,9 @@ impl Call {
         Ok(())
     }
 
-    /// Whether the caller's key is the tenant's own, or of its realm.
+    /// Whether the caller may act for a tenant.
     pub(crate) fn acts_for(&self, tenant: &Tenant) -> bool {
-        self.caller.as_ref().is_some_and(|caller| {
-            caller.principal.key.tenant == Some(tenant.id)
-                || caller.principal.realm() == Some(&tenant.realm)
-        })
+        self.caller.as_ref().is_some_and(|caller| caller.principal.acts_for(tenant))
     }
 
     /// Counts more against the rate of the key than the one request that was let in.
@@ -170,10 +167,7 @@ impl Call {
         // A tenant that is being deleted is nobody's.
         let Ok(tenant) = self.engine().catalog().tenant(self.tenant()) else { return false };
         let Some(found) = found else { return false };
-        let own = found.is_operator()
-            || found.key.tenant == Some(tenant.id)
-            || found.realm() == Some(&tenant.realm);
-        own && found.key.allows(Scope::Read)
+        found.acts_for(&tenant) && found.key.allows(Scope::Read)
     }
 
     /// The id or name at the end of the path. A malformed one is answered like an unknown one.

@@ -106,8 +106,8 @@ struct TenantState {
     by_topic: Map<TopicName, Listeners>,
     /// Subscriptions with a group that does not.
     any_topic: Listeners,
-    /// How many subscriptions name the reserved topic.
-    operational: usize,
+    /// Subscriptions that name the reserved topic: nobody else gets its events.
+    operational: Listeners,
     holdings: Holdings,
     /// Whether nothing is left of it but that it was there.
     removed: bool,
@@ -123,7 +123,7 @@ impl TenantState {
             clients: Map::default(),
             by_topic: Map::default(),
             any_topic: Listeners::default(),
-            operational: 0,
+            operational: Listeners::default(),
             holdings: Holdings::default(),
             removed: false,
         }
@@ -262,7 +262,10 @@ impl Catalog {
             return Err(Error::UnknownTopic(event.topic.clone()));
         }
         let version = tenant.version;
-        let lists = [tenant.by_topic.get(&event.topic), Some(&tenant.any_topic)];
+        let lists = match event.topic.is_reserved() {
+            false => [tenant.by_topic.get(&event.topic), Some(&tenant.any_topic)],
+            true => [Some(&tenant.operational), None],
+        };
         let lists = lists.into_iter().flatten();
         let cost: Cost = lists.clone().map(|list| list.cost).sum();
         let cost = cost.of(event.payload.len());
@@ -277,7 +280,7 @@ impl Catalog {
 
     /// Whether anybody of a tenant may want operational events.
     pub(crate) fn wants_operational(&self, tenant: TenantId) -> bool {
-        self.state.read().tenants.get(&tenant).is_some_and(|tenant| tenant.operational > 0)
+        self.state.read().tenants.get(&tenant).is_some_and(|tenant| !tenant.operational.is_empty())
     }
 
     /// One subscription, whoever's: for what is not a secret of its tenant.
@@ -373,8 +376,10 @@ impl Catalog {
 impl State {
     fn insert(&mut self, view: Arc<SubscriptionView>) {
         if let Some(tenant) = self.tenants.get_mut(&view.subscription.tenant) {
-            tenant.holdings = tenant.holdings.plus(Holdings::subscription(view.bytes));
-            tenant.operational += usize::from(view.subscription.filter.names_reserved());
+            tenant.holdings = tenant.holdings.plus(view.holdings());
+            if view.subscription.filter.names_reserved() {
+                tenant.operational.push(Arc::clone(&view));
+            }
             match view.topics() {
                 Some(topics) => {
                     for topic in topics {
@@ -401,8 +406,10 @@ impl State {
             }
         }
         let Some(tenant) = self.tenants.get_mut(&old.subscription.tenant) else { return };
-        tenant.holdings = tenant.holdings.less(Holdings::subscription(old.bytes));
-        tenant.operational -= usize::from(old.subscription.filter.names_reserved());
+        tenant.holdings = tenant.holdings.less(old.holdings());
+        if old.subscription.filter.names_reserved() {
+            tenant.operational.remove(id);
+        }
         match old.topics() {
             Some(topics) => {
                 for topic in topics {

@@ -140,7 +140,8 @@ impl Engine {
         let catalog =
             Arc::new(Catalog::new(&options.profiles, options.proxies.clone(), Arc::clone(&vault)));
         catalog.apply(store.catalog_since(catalog.version()).await?);
-        ensure_system(&*store, &catalog, clock.now()).await;
+        // Nobody runs yet who would have to know what changed.
+        ensure_system(&*store, &catalog, clock.now(), None).await;
         let quotas = Arc::new(options.quotas.clone());
         let keeper = Keeper::new(Arc::clone(&quotas), Arc::clone(&catalog));
         keeper.warn();
@@ -156,7 +157,12 @@ impl Engine {
         let admission = Arc::new(Admission::new(options.admission.clone()));
         let outcomes = Outcomes::default();
         let known = Arc::clone(&catalog);
-        let counting = Arc::new(Counting::new(node, move |tenant| known.realm_of(tenant).ok()));
+        // What operators are told is no realm's, so its figures are none's either.
+        let realm_of = move |tenant| match tenant {
+            TenantId::SYSTEM => None,
+            tenant => known.realm_of(tenant).ok(),
+        };
+        let counting = Arc::new(Counting::new(node, realm_of));
         let hints = Arc::new(Hints::default());
         let (tails, joins) = mpsc::channel(tail::JOINS);
         let followed = outcomes.follow();
@@ -191,6 +197,7 @@ impl Engine {
             admission: Arc::clone(&admission),
             scheduler: scheduler.clone(),
             wakes: wakes.clone(),
+            counting: Arc::clone(&counting),
         });
         let redriver = Redriver {
             teller: Arc::clone(&teller),

@@ -5,8 +5,8 @@
 //! refers only to itself and never in a circle, and what it comes to with every reference written out is bounded as
 //! well. Patterns are matched in linear time. Nothing is ever fetched.
 //!
-//! Schemas are compiled when the first event is compared with them, once for each version of an entry. Where no realm
-//! checks anything, a publish pays for a look at one flag.
+//! Schemas are compiled when the first event is compared with them, once for each version of an entry, and on a thread
+//! aside. Where no realm checks anything, a publish pays for a look at one flag.
 //!
 //! # What it must not know
 //! Where event types come from; documents of OpenAPI are read by [`import`].
@@ -14,7 +14,9 @@
 pub(crate) mod bounds;
 pub(crate) mod compiled;
 mod import;
+mod patterns;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use posthorn_domain::{EventType, KnownType, Realm, RealmName};
@@ -24,6 +26,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::quotas::check_description;
 
+use bounds::Extent;
 pub use import::{Import, Imported};
 
 /// Versions of the schema of one event type.
@@ -36,6 +39,10 @@ const GROUP_BYTES_MAX: usize = 128;
 const TYPES_MAX: usize = 2_000;
 /// The largest entry as a whole.
 const ENTRY_BYTES_MAX: usize = 256 << 10;
+/// What all versions of an entry may come to together with every reference written out.
+const ENTRY_PARTS_MAX: u64 = 20_000;
+/// The memory that the patterns of all versions of an entry may need.
+const ENTRY_PATTERN_BYTES_MAX: u64 = 4 << 20;
 
 /// What somebody says about a realm.
 #[derive(Clone, Debug, Default)]
@@ -91,8 +98,13 @@ impl Engine {
     /// Makes or changes an event type.
     pub async fn put_event_type(&self, known: KnownType) -> Result<Arc<KnownType>> {
         let (realm, name) = (known.realm.clone(), known.name.clone());
-        check(&known)?;
-        self.check_room(&realm, std::slice::from_ref(&known))?;
+        let engine = self.clone();
+        let known = compiled::aside(move || {
+            let memory = check(&known)?;
+            engine.check_room(&known.realm, &[(&known.name, memory)])?;
+            Ok::<_, Error>(known)
+        });
+        let known = known.await??;
         let put = CatalogChange::PutEventType(Box::new(known));
         self.change(put).await.map_err(|e| e.about("realm"))?;
         self.catalog().event_type(&realm, &name)
@@ -104,24 +116,40 @@ impl Engine {
         self.change(delete).await.map_err(|e| e.about("event type"))
     }
 
-    /// Refuses what would make a catalogue too large.
-    fn check_room(&self, realm: &RealmName, coming: &[KnownType]) -> Result<()> {
-        let catalog = self.catalog();
-        let new = coming.iter().filter(|known| catalog.event_type(realm, &known.name).is_err());
-        let has = catalog.event_type_count(realm);
-        match has + new.count() > TYPES_MAX {
-            false => Ok(()),
-            true => {
-                let problem =
-                    format!("a realm may have at most {TYPES_MAX} event types; it has {has}");
-                Err(Error::Schema { field: "name".to_owned(), problem })
-            }
+    /// Refuses what would make a catalogue too large: entries that come, with the memory that each needs.
+    fn check_room(&self, realm: &RealmName, coming: &[(&EventType, u64)]) -> Result<()> {
+        let refuse =
+            |field: &str, problem: String| Err(Error::Schema { field: field.to_owned(), problem });
+        let mut all: BTreeMap<EventType, u64> = self.catalog().event_type_memory(realm);
+        let (has, used) = (all.len(), all.values().sum::<u64>());
+        for (name, memory) in coming {
+            all.insert((*name).clone(), *memory);
+        }
+        if all.len() > TYPES_MAX && all.len() > has {
+            let problem = format!("a realm may have at most {TYPES_MAX} event types; it has {has}");
+            return refuse("name", problem);
+        }
+        let (needs, limit) = (all.values().sum::<u64>(), self.event_types_memory());
+        if needs > limit && needs > used {
+            let problem = format!(
+                "the event types of the realm would need {needs} bytes of memory, with schemas ready \
+                 for use; the limit is {limit} (quotas.event_types_memory)"
+            );
+            return refuse("schemas", problem);
+        }
+        Ok(())
+    }
+
+    fn event_types_memory(&self) -> u64 {
+        match self.inner.keeper.quotas().event_types_memory {
+            0 => u64::MAX,
+            limit => limit as u64,
         }
     }
 }
 
-/// Refuses an entry that cannot be used.
-fn check(known: &KnownType) -> Result<()> {
+/// Refuses an entry that cannot be used. The memory that it needs, otherwise. May take some hundredths of a second.
+fn check(known: &KnownType) -> Result<u64> {
     let refuse =
         |field: &str, problem: String| Err(Error::Schema { field: field.to_owned(), problem });
     check_description(&known.description)?;
@@ -146,13 +174,34 @@ fn check(known: &KnownType) -> Result<()> {
         );
         return refuse("schemas", problem);
     }
+    let mut extent = Extent::default();
     for (version, schema) in &known.schemas {
-        let field = || format!("schemas.{}", version.0);
-        bounds::check(schema).map_err(|e| Error::Schema {
-            field: format!("{}{}", field(), e.path),
+        let found = bounds::check(schema).map_err(|e| Error::Schema {
+            field: format!("schemas.{}{}", version.0, e.path),
             problem: e.problem,
         })?;
+        extent = extent.plus(found);
+    }
+    if extent.parts > ENTRY_PARTS_MAX {
+        let problem = format!(
+            "all versions together come to {} schemas with every $ref written out; at most \
+             {ENTRY_PARTS_MAX} are allowed",
+            extent.parts
+        );
+        return refuse("schemas", problem);
+    }
+    // Before any of them is compiled.
+    if extent.pattern_bytes > ENTRY_PATTERN_BYTES_MAX {
+        let problem = format!(
+            "the patterns of all versions together may need {} bytes of memory; at most \
+             {ENTRY_PATTERN_BYTES_MAX} are allowed",
+            extent.pattern_bytes
+        );
+        return refuse("schemas", problem);
+    }
+    for (version, schema) in &known.schemas {
+        let field = || format!("schemas.{}", version.0);
         compiled::compile(schema).map_err(|problem| Error::Schema { field: field(), problem })?;
     }
-    Ok(())
+    Ok(compiled::memory(known, extent))
 }

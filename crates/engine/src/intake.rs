@@ -647,6 +647,9 @@ fn refused(e: &Error) {
         Error::MatchingTooCostly { .. } => "matching_too_costly",
         Error::FanOut { .. } => "fan_out",
         Error::TopicReserved(_) => "topic_reserved",
+        Error::UnknownType { .. } => "unknown_type",
+        Error::Payload { .. } => "payload",
+        Error::TenantDeleted => "tenant_deleted",
         _ => "other",
     };
     ::metrics::counter!(metrics::PUBLISH_REFUSED, "reason" => reason).increment(1);

@@ -179,7 +179,7 @@ impl Jobs {
             // With something to tell, the last bite is one that finds nothing.
             return Ok(goes_on);
         }
-        self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
+self.announce_end(job, ending, at).await?;
         Ok(Step::ended(place, rows))
     }
 
@@ -204,6 +204,9 @@ impl Jobs {
         for _ in 0..REPLANS_MAX {
             let at = self.clock.now();
             let Some(now) = self.store.job(job.tenant, job.id).await? else { return Ok(()) };
+            if now.finished_at.is_some() {
+                return Ok(());
+            }
             let problem = problem.map(str::to_owned);
             let ended = Job { state, problem: problem.clone(), finished_at: Some(at), ..now };
             let ending = self.ending(&ended, at);
@@ -222,14 +225,26 @@ impl Jobs {
             };
             match self.store.advance_job(bite).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.teller.refresh().await?,
-                Ok(_) => {
-                    self.teller.announce(&ending.map_or(Vec::new(), |ending| ending.told)).await;
-                    return Ok(());
-                }
+                Ok(_) => return self.announce_end(job, ending, at).await,
                 Err(e) => return Err(e),
             }
         }
         // Whoever is on duty tries again.
+        Ok(())
+    }
+
+    /// What was told of an end is due, if it was this end and no other: somebody else may have been faster.
+    async fn announce_end(
+        &self,
+        job: &Job,
+        ending: Option<Ending>,
+        at: Timestamp,
+    ) -> StoreResult<()> {
+        let Some(ending) = ending else { return Ok(()) };
+        let ended = self.store.job(job.tenant, job.id).await?;
+        if ended.is_some_and(|ended| ended.finished_at == Some(at)) {
+            self.teller.announce(&ending.told).await;
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use posthorn_domain::{
-    ApiKey, KeyId, Labels, RealmName, Scope, TenantId, Timestamp, Topic, TopicName,
+    ApiKey, KeyId, Labels, RealmName, Scope, Tenant, TenantId, Timestamp, Topic, TopicName,
 };
 use posthorn_sealing::api_key;
 use posthorn_sealing::vault::Secret;
@@ -58,6 +58,13 @@ impl Principal {
     /// Whether it may act for every tenant.
     pub fn is_operator(&self) -> bool {
         self.key.is_unbound() && self.key.scopes.contains(&Scope::Operator)
+    }
+
+    /// Whether it may act for a tenant: it is an operator, or the key is the tenant's own or that of its realm. What
+    /// operators are told is about all realms, so the key of one does not open the system tenant.
+    pub fn acts_for(&self, tenant: &Tenant) -> bool {
+        let of_realm = || tenant.id != TenantId::SYSTEM && self.realm() == Some(&tenant.realm);
+        self.is_operator() || self.key.tenant == Some(tenant.id) || of_realm()
     }
 
     /// The realm whose tenants it may act for, if it is bound to one.

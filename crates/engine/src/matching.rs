@@ -59,9 +59,6 @@ pub(crate) struct Match {
     pub(crate) lane: Option<Lane>,
 }
 
-/// Payloads up to this size are compared with a schema at once.
-const CHECKED_INLINE_MAX: usize = 16 << 10;
-
 /// All who may want an event, as they were at one version.
 pub(crate) struct Audience {
     pub(crate) version: CatalogVersion,
@@ -144,7 +141,7 @@ impl Matcher {
     /// Which subscriptions want an event.
     pub(crate) async fn plan(&self, event: &Arc<Event>, slice: &mut Slice) -> Result<Plan> {
         if let Check::Schema(known) = self.catalog.check(event)? {
-            self.check_payload(event, known).await?;
+            self.check_payload(event, &known, slice).await?;
         }
         let (audience, cost) = match self.catalog.plan(event, &self.quotas)? {
             Planned::Done(plan) => return Ok(plan),
@@ -161,13 +158,22 @@ impl Matcher {
         Ok(Plan { version: audience.version, matches: matches? })
     }
 
-    /// Compares a payload with the schemas of its type; a large one where nobody waits for it.
-    async fn check_payload(&self, event: &Arc<Event>, known: Arc<TypeView>) -> Result<()> {
-        if event.payload.len() <= CHECKED_INLINE_MAX {
-            return known.check(event);
+    /// Compares a payload with the schemas of its type; where that may take longer, nobody else waits for it.
+    async fn check_payload(
+        &self,
+        event: &Arc<Event>,
+        known: &TypeView,
+        slice: &mut Slice,
+    ) -> Result<()> {
+        let schemas = known.compiled().await?;
+        let cost = schemas.cost(&event.payload);
+        schemas.check_cost(cost)?;
+        if cost <= INLINE_MAX {
+            slice.spend(cost).await;
+            return schemas.check(event);
         }
         let of = Arc::clone(event);
-        self.aside(event.tenant, move || (of.payload.len() as u64, known.check(&of))).await?
+        self.aside(event.tenant, move || (cost, schemas.check(&of))).await?
     }
 
     /// Which subscriptions want an event whose payload is next to nothing, without waiting for a turn.

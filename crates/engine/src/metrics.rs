@@ -143,7 +143,22 @@ fn at_zero() {
         counter!(TOLD, "type" => told.as_str()).increment(0);
     }
     let labelled: [(&str, &str, &[&str]); 8] = [
-        (PUBLISH_REFUSED, "reason", &["unknown_topic", "key_reused", "unknown_tenant", "other"]),
+        (
+            PUBLISH_REFUSED,
+            "reason",
+            &[
+                "unknown_topic",
+                "key_reused",
+                "unknown_tenant",
+                "matching_too_costly",
+                "fan_out",
+                "topic_reserved",
+                "unknown_type",
+                "payload",
+                "tenant_deleted",
+                "other",
+            ],
+        ),
         (ENDED, "state", &["delivered", "dead", "cancelled"]),
         (DEAD, "reason", &["exhausted", "permanent", "gate", "expired"]),
         (LEASE_CHANGES, "change", &["gained", "lost", "released"]),
@@ -169,6 +184,8 @@ fn at_zero() {
                 "prune",
                 "count",
                 "job",
+                "tail",
+                "tell",
             ],
         ),
     ];

@@ -124,14 +124,20 @@ impl Engine {
             let at = self.now();
             let found = self.store().redrive(tenant, id).await?;
             let found = found.ok_or(Error::NotFound("redrive"))?;
+            // One that has ended stays as it is, and that was told.
+            if found.finished_at.is_some() {
+                return Ok(found);
+            }
             let ended = Redrive { state: RedriveState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.redriver.ending(&ended, at);
             match self.store().cancel_redrive(tenant, id, at, ending.clone()).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let redrive = cancelled.map_err(|e| Error::from(e).about("redrive"))?;
-                    let told = ending.map_or(Vec::new(), |ending| ending.told);
-                    self.inner.teller.announce(&told).await;
+                    if redrive.state == RedriveState::Cancelled && redrive.finished_at == Some(at) {
+                        let told = ending.map_or(Vec::new(), |ending| ending.told);
+                        self.inner.teller.announce(&told).await;
+                    }
                     return Ok(redrive);
                 }
             }

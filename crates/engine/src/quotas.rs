@@ -39,6 +39,11 @@ pub struct Quotas {
     /// What matching may cost in a second, where it is worth counting.
     #[serde(deserialize_with = "setting::bytes")]
     pub match_cost_per_second: u64,
+    /// Subscriptions that name the topic of operational events.
+    pub operational_subscriptions: usize,
+    /// Bytes of all event types of a realm, as they are in memory with schemas ready for use.
+    #[serde(deserialize_with = "setting::bytes")]
+    pub event_types_memory: usize,
 }
 
 impl Default for Quotas {
@@ -51,6 +56,8 @@ impl Default for Quotas {
             fan_out: 10_000,
             match_cost_per_event: 64 << 20,
             match_cost_per_second: 256 << 20,
+            operational_subscriptions: 20,
+            event_types_memory: 64 << 20,
         }
     }
 }
@@ -76,6 +83,13 @@ impl Quotas {
             ),
             ("topics", "quotas.topics", self.topics, has.topics, more.topics),
             ("profiles of its own", "quotas.profiles", self.profiles, has.profiles, more.profiles),
+            (
+                "subscriptions to operational events",
+                "quotas.operational_subscriptions",
+                self.operational_subscriptions,
+                has.operational,
+                more.operational,
+            ),
             (
                 "bytes in its catalog",
                 "quotas.catalog_memory",
@@ -150,7 +164,8 @@ impl Keeper {
     pub(crate) fn warn(&self) {
         for tenant in self.catalog.tenants() {
             let has = self.catalog.holdings(tenant.id);
-            let one = Holdings { subscriptions: 1, topics: 1, profiles: 1, bytes: 1 };
+            let one =
+                Holdings { subscriptions: 1, topics: 1, profiles: 1, operational: 1, bytes: 1 };
             if let Err(e) = self.quotas.check(has.less(one), one) {
                 warn!(tenant = %tenant.name, reason = %e,
                     "a tenant is over its quota; what it has keeps working, nothing can be added");

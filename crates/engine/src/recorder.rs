@@ -30,6 +30,8 @@ use crate::rollups::{Counting, GATHER};
 
 /// Outcomes in one transaction at most.
 const BATCH_MAX: usize = 2_000;
+/// Deliveries of operational events that are made in one transaction at most, unless one outcome alone tells more.
+const TOLD_MAX: usize = 2_000;
 /// First and longest wait after a failed write.
 const RETRY_WAITS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
@@ -143,17 +145,40 @@ struct Batch {
 
 /// Takes a batch off what waits, without those that say of one in `told` how it stands.
 fn next_batch(waiting: &mut Vec<Record>, told: &BTreeSet<SubscriptionId>) -> Vec<Record> {
+    let mut room = Room { records: BATCH_MAX, deliveries: TOLD_MAX };
     if told.is_empty() {
-        let rest = waiting.split_off(waiting.len().min(BATCH_MAX));
+        let count = waiting.iter().take_while(|record| room.take(record)).count();
+        let rest = waiting.split_off(count);
         return std::mem::replace(waiting, rest);
     }
     let mut batch = Vec::new();
     for record in std::mem::take(waiting) {
         let held = record.standing.is_some_and(|standing| told.contains(&standing.subscription));
-        let place = if held || batch.len() == BATCH_MAX { &mut *waiting } else { &mut batch };
+        let place = if held || !room.take(&record) { &mut *waiting } else { &mut batch };
         place.push(record);
     }
     batch
+}
+
+/// What is left of a batch. Once something does not fit, it is full: what comes after must not overtake.
+struct Room {
+    records: usize,
+    deliveries: usize,
+}
+
+impl Room {
+    fn take(&mut self, record: &Record) -> bool {
+        let told: usize = record.told.iter().map(|new| new.deliveries.len()).sum();
+        // One alone is always taken, however much it tells.
+        let fits = self.records == BATCH_MAX || told <= self.deliveries;
+        if self.records == 0 || !fits {
+            self.records = 0;
+            return false;
+        }
+        self.records -= 1;
+        self.deliveries = self.deliveries.saturating_sub(told);
+        true
+    }
 }
 
 /// Of whom records say how they stand.
@@ -226,8 +251,11 @@ where
 mod tests {
     use parking_lot::Mutex;
     use posthorn_domain::delivery::Step;
-    use posthorn_domain::{DeliveryState, Epoch, Fence, NodeId, Shard, Span, TenantId, Timestamp};
-    use posthorn_store::{Error, Standing, Streak};
+    use posthorn_domain::{
+        CatalogVersion, DeliveryState, Epoch, Event, EventId, Fence, NodeId, OperationalType,
+        Shard, Span, TenantId, Timestamp, TopicName,
+    };
+    use posthorn_store::{Error, NewDelivery, NewEvent, Standing, Streak};
 
     use super::*;
 
@@ -322,6 +350,65 @@ mod tests {
             count += batch.len();
         }
         assert_eq!((count, failures.recv().await), (5, None));
+    }
+
+    /// One outcome that is told to so many.
+    fn telling(n: u128, deliveries: usize) -> Record {
+        let id = EventId::new(NOW, n);
+        let event = Event {
+            id,
+            tenant: TenantId::DEFAULT,
+            topic: TopicName::operational(),
+            event_type: OperationalType::DeliveryDead.event_type(),
+            attributes: std::collections::BTreeMap::new(),
+            key: None,
+            content_type: "application/json".to_owned(),
+            payload: bytes::Bytes::new(),
+            accepted_at: NOW,
+            publisher_id: None,
+            deliver_at: None,
+            retention: None,
+            expunged_at: None,
+        };
+        let delivery = |n| NewDelivery {
+            id: DeliveryId::new(NOW, n),
+            subscription: SubscriptionId::new(NOW, n),
+            lane: None,
+            due_at: NOW,
+        };
+        let told = NewEvent {
+            event: Arc::new(event),
+            idempotency: None,
+            catalog: CatalogVersion(1),
+            deliveries: (0..deliveries as u128).map(delivery).collect(),
+        };
+        Record { told: vec![told], ..record(n, None) }
+    }
+
+    /// Operational events of one tenant do not make a transaction for which all the others wait.
+    #[test]
+    fn batches_are_cut_by_what_they_tell() {
+        let order = |batch: &[Record]| -> Vec<DeliveryId> {
+            batch.iter().map(|record| record.delivery).collect()
+        };
+        for busy in [BTreeSet::new(), BTreeSet::from([SubscriptionId::new(NOW, 99)])] {
+            let mut waiting: Vec<Record> = (0..10).map(|n| telling(n, 900)).collect();
+            waiting.insert(5, telling(20, TOLD_MAX * 3));
+            waiting.push(record(30, None));
+            let all = order(&waiting);
+            let (mut written, mut sizes) = (Vec::new(), Vec::new());
+            while !waiting.is_empty() {
+                let batch = next_batch(&mut waiting, &busy);
+                sizes.push(batch.len());
+                written.extend(order(&batch));
+            }
+            assert_eq!(written, all, "in their order");
+            assert_eq!(sizes, [2, 2, 1, 1, 2, 2, 2]);
+        }
+        let mut waiting: Vec<Record> =
+            (0..BATCH_MAX as u128 + 1).map(|n| record(n, None)).collect();
+        assert_eq!(next_batch(&mut waiting, &BTreeSet::new()).len(), BATCH_MAX);
+        assert_eq!(waiting.len(), 1);
     }
 
     /// What is stale is planned again and written; the others of its batch are not repeated.

@@ -64,13 +64,20 @@ impl Redriver {
             let at = self.clock.now();
             let found = self.store.redrive(redrive.tenant, redrive.id).await?;
             let found = found.ok_or(Refusal::NotFound)?;
+            let ran = found.finished_at.is_none();
             let ended = Redrive { state: RedriveState::Done, finished_at: Some(at), ..found };
             let ending = self.ending(&ended, at);
             let advanced = self.store.advance_redrive(redrive.id, bite, at, ending.clone()).await;
             match advanced {
                 Err(Error::Refused(Refusal::Stale)) => self.teller.refresh().await?,
                 Ok(advanced) => {
-                    if advanced.state == RedriveState::Done {
+                    // Somebody else may have ended it first.
+                    let ended =
+                        ran && advanced.state == RedriveState::Done && ending.is_some() && {
+                            let now = self.store.redrive(redrive.tenant, redrive.id).await?;
+                            now.is_some_and(|now| now.finished_at == Some(at))
+                        };
+                    if ended {
                         let told = ending.map_or(Vec::new(), |ending| ending.told);
                         self.teller.announce(&told).await;
                     }

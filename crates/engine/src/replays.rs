@@ -238,14 +238,20 @@ impl Engine {
         for _ in 0..REPLANS_MAX {
             let at = self.now();
             let found = self.store().job(tenant, id).await?.ok_or(Error::NotFound("job"))?;
+            // One that has ended stays as it is, and that was told.
+            if found.finished_at.is_some() {
+                return Ok(found);
+            }
             let ended = Job { state: JobState::Cancelled, finished_at: Some(at), ..found };
             let ending = self.inner.jobs.ending(&ended, at);
             match self.store().cancel_job(tenant, id, at, ending.clone()).await {
                 Err(StoreError::Refused(Refusal::Stale)) => self.refresh_catalog().await?,
                 cancelled => {
                     let job = cancelled.map_err(|e| Error::from(e).about("job"))?;
-                    let told = ending.map_or(Vec::new(), |ending| ending.told);
-                    self.inner.teller.announce(&told).await;
+                    if job.state == JobState::Cancelled && job.finished_at == Some(at) {
+                        let told = ending.map_or(Vec::new(), |ending| ending.told);
+                        self.inner.teller.announce(&told).await;
+                    }
                     return Ok(job);
                 }
             }

@@ -178,7 +178,8 @@ impl Engine {
             version: CatalogVersion(0),
         };
         let bytes = of_subscription(&subscription, Some(&policy));
-        let _coming = self.inner.keeper.admit(tenant, Holdings::subscription(bytes))?;
+        let more = Holdings::subscription(&subscription, bytes);
+        let _coming = self.inner.keeper.admit(tenant, more)?;
         let fact = Fact::subscription(OperationalType::SubscriptionCreated, &subscription, now);
         let create = CatalogChange::CreateSubscription(Box::new(subscription));
         let created = match new.start {
@@ -338,11 +339,11 @@ impl Engine {
     fn admit_growth(&self, old: &SubscriptionView, new: &Subscription) -> Result<Option<Coming>> {
         let policy = self.catalog().profile(new.tenant, &new.profile);
         let policy = policy.ok().and_then(|policy| policy.patched(&new.overrides).ok());
-        let more = of_subscription(new, policy.as_ref()).saturating_sub(old.bytes);
-        if more == 0 {
+        let new_holdings = Holdings::subscription(new, of_subscription(new, policy.as_ref()));
+        let more = new_holdings.less(old.holdings());
+        if more.is_nothing() {
             return Ok(None);
         }
-        let more = Holdings { bytes: more, ..Holdings::default() };
         self.inner.keeper.admit(new.tenant, more).map(Some)
     }
 

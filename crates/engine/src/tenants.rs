@@ -64,18 +64,27 @@ impl Engine {
         self.catalog().tenant(id)
     }
 
-    /// The tenant with this name; made when there is none.
+    /// The tenant with this name; made when there is none. One that is called as the reserved tenant is usually, from before
+    /// there was such a one, is as good as any; the reserved one itself is nobody's, and one that is being deleted is
+    /// refused as such.
     pub async fn ensure_tenant(&self, name: &str) -> Result<Tenant> {
-        check_name(name)?;
-        if let Some(tenant) = self.catalog().tenant_named(name) {
+        if let Some(tenant) = self.usable_tenant(name)? {
             return Ok(tenant);
         }
         match self.create_tenant(name.to_owned()).await {
             Err(Error::AlreadyExists(_)) => {
                 // Another node was faster.
-                self.catalog().tenant_named(name).ok_or(Error::NotFound("tenant"))
+                self.usable_tenant(name)?.ok_or(Error::NotFound("tenant"))
             }
             other => other,
+        }
+    }
+
+    fn usable_tenant(&self, name: &str) -> Result<Option<Tenant>> {
+        match self.catalog().tenant_named(name) {
+            Some(tenant) if tenant.id == TenantId::SYSTEM => Err(Error::TenantReserved),
+            Some(tenant) if tenant.deletion.is_some() => Err(Error::TenantDeleted),
+            found => Ok(found),
         }
     }
 

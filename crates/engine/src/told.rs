@@ -36,6 +36,7 @@ use crate::chance::Chance;
 use crate::error::chain;
 use crate::matching::{Matcher, Plan};
 use crate::metrics;
+use crate::rollups::Counting;
 use crate::scheduler::{self, Input};
 use crate::wakes::Wakes;
 
@@ -54,6 +55,7 @@ pub(crate) struct Teller {
     pub(crate) admission: Arc<Admission>,
     pub(crate) scheduler: mpsc::Sender<Input>,
     pub(crate) wakes: Wakes,
+    pub(crate) counting: Arc<Counting>,
 }
 
 impl Teller {
@@ -108,10 +110,12 @@ impl Teller {
 
     fn event(&self, tenant: TenantId, fact: &Fact, now: Timestamp) -> Event {
         let mut attributes = fact.attributes.clone();
+        let mut payload = &fact.payload;
         if tenant == TenantId::SYSTEM
             && let Some(of) = fact.tenant
         {
             attributes.insert("tenant".to_owned(), of.to_string());
+            payload = fact.for_operators.as_ref().unwrap_or(payload);
         }
         Event {
             id: self.chance.event_id(now),
@@ -121,7 +125,7 @@ impl Teller {
             attributes,
             key: fact.subject.clone(),
             content_type: "application/json".to_owned(),
-            payload: fact.payload.clone(),
+            payload: payload.clone(),
             accepted_at: now,
             publisher_id: None,
             deliver_at: None,
@@ -164,7 +168,12 @@ impl Teller {
     /// The same for the scheduler itself: counts what was told, wakes the nodes whose it is, and says what is due.
     pub(crate) fn committed(&self, told: &[NewEvent]) -> Vec<DueSubscription> {
         let mut due = Vec::new();
+        if told.is_empty() {
+            return due;
+        }
+        let mut counted = self.counting.intake(self.clock.now());
         for new in told {
+            counted.published(new.event.tenant);
             ::metrics::counter!(metrics::TOLD, "type" => new.event.event_type.to_string())
                 .increment(1);
             for delivery in &new.deliveries {
@@ -172,6 +181,7 @@ impl Teller {
                 if self.admission.counts(shard) {
                     self.admission.add_pending(new.event.tenant, 1);
                 }
+                counted.wanted(new.event.tenant, delivery.subscription);
                 self.wakes.add(shard);
                 let NewDelivery { subscription, due_at, .. } = *delivery;
                 due.push(DueSubscription { subscription, due_at });

@@ -8,19 +8,20 @@
 //!
 //! It also makes sure of the tenant that operators are told in.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthorn_domain::{
-    Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId, Timestamp,
+    Certificate, Clock, IdempotencyKey, NodeId, SYSTEM_TENANT, Shard, Span, Tenant, TenantId,
+    Timestamp,
 };
 use posthorn_store::{CatalogChange, Error, Refusal, Result, Store};
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 use crate::admission::Admission;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, CertificateView};
 use crate::error::chain;
 use crate::membership::LostNodes;
 use crate::metrics;
@@ -48,8 +49,57 @@ pub(crate) struct Watch {
     pub(crate) teller: Arc<Teller>,
 }
 
-/// What is the case and was told, by what it is about, with the key it was told under.
-type Told = BTreeMap<String, IdempotencyKey>;
+/// What is the case and was told, by what it is about.
+type Told = BTreeSet<String>;
+
+/// Something that is the case.
+enum Noticed {
+    Certificate(Arc<CertificateView>),
+    Quota { tenant: TenantId, pending: u64, quota: u64 },
+    Disk { node: NodeId, used: u8 },
+    Lost(NodeId),
+}
+
+impl Noticed {
+    fn about(&self) -> String {
+        match self {
+            Self::Certificate(view) => {
+                let Certificate { id, not_after, .. } = &view.certificate;
+                format!("certificate.expiring/{id}/{}", not_after.as_millis())
+            }
+            Self::Quota { tenant, .. } => format!("quota.near/{tenant}"),
+            Self::Disk { .. } => "disk.near_full".to_owned(),
+            Self::Lost(node) => format!("node.lost/{node}"),
+        }
+    }
+
+    /// The key of this occurrence. What lasts is told under the hour in which it was noticed.
+    fn key(&self, about: &str, now: Timestamp) -> String {
+        match self {
+            Self::Certificate(_) | Self::Lost(_) => about.to_owned(),
+            Self::Quota { .. } | Self::Disk { .. } => {
+                format!("{about}/{}", now.as_millis() / HOUR)
+            }
+        }
+    }
+
+    fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Certificate(view) => Some(view.certificate.tenant),
+            Self::Quota { tenant, .. } => Some(*tenant),
+            Self::Disk { .. } | Self::Lost(_) => None,
+        }
+    }
+
+    fn fact(&self, now: Timestamp) -> Fact {
+        match self {
+            Self::Certificate(view) => Fact::certificate(&view.certificate, now),
+            Self::Quota { tenant, pending, quota } => Fact::quota(*tenant, *pending, *quota, now),
+            Self::Disk { node, used } => Fact::disk(*node, *used, now),
+            Self::Lost(node) => Fact::node(*node, now),
+        }
+    }
+}
 
 impl Watch {
     /// Runs until it is dropped.
@@ -63,27 +113,27 @@ impl Watch {
                 told.clear();
                 continue;
             }
-            ensure_system(&*self.store, &self.catalog, self.clock.now()).await;
+            let (now, teller) = (self.clock.now(), Some(&*self.teller));
+            ensure_system(&*self.store, &self.catalog, now, teller).await;
             self.look(&mut told).await;
         }
     }
 
     async fn look(&self, told: &mut Told) {
-        let found = self.found();
+        let now = self.clock.now();
+        let found: Vec<(String, Noticed)> =
+            self.found(now).into_iter().map(|noticed| (noticed.about(), noticed)).collect();
         // What is not the case any more may happen again.
-        told.retain(|about, _| found.iter().any(|(known, ..)| known == about));
-        for (about, key, fact) in found {
-            let before = told.get(&about);
-            let wanted = fact.tenant.map_or_else(
-                || self.catalog.wants_operational(TenantId::SYSTEM),
-                |tenant| self.teller.is_wanted(tenant),
-            );
-            if before.is_some() || !wanted {
+        let about: BTreeSet<&str> = found.iter().map(|(about, _)| about.as_str()).collect();
+        told.retain(|known| about.contains(known.as_str()));
+        for (about, noticed) in &found {
+            if told.contains(about) || !self.is_wanted(noticed.tenant()) {
                 continue;
             }
-            let Ok(key) = IdempotencyKey::new(&key) else { continue };
+            let Ok(key) = IdempotencyKey::new(&noticed.key(about, now)) else { continue };
+            let fact = noticed.fact(now);
             match self.teller.publish(&fact, &key).await {
-                Ok(_) => drop(told.insert(about, key)),
+                Ok(_) => drop(told.insert(about.clone())),
                 Err(e) => {
                     ::metrics::counter!(metrics::STORE_ERRORS, "operation" => "tell").increment(1);
                     warn!(error = %chain(&e), kind = %fact.kind, "an operational event could not \
@@ -93,55 +143,56 @@ impl Watch {
         }
     }
 
-    /// All that is the case now: what it is about, the key of this occurrence, and what is told.
-    fn found(&self) -> Vec<(String, String, Fact)> {
-        let now = self.clock.now();
-        let mut found = Vec::new();
-        for view in self.catalog.certificates_ending(now.plus(CERTIFICATE_LEFT)) {
-            let certificate = &view.certificate;
-            let end = certificate.not_after.as_millis();
-            let about = format!("certificate.expiring/{}/{end}", certificate.id);
-            found.push((about.clone(), about, Fact::certificate(certificate, now)));
-        }
+    fn is_wanted(&self, tenant: Option<TenantId>) -> bool {
+        tenant.map_or_else(
+            || self.catalog.wants_operational(TenantId::SYSTEM),
+            |tenant| self.teller.is_wanted(tenant),
+        )
+    }
+
+    /// All that is the case now.
+    fn found(&self, now: Timestamp) -> Vec<Noticed> {
+        let ending = self.catalog.certificates_ending(now.plus(CERTIFICATE_LEFT));
+        let mut found: Vec<Noticed> = ending.into_iter().map(Noticed::Certificate).collect();
         let quota = self.admission.options().pending_per_tenant;
         for (tenant, pending) in self.admission.most_pending(quota, QUOTA_NEAR) {
             // Its deliveries are what is told.
             if tenant != TenantId::SYSTEM {
-                let fact = Fact::quota(tenant, pending, quota, now);
-                found.push(lasting(format!("quota.near/{tenant}"), now, fact));
+                found.push(Noticed::Quota { tenant, pending, quota });
             }
         }
-        if let Some(used) = self.admission.disk_near_full() {
-            let fact = Fact::disk(self.node, used, now);
-            found.push(lasting("disk.near_full".to_owned(), now, fact));
-        }
-        for node in self.lost.get() {
-            let about = format!("node.lost/{node}");
-            found.push((about.clone(), about, Fact::node(node, now)));
-        }
+        let node = self.node;
+        found.extend(self.admission.disk_near_full().map(|used| Noticed::Disk { node, used }));
+        found.extend(self.lost.get().into_iter().map(Noticed::Lost));
         found
     }
 }
 
-/// Something that lasts, and is told under the hour in which it was noticed.
-fn lasting(about: String, now: Timestamp, fact: Fact) -> (String, String, Fact) {
-    let key = format!("{about}/{}", now.as_millis() / HOUR);
-    (about, key, fact)
-}
-
 /// Makes sure of the tenant that operators are told in. Without it operators are told nothing, but everything else
 /// works: so trouble with the store is no reason not to start.
-pub(crate) async fn ensure_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) {
+///
+/// In a running engine, what changed meanwhile concerns others as well, which `teller` sees to.
+pub(crate) async fn ensure_system(
+    store: &dyn Store,
+    catalog: &Catalog,
+    now: Timestamp,
+    teller: Option<&Teller>,
+) {
     if catalog.tenant(TenantId::SYSTEM).is_ok() {
         return;
     }
-    if let Err(e) = make_system(store, catalog, now).await {
+    if let Err(e) = make_system(store, catalog, now, teller).await {
         warn!(error = %chain(&e), "the tenant for operational events could not be created; it will \
                                    be retried");
     }
 }
 
-async fn make_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) -> Result<()> {
+async fn make_system(
+    store: &dyn Store,
+    catalog: &Catalog,
+    now: Timestamp,
+    teller: Option<&Teller>,
+) -> Result<()> {
     for name in [SYSTEM_TENANT, SYSTEM_OTHERWISE] {
         let tenant = Tenant::new(TenantId::SYSTEM, name.to_owned(), now);
         match store.change_catalog(CatalogChange::CreateTenant(tenant)).await {
@@ -149,7 +200,10 @@ async fn make_system(store: &dyn Store, catalog: &Catalog, now: Timestamp) -> Re
             Ok(_) | Err(Error::Refused(Refusal::AlreadyExists)) => {}
             Err(e) => return Err(e),
         }
-        drop(catalog.apply(store.catalog_since(catalog.version()).await?));
+        match teller {
+            Some(teller) => teller.refresh().await?,
+            None => drop(catalog.apply(store.catalog_since(catalog.version()).await?)),
+        }
         if catalog.tenant(TenantId::SYSTEM).is_ok() {
             return Ok(());
         }

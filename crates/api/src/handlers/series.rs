@@ -59,8 +59,8 @@ fn scope(call: &Call) -> Result<RollupScope> {
         Some("server") => Ok(RollupScope::Server),
         None | Some("tenant") => {
             let Some(text) = id else { return Ok(RollupScope::Tenant(call.tenant())) };
-            let visible = |tenant: &_| call.is_operator() || call.acts_for(tenant);
-            let found = find_tenant(call.engine(), text).filter(visible).map(|tenant| tenant.id);
+            let found = find_tenant(call.engine(), text).filter(|tenant| call.acts_for(tenant));
+            let found = found.map(|tenant| tenant.id);
             found.map(RollupScope::Tenant).ok_or_else(|| Problem::not_found("tenant"))
         }
         Some("subscription") => {

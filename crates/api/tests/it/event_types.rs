@@ -267,8 +267,11 @@ async fn what_is_no_openapi_document_is_refused() {
         (webhook("a b", json!({})), "document.webhooks.a b"),
         (json!({"openapi": "3.1.0", "webhooks": {"a": {}}}), "document.webhooks.a"),
         (webhook("a", body(json!({"$ref": "#/components/schemas/None"}))), "document.webhooks.a"),
-        (webhook("a", body(json!({"$ref": "other.yaml#/x"}))), "schemas.1/$ref"),
-        (webhook("a", body(json!({"type": 7}))), "schemas.1"),
+        (
+            webhook("a", body(json!({"$ref": "other.yaml#/x"}))),
+            "document.webhooks.a.schemas.1/$ref",
+        ),
+        (webhook("a", body(json!({"type": 7}))), "document.webhooks.a.schemas.1"),
     ];
     for (document, field) in cases {
         let call = server.as_operator("POST", "/v1/event-types/import");
@@ -278,4 +281,158 @@ async fn what_is_no_openapi_document_is_refused() {
     }
     let none = server.as_operator("POST", "/v1/event-types/import").json(json!({})).await;
     none.expect_problem(422, "invalid_request");
+}
+
+/// A chain of definitions, each of which leads to the next.
+fn chain(levels: usize, link: impl Fn(Value) -> Value) -> Value {
+    let mut defs = serde_json::Map::new();
+    for level in 0..levels {
+        let next = json!({"$ref": format!("#/$defs/l{}", level + 1)});
+        defs.insert(format!("l{level}"), link(next));
+    }
+    defs.insert(format!("l{levels}"), json!({}));
+    json!({"$ref": "#/$defs/l0", "$defs": defs})
+}
+
+#[tokio::test]
+async fn schemas_that_would_take_for_ever_or_all_memory_are_refused() {
+    let server = Server::start().await;
+    let unevaluated = chain(50, |next| json!({"anyOf": [next], "unevaluatedProperties": false}));
+    let patterns: Vec<Value> =
+        (0..2_000).map(|n| json!({"pattern": format!("\\w{{{}}}{n}", 20 + n % 10)})).collect();
+    let amplified = |n: usize| {
+        json!({"description": n.to_string(), "allOf": vec![json!({"$ref": "#/$defs/s"}); 90],
+            "$defs": {"s": {"allOf": vec![json!({}); 100]}}})
+    };
+    let versions: Value = (1..=3).map(|n| (n.to_string(), amplified(n))).collect();
+    for (schemas, field, why) in [
+        (json!({"1": unevaluated}), "schemas.1/$ref/unevaluatedProperties", "not supported"),
+        (json!({"1": chain(1_000, |next| next)}), "schemas.1", "within each other"),
+        (json!({"1": {"anyOf": patterns}}), "schemas", "patterns of all versions"),
+        (versions, "schemas", "all versions together come to"),
+    ] {
+        let put =
+            server.as_operator("PUT", "/v1/event-types/bad").json(json!({"schemas": schemas}));
+        let problem = put.await.expect_problem(422, "invalid_event_type");
+        let found = problem["field"].as_str().unwrap();
+        assert!(found.starts_with(field), "{field}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(why), "{why}: {problem}");
+    }
+}
+
+#[tokio::test]
+async fn the_event_types_of_a_realm_have_a_limit_of_memory() {
+    let quotas = posthorn_engine::Quotas { event_types_memory: 1 << 20, ..Default::default() };
+    let options = posthorn_engine::Options { quotas, ..Default::default() };
+    let limits = posthorn_listener::ServeLimits::default();
+    let server = Server::start_limited(limits, options, Default::default()).await;
+    let large = |n: usize| json!({"examples": [format!("{n}{}", "x".repeat(50_000))]});
+    let mut put = 0;
+    let problem = loop {
+        let path = format!("/v1/event-types/large.{put}");
+        let reply = server.as_operator("PUT", &path).json(large(put)).await;
+        if reply.status != 200 {
+            break reply.expect_problem(422, "invalid_event_type");
+        }
+        put += 1;
+    };
+    assert!((3..=6).contains(&put), "{put}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("quotas.event_types_memory"), "{problem}");
+    // What is there may be made smaller, and then there is room.
+    put_small(&server, "large.0").await;
+    put_small(&server, "large.1").await;
+    let path = format!("/v1/event-types/large.{put}");
+    server.as_operator("PUT", &path).json(large(put)).await.expect(200);
+    // Another realm has its own.
+    server.as_operator("PUT", "/v1/realms/eu").json(json!({})).await.expect(200);
+    let other = server.as_operator("PUT", "/v1/event-types/large?realm=eu").json(large(0));
+    other.await.expect(200);
+}
+
+async fn put_small(server: &Server, name: &str) {
+    put(server, name, json!({})).await;
+}
+
+/// A document in which many refer to one that is large is small, and what it means is not.
+#[tokio::test]
+async fn a_document_that_expands_is_refused_before_it_does() {
+    let server = Server::start().await;
+    let large: serde_json::Map<String, Value> =
+        (0..20_000).map(|n| (format!("property-{n}"), json!({"type": "string"}))).collect();
+    let webhook = |at: &str| {
+        json!({"post": {"requestBody": {"content": {"application/json": {
+            "schema": {"$ref": format!("#/components/schemas/{at}")},
+        }}}}})
+    };
+    let webhooks: serde_json::Map<String, Value> =
+        (0..1_000).map(|n| (format!("w{n}"), webhook("Large"))).collect();
+    let document = json!({"openapi": "3.1.0", "webhooks": webhooks,
+        "components": {"schemas": {"Large": {"properties": large}}}});
+    for dry_run in [true, false] {
+        let body = json!({"document": document, "dry_run": dry_run});
+        let import = server.as_operator("POST", "/v1/event-types/import").json(body);
+        let problem = import.await.expect_problem(422, "invalid_event_type");
+        assert_eq!(problem["field"], "document.webhooks.w0", "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("65536 bytes"), "{problem}");
+    }
+    // Each is small enough, and all together are not.
+    let text = "x".repeat(60_000);
+    let document = json!({"openapi": "3.1.0", "webhooks": webhooks,
+        "components": {"schemas": {"Large": {"description": text}}}});
+    let body = json!({"document": document, "dry_run": true});
+    let import = server.as_operator("POST", "/v1/event-types/import").json(body);
+    let problem = import.await.expect_problem(422, "invalid_event_type");
+    assert!(problem["field"].as_str().unwrap().starts_with("document.webhooks.w"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("in one import"), "{problem}");
+    // What is wrong with one says which one.
+    let document = json!({"openapi": "3.1.0", "webhooks": {"fine": webhook("A"), "odd": webhook("B")},
+        "components": {"schemas": {"A": {"type": "object"}, "B": {"unevaluatedItems": false}}}});
+    let body = json!({"document": document});
+    let import = server.as_operator("POST", "/v1/event-types/import").json(body);
+    let problem = import.await.expect_problem(422, "invalid_event_type");
+    let field = problem["field"].as_str().unwrap();
+    assert!(field.starts_with("document.webhooks.odd.schemas.1"), "{problem}");
+    let list = server.as_operator("GET", "/v1/event-types").await.expect(200);
+    assert_eq!(list["items"], json!([]), "nothing was taken in");
+}
+
+/// Of an event in several forms, the usual one is what filters look at, and what schemas are about.
+#[tokio::test]
+async fn of_several_forms_the_usual_one_is_compared() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    put(&server, "order.made", json!({"schemas": {"1": order_schema()}})).await;
+    validate(&server, "schema").await;
+    let publish = async |usual: Value| {
+        let body = json!({"topic": "orders", "type": "order.made",
+        "content_type": "application/vnd.posthorn.alternatives+json",
+        "payload": {"alternatives": [
+            {"content_type": "application/json", "body": usual},
+            {"content_type": "application/vnd.other+json", "body": ["something", "else"]},
+        ]}});
+        server.as_acme("POST", "/v1/events").json(body).await
+    };
+    publish(json!({"amount": 5})).await.expect(202);
+    let problem = publish(json!({"amount": -5})).await.expect_problem(422, "payload_not_valid");
+    assert!(problem["detail"].as_str().unwrap().contains("/amount"), "{problem}");
+}
+
+/// Much to compare takes its time elsewhere; the limit is on what the payload and all versions come to.
+#[tokio::test]
+async fn payloads_that_are_too_much_for_their_schemas_are_refused() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    let many: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
+    let schema = json!({"items": {"anyOf": many}});
+    put(&server, "order.made", json!({"schemas": {"1": schema}})).await;
+    validate(&server, "schema").await;
+    let publish = async |count: usize| {
+        let body = json!({"topic": "orders", "type": "order.made", "payload": vec![1; count]});
+        server.as_acme("POST", "/v1/events").json(body).await
+    };
+    publish(5).await.expect(202);
+    publish(1_000).await.expect(202);
+    let problem = publish(100_000).await.expect_problem(422, "payload_not_valid");
+    assert!(problem["detail"].as_str().unwrap().contains("too large to be compared"), "{problem}");
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthorn_api::openapi_document;
-use posthorn_domain::Scope;
+use posthorn_domain::{Scope, TenantId};
 use posthorn_testkit::caller::{Call, Reply};
 use serde_json::{Value, json};
 
@@ -122,10 +122,11 @@ struct Operation {
     body: Option<Value>,
 }
 
-/// Those that keys of tenants may use.
+/// Those that keys of tenants may use. Figures are of a tenant, too, unless a realm is named.
 fn operations(document: &Value) -> Vec<Operation> {
     let mut all = all_operations(document);
-    all.retain(|operation| operation.scope != "operator" && !operation.realm);
+    let of_tenant = |o: &Operation| !o.realm || o.path == "/v1/metrics/series";
+    all.retain(|operation| operation.scope != "operator" && of_tenant(operation));
     all
 }
 
@@ -294,7 +295,8 @@ async fn ids_in_queries_filter_to_the_same_nothing() {
                 // Whatever they are, they are looked for among the caller's own events.
                 "attribute" | "key" | "publisher_id" | "dead_letters" | "unwanted" => continue,
                 "responses" | "cancel" | "rebuild" => continue,
-                "scope" | "step" => continue,
+                // Of realms: `event_types_of_another_realm_tell_nothing`.
+                "scope" | "step" | "realm" => continue,
                 "id" => "sub",
                 // A topic of one's own, that an event is published on.
                 "cloudevent-topic" => continue,
@@ -516,6 +518,62 @@ async fn keys_of_a_realm_do_not_reach_tenants_of_another() {
     // All of it is still there.
     let path = format!("/v1/subscriptions/{}", belongings.ids["sub"]);
     server.as_acme("GET", &path).await.expect(200);
+}
+
+/// A key that may do everything in the default realm.
+async fn default_realm_key(server: &Server) -> String {
+    let new = json!({"realm": "default", "scopes": ["publish", "manage", "read"]});
+    let made = server.as_operator("POST", "/v1/keys").json(new).await.expect(201);
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Every operation with the key of the realm `default`, in which the system tenant is: what operators are told is about all
+/// realms, so to this key there is no such tenant.
+#[tokio::test]
+async fn a_key_of_the_default_realm_does_not_reach_the_system_tenant() {
+    let server = Server::start().await;
+    let belongings = Belongings::make(&server).await;
+    let key = default_realm_key(&server).await;
+    let document: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let system = TenantId::SYSTEM.to_string();
+    let found = server.as_operator("GET", "/v1/tenants/system").await.expect(200);
+    assert_eq!((&found["id"], &found["realm"]), (&json!(system), &json!("default")));
+    let mut looked_at = 0;
+    for operation in operations(&document).into_iter().filter(|o| o.name != "stream") {
+        let kind = kind_of(&operation.path).filter(|_| operation.path.contains('{'));
+        let own = kind.map_or_else(String::new, |kind| belongings.ids[kind].clone());
+        let path = operation.path.replace("{number}", "1");
+        let path = path.replace("{id}", &own).replace("{name}", &own);
+        let send = async |tenant: &str| {
+            ask(&server, &operation, &path).key(&key).header("posthorn-tenant", tenant).await
+        };
+        let nobody = send("nobody").await;
+        nobody.expect_problem(404, "not_found");
+        for named in ["system", &system] {
+            same(&send(named).await, &nobody, &format!("{} {named}", operation.name));
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 80, "{looked_at}");
+    // Nor where a tenant is named otherwise.
+    for named in ["system", &system] {
+        let series = format!("/v1/metrics/series?id={named}");
+        let series = server.ask("GET", &series).key(&key).header("posthorn-tenant", "acme");
+        series.await.expect_problem(404, "not_found");
+        for path in ["", "/export", "/deletion"] {
+            let path = format!("/v1/tenants/{named}{path}");
+            server.ask("GET", &path).key(&key).await.expect_problem(403, "forbidden");
+        }
+    }
+    // Its own tenants it reaches, and a key of the system tenant reaches that.
+    let topics = server.ask("GET", "/v1/topics").key(&key).header("posthorn-tenant", "acme");
+    topics.await.expect(200);
+    let new = json!({"tenant": "system", "scopes": ["read"]});
+    let made = server.as_operator("POST", "/v1/keys").json(new).await.expect(201);
+    let own = made["key"].as_str().unwrap();
+    server.ask("GET", "/v1/events").key(own).await.expect(200);
+    let named = server.ask("GET", "/v1/events").key(own).header("posthorn-tenant", "system");
+    named.await.expect(200);
 }
 
 /// What a realm owns is shown to its own keys and tenants, and to nobody else.

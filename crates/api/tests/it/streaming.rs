@@ -33,10 +33,22 @@ struct Listener {
 }
 
 async fn open(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> Listener {
+    open_for(address, key, None, query, last).await
+}
+
+/// The same with a key that has to name its tenant.
+async fn open_for(
+    address: SocketAddr,
+    key: &str,
+    tenant: Option<&str>,
+    query: &str,
+    last: Option<&str>,
+) -> Listener {
     let mut connection = connect(address).await;
+    let tenant = tenant.map(|name| format!("posthorn-tenant: {name}\r\n")).unwrap_or_default();
     let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
     let head = format!(
-        "GET /v1/stream{query} HTTP/1.1\r\nhost: api.test\r\nauthorization: Bearer {key}\r\n{last}\r\n"
+        "GET /v1/stream{query} HTTP/1.1\r\nhost: api.test\r\nauthorization: Bearer {key}\r\n{tenant}{last}\r\n"
     );
     connection.write_all(head.as_bytes()).await.unwrap();
     let mut raw = Vec::new();
@@ -323,6 +335,45 @@ async fn tenants_hear_of_their_own_only() {
     named.header("posthorn-tenant", "acme").await.expect_problem(404, "not_found");
     let publish_only = &server.keys.only[&posthorn_domain::Scope::Publish];
     server.ask("GET", "/v1/stream").key(publish_only).await.expect_problem(403, "forbidden");
+}
+
+/// A key of a realm hears of tenants of its realm, and of nobody else; operators are told of all realms, so the tenant they
+/// are told in is not for the key of any.
+#[tokio::test]
+async fn keys_of_realms_hear_of_their_own_tenants_only() {
+    let server = Server::start().await;
+    server.as_acme("PUT", "/v1/topics/orders").json(json!({})).await.expect(200);
+    server.as_operator("PUT", "/v1/realms/eu").json(json!({})).await.expect(200);
+    let new = json!({"name": "eu-one", "realm": "eu"});
+    server.as_operator("POST", "/v1/tenants").json(new).await.expect(201);
+    let key = async |realm: &str| {
+        let new = json!({"realm": realm, "scopes": ["read"]});
+        let made = server.as_operator("POST", "/v1/keys").json(new).await.expect(201);
+        made["key"].as_str().unwrap().to_owned()
+    };
+    let (eu, default) = (key("eu").await, key("default").await);
+    let system = posthorn_domain::TenantId::SYSTEM.to_string();
+    let acme = server.acme.to_string();
+    for (key, tenant) in [
+        (&eu, "acme"),
+        (&eu, &acme),
+        (&eu, "system"),
+        (&eu, &system),
+        (&default, "eu-one"),
+        (&default, "system"),
+        (&default, &system),
+    ] {
+        let ask = async |tenant: &str| {
+            let call = server.ask("GET", "/v1/stream").key(key);
+            call.header("posthorn-tenant", tenant).await
+        };
+        let refused = ask(tenant).await;
+        refused.expect_problem(404, "not_found");
+        assert_eq!(refused.body, ask("nobody").await.body, "{tenant}");
+    }
+    let mut own = open_for(server.address, &default, Some("acme"), "?kind=events", None).await;
+    let event = server.publish("1").await;
+    assert_eq!(own.names(1).await, [pair("event", &event)]);
 }
 
 #[tokio::test]

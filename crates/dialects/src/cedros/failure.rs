@@ -41,7 +41,9 @@ impl From<posthorn_store::Error> for Failure {
 impl From<posthorn_engine::Error> for Failure {
     fn from(error: posthorn_engine::Error) -> Self {
         match error {
-            posthorn_engine::Error::NotFound(_) => Self::NotFound,
+            posthorn_engine::Error::NotFound(_) | posthorn_engine::Error::TenantDeleted => {
+                Self::NotFound
+            }
             posthorn_engine::Error::Busy(_)
             | posthorn_engine::Error::Store(posthorn_store::Error::DiskFull { .. }) => Self::Busy,
             posthorn_engine::Error::TooMany { wait, .. } => Self::RateLimited(wait),

@@ -77,6 +77,10 @@ impl Refusal {
                 info!(%error, "a callback was refused");
                 Self::new(StatusCode::BAD_REQUEST, "The callback is too large.")
             }
+            Error::NotFound(_) | Error::TenantDeleted => {
+                info!(%error, "a callback was refused: what it belongs to is gone");
+                Self::new(StatusCode::NOT_FOUND, "Not Found.")
+            }
             Error::TooMany { wait, .. } => Self::slow_down("Too many changes.", *wait),
             Error::Busy(_) | Error::Store(_) => {
                 warn!(%error, "a callback could not be changed");
@@ -186,6 +190,9 @@ mod tests {
             for inside in ["quotas", "7", "token", "b.example", "description", "labels"] {
                 assert!(!refusal.message.contains(inside), "{}", refusal.message);
             }
+        }
+        for gone in [Error::NotFound("subscription"), Error::TenantDeleted] {
+            assert_eq!(Refusal::from_engine(&gone).status, StatusCode::NOT_FOUND, "{gone}");
         }
         let many = Error::TooMany { what: "changes", wait: Duration::from_millis(1_500) };
         let response = Response::from(Refusal::from_engine(&many));

@@ -277,7 +277,8 @@ impl From<Error> for Problem {
     /// What the engine says no to, where the handler has nothing better to say.
     fn from(error: Error) -> Self {
         match error {
-            Error::NotFound(_) => Self::not_found(),
+            // Of a tenant that is being deleted nothing is there any more.
+            Error::NotFound(_) | Error::TenantDeleted => Self::not_found(),
             Error::TooMany { what, wait } => Self::throttled(what, seconds(wait)),
             Error::Store(posthorn_store::Error::DiskFull { .. }) => {
                 Self::unavailable("The server's disk is full. Nothing was done.")
@@ -314,6 +315,9 @@ impl From<Error> for Problem {
             Error::MatchingTooCostly { .. }
             | Error::FanOut { .. }
             | Error::CatalogFull { .. }
+            | Error::UnknownType { .. }
+            | Error::Payload { .. }
+            | Error::Schema { .. }
             | Error::TooLong { .. } => Self::field(NO_FIELD, "invalid", error.to_string()),
             Error::Event { problem, .. } => Self::field("kenmerken", "invalid", problem),
             other => Self::defect(&other),
@@ -326,6 +330,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// What a realm refuses is the publisher's affair, and no defect.
+    #[test]
+    fn what_a_realm_refuses_is_the_callers() {
+        let name = || posthorn_domain::EventType::new("zaak.create").expect("a name");
+        let realm = posthorn_domain::RealmName::default();
+        let path = "/kenmerken".to_owned();
+        for (error, status) in [
+            (Error::UnknownType { name: name(), realm }, StatusCode::BAD_REQUEST),
+            (
+                Error::Payload { name: name(), path, problem: "is odd".to_owned() },
+                StatusCode::BAD_REQUEST,
+            ),
+            (Error::TenantDeleted, StatusCode::NOT_FOUND),
+        ] {
+            let says = error.to_string();
+            let problem = Problem::from(error);
+            assert_eq!(problem.status, status, "{says}");
+            if let Some(faults) = &problem.faults {
+                assert!(format!("{faults:?}").contains("zaak.create"), "{faults:?}");
+            }
+        }
+    }
 
     #[test]
     fn bare_faults_are_a_map_of_messages() {

@@ -16,14 +16,17 @@ pub struct Holdings {
     pub topics: usize,
     /// Profiles of its own.
     pub profiles: usize,
+    /// Subscriptions that name the topic of operational events.
+    pub operational: usize,
     /// Bytes of all of these in memory, nearly.
     pub bytes: usize,
 }
 
 impl Holdings {
     /// One subscription of so many bytes.
-    pub(crate) fn subscription(bytes: usize) -> Self {
-        Self { subscriptions: 1, bytes, ..Self::default() }
+    pub(crate) fn subscription(subscription: &Subscription, bytes: usize) -> Self {
+        let operational = usize::from(subscription.filter.names_reserved());
+        Self { subscriptions: 1, operational, bytes, ..Self::default() }
     }
 
     /// One topic of so many bytes.
@@ -42,6 +45,7 @@ impl Holdings {
             subscriptions: self.subscriptions + other.subscriptions,
             topics: self.topics + other.topics,
             profiles: self.profiles + other.profiles,
+            operational: self.operational + other.operational,
             bytes: self.bytes + other.bytes,
         }
     }
@@ -52,6 +56,7 @@ impl Holdings {
             subscriptions: self.subscriptions.saturating_sub(other.subscriptions),
             topics: self.topics.saturating_sub(other.topics),
             profiles: self.profiles.saturating_sub(other.profiles),
+            operational: self.operational.saturating_sub(other.operational),
             bytes: self.bytes.saturating_sub(other.bytes),
         }
     }

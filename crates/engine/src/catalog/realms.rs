@@ -143,9 +143,14 @@ impl Catalog {
         found.map(|view| Arc::clone(&view.known)).ok_or(Error::NotFound("event type"))
     }
 
-    /// How many event types a realm has.
-    pub(crate) fn event_type_count(&self, realm: &RealmName) -> usize {
-        self.state.read().realms.get(realm).map_or(0, |known| known.types.len())
+    /// The event types of a realm, with the memory that each needs. The first time that may take a while.
+    pub(crate) fn event_type_memory(&self, realm: &RealmName) -> BTreeMap<EventType, u64> {
+        let views: Vec<Arc<TypeView>> = {
+            let state = self.state.read();
+            let known = state.realms.get(realm);
+            known.map(|known| known.types.values().cloned().collect()).unwrap_or_default()
+        };
+        views.iter().map(|view| (view.known.name.clone(), view.memory())).collect()
     }
 
     /// What is to be checked of an event before it is accepted, or that its type is not known. Where no realm checks

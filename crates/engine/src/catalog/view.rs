@@ -14,7 +14,7 @@ use posthorn_sealing::jwk::Jwk;
 use posthorn_sealing::standard_webhooks::{PublicKey, SecretKind, SigningSecret};
 use posthorn_sealing::vault::{Secret, Vault};
 
-use super::holdings::of_subscription;
+use super::holdings::{Holdings, of_subscription};
 use crate::destination::{self, Destination};
 use crate::error::Error;
 use crate::request::{EventLookup, secret_context};
@@ -81,6 +81,11 @@ impl SubscriptionView {
         let cost = subscription.filter.cost() + lane;
         let bytes = of_subscription(&subscription, policy.as_deref().ok());
         Self { subscription, policy, destination, cost, bytes, vault, secrets: OnceLock::new() }
+    }
+
+    /// What it counts against the quotas of its tenant.
+    pub(crate) fn holdings(&self) -> Holdings {
+        Holdings::subscription(&self.subscription, self.bytes)
     }
 
     /// The complete policy, or what must be mended before anything can be sent.

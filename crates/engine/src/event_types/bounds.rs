@@ -2,18 +2,63 @@
 //!
 //! A schema is walked with every reference written out. That is only possible where none leads back to itself, so such a
 //! schema is refused, and so is one that leads outside. How much it comes to is counted without walking anything twice.
+//!
+//! `unevaluatedProperties` and `unevaluatedItems` are refused: to know what was not evaluated, everything below them
+//! is compared again at every level, which takes time that doubles with each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
+
+use super::patterns;
 
 /// The largest schema, as JSON.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// The deepest schema.
 const DEPTH_MAX: usize = 40;
+/// The deepest schema with every reference written out: comparing goes that deep.
+const HEIGHT_MAX: usize = 64;
 /// What a schema may come to with every reference written out: so many schemas within it.
 const PARTS_MAX: u64 = 10_000;
+/// Memory of one part that is ready for use, nearly.
+const PART_BYTES: u64 = 512;
+
+/// What a schema comes to with every reference written out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Schemas within it, itself included.
+    pub(crate) parts: u64,
+    /// What may be looked at for one value of a payload: parts, and values that are listed in them.
+    pub(crate) steps: u64,
+    /// What may be looked at for one byte of a text: states of patterns, and whatever else reads texts.
+    pub(crate) reads: u64,
+    /// How many schemas are within each other.
+    height: usize,
+    /// Memory that its patterns may need, each counted once.
+    pub(crate) pattern_bytes: u64,
+}
+
+impl Extent {
+    fn add(&mut self, inner: Self) {
+        self.parts = self.parts.saturating_add(inner.parts);
+        self.steps = self.steps.saturating_add(inner.steps);
+        self.reads = self.reads.saturating_add(inner.reads);
+        self.height = self.height.max(inner.height);
+    }
+
+    /// This and that of another version.
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.add(other);
+        self.pattern_bytes = self.pattern_bytes.saturating_add(other.pattern_bytes);
+        self
+    }
+
+    /// Memory when it is ready for use, nearly.
+    pub(crate) fn memory(&self) -> u64 {
+        self.parts.saturating_mul(PART_BYTES).saturating_add(self.pattern_bytes)
+    }
+}
 
 /// What is wrong with a schema, and where, as a JSON pointer.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +68,7 @@ pub(crate) struct Unfit {
 }
 
 /// Keywords whose value is a schema.
-const ONE: [&str; 11] = [
+const ONE: [&str; 9] = [
     "not",
     "if",
     "then",
@@ -33,16 +78,14 @@ const ONE: [&str; 11] = [
     "contains",
     "additionalProperties",
     "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
 ];
 /// Keywords whose value is a list of schemas.
 const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 /// Keywords whose value has schemas by name.
 const MAPS: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "dependencies"];
 
-/// Refuses a schema that is no schema, is too large, leads outside, or never ends.
-pub(crate) fn check(schema: &Value) -> Result<(), Unfit> {
+/// Refuses a schema that is no schema, is too large, leads outside, or never ends. What it comes to, otherwise.
+pub(crate) fn check(schema: &Value) -> Result<Extent, Unfit> {
     let refuse = |problem: String| Err(Unfit { path: String::new(), problem });
     if !schema.is_object() && !schema.is_boolean() {
         return refuse("a JSON Schema is an object, or true or false".to_owned());
@@ -52,20 +95,29 @@ pub(crate) fn check(schema: &Value) -> Result<(), Unfit> {
         return refuse(format!("has {size} bytes; at most {SCHEMA_BYTES_MAX} are allowed"));
     }
     depth(schema, 0, "")?;
-    let mut walk = Walk { root: schema, known: HashMap::new() };
-    let parts = walk.parts(schema, "")?;
+    let mut walk = Walk { root: schema, known: HashMap::new(), patterns: HashSet::new() };
+    let mut extent = walk.schema(schema, "", 1)?;
     // What nobody refers to must be right as well.
     for name in ["$defs", "definitions"] {
         for (key, part) in schema.get(name).and_then(Value::as_object).into_iter().flatten() {
-            walk.parts(part, &format!("/{name}/{}", escaped(key)))?;
+            walk.schema(part, &format!("/{name}/{}", escaped(key)), 1)?;
         }
     }
-    if parts > PARTS_MAX {
+    if extent.parts > PARTS_MAX {
+        let parts = extent.parts;
         return refuse(format!(
             "comes to {parts} schemas with every $ref written out; at most {PARTS_MAX} are allowed"
         ));
     }
-    Ok(())
+    if extent.height > HEIGHT_MAX {
+        return refuse(too_high());
+    }
+    extent.pattern_bytes = walk.patterns.iter().map(|text| patterns::memory(text)).sum();
+    Ok(extent)
+}
+
+fn too_high() -> String {
+    format!("has more than {HEIGHT_MAX} schemas within each other with every $ref written out")
 }
 
 fn escaped(key: &str) -> String {
@@ -92,69 +144,101 @@ fn depth(value: &Value, level: usize, path: &str) -> Result<(), Unfit> {
 struct Walk<'a> {
     root: &'a Value,
     /// By the place of a schema in memory: what it comes to, or that it is being walked.
-    known: HashMap<*const Value, Option<u64>>,
+    known: HashMap<*const Value, Option<Extent>>,
+    /// All patterns.
+    patterns: HashSet<&'a str>,
 }
 
 impl<'a> Walk<'a> {
-    /// How many schemas one comes to, itself included.
-    fn parts(&mut self, schema: &'a Value, path: &str) -> Result<u64, Unfit> {
+    /// What one schema comes to; `level` of them are within each other so far.
+    fn schema(&mut self, schema: &'a Value, path: &str, level: usize) -> Result<Extent, Unfit> {
+        let refuse = |problem: String| Err(Unfit { path: path.to_owned(), problem });
         let place = std::ptr::from_ref(schema);
         match self.known.get(&place) {
-            Some(Some(parts)) => return Ok(*parts),
+            Some(Some(extent)) => return Ok(*extent),
             Some(None) => {
                 let problem = "refers to itself, so that comparing a payload with it could go on for \
                                ever; recursive schemas are not supported";
-                return Err(Unfit { path: path.to_owned(), problem: problem.to_owned() });
+                return refuse(problem.to_owned());
             }
+            // The walk goes as deep as comparing would.
+            None if level > HEIGHT_MAX => return refuse(too_high()),
             None => {}
         }
+        // Before anything below it is walked, so that what is said is the reason.
+        for key in ["unevaluatedItems", "unevaluatedProperties"] {
+            if schema.get(key).is_some() {
+                let problem = "is not supported: comparing a payload with it can take for ever; use \
+                               additionalProperties or items";
+                let path = format!("{path}/{key}");
+                return Err(Unfit { path, problem: problem.to_owned() });
+            }
+        }
         self.known.insert(place, None);
-        let mut parts = 1u64;
+        let mut extent = Extent { parts: 1, steps: 1, ..Extent::default() };
         if let Value::Object(fields) = schema {
             for (key, value) in fields {
                 let path = format!("{path}/{}", escaped(key));
-                parts = parts.saturating_add(self.keyword(key, value, &path)?);
+                extent.add(self.keyword(key, value, &path, level)?);
             }
         }
-        self.known.insert(place, Some(parts));
-        Ok(parts)
+        extent.height += 1;
+        self.known.insert(place, Some(extent));
+        Ok(extent)
     }
 
-    fn keyword(&mut self, key: &str, value: &'a Value, path: &str) -> Result<u64, Unfit> {
+    fn keyword(
+        &mut self,
+        key: &str,
+        value: &'a Value,
+        path: &str,
+        level: usize,
+    ) -> Result<Extent, Unfit> {
         let refuse =
             |problem: &str| Err(Unfit { path: path.to_owned(), problem: problem.to_owned() });
-        match value {
-            Value::String(text) if matches!(key, "$ref" | "$dynamicRef" | "$recursiveRef") => {
+        let mut sum = Extent::default();
+        match (key, value) {
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(text)) => {
                 let target = self
                     .target(text)
                     .map_err(|problem| Unfit { path: path.to_owned(), problem })?;
-                self.parts(target, path)
+                sum = self.schema(target, path, level + 1)?;
             }
-            _ if matches!(key, "$ref" | "$dynamicRef" | "$recursiveRef") => {
-                refuse("must be a text")
-            }
+            ("$ref" | "$dynamicRef" | "$recursiveRef", _) => return refuse("must be a text"),
             // A base would make references mean something else than what is checked here.
-            Value::String(text) if key == "$id" && path != "/$id" => {
-                refuse(&format!("`{text}`: only the schema as a whole may have an $id"))
+            ("$id", Value::String(text)) if path != "/$id" => {
+                return refuse(&format!("`{text}`: only the schema as a whole may have an $id"));
             }
-            Value::Array(items) if LISTS.contains(&key) => {
-                let mut sum = 0u64;
+            ("pattern", Value::String(text)) => sum.reads = self.pattern(text),
+            ("enum" | "const" | "required" | "dependentRequired", value) => {
+                sum.steps = values(value);
+            }
+            ("uniqueItems" | "minLength" | "maxLength", _) => sum.reads = 1,
+            (_, Value::Array(items)) if LISTS.contains(&key) => {
                 for (place, part) in items.iter().enumerate() {
-                    sum = sum.saturating_add(self.parts(part, &format!("{path}/{place}"))?);
+                    sum.add(self.schema(part, &format!("{path}/{place}"), level + 1)?);
                 }
-                Ok(sum)
             }
-            Value::Object(_) if ONE.contains(&key) => self.parts(value, path),
-            Value::Object(named) if MAPS.contains(&key) => {
-                let mut sum = 0u64;
+            (_, Value::Object(_)) if ONE.contains(&key) => {
+                sum = self.schema(value, path, level + 1)?;
+            }
+            (_, Value::Object(named)) if MAPS.contains(&key) => {
                 for (name, part) in named {
                     let path = format!("{path}/{}", escaped(name));
-                    sum = sum.saturating_add(self.parts(part, &path)?);
+                    sum.add(self.schema(part, &path, level + 1)?);
+                    if key == "patternProperties" {
+                        sum.reads = sum.reads.saturating_add(self.pattern(name));
+                    }
                 }
-                Ok(sum)
             }
-            _ => Ok(0),
+            _ => {}
         }
+        Ok(sum)
+    }
+
+    fn pattern(&mut self, text: &'a str) -> u64 {
+        self.patterns.insert(text);
+        patterns::states(text)
     }
 
     /// The part of this schema that a reference means.
@@ -173,6 +257,15 @@ impl<'a> Walk<'a> {
             anchor => anchored(self.root, anchor),
         };
         found.ok_or_else(|| format!("`{reference}` refers to nothing in the schema"))
+    }
+}
+
+/// How many values one consists of.
+fn values(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<u64>(),
+        Value::Object(fields) => 1 + fields.values().map(values).sum::<u64>(),
+        _ => 1,
     }
 }
 
@@ -218,7 +311,7 @@ mod tests {
             // Words of a schema that are no words of a schema here.
             json!({"properties": {"$ref": {"type": "string"}}, "enum": [{"$ref": "elsewhere"}]}),
         ] {
-            assert_eq!(check(&schema), Ok(()), "{schema}");
+            assert!(check(&schema).is_ok(), "{schema}: {:?}", check(&schema));
         }
     }
 
@@ -260,5 +353,60 @@ mod tests {
         assert!(check(&deep).expect_err("too deep").problem.contains("nested deeper"));
         let large = json!({"description": "x".repeat(SCHEMA_BYTES_MAX)});
         refused(&large, "", "bytes");
+    }
+
+    /// A chain of definitions, each of which leads to the next.
+    fn chain(levels: usize, link: impl Fn(Value) -> Value) -> Value {
+        let mut defs = serde_json::Map::new();
+        for level in 0..levels {
+            let next = json!({"$ref": format!("#/$defs/l{}", level + 1)});
+            defs.insert(format!("l{level}"), link(next));
+        }
+        defs.insert(format!("l{levels}"), json!({"type": "object"}));
+        json!({"$ref": "#/$defs/l0", "$defs": defs})
+    }
+
+    #[test]
+    fn what_is_unevaluated_is_refused() {
+        let slow = chain(50, |next| json!({"anyOf": [next], "unevaluatedProperties": false}));
+        let unfit = check(&slow).expect_err("it takes for ever");
+        assert!(unfit.path.ends_with("/unevaluatedProperties"), "{}", unfit.path);
+        assert!(unfit.problem.contains("not supported"), "{}", unfit.problem);
+        refused(&json!({"unevaluatedItems": {}}), "/unevaluatedItems", "not supported");
+        let unused = json!({"$defs": {"a": {"unevaluatedItems": true}}});
+        refused(&unused, "/$defs/a/unevaluatedItems", "not supported");
+        let name = json!({"properties": {"unevaluatedItems": {}}});
+        assert!(check(&name).is_ok(), "a property may be called so");
+    }
+
+    #[test]
+    fn references_lead_only_so_deep() {
+        assert!(check(&chain(20, |next| next)).is_ok());
+        for long in [chain(1_500, |next| next), chain(40, |next| json!({"anyOf": [next]}))] {
+            let unfit = check(&long).expect_err("it is too deep");
+            assert!(unfit.problem.contains("within each other"), "{}", unfit.problem);
+        }
+        // Also where the second half was walked before: keywords are looked at by name.
+        let mut halves = chain(60, |next| next);
+        halves["anyOf"] = json!([{"$ref": "#/$defs/l30"}]);
+        let through =
+            json!({"allOf": [{"not": {"not": {"not": {"not": {"$ref": "#/$defs/l0"}}}}}]});
+        halves["contains"] = through;
+        let unfit = check(&halves).expect_err("it is too deep");
+        assert!(unfit.problem.contains("within each other"), "{}", unfit.problem);
+    }
+
+    #[test]
+    fn what_is_looked_at_is_counted() {
+        let small = json!({"enum": ["a", "b"], "pattern": "^a+$", "maxLength": 5});
+        let all =
+            check(&json!({"properties": {"x": {"$ref": "#/$defs/s"}, "y": {"$ref": "#/$defs/s"}},
+            "$defs": {"s": small}}));
+        let (all, one) = (all.expect("proper"), check(&small).expect("proper"));
+        assert_eq!((one.parts, one.steps), (1, 4));
+        assert!(one.reads > 3, "{one:?}");
+        // The reference, and what it leads to.
+        assert_eq!((all.parts, all.reads), (5, 2 * one.reads));
+        assert_eq!(all.pattern_bytes, one.pattern_bytes, "compiled once");
     }
 }

@@ -9,13 +9,16 @@ use posthorn_domain::{EventType, KnownType, RealmName, SchemaVersion, Timestamp}
 use posthorn_store::CatalogChange;
 use serde_json::{Map, Value};
 
-use super::check;
+use super::bounds::SCHEMA_BYTES_MAX;
+use super::{check, compiled};
 use crate::catalog::TypeFilter;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 /// Webhooks of one document.
 const WEBHOOKS_MAX: usize = 1_000;
+/// All event types of one import, as JSON.
+const IMPORT_BYTES_MAX: usize = 16 << 20;
 /// Where schemas are in a document.
 const SCHEMAS: &str = "#/components/schemas/";
 /// Operations of a path, the usual one of a webhook first.
@@ -51,43 +54,61 @@ impl Engine {
     /// Takes in the webhooks of a document. The changes are made one after the other; when one fails, those before it
     /// stay, and the same import can be repeated.
     pub async fn import_event_types(&self, import: Import) -> Result<Imported> {
-        let Import { realm, document, replace_all, dry_run } = import;
-        self.catalog().realm(&realm)?;
-        let now = self.now();
-        let found = read(&document, &realm, now)?;
-        let mut imported = Imported::default();
-        let mut puts = Vec::new();
-        for new in found.values() {
-            match self.catalog().event_type(&realm, &new.name) {
-                Err(_) => {
-                    imported.created.push(new.name.clone());
-                    puts.push(new.clone());
-                }
-                Ok(old) => {
-                    let merged = merged(&old, new);
-                    if merged.says_the_same(&old) {
-                        imported.unchanged.push(new.name.clone());
-                    } else {
-                        imported.changed.push(new.name.clone());
-                        puts.push(merged);
-                    }
-                }
-            }
-        }
-        if replace_all {
-            let filter = TypeFilter { archived: Some(false), ..TypeFilter::default() };
-            let (all, _) = self.catalog().event_types(&realm, &filter, None, usize::MAX);
-            for old in all.iter().filter(|old| !found.contains_key(&old.name)) {
-                imported.archived.push(old.name.clone());
-                puts.push(KnownType { archived: true, updated_at: now, ..KnownType::clone(old) });
-            }
-        }
-        puts.iter().try_for_each(check)?;
-        self.check_room(&realm, &puts)?;
+        let (engine, dry_run) = (self.clone(), import.dry_run);
+        let (imported, puts) = compiled::aside(move || engine.planned_import(&import)).await??;
         if !dry_run && !puts.is_empty() {
             self.put_all(puts).await?;
         }
         Ok(imported)
+    }
+
+    /// What an import would change, checked.
+    fn planned_import(&self, import: &Import) -> Result<(Imported, Vec<KnownType>)> {
+        let Import { realm, document, replace_all, .. } = import;
+        self.catalog().realm(realm)?;
+        let now = self.now();
+        let (mut imported, mut puts) = (Imported::default(), Vec::new());
+        let mut memory: Vec<u64> = Vec::new();
+        let mut bytes = 0;
+        let webhooks = webhooks(document)?;
+        for (name, item) in webhooks {
+            let field = format!("document.webhooks.{name}");
+            let name = EventType::new(name).map_err(|e| refuse(&field, e.to_string()))?;
+            let new = webhook(document, item, &field, (realm, &name), now)?;
+            let old = self.catalog().event_type(realm, &name).ok();
+            let put = old.as_ref().map_or_else(|| new.clone(), |old| merged(old, &new));
+            if old.as_ref().is_some_and(|old| put.says_the_same(old)) {
+                imported.unchanged.push(name);
+                continue;
+            }
+            // Before the next is read: components that many refer to are in each of them.
+            bytes += serde_json::to_vec(&put).map_or(usize::MAX, |text| text.len());
+            if bytes > IMPORT_BYTES_MAX {
+                let problem = format!(
+                    "with this webhook the event types have {bytes} bytes, with the components that \
+                     they refer to; at most {IMPORT_BYTES_MAX} are allowed in one import"
+                );
+                return Err(refuse(field, problem));
+            }
+            memory.push(check(&put).map_err(|e| of_webhook(&field, e))?);
+            puts.push(put);
+            match old {
+                None => imported.created.push(name),
+                Some(_) => imported.changed.push(name),
+            }
+        }
+        let coming: Vec<(&EventType, u64)> =
+            puts.iter().map(|put| &put.name).zip(memory.iter().copied()).collect();
+        self.check_room(realm, &coming).map_err(|e| of_webhook("document.webhooks", e))?;
+        if *replace_all {
+            let filter = TypeFilter { archived: Some(false), ..TypeFilter::default() };
+            let (all, _) = self.catalog().event_types(realm, &filter, None, usize::MAX);
+            for old in all.iter().filter(|old| !webhooks.contains_key(old.name.as_str())) {
+                imported.archived.push(old.name.clone());
+                puts.push(KnownType { archived: true, updated_at: now, ..KnownType::clone(old) });
+            }
+        }
+        Ok((imported, puts))
     }
 
     /// Makes all changes, and then waits once until every node knows them.
@@ -121,12 +142,17 @@ fn refuse(field: impl Into<String>, problem: impl Into<String>) -> Error {
     Error::Schema { field: field.into(), problem: problem.into() }
 }
 
-/// The event types of a document.
-fn read(
-    document: &Value,
-    realm: &RealmName,
-    now: Timestamp,
-) -> Result<BTreeMap<EventType, KnownType>> {
+/// What is wrong with an event type, said of the webhook that it is made of.
+fn of_webhook(webhook: &str, e: Error) -> Error {
+    match e {
+        Error::Schema { field, problem } => refuse(format!("{webhook}.{field}"), problem),
+        e @ Error::TooLong { field, .. } => refuse(format!("{webhook}.{field}"), e.to_string()),
+        e => e,
+    }
+}
+
+/// The webhooks of a document.
+fn webhooks(document: &Value) -> Result<&Map<String, Value>> {
     let version = document.get("openapi").and_then(Value::as_str);
     match version {
         Some(version) if version == "3.1" || version.starts_with("3.1.") => {}
@@ -146,14 +172,7 @@ fn read(
         let problem = format!("at most {WEBHOOKS_MAX} webhooks are allowed");
         return Err(refuse("document.webhooks", problem));
     }
-    let mut found = BTreeMap::new();
-    for (name, item) in webhooks {
-        let field = format!("document.webhooks.{name}");
-        let name = EventType::new(name).map_err(|e| refuse(&field, e.to_string()))?;
-        let known = webhook(document, item, &field, (realm, &name), now)?;
-        found.insert(name, known);
-    }
-    Ok(found)
+    Ok(webhooks)
 }
 
 /// What one webhook says.
@@ -232,8 +251,22 @@ fn examples(document: &Value, media: &Value, field: &str) -> Result<Vec<Value>> 
     Ok(all)
 }
 
-/// A schema of a document that needs the document no longer.
+/// A schema of a document that needs the document no longer. What is too large for a schema is refused before it is copied.
 fn alone(document: &Value, schema: &Value, field: &str) -> Result<Value> {
+    let mut left = SCHEMA_BYTES_MAX;
+    let mut fits = |value: &Value| match size(value, left) {
+        Some(size) => {
+            left -= size;
+            Ok(())
+        }
+        None => {
+            let problem = format!(
+                "the schema has more than {SCHEMA_BYTES_MAX} bytes with the components that it refers to"
+            );
+            Err(refuse(field, problem))
+        }
+    };
+    fits(schema)?;
     let (mut schema, mut open) = (schema.clone(), BTreeSet::new());
     rewrite(&mut schema, &mut open);
     let mut defs = Map::new();
@@ -243,9 +276,10 @@ fn alone(document: &Value, schema: &Value, field: &str) -> Result<Value> {
         }
         let place = format!("{SCHEMAS}{name}");
         let found = document.pointer(place.trim_start_matches('#'));
-        let mut found = found
-            .cloned()
+        let found = found
             .ok_or_else(|| refuse(field, format!("`{place}` refers to nothing in the document")))?;
+        fits(found)?;
+        let mut found = found.clone();
         rewrite(&mut found, &mut open);
         // As it is written in references: a name with a slash is escaped there.
         defs.insert(name, found);
@@ -264,6 +298,34 @@ fn alone(document: &Value, schema: &Value, field: &str) -> Result<Value> {
             "the schema has $defs and refers to components; only one is possible",
         )),
     }
+}
+
+/// The bytes of a value as JSON, nearly and not too many; none when there are more than `most`.
+fn size(value: &Value, most: usize) -> Option<usize> {
+    let mut left = most.checked_sub(1)?;
+    let mut take = |size: usize| {
+        left = left.checked_sub(size)?;
+        Some(left)
+    };
+    match value {
+        Value::String(text) => {
+            take(text.len() + 1)?;
+        }
+        Value::Array(items) => {
+            for item in items {
+                let most = take(0)?;
+                take(size(item, most)?)?;
+            }
+        }
+        Value::Object(fields) => {
+            for (name, part) in fields {
+                let most = take(name.len() + 3)?;
+                take(size(part, most)?)?;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Some(most - left)
 }
 
 fn unescaped(name: &str) -> String {

@@ -23,6 +23,8 @@ pub(crate) struct Fact {
     /// Lanes of order `key` go by it.
     pub(crate) subject: Option<LaneKey>,
     pub(crate) payload: Bytes,
+    /// What operators are told, where it is more than tenants may know.
+    pub(crate) for_operators: Option<Bytes>,
     /// Who is not told: one that is about to be gone.
     pub(crate) except: Option<SubscriptionId>,
 }
@@ -53,6 +55,7 @@ impl Fact {
             attributes: BTreeMap::new(),
             subject: None,
             fields: Map::new(),
+            for_operators: Map::new(),
             except: None,
         };
         builder.field("type", kind.as_str());
@@ -77,7 +80,7 @@ impl Fact {
         fact.field("subscription_name", of.name.clone());
         fact.field("attempts", of.attempts);
         fact.field("status", of.last.and_then(|last| last.status));
-        fact.field("failure", of.last.and_then(|last| last.failure).map(FailureCode::as_str));
+        fact.failure(of.last.and_then(|last| last.failure));
         match of.state {
             DeliveryState::Dead(reason) => fact.about("reason", reason_word(reason).to_owned()),
             _ => fact.field("next_attempt_at", of.next.map(|next| next.to_string())),
@@ -225,12 +228,23 @@ struct Builder {
     attributes: BTreeMap<String, String>,
     subject: Option<LaneKey>,
     fields: Map<String, Value>,
+    /// Fields that say something else to operators.
+    for_operators: Map<String, Value>,
     except: Option<SubscriptionId>,
 }
 
 impl Builder {
     fn field(&mut self, name: &str, value: impl Into<Value>) {
         self.fields.insert(name.to_owned(), value.into());
+    }
+
+    /// Why an attempt failed, as tenants may see it; operators are told how it is.
+    fn failure(&mut self, code: Option<FailureCode>) {
+        let shown = code.map(FailureCode::for_tenants);
+        self.field("failure", shown.map(FailureCode::as_str));
+        if let Some(code) = code.filter(|_| shown != code) {
+            self.for_operators.insert("failure".to_owned(), code.as_str().into());
+        }
     }
 
     /// A field that one may filter on.
@@ -240,9 +254,13 @@ impl Builder {
     }
 
     fn done(self) -> Fact {
-        let Self { kind, tenant, attributes, subject, fields, except } = self;
-        let payload = Bytes::from(Value::Object(fields).to_string());
-        Fact { kind, tenant, attributes, subject, payload, except }
+        let Self { kind, tenant, attributes, subject, mut fields, for_operators, except } = self;
+        let payload = Bytes::from(Value::Object(fields.clone()).to_string());
+        let for_operators = (!for_operators.is_empty()).then(|| {
+            fields.extend(for_operators);
+            Bytes::from(Value::Object(fields).to_string())
+        });
+        Fact { kind, tenant, attributes, subject, payload, for_operators, except }
     }
 }
 

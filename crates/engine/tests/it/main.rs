@@ -37,3 +37,4 @@ mod tenants;
 mod timeline;
 mod token_server;
 mod tokens;
+mod told_bounds;
