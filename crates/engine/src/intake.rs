@@ -226,10 +226,12 @@ impl Handle {
         let room = gauge.room(batch.len()).await;
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
+        // In the order of the call: lists, replays and streams go by them.
+        let ids = self.chance.event_ids(now, batch.len());
         let mut slice = Slice::default();
         let mut group = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for publish in batch {
+        for (publish, id) in batch.into_iter().zip(ids) {
             if publish.topic.is_reserved() {
                 let e = Error::TopicReserved(publish.topic);
                 refused(&e);
@@ -242,7 +244,7 @@ impl Handle {
                 continue;
             }
             let event = Arc::new(Event {
-                id: self.chance.event_id(now),
+                id,
                 tenant,
                 topic: publish.topic,
                 event_type: publish.event_type,
@@ -465,8 +467,9 @@ impl Intake {
             true => now,
             false => pending.event.begins_at(),
         };
-        let new = |found: crate::matching::Match| NewDelivery {
-            id: self.chance.delivery_id(now),
+        let ids = self.chance.delivery_ids(now, plan.matches.len());
+        let new = |(found, id): (crate::matching::Match, _)| NewDelivery {
+            id,
             subscription: found.subscription,
             lane: found.lane,
             due_at,
@@ -475,7 +478,7 @@ impl Intake {
             event: Arc::clone(&pending.event),
             idempotency: pending.idempotency.clone(),
             catalog: plan.version,
-            deliveries: plan.matches.into_iter().map(new).collect(),
+            deliveries: plan.matches.into_iter().zip(ids).map(new).collect(),
         }
     }
 

@@ -299,7 +299,7 @@ mod tests {
         let (answers, mut answered) = mpsc::unbounded_channel();
         let (failed, mut failures) = mpsc::unbounded_channel();
         let same = |batch| async move { Ok(batch) };
-        let counting = Arc::new(Counting::new(NodeId::new(NOW, 1)));
+        let counting = Arc::new(Counting::new(NodeId::new(NOW, 1), |_| None));
         let clock: Arc<dyn Clock> = Arc::new(Still);
         let running = tokio::spawn(run(store, same, 3, (counting, clock), queue, answers, failed));
         let give = async |record| {
