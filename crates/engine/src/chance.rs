@@ -155,7 +155,9 @@ mod tests {
         let steps: std::collections::BTreeSet<u128> = ids.into_iter().map(rest).collect();
         assert!(steps.len() > 95);
         let starts: std::collections::BTreeSet<u128> = (6..106)
-            .map(|millis| (u128::from_be_bytes(*one.event_id(at(millis)).as_bytes()) >> 32) & 0xFFFF)
+            .map(|millis| {
+                (u128::from_be_bytes(*one.event_id(at(millis)).as_bytes()) >> 32) & 0xFFFF
+            })
             .collect();
         assert!(starts.len() > 95);
     }

@@ -19,7 +19,7 @@ use posthorn_domain::limits::{DELIVER_AT_AHEAD_MAX, RETENTION_MIN};
 use posthorn_domain::policy::headers::check_value;
 use posthorn_domain::{
     CatalogVersion, Clock, Delivery, DeliveryState, Event, EventId, EventType, Idempotency,
-    LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
+    IdempotencyKey, LaneKey, Shard, Span, TenantId, Timestamp, TopicName, alternatives,
 };
 use posthorn_store::{Accepted, NewDelivery, NewEvent, Store, Work};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -69,6 +69,8 @@ pub struct Publish {
     pub payload: Bytes,
     /// Protection against publishing twice.
     pub idempotency: Option<Idempotency>,
+    /// What the publisher calls it, where that is not the key of `idempotency`.
+    pub publisher_id: Option<IdempotencyKey>,
     /// When it is to be delivered; a time in the past means now.
     pub deliver_at: Option<Timestamp>,
     /// How long it is kept once its deliveries have ended, where that is shorter than usual.
@@ -253,7 +255,9 @@ impl Handle {
                 content_type: publish.content_type,
                 payload: publish.payload,
                 accepted_at: now,
-                publisher_id: publish.idempotency.as_ref().map(|own| own.key.clone()),
+                publisher_id: publish
+                    .publisher_id
+                    .or_else(|| publish.idempotency.as_ref().map(|own| own.key.clone())),
                 deliver_at: publish.deliver_at.filter(|at| *at > now),
                 retention: publish.retention,
                 expunged_at: None,

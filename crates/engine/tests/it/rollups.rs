@@ -159,7 +159,7 @@ async fn old_minutes_become_hours_and_go() {
     let scope = of(SubscriptionId::new(now, 1));
     let ago = |hours: u64| RollupStep::Hour.floor(now.minus(Span::from_secs(3_600 * hours)));
     let row = |hours: u64| MinuteRollup {
-        scope,
+        scope: scope.clone(),
         minute: ago(hours),
         counts: RollupCounts { delivered: hours, ..RollupCounts::default() },
     };
@@ -168,7 +168,7 @@ async fn old_minutes_become_hours_and_go() {
     house.store.record_with(Vec::new(), Some(counted)).await.expect("the model writes");
     rest(130).await;
     let delivered = async |step| {
-        let series = series(&house, scope, step).await;
+        let series = series(&house, scope.clone(), step).await;
         series.into_iter().map(|(at, counts)| (at, counts.delivered)).collect::<Vec<_>>()
     };
     assert_eq!(delivered(RollupStep::Minute).await, [(ago(47), 47)]);
